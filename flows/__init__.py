@@ -5,7 +5,7 @@ Each folder imports from those below it only: `cli`, `service`, `campaigns`, `hi
 
 Importing it turns off the usage statistics of the libraries that it builds on, for this process and
 its child processes. Prefect decides while it is imported, so this comes before any import of it.
-Servers of this machine are asked directly, as a proxy would be told the secret.
+Servers on this machine are asked directly: a proxy would see the secret.
 """
 
 import os

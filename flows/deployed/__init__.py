@@ -1,1 +1,1 @@
-"""What can be started from Prefect's UI."""
+"""Flows that are started from Prefect's UI."""

@@ -23,7 +23,7 @@ LOOK_SECONDS = 10.0
 """Interval between two looks at the service. An engineering choice."""
 
 REPORTED = "alerts.json"
-"""What was told and still stands, in the folder of the inbox."""
+"""File of the reported alerts that still stand, in the folder of the inbox."""
 
 AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
     AlertKind.LATE: ("shockwave: round late", "A round began late, or is missing."),
@@ -38,9 +38,9 @@ AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
 
 
 def make_automations() -> None:
-    """Make the automations that the server lacks; those that are there stay as users left them.
+    """Make the automations that the server lacks; existing ones stay as users left them.
 
-    Theirs is to say what is done: here it is nothing, as a server knows of no address at first.
+    A new automation does nothing: users set its action, such as a notification.
     """
     with get_client(sync_client=True) as client:
         for kind, (name, description) in AUTOMATIONS.items():
@@ -57,12 +57,12 @@ def make_automations() -> None:
 
 
 def ids_of(alert: Alert) -> dict[str, str | int | None]:
-    """What an alert is about, by name; None where it has none."""
+    """The subjects of an alert, by name; None for those that it lacks."""
     return {"run": alert.run, "round": alert.round, "job": alert.job, "node": alert.node}
 
 
 def emit(alert: Alert) -> None:
-    """Tell Prefect of an alert."""
+    """Send an alert to Prefect as an event."""
     known = {name: value for name, value in ids_of(alert).items() if value is not None}
     about = [alert.run] + [f"{name}.{known[name]}" for name in ("job", "node") if name in known]
     resource = {
@@ -78,7 +78,7 @@ def _event(kind: AlertKind) -> str:
 
 
 def watch(warehouse: Path, database_url: str) -> None:
-    """Watch the service of a warehouse from now on, beside what else this process does.
+    """Watch the service of a warehouse from now on, in a thread.
 
     Args:
         warehouse: The warehouse.
@@ -93,25 +93,25 @@ def _watch(warehouse: Path, database_url: str) -> None:
     service, before = running(warehouse), known(warehouse)
     seen = Watch(desk.run, service.speed if service else 1.0, time.monotonic(), before)
     while True:
-        with suppress(ShockwaveError):  # what cannot be read or written now is tried again
+        with suppress(ShockwaveError):  # the next look tries again
             before = look(warehouse, desk, seen, before)
         time.sleep(LOOK_SECONDS)
 
 
 def look(warehouse: Path, desk: Desk, seen: Watch, before: Known) -> Known:
-    """Look at a service once, tell what is new, and keep what was told.
+    """Look at a service once, report new alerts, and keep those reported.
 
     Args:
         warehouse: The warehouse.
         desk: Its desk.
-        seen: What was seen so far.
-        before: What was kept last.
+        seen: The watch.
+        before: The alerts kept last.
 
     Returns:
-        What is kept now.
+        The alerts kept now.
 
     Raises:
-        ShockwaveError: The service cannot be read, or what was told cannot be kept.
+        ShockwaveError: The service cannot be read, or the alerts cannot be kept.
     """
     lag = desk.lag(time.time())
     for alert in seen.look(desk.history(), lag, time.monotonic()):
@@ -123,7 +123,7 @@ def look(warehouse: Path, desk: Desk, seen: Watch, before: Known) -> Known:
 
 
 def known(warehouse: Path) -> Known:
-    """What was told of a warehouse's service and stood last; nothing if the file is damaged."""
+    """The kept alerts of a warehouse's service; none if the file is damaged."""
     with suppress(OSError, ValueError, TypeError):
         rows = json.loads((warehouse / FOLDER / REPORTED).read_text())
         return frozenset((AlertKind(kind), None if of is None else int(of)) for kind, of in rows)
@@ -131,7 +131,7 @@ def known(warehouse: Path) -> Known:
 
 
 def keep(warehouse: Path, reported: Known) -> None:
-    """Keep what was told, so that the next start does not tell it again.
+    """Keep the reported alerts, so that the next start does not report them again.
 
     Raises:
         WarehouseError: The warehouse cannot be written.

@@ -39,7 +39,7 @@ class Form(BaseModel, extra="forbid", frozen=True):
         field = self.model_json_schema()["properties"].get(error.place)
         if field is None:
             return error
-        title = field.get("title", error.place.capitalize())  # a choice's type has it
+        title = field.get("title", error.place.capitalize())  # a choice has its title in its type
         return type(error)(title, error.problem, error.remedy)
 
 
@@ -149,7 +149,7 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
 
 
 class ReportForm(Form):
-    """What a report is about, what its policies are held against, and its title."""
+    """The runs of a report, the policy that others are compared with, and its title."""
 
     about: str = Field(
         min_length=1,

@@ -71,7 +71,7 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     """Write a report and show it.
 
     Args:
-        form: The runs or the campaign, the policy that others are held against, and the title.
+        form: The runs or the campaign, the policy that others are compared with, and the title.
         warehouse: Folder that keeps the records of all runs.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What serves the deployments, and alerts: `python -m flows.deployed.serving WAREHOUSE`."""
+"""Server of the deployments, and alerts: `python -m flows.deployed.serving WAREHOUSE`."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ class Serving(Runner):
 
 
 def main(warehouse: Path) -> None:
-    """Serve the deployments of a warehouse, and tell what goes wrong in it, until stopped."""
+    """Serve the deployments of a warehouse and report its alerts, until stopped."""
     end_with_parent()
     begin()
     runner = Serving(
@@ -48,13 +48,13 @@ def main(warehouse: Path) -> None:
 
 
 async def _serve(runner: Runner) -> None:
-    """Serve until stopped; say so once flow runs are started."""
-    reporting = asyncio.create_task(_report(runner))
+    """Serve until stopped; reports readiness once flow runs can start."""
+    reporting = asyncio.create_task(_report_ready(runner))
     await runner.start()
     reporting.cancel()
 
 
-async def _report(runner: Runner) -> None:
+async def _report_ready(runner: Runner) -> None:
     while not runner.started:
         await asyncio.sleep(POLL_SECONDS / 10)
     print(READY, flush=True)

@@ -1,1 +1,1 @@
-"""What users ask of a service, and are told."""
+"""Questions and commands to a service, and its answers."""

@@ -1,8 +1,8 @@
-"""What operators are told of a service without asking: what has just gone wrong with it.
+"""Alerts of a service: what has just gone wrong with it.
 
-Each is told once, when it begins, and again if it has ended meanwhile; who watches next, after a
-restart, is given what was told. Whoever watches is a process of its own, so that a scheduler that
-hangs is told of, too.
+An alert is reported once, when its condition begins, and again after the condition has ended in
+between. The reported alerts that still stand survive a restart of the watching process, which is
+not the scheduler's: a scheduler that hangs is reported, too.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class AlertKind(StrEnum):
 
 
 Known = frozenset[tuple[AlertKind, int | None]]
-"""What was told and still stands: kinds, each with its round, node or job if it is about one."""
+"""Alerts that were reported and still stand: kinds, each with its round, node or job, if any."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Alert:
     """Something that has gone wrong.
 
     Attributes:
-        kind: What.
+        kind: Its kind.
         run: The service's run.
-        round: Its last round; the one that is late; -1 before the first.
-        text: In words.
+        round: The last round, of `LATE` the late round; -1 before the first.
+        text: What is wrong, in words.
         job: The job, of `UNFAIR`.
         node: The node, of `DOWN`.
     """
@@ -54,16 +54,16 @@ class Alert:
 
 
 class Watch:
-    """Looks at a service now and then.
+    """Detects alerts by repeated looks at a service.
 
     Args:
         run: Its run.
         speed: Seconds of its run in a second.
-        now: Seconds of a monotonic clock, when it began to look.
-        known: What was told before that.
+        now: Beginning of the watch, in seconds of a monotonic clock.
+        known: Alerts reported before.
 
     Attributes:
-        known: What was told and still stands.
+        known: Alerts reported that still stand.
     """
 
     def __init__(self, run: str, speed: float, now: float, known: Known = frozenset()) -> None:
@@ -74,7 +74,7 @@ class Watch:
         self.known = known
 
     def look(self, history: History, lag_seconds: float, now: float) -> list[Alert]:
-        """What has gone wrong since the last look.
+        """The alerts that are new since the last look.
 
         Args:
             history: The service's history.
@@ -100,7 +100,7 @@ class Watch:
             missing: bool(history.state.leases),
             (AlertKind.STUCK, None): lag_seconds > patience,
         }
-        # Who has just begun to look does not see yet that these stand.
+        # A new watch cannot see yet whether these still stand.
         self.known = frozenset(current) | {key for key in self.known if unseen.get(key)}
         return new
 
@@ -121,13 +121,13 @@ class Watch:
         """Nodes that are out of service though nobody ordered it."""
         if not (last := history.last):
             return
-        problems = {one.node: one.problem for one in last.problems}
+        problems = {problem.node: problem.problem for problem in last.problems}
         for node in sorted({*last.solve.drained} - history.state.orders.out_of_service):
             text = f"node {node} is out of service: {problems.get(node, 'its host says no more')}"
             yield Alert(AlertKind.DOWN, self._run, last.round, text, node=node)
 
     def _treated_unfairly(self, history: History) -> Iterator[Alert]:
-        """Jobs that end unfairly late, by more than a round, even if they run from now on."""
+        """Jobs that would end unfairly late, by more than a round, even if they ran from now on."""
         if not history.last:
             return
         run, this = predicted(self._run, history)
@@ -150,6 +150,6 @@ class Watch:
 
 
 def _key(alert: Alert) -> tuple[AlertKind, int | None]:
-    """What it is about; two with the same are one."""
+    """Identifies an alert: its kind, and the round, node or job that it is about."""
     about = {AlertKind.LATE: alert.round, AlertKind.DOWN: alert.node, AlertKind.UNFAIR: alert.job}
     return alert.kind, about.get(alert.kind)

@@ -1,4 +1,4 @@
-"""The front desk of a service that is reached over HTTP: its API, for programs."""
+"""The front desk of a service over HTTP: a client of its API."""
 
 import json
 import time
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from flows.history.answer import Answer
 
 ANSWER_SECONDS = 120.0
-"""Timeout of an answer; of a queue of hundreds of jobs it takes seconds. An engineering bound."""
+"""Timeout of an answer; a queue of hundreds of jobs takes seconds. An engineering bound."""
 
 QUIET_SECONDS = 60.0
-"""Silence after which a stream is taken to be lost; a service speaks every 15 s. An engineering
+"""Silence after which a stream counts as lost; a service sends something every 15 s. An engineering
 bound."""
 
 TRIES, WAIT_SECONDS = 5, 1.0
-"""How often a request is sent in all, and the pause after a failure. Engineering bounds."""
+"""Attempts per request, and the pause after a failure. Engineering bounds."""
 
 MOST_LOST = 60
 """Connections lost in a row before following ends: a minute. An engineering bound."""
@@ -52,7 +52,7 @@ class Client(FrontDesk):
         sleep: Waits for some seconds.
 
     Raises:
-        InputError: The URL is none, or would tell a network the token.
+        InputError: The URL is invalid, or would send the token unencrypted over a network.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Client(FrontDesk):
             headers=headers,
             timeout=ANSWER_SECONDS,
             verify=secure,  # to read the certificates of all authorities takes 20 ms
-            trust_env=secure,  # a proxy would be told the token
+            trust_env=secure,  # a proxy would see the token
         )
 
     def who(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Client(FrontDesk):
         """An answer as it comes.
 
         Raises:
-            ShockwaveError: It is refused, or there is none.
+            ShockwaveError: The request is refused, or gets no answer.
         """
         headers = {"Last-Event-ID": known} if known else {}
         quiet = httpx.Timeout(ANSWER_SECONDS, read=QUIET_SECONDS)
@@ -214,7 +214,7 @@ class Client(FrontDesk):
             raise self._lost(error) from None
 
     def _followed(self, path: str) -> Iterator[Any]:
-        """The data of server-sent events, for ever."""
+        """The data of server-sent events, without end."""
         known, failed, begun = "", 0, False
         while True:
             try:
@@ -234,21 +234,21 @@ class Client(FrontDesk):
 
 
 class _TooMany(WarehouseBusy):
-    """Too many follow; a service counts connections of ours that were lost for a while."""
+    """Too many connections follow; a service counts lost ones for a while."""
 
 
 def _fields(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """Names and values of a stream's lines; ids come before the data that they are of."""
+    """Names and values of a stream's lines; an id comes before its data."""
     for line in lines:
         name, _, text = line.partition(":")
         yield name, text.removeprefix(" ")
 
 
 def _content(answer: httpx.Response) -> Any:
-    """What an answer holds.
+    """The content of an answer.
 
     Raises:
-        InputError: What was asked is refused.
+        InputError: The request is refused.
         WarehouseBusy: The service cannot answer now.
     """
     try:
@@ -274,7 +274,7 @@ def checked(url: str) -> str:
     """A service's URL, if a token may be sent there.
 
     Raises:
-        InputError: It is none, or would tell a network the token.
+        InputError: It is invalid, or would send the token unencrypted over a network.
     """
     try:
         parts = urlsplit(url)
@@ -284,7 +284,7 @@ def checked(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise InputError("url", f"{url!r} is no address", "give one like http://127.0.0.1:4200")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        problem = f"{url} tells a network the token"
+        problem = f"{url} would send the token unencrypted over the network"
         raise InputError("url", problem, "give an address with https://, or one of this machine")
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -293,7 +293,7 @@ def _part(target: str) -> str:
     """A job or node as a part of a path.
 
     Raises:
-        InputError: It is none.
+        InputError: The name is empty or no part of a path.
     """
     if not target.strip(".") or "/" in target or not target.isprintable():  # another address
         raise InputError("job", f"there is no job {target!r}", "give the id or name of one")

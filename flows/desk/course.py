@@ -1,4 +1,4 @@
-"""What rounds so far tell of tenants, prices and single jobs, as rows."""
+"""Rows about tenants, prices and single jobs, from the rounds so far."""
 
 import sys
 from collections import defaultdict
@@ -17,7 +17,7 @@ from tasks.record import Estimate, Timings
 from tasks.tenancy import Tenancy
 
 MOST_PRICES = 240
-"""Rounds whose prices are told, the last ones: eight hours of two minutes. A choice of layout."""
+"""Number of last rounds whose prices are shown: eight hours of two minutes. A choice of layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,18 @@ class TenantRow:
         tenant: Its name.
         jobs: Its active jobs.
         running: Those that hold GPUs.
-        factor: What the budgets of its jobs are multiplied by: that of `tenant set --budget`.
-        budget: Budgets of its active jobs in the market, so multiplied; their sum.
-        budget_share: Of those of all tenants, in [0, 1].
+        factor: Factor on the budgets of its jobs, as of `tenant set --budget`.
+        budget: Sum of the budgets of its active jobs in the market, times that factor.
+        budget_share: Its share of the budgets of all tenants, in [0, 1].
         gpus: GPUs that it holds.
-        gpu_share: Of those that are held, in [0, 1].
+        gpu_share: Its share of the held GPUs, in [0, 1].
         gpu_hours: GPU-hours that it has held; of GPUs that two jobs share, half for each.
         cost: What they cost by the prices of the cluster's pools; 0 where none was given.
         market_cost: What they cost at the prices of each round's market; None without one.
-        quota_hours: GPU-hours that it may hold in a window, with those carried over; None for any.
-        used_hours: Those that it has held in this one.
-        window_ends_s: When it ends, on the run's clock.
+        quota_hours: GPU-hours that it may hold in a window, with those carried over; None without a
+            quota.
+        used_hours: GPU-hours that it has held in this window.
+        window_ends_s: End of this window, on the run's clock in seconds.
     """
 
     tenant: str
@@ -133,7 +134,7 @@ class ForecastRow:
     """A forecast of a job's residual run time, as it was made.
 
     Attributes:
-        at_s: When, on the run's clock in seconds.
+        at_s: When it was made, on the run's clock in seconds.
         done: Completed share of its epochs; see `Belief.share_done`.
         run_s: Run time so far, in seconds.
         remaining_s: Run time expected until its end.
@@ -168,7 +169,7 @@ class Course:
 
     Attributes:
         held: When it held which GPUs.
-        forecasts: What was expected of it, one a round in which that changed.
+        forecasts: Its forecasts, from the rounds in which they changed.
         losses: Its training loss by epoch; none on a virtual cluster.
         gpu_hours: GPU-hours that it has held up to the last round; see `TenantRow`.
         cost: What they cost by the prices of the cluster's pools.
@@ -247,7 +248,7 @@ def prices_of(rounds: Iterable[Priced]) -> list[PriceRow]:
 
 
 def lifetime(news: Iterable[News], job_id: int) -> range:
-    """The rounds from that which took a job in to that in which it ended, as far as it is known."""
+    """The rounds from a job's arrival to its end, as far as known."""
     first = 0
     for record in news:
         if any(spec.job_id == job_id for spec in record.arrivals):

@@ -17,7 +17,7 @@ from solver.inventory import MOST_GPUS
 
 
 class Terms(BaseModel):
-    """What holds for a tenant from now on (`TenantTerms`); what is not given stays as it is."""
+    """New terms of a tenant (`TenantTerms`); fields that are not given stay as they are."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,7 +42,7 @@ class Added(BaseModel):
 
 
 def from_file(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a job's file; options come before what it says.
+    """The fields of a job's file, overridden by options.
 
     Args:
         path: The file.
@@ -62,7 +62,7 @@ def job_schema() -> dict[str, Any]:
 
 
 def job_of(path: Path, fields: Mapping[str, Any], *, texts: bool = False) -> JobFile:
-    """The declaration that fields of a file make.
+    """The declaration in the fields of a file.
 
     Args:
         path: The file.
@@ -79,7 +79,7 @@ def job_of(path: Path, fields: Mapping[str, Any], *, texts: bool = False) -> Job
 
 
 def launch_of(job: JobFile) -> str:
-    """What would be launched of a job, in words: as declared, whatever its node adds."""
+    """How a job would be launched, in words: as declared, without what its node adds."""
     gpus = f"{job.scale_factor} GPU{'s' * (job.scale_factor > 1)}"
     said = [job.image or "the image of its node"]
     if job.timed:
@@ -103,7 +103,7 @@ def variables(place: str, texts: Sequence[str]) -> dict[str, str]:
         texts: The variables.
 
     Raises:
-        InputError: One is not that, or a name comes twice.
+        InputError: A text is not of that form, or a name comes twice.
     """
     found = dict[str, str]()
     for text in texts:
@@ -129,7 +129,7 @@ def declared(
         job: The declaration.
         profile: Throughputs of the models that are known.
         samples: Samples per epoch by model, where it has none.
-        before: Gives the ids of the jobs that it comes after.
+        before: Returns the ids of the jobs that it comes after, from their names.
 
     Raises:
         InputError: A field is invalid; the error names it.

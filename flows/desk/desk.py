@@ -1,4 +1,4 @@
-"""What users ask of a service, and are told: the surface of the command line and of the API.
+"""Questions and commands to a service, for the command line and the API.
 
 It writes to the inbox of a warehouse alone, whether a scheduler runs or not.
 """
@@ -61,12 +61,13 @@ class Desk(DeskReader):
     def before(
         self, names: Sequence[str], tenant: str | None = None, known: int | None = None
     ) -> tuple[int, ...]:
-        """The ids of jobs that another comes after.
+        """The ids of the jobs that another job comes after, from their names.
 
         Args:
             names: Their ids or names.
             tenant: Only jobs of this tenant.
-            known: The number of that job, if it was accepted: names mean what they meant then.
+            known: The id of that other job, if it was accepted already: names are resolved as of
+                then.
 
         Raises:
             InputError: There is no such job.
@@ -81,10 +82,10 @@ class Desk(DeskReader):
         return tuple(ids)
 
     def check(self, job: JobSpec) -> None:
-        """Refuse a job that the cluster cannot run, or that comes after one that did not end well.
+        """Refuse a job that the cluster cannot run, or whose predecessor did not end well.
 
         Raises:
-            InputError: It cannot, or does.
+            InputError: The job is refused.
         """
         self._check_fits(job)
         for row in self.jobs() if job.options.after else ():
@@ -94,7 +95,7 @@ class Desk(DeskReader):
         if job.image:
             check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None
-        with suppress(InputError):  # a file that is gone: the round that takes the job in says it
+        with suppress(InputError):  # the file is gone: the round that takes the job in reports it
             hosts = self.hosts() if job.image or job.options.secrets else None
         if hosts:
             from containers.docker.own_images import check_images
@@ -106,7 +107,7 @@ class Desk(DeskReader):
                 raise InputError(field, error.problem, error.remedy) from None
 
     def _check_fits(self, job: JobSpec) -> None:
-        """Refuse a job that the cluster cannot run, as it was when somebody looked last, and is."""
+        """Refuse a job that the cluster cannot run, by the last known state and the present one."""
         if self.known:
             with suppress(InputError):
                 check_job(job, self.header, self.known.state.there(self.header))
@@ -160,9 +161,9 @@ class Desk(DeskReader):
         return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
 
     def _check_active(self, jobs: Sequence[int]) -> None:
-        """Refuse jobs of which none is active or waits to be taken in.
+        """Refuse jobs if none of them is active or waits to be taken in.
 
-        The state says enough, for which no record before the snapshot is read.
+        The state suffices; no record before the snapshot is read.
 
         Raises:
             InputError: All of them have ended.
@@ -178,16 +179,16 @@ class Desk(DeskReader):
         """Accept a further node: once this returns, a crash does not lose it.
 
         Args:
-            fields: Fields of a `NewNode`. On Docker hosts its name alone, which the cluster file
-                has; else what is not given is as of the last node.
+            fields: Fields of a `NewNode`. On Docker hosts only its name in the cluster
+                file; otherwise, missing fields are as of the last node.
             by: Who gives it.
             key: Makes it idempotent; see `Request`.
 
         Raises:
-            InputError: The service cannot have it.
+            InputError: The service cannot take it.
             WarehouseBusy: The inbox does not answer.
         """
-        if self.inbox.known(key) is not None:  # what was not given is as it was then
+        if self.inbox.known(key) is not None:  # missing fields are as of then
             return self.inbox.add(replace(NO_NODE, **fields), fields, by=by, key=key)
         state, hosts = self.history().state, self.hosts()
         inventory = state.inventory(self.header)
@@ -223,7 +224,7 @@ class Desk(DeskReader):
             key: Makes it idempotent; see `Request`.
 
         Raises:
-            InputError: They mean nothing.
+            InputError: A term is out of bounds.
             WarehouseBusy: The inbox does not answer.
         """
         check_terms(replace(NO_TERMS, **terms))
@@ -264,7 +265,7 @@ class Desk(DeskReader):
         return indices[0]
 
     def _node(self, target: str, key: str) -> int:
-        """The index of a node; one that a known key was given about may be gone by now."""
+        """The index of a node; with a known key, the node may be gone by now."""
         index = target.isascii() and target.isdigit() and len(target) < 10
         if self.inbox.known(key) is not None:
             if index:
@@ -274,7 +275,7 @@ class Desk(DeskReader):
         return self.node(target)
 
     def expect(self, job: JobSpec) -> QueueRow:
-        """What is expected of a job, had it come in the last round; nothing is accepted.
+        """The forecast of a job, as if it had arrived in the last round; nothing is accepted.
 
         Raises:
             InputError: The cluster cannot run it.

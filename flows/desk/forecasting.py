@@ -1,7 +1,7 @@
-"""What-if from now: what the next hours of a service look like, and what a change would do to them.
+"""What-if from now: the next hours of a service, as they are expected and under a change.
 
-A change is what could be handed in: jobs and commands. The last round takes them in as if they had
-come in time for it and is solved anew; the queue is played forward from it with the beliefs of the
+A change consists of jobs and commands. The last round is solved again as if they had come in time
+for it; the queue is played forward from it with the beliefs of the
 run (`tasks.rollouts`).
 """
 
@@ -29,7 +29,7 @@ Names = Annotated[list[str], Field(max_length=100)]
 
 
 class WhatIf(BaseModel):
-    """A change to a service, which nobody hands in.
+    """A hypothetical change to a service; nothing of it is accepted.
 
     Attributes:
         submit: Jobs that are handed in.
@@ -39,7 +39,7 @@ class WhatIf(BaseModel):
         drain: Nodes that are drained.
         cordon: Nodes on which no job starts.
         uncordon: Nodes that come back into service.
-        budget: By tenant, what its budget is multiplied by.
+        budget: Factor on the budgets, by tenant.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,7 +79,7 @@ class ForecastRow:
     """What is expected of a job as things are, and with a change.
 
     Seconds are from the beginning of the last round on; ends come with an interval of 80 %. They
-    are None where the job does not run, or nothing can be told of it.
+    are None where the job does not run, or has no forecast.
 
     Attributes:
         job_id: Its id; of a job of the change, the one that it would get.
@@ -91,14 +91,14 @@ class ForecastRow:
         ends_low_s: Lower end.
         ends_high_s: Upper end.
         ftf: Its finish-time fairness ρ.
-        whatif_starts_in_s: When it starts with the change; as is without one.
+        whatif_starts_in_s: When it starts with the change; the same without a change.
         whatif_ends_in_s: When it ends with the change.
         whatif_ends_low_s: Lower end.
         whatif_ends_high_s: Upper end.
         whatif_ftf: Its ρ with the change.
         later_s: How much later it ends with the change.
-        whatif_reason: Why it would not end with the change, in words; empty if it would, or nothing
-            can be told of it.
+        whatif_reason: Why it would not end with the change, in words; empty if it would, or if it
+            has no forecast.
     """
 
     job_id: int
@@ -213,10 +213,10 @@ _EXPECTED = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")
 
 
 def factor(text: str) -> tuple[str, float]:
-    """What multiplies the budgets of a tenant, from TENANT=FACTOR.
+    """A tenant and the factor on its budgets, from TENANT=FACTOR.
 
     Raises:
-        InputError: It is not that.
+        InputError: The text is not of that form.
     """
     tenant, _, number = text.rpartition("=")
     try:

@@ -1,4 +1,4 @@
-"""What anybody can ask of a service, from its own machine (`LocalDesk`) or over HTTP (`Client`)."""
+"""The front desk of a service, on its own machine (`LocalDesk`) or over HTTP (`Client`)."""
 
 import re
 from abc import ABC, abstractmethod
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class FrontDesk(ABC):
-    """The front desk of a service: one contract, whoever answers.
+    """The questions and commands that a service takes: the contract of both implementations.
 
     A job is named by its id or its name, a node by its index or, on Docker hosts, its name. All
-    methods raise `InputError` for what is refused, and `WarehouseBusy` where asking again may help.
+    methods raise `InputError` if they are refused, and `WarehouseBusy` if a later try may succeed.
     """
 
     @abstractmethod
     def submit(self, job: Mapping[str, Any], *, key: str = "") -> Accepted:
-        """Hand a job in; once this returns, nothing loses it.
+        """Hand a job in; once this returns, it is durable.
 
         Args:
             job: The fields of a job's file.
-            key: Makes it idempotent: again with the same key, it is not repeated.
+            key: Idempotency key: a repetition with the same key has no effect.
         """
 
     @abstractmethod
     def expect(self, job: Mapping[str, Any]) -> QueueRow:
-        """What is expected of a job, were it handed in; nothing is."""
+        """The forecast of a job, as if it were handed in; nothing is accepted."""
 
     @abstractmethod
     def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
@@ -47,7 +47,7 @@ class FrontDesk(ABC):
     def command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
     ) -> Accepted:
-        """Give a command; once this returns, nothing loses it.
+        """Give a command; once this returns, it is durable.
 
         Args:
             kind: Its kind.
@@ -94,17 +94,17 @@ class FrontDesk(ABC):
 
     @abstractmethod
     def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
-        """Add a node, whose index is the next one; once this returns, nothing loses it.
+        """Add a node, which gets the next index; once this returns, it is durable.
 
         Args:
             node: On Docker hosts its `name` in the cluster file; on a virtual cluster `gpus`,
-                `gpu_type` and `price`, of which those that are not given are as of the last node.
+                `gpu_type` and `price`; fields that are missing are as of the last node.
             key: See `submit`.
         """
 
     @abstractmethod
     def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
-        """Change what holds for a tenant; once this returns, nothing loses it.
+        """Change the terms of a tenant; once this returns, the change is durable.
 
         Args:
             name: The tenant.
@@ -154,7 +154,7 @@ class FrontDesk(ABC):
 
         Args:
             after_round: The last round that is known already.
-            follow: Whether to go on with what comes, for ever.
+            follow: Whether to go on with new ones, without end.
         """
 
     @abstractmethod
@@ -165,7 +165,7 @@ class FrontDesk(ABC):
 
         Args:
             job: The job.
-            follow: Whether to go on with what comes, for ever.
+            follow: Whether to go on with new ones, without end.
         """
 
     @abstractmethod
@@ -182,12 +182,12 @@ class FrontDesk(ABC):
 
 
 def headed(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
-    """What containers printed, with a line of its name where another one begins.
+    """Output of containers, with a header line of its name where another container begins.
 
-    No line of a job is such a line (`containers.docker.logs.quoted`); of what could still become
-    one, the last three bytes at most, all waits for the next part.
+    No line of a job looks like such a header (`containers.docker.logs.quoted`). A tail that could
+    still become a header, three bytes at most, waits for the next part.
     """
-    latest, before, held = "", b"\n", b""  # the last byte given of this line, a newline if none
+    latest, before, held = "", b"\n", b""  # the last byte returned of this line; a newline if none
     for name, text in parts:
         head = b""
         if name != latest:
@@ -203,7 +203,7 @@ def headed(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
 
 
 _OPEN = re.compile(rb"\n(-{1,3})\Z")
-"""The end of what may be the begin of a line that is quoted."""
+"""A tail that may be the beginning of a quoted line."""
 
 _BEGINS = re.compile(rb"--- (\S+)")
 

@@ -1,4 +1,4 @@
-"""A service's desk for callers with tokens: who may see what, and command what."""
+"""A service's desk for callers with tokens: access control."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flows.history.answer import Answer
 
 OPERATORS = frozenset((CommandKind.BUDGET, *(kind for kind in CommandKind if kind.of_node)))
-"""Commands that are an operator's to give."""
+"""Commands that only operators may give."""
 
 
 class NotAllowed(InputError):
@@ -36,7 +36,7 @@ class NotThere(InputError):
 
 
 def accepted(entries: Sequence[Entry]) -> Accepted:
-    """Entries of the inbox, as who handed them in is told."""
+    """Entries of the inbox as the answer to their sender."""
     entry = entries[0]
     of_node = entry.job is None and CommandKind(entry.kind).of_node
     about = entry.number if entry.job else entry.target
@@ -47,12 +47,12 @@ class Guarded:
     """The desk of a warehouse's service, for callers with tokens.
 
     Readers see everything, tenants the jobs of their tenant, and command these; operators see and
-    command everything. A job of others is to a tenant as if it were not there.
+    command everything. To a tenant, jobs of others do not exist.
 
     Args:
         warehouse: The warehouse. Its service need not have begun.
         url: See `warehouse.inbox.database.Database`.
-        desk: Its desk, where that is known to be there.
+        desk: Its desk, if the caller has opened it already.
     """
 
     def __init__(self, warehouse: Path, url: str = "", desk: Desk | None = None) -> None:
@@ -62,7 +62,7 @@ class Guarded:
         self._tokens: Tokens | None = None
 
     def who(self, *tokens: str) -> list[Token | None]:
-        """Whose some tokens are; None for what is none."""
+        """The owners of tokens; None for an invalid token."""
         with self._opening:
             self._tokens = self._tokens or Tokens(*self._where)
         return self._tokens.find(*tokens)
@@ -138,7 +138,7 @@ class Guarded:
 
         Raises:
             NotAllowed: The caller is no operator.
-            InputError: The service cannot have it.
+            InputError: The service cannot take it.
         """
         _check_commands(caller)
         if caller.role is not Role.OPERATOR:
@@ -151,7 +151,7 @@ class Guarded:
 
         Raises:
             NotAllowed: The caller is no operator.
-            InputError: They mean nothing.
+            InputError: A term is out of bounds.
         """
         _check_commands(caller)
         if caller.role is not Role.OPERATOR:
@@ -195,7 +195,7 @@ class Guarded:
     def forecast(self, caller: Token, change: WhatIf) -> list[ForecastRow]:
         """What is expected of the jobs that the caller sees; see `flows.desk.forecasting`.
 
-        A tenant may suppose what it may ask for, and no more.
+        A tenant may suppose only what it may ask for.
 
         Raises:
             NotAllowed: The caller may not.
@@ -217,7 +217,7 @@ class Guarded:
         """What happened, as far as the caller sees it; see `Desk.events`."""
         rows = self.desk.events(after_round)
         if not rows or (seen := self._seen(caller)) is None:
-            return rows  # who follows asks every second, mostly for nothing
+            return rows  # followers ask every second, mostly in vain
         own = (row for row in rows if row.job_id in seen)
         return [replace(row, reason=as_seen(row.reason, seen)) for row in own]
 
@@ -244,7 +244,7 @@ class Guarded:
         return self.desk.prices()
 
     def why(self, caller: Token, target: str) -> "Answer":
-        """Why a job has or has no GPUs; see `Desk.why`. Tenants are told no ids of others' jobs.
+        """Why a job has or has no GPUs; see `Desk.why`. A tenant sees no ids of others' jobs.
 
         Raises:
             NotThere: There is none.
@@ -316,7 +316,7 @@ def _check_commands(caller: Token) -> None:
 
 
 def _own(caller: Token, job: JobFile) -> JobFile:
-    """A job as one of a tenant's own."""
+    """A job as a tenant may submit it: its own, within its bounds."""
     if "tenant" not in job.model_fields_set:
         job = job.model_copy(update={"tenant": caller.tenant})
     if job.tenant != caller.tenant:
@@ -327,7 +327,7 @@ def _own(caller: Token, job: JobFile) -> JobFile:
 
 
 def _key(caller: Token, key: str) -> str:
-    """A key among those of all: a tenant's are its own."""
+    """A key that is unique among all tenants."""
     if not key or caller.role is not Role.TENANT:
         return key
-    return f"{len(caller.tenant)} {caller.tenant} {key}"  # of no other tenant, whatever its name
+    return f"{len(caller.tenant)} {caller.tenant} {key}"  # unambiguous, whatever the names

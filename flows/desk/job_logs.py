@@ -24,15 +24,16 @@ MOST_PART = 2**16
 """Most bytes of a part. An engineering bound."""
 
 MOST_END = 2**16
-"""Most bytes of what was shown last by which its place is found again. An engineering bound."""
+"""Bytes at the end of the shown text by which its place is found again, at most. An engineering
+bound."""
 
 MOST_PLACES, MOST_TAILS, MOST_TAIL = 32, 4, 2**9
-"""Containers whose place is told, at most; those, the latest, with the end of what was shown; its
-bytes. Engineering bounds: who lost the connection sends all of it in a header, of which proxies
-take 8 KiB."""
+"""Most containers whose place is kept; most, the latest, whose place has the end of the shown text;
+bytes of that end. Engineering bounds: a client that reconnects sends all of it in a header, and
+proxies take 8 KiB."""
 
 Shown = tuple[int, str]
-"""Bytes of a container's log that are known, and the last of them in base64."""
+"""Number of bytes of a container's log that were shown, and the last of them in base64."""
 
 _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
 """The line before the log of a container."""
@@ -40,7 +41,7 @@ _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """Who held GPUs in a round: fields of its record."""
+    """The leases of a round: fields of its record."""
 
     round: int
     leases: tuple[Lease, ...]
@@ -71,10 +72,10 @@ def check_printed(reader: Reader, run: str, job_id: int, running: Collection[int
 
 
 class Printed:
-    """What a job's containers printed, and print, the oldest first.
+    """The output of a job's containers, past and to come, the oldest first.
 
-    Docker keeps the latest lines of a container, so that its log may lose its begin between two
-    looks. Showing then goes on behind what was shown last, or with the begin if that is lost, too.
+    Docker keeps the latest lines of a container, so that its log may lose its beginning between
+    two looks. Output then goes on behind the text shown last, or with the first line kept.
 
     Args:
         nodes: The cluster.
@@ -83,7 +84,7 @@ class Printed:
         shown: What is known already, by container.
 
     Raises:
-        ValueError: That is none.
+        ValueError: `shown` is malformed.
     """
 
     def __init__(
@@ -97,13 +98,13 @@ class Printed:
 
     @property
     def place(self) -> dict[str, Shown]:
-        """What is known, by container; of many, the latest, before which all is known."""
+        """What was shown, by container; of many containers, the latest."""
         names = [*self._shown][-MOST_PLACES:]
         tails = {n: self._ends.get(n, b"")[-MOST_TAIL:] for n in names[-MOST_TAILS:]}
         return {n: (self._shown[n], b64encode(tails.get(n, b"")).decode()) for n in names}
 
     def more(self) -> Iterator[tuple[str, bytes]]:
-        """What is new since the last call: containers, and what each printed, in parts."""
+        """The output since the last call, in parts: container and text."""
         logs = _logs(self._fleet, *self._asked)
         known = [number for number, name in enumerate(logs) if name in self._shown]
         before = {name: len(logs[name]) for name in [*logs][: min(known, default=0)]}
@@ -111,7 +112,7 @@ class Printed:
         for name, log in logs.items():
             if name in self._shown:
                 if not log:
-                    continue  # it has just ended, and is kept soon
+                    continue  # it has just ended; its log is kept soon
                 self._know(name, log, self._begin(name, log))
             while (begin := self._shown.get(name, 0)) < len(log) or name not in self._shown:
                 part = log[begin : begin + MOST_PART]
@@ -119,7 +120,7 @@ class Printed:
                 yield name, part
 
     def _begin(self, name: str, log: bytes) -> int:
-        """Bytes of a log that were shown: as many as before, or fewer if it has lost its begin."""
+        """Bytes of a log that were shown; fewer than before if it has lost its beginning."""
         shown, end = self._shown[name], self._ends.get(name, b"")
         if shown <= len(log) and log.endswith(end, 0, shown):
             return shown
@@ -132,10 +133,10 @@ class Printed:
     def text(
         self, *, follow: bool = False, sleep: Callable[[float], None] = time.sleep
     ) -> Iterator[bytes]:
-        """What is new, each container's after a line with its name; then all is closed.
+        """The new output, each container's after a line with its name; closes all at the end.
 
         Args:
-            follow: Whether to go on with what comes, for ever.
+            follow: Whether to go on with new output, without end.
             sleep: Waits for some seconds.
         """
 
@@ -167,14 +168,14 @@ def printed(
         nodes: The cluster.
         run: The run.
         job_id: The job.
-        follow: Whether to go on with what comes, for ever.
+        follow: Whether to go on with new output, without end.
         sleep: Waits for some seconds.
     """
     yield from Printed(nodes, run, job_id).text(follow=follow, sleep=sleep)
 
 
 def _logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:
-    """Logs by container. Those that run are read first: meanwhile they may end, and be kept."""
+    """Logs by container. Running containers are read first: they may end meanwhile."""
     entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.container.begun]
     running = {entry.container.name: fleet.log(entry) for entry in entries}
     logs: dict[str, bytes] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from predictor.errors import InputError, WarehouseError
 
 URL, TOKEN = "SHOCKWAVE_URL", "SHOCKWAVE_TOKEN"
-"""Environment variables that come before what is kept."""
+"""Environment variables that override the kept login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def logged_in(env: Mapping[str, str] = os.environ) -> Login | None:
     """The login of this user; None where there is none.
 
     Raises:
-        InputError: Others can read the file, or it holds something else, or a variable is missing.
+        InputError: Others can read the file, its content is invalid, or a variable is missing.
     """
     if url := env.get(URL, ""):
         if not (token := env.get(TOKEN, "")):
@@ -77,7 +77,7 @@ def keep(login: Login, env: Mapping[str, str] = os.environ) -> Path:
 
 
 def forget(env: Mapping[str, str] = os.environ) -> bool:
-    """Forget the login that is kept; returns whether there was one.
+    """Remove the kept login; returns whether there was one.
 
     Raises:
         WarehouseError: Its file cannot be removed.

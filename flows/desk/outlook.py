@@ -1,4 +1,4 @@
-"""A service's run so far, and what its last round makes one expect."""
+"""A service's run so far, and the expectations that follow from its last round."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -35,9 +35,9 @@ class History:
 
     Attributes:
         start: Its header; the jobs are in the rounds.
-        before: Where it stood before its last round.
+        before: Its position before the last round.
         last: The last round; None before the first.
-        position: Where it stands.
+        position: Its position now.
     """
 
     start: Start
@@ -74,7 +74,7 @@ class Followed:
         self._one = Lock()
 
     def now(self) -> History:
-        """The history to the last record; the same object as long as no file of them is new.
+        """The history to the last record; the same object until a file is new.
 
         Raises:
             WarehouseError: The records are damaged.
@@ -87,7 +87,7 @@ class Followed:
             return history
 
     def _present(self) -> list[tuple[Path, int]]:
-        """The files of the rounds, and when they were written; empty if one goes meanwhile."""
+        """The files of the rounds, with times of writing; empty if a file vanishes meanwhile."""
         files = round_files(run_folder(self._reader.warehouse, self._run))
         with suppress(OSError):
             return [(path, path.stat().st_mtime_ns) for path in files]
@@ -95,7 +95,7 @@ class Followed:
 
     def _further(self) -> History:
         if self._found:
-            with suppress(WarehouseError):  # other records are there now: they are read anew
+            with suppress(WarehouseError):  # the records were replaced: read them anew
                 known = self._found.position.known
                 return self._with(self._found, self._reader.records(self._run, *known))
         start = self._reader.begun(self._run)
@@ -127,7 +127,7 @@ def predicted(
         name: The run.
         history: Its history; with a round, or jobs are given.
         jobs: Jobs that it takes in beside its own.
-        commands: Commands that it takes in beside its own; their numbers and times are left open.
+        commands: Commands that it takes in beside its own; their numbers and times do not matter.
     """
     start, last, this = history.start, _ordered_anew(history), Round()
     prepared = replace(prepare(start), state=history.before.state)
@@ -159,7 +159,7 @@ def predicted(
 def _ordered_anew(history: History) -> RoundRecord | None:
     """The last round without nodes that orders alone had taken out of service.
 
-    A runtime that is asked once more names its own; orders are told beside it, and may be others.
+    When the round is predicted again, the runtime names its own nodes, and the orders may differ.
     """
     last = history.last
     if last is None:
@@ -170,7 +170,7 @@ def _ordered_anew(history: History) -> RoundRecord | None:
 
 
 def alone_seconds(run: Run, this: Round, job: ActiveJob) -> float:
-    """What a job would take with an equal share of the GPUs, of which ρ is a multiple."""
+    """A job's run time with an equal share of the GPUs, the denominator of ρ, in seconds."""
     contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
     return contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
 
@@ -223,7 +223,7 @@ def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Qu
 
 
 def too_few_gpus(name: str, history: History) -> dict[int, str]:
-    """What active jobs wait for, in words, where nodes are out of service or cordoned; else none.
+    """What active jobs wait for while nodes are out of service or cordoned, in words, by id.
 
     Args:
         name: The run.
@@ -245,7 +245,7 @@ def _waits_for(this: Round, job_id: int) -> str:
 
 
 def _deadline(spec: JobSpec, clock: float, ahead: Expected | None) -> dict[str, Any]:
-    """When a job is to end, and whether it should."""
+    """The deadline of a job, and whether it should meet it."""
     if not spec.options.deadline_seconds:
         return {}
     at = spec.arrival_seconds + spec.options.deadline_seconds

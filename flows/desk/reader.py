@@ -58,7 +58,7 @@ class DeskReader:
         url: See `warehouse.inbox.database.Database`.
 
     Attributes:
-        known: The history that somebody asked for last.
+        known: The history that was read last.
 
     Raises:
         InputError: The warehouse has no service.
@@ -67,7 +67,7 @@ class DeskReader:
     def __init__(self, warehouse: Path, url: str = "") -> None:
         none = InputError(str(warehouse), "has no service", "start one: shockwave up")
         if not url and not (warehouse / FILE).exists():
-            raise none  # looking makes no inbox
+            raise none  # a reader creates no inbox
         self.inbox = Inbox(warehouse, url)
         self.run = self.inbox.run
         if not self.run:
@@ -119,7 +119,7 @@ class DeskReader:
         return []
 
     def history(self) -> History:
-        """The service's run so far; the same object as long as no file of its rounds is new.
+        """The service's run so far; the same object until a file is new.
 
         Raises:
             WarehouseError: The records are damaged.
@@ -164,7 +164,9 @@ class DeskReader:
         if self._few is None or self._few[0] is not history:
             self._few = history, too_few_gpus(self.run, history)
         state, few = history.state, self._few[1]
-        news = [record for record in self._news() if record.round < state.round]  # of one moment
+        news = [
+            record for record in self._news() if record.round < state.round
+        ]  # consistent with the state
         ends = {e.job_id: e for record in news for e in record.finished if e.ends_job}
         rows = []
         for spec in (spec for record in news for spec in record.arrivals):
@@ -201,7 +203,7 @@ class DeskReader:
             after = entries[-1].number
 
     def pending(self, history: History) -> list[JobSpec]:
-        """The jobs that were accepted, and that a history has not taken in."""
+        """The accepted jobs that no round of a history has taken in."""
         return [e.job for e in self._entries(history.state.taken.entries) if e.job]
 
     def queue(self) -> list[QueueRow]:
@@ -287,7 +289,7 @@ class DeskReader:
         if job_id not in (known := self._whys[1]):
             if history.last and job_id in history.state.beliefs:
                 known[job_id] = self._why_now(history, history.last, job_id)
-            else:  # an earlier round is reached from the beginning
+            else:  # an earlier round: replay from the beginning
                 known[job_id] = why(job_id, self._reader.warehouse, self.run)
         return known[job_id]
 
@@ -302,14 +304,14 @@ class DeskReader:
         return of_round(run, this, job_id, last.round, rounds)
 
     def printed(self, job_id: int, shown: Mapping[str, "Shown"] | None = None) -> "Printed":
-        """What the containers of a job print; it is the caller's to close.
+        """The output of a job's containers; the caller closes it.
 
         Args:
             job_id: The job.
-            shown: What is known already, by container.
+            shown: What was shown already, by container.
 
         Raises:
-            InputError: It has never had GPUs, or the cluster is virtual or its file gone.
+            InputError: The job has never had GPUs, the cluster is virtual, or its file is missing.
             WarehouseError: The records are damaged.
         """
         from flows.desk.job_logs import Printed, check_printed

@@ -1,4 +1,4 @@
-"""What users are told of a service, as rows: its jobs and queue, what happened, its state."""
+"""Rows of a service's answers: its jobs, queue, events, nodes and status."""
 
 import re
 from collections.abc import Container, Iterator, Sequence
@@ -69,7 +69,7 @@ class QueueRow:
     """An active job and what is expected of it.
 
     Seconds are from the beginning of the last round on; each comes with an interval of 80 %. They
-    are None where the policy or the forecasts do not tell.
+    are None where the policy or the forecasts give none.
 
     Attributes:
         place: Its place in the line of the last round; None if it was in none.
@@ -86,15 +86,15 @@ class QueueRow:
         ends_high_s: Upper end.
         ftf: Its finish-time fairness ρ, if it ends then.
         price: What a GPU-round of its type costs in the market.
-        waits_for: Other jobs, the quota or too few GPUs in service and not cordoned that keep it
-            from running, in words; empty if none does.
+        waits_for: What keeps it from running, in words: other jobs, its tenant's quota, or too few
+            GPUs in service and not cordoned; empty if nothing does.
         deadline_in_s: When it is to end; None if it has no deadline.
-        in_time: Whether it should: yes or no where all of the interval says so, maybe, or missed;
-            empty without a deadline or an expectation.
-        room_by_s: When jobs that are not preempted, whose GPUs it waits for, give way to it at the
-            latest, whatever arrives; None where it waits for none.
-        first_by_s: When it goes before all others at the present load, 0 if it does: whatever
-            arrives, it then waits only for jobs that did so before it, and for those that keep
+        in_time: Whether it should end by then: yes or no if all of the interval does, maybe, or
+            missed; empty without a deadline or an expectation.
+        room_by_s: Latest time at which jobs that are not preempted give it their GPUs, whatever
+            arrives; None if it waits for no such job.
+        first_by_s: When it becomes overdue at the present load and goes before all others, 0 if it
+            is: it then waits only for jobs that were overdue before it, and for those that keep
             their GPUs. None if it runs, or its policy bounds no postponement.
     """
 
@@ -130,7 +130,7 @@ class EventRow:
         job_id: The job; None for nodes.
         name: Its name.
         gpus: GPUs that it got or gave back.
-        reason: Why, in words; of commands, what they say.
+        reason: Why, in words; of commands, their content.
     """
 
     round: int
@@ -233,7 +233,7 @@ def status_of(state: RunState, job_id: int) -> str:
 
 
 def waits_for(state: RunState, job_id: int) -> str:
-    """The other jobs, or the quota, that keep one from running, in words; empty if none does."""
+    """The other jobs, or the quota, that keep a job from running, in words; empty if none does."""
     reason = state.barred.get(job_id)
     if reason is None:
         return ""
@@ -259,13 +259,13 @@ _JOBS = re.compile(r"\bjobs? (\d+(?:, \d+)*)( and \d+ more)?")
 
 
 def as_seen(text: str, seen: Container[int]) -> str:
-    """A reason as who sees some jobs only is told it.
+    """A reason, censored for a caller who sees some jobs only.
 
-    It has no ids of other jobs, and no words of nodes' daemons, which may name hosts.
+    It has no ids of other jobs, and no messages of nodes' daemons, which may name hosts.
 
     Args:
         text: The reason.
-        seen: The jobs that are seen.
+        seen: Ids of the jobs that the caller sees.
     """
 
     def shown(match: re.Match[str]) -> str:

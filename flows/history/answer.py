@@ -44,7 +44,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """With whom a job shares its GPUs, and how fast it is there, over its speed alone on them."""
+    """The job that shares a job's GPUs, and the job's speed relative to its speed alone on them."""
 
     job_id: int | None
     speed: float
@@ -52,12 +52,12 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """On how many nodes a gang runs that fits on fewer.
+    """The spread of a gang over more nodes than it needs.
 
     Attributes:
-        nodes: Those that it holds GPUs on.
-        fewest_nodes: As few as hold so many GPUs of the type.
-        speed: Its speed there, over that on so few.
+        nodes: Nodes on which it holds GPUs.
+        fewest_nodes: Fewest nodes with so many GPUs of the type.
+        speed: Its speed relative to that on the fewest nodes.
     """
 
     nodes: int
@@ -162,7 +162,7 @@ def answer(
         this: The round, solved.
         job_id: The job, active in it.
         number: The round's number.
-        waits: When it held no GPUs so far.
+        waits: The times in which it held no GPUs so far.
         history: Events of the job so far, and its end if the round is its last.
         progress: Called before each play of the queue.
     """
@@ -231,7 +231,7 @@ def answer(
         tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
         drained=tuple(node for node in this.observation.drained if node not in removed),
         problems=tuple(
-            (one.node, one.problem) for one in this.observation.problems if one.node not in removed
+            (p.node, p.problem) for p in this.observation.problems if p.node not in removed
         ),
         busy_gpus=len({gpu for held in plan.placement.values() for gpu in held}),
         shares=_sharing(this, job_id, inventory),
@@ -268,7 +268,7 @@ def _order(orders: Orders, job_id: int) -> str:
 
 
 def _sharing(this: Round, job_id: int, inventory: Inventory) -> Sharing | None:
-    """The other job on a job's GPUs; None if it has them alone."""
+    """The job that shares a job's GPUs; None if there is none."""
     pair = next((pair for pair in this.plan.pairs if job_id in pair), ())
     for other in pair:
         if other != job_id:
@@ -290,15 +290,15 @@ def _spread(job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> Spre
 
 
 def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> float | None:
-    """Run time alone, in seconds: on several GPU types at the mean of its rates, by GPUs.
+    """Isolated run time in seconds; on several GPU types, at the mean of its rates by GPUs.
 
     Args:
         job: The job.
         inventory: All nodes.
-        there: Those that were not removed.
+        there: The nodes that were not removed.
 
     Returns:
-        None where the nodes of its GPU types were all removed.
+        None if all nodes of its GPU types were removed.
     """
     if not inventory.mixed:
         return job.belief.run_seconds + job.run_time(job.own).remaining
@@ -318,11 +318,11 @@ def _tried_again(waits_until: float, clock: float) -> float | None:
 def _left(
     this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]
 ) -> dict[str, int]:
-    """GPUs in service that it can start on, left by those ranked before it or that keep theirs.
+    """GPUs in service on which it can start, left by jobs ranked before it or that keep theirs.
 
-    By GPU type, as its menu has them. On several types a job stands in line once for each, and
-    those ranked before it may come later there: where there was room at first, what is left in
-    the end.
+    By GPU type of its menu. On several types a job stands in line once for each type, and jobs
+    ranked before it may come later on another: if there was room at first, the GPUs left in the
+    end count.
     """
     placement, there = this.plan.placement, this.nodes.inventory
 
@@ -330,27 +330,27 @@ def _left(
         taken = {gpu for other in jobs for gpu in placement.get(other, ())} | cordoned
         held = Counter(inventory.allocation([gpu]).gpu_type for gpu in taken)
         capacities = there.capacities if there else {}
-        kinds = (found.gpu_type for found in job.choices)
+        kinds = (choice.gpu_type for choice in job.choices)
         return {kind: capacities.get(kind, 0) - held[kind] for kind in kinds}
 
-    found = left_by(_before(this.plan, job.job_id))
+    first = left_by(_before(this.plan, job.job_id))
     if not inventory.mixed or job.job_id in placement:
-        return found
+        return first
     end = left_by(placement)
-    return {kind: gpus if gpus < job.gang else end[kind] for kind, gpus in found.items()}
+    return {kind: gpus if gpus < job.gang else end[kind] for kind, gpus in first.items()}
 
 
 def _before(plan: Plan, job_id: int) -> set[int]:
-    """The jobs ranked before one, or that keep their GPUs."""
+    """The jobs ranked before a job, or that keep their GPUs."""
     order = plan.order
     before = {*order[: order.index(job_id)]} if job_id in order else {*order}
     return before | (plan.placement.keys() - {*order, job_id})
 
 
 def _scattered(this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]) -> bool:
-    """Whether GPUs enough are left for a gang that waits, but not on as few nodes as it must be on.
+    """Whether enough GPUs are left for a waiting gang, but not on as few nodes as it requires.
 
-    They are left as in `_left`, on several types in the end.
+    GPUs are left as in `_left`; on several types, those left in the end.
     """
     plan, enough = this.plan, False
     before = plan.placement if inventory.mixed else _before(plan, job.job_id)
@@ -378,7 +378,7 @@ def _cordoned(this: Round, inventory: Inventory) -> frozenset[int]:
 
 
 def _keeps(job: ActiveJob, gpus: tuple[int, ...], cordoned: frozenset[int]) -> str:
-    """Why a job that runs and is in no line keeps its GPUs; empty if it is promised them."""
+    """Why a running job that is not in line keeps its GPUs; empty if it runs in promised cells."""
     if not cordoned.isdisjoint(gpus):
         return "cordoned"
     return "not preempted" if gpus and not job.spec.preemptible else ""

@@ -12,7 +12,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
 LINKS = ("previous_hash", "version")
-"""Fields of records that are no part of what happened."""
+"""Fields of records that are not compared."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class RunDifference:
     """The difference between two runs.
 
     Attributes:
-        settings: Fields of the headers that differ, each with its two values; a value that is long
-            is a hash of it.
+        settings: Fields of the headers that differ, each with its two values; a long value is
+            replaced by its hash.
         figures: Figures of `run_summary`, each with its two values.
         rounds: Rounds of each.
         first_round: The first round that differs; None if there is none.

@@ -142,9 +142,9 @@ class Outcome:
         reference_gpus: GPUs that fairness is reckoned with in both.
         figures: Name, recorded value and value of the fork.
         jobs: A row a job: id, then JCT and ρ as recorded and in the fork.
-        remarks: In words, how the run's plugins differ from those that it was recorded with.
-        rounds_so_far: Of a run that has not ended, how many rounds it has recorded: what is told of
-            it is then of a fork without a change. None of one that has.
+        remarks: Differences of the run's plugins from those that it was recorded with, in words.
+        rounds_so_far: Number of recorded rounds of an unfinished run, whose figures are those of a
+            fork without a change; None of a finished run.
     """
 
     run: str
@@ -337,7 +337,7 @@ def _forked(
 def compared(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> tuple[tuple[str, float | None, float | None], ...]:
-    """The figures of two runs, by name: all that are compared."""
+    """The compared figures of two runs, by name."""
     return tuple(
         (name, one[name], other[name])
         for name in FIGURES

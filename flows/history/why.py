@@ -73,7 +73,7 @@ def why(
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """What happened to jobs in a round: fields of its record."""
+    """Jobs' events in a round: fields of its record."""
 
     round: int
     clock_seconds: float
@@ -167,7 +167,7 @@ def check_same(name: str, this: Round, record: RoundRecord) -> None:
 
 
 def _waits(job: JobSpec, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wait]:
-    """When a job held no GPUs, from its arrival to the last of these rounds."""
+    """The times in which a job held no GPUs, from its arrival to the last of these rounds."""
     arrival = job.arrival_seconds
     since: float | None = arrival
     without: int | None = None

@@ -12,8 +12,8 @@ SHOWN = 6
 """Largest number of jobs or events that are listed. A choice of layout."""
 
 NO_BOUND = (
-    "No bound is told on its wait for cells: jobs in them keep them until they end, and later ones "
-    "of its tenant that fit are not held back for it."
+    "Its wait for cells has no bound: jobs in them keep them until they end, and later jobs of "
+    "its tenant that fit are not held back for it."
 )
 
 ORDERS = {
@@ -27,7 +27,7 @@ KEEPS = {
     "cordoned": "It runs on a cordoned node, and keeps its GPUs there until it ends.",
     "not preempted": "It is not preempted, and keeps its GPUs until it ends.",
 }
-"""Sentences about jobs that keep their GPUs, whatever the policy makes of the others."""
+"""Sentences about jobs that keep their GPUs under any policy."""
 
 
 def in_words(answer: Answer) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _waited(a: Answer) -> str:
 
 
 def _why_it_waited(a: Answer) -> Iterator[str]:
-    """Where it does not wait in this round: how to ask of one in which it did."""
+    """How to ask about a round in which it waited, if it does not wait in this one."""
     waits = [wait for wait in a.waits if wait.round is not None]
     if a.status != "waits" and waits:
         longest = max(waits, key=lambda wait: wait.seconds)
@@ -258,7 +258,7 @@ def _preempted(a: Answer) -> Iterator[str]:
 
 
 def _too_few(a: Answer) -> str:
-    """What has to come into service before a job can run."""
+    """The GPUs that have to come into service before a job can run."""
     out = (*a.drained, *a.cordoned)
     shown = ", ".join(map(str, out[:SHOWN])) + ", …" * (len(out) > SHOWN)
     ailing = {node for node, _ in a.problems}
@@ -279,7 +279,7 @@ def _ahead(a: Answer) -> Iterator[str]:
         return
     if a.start_seconds is None or a.finish_seconds is None:
         if a.order not in ("held", "cancelled"):
-            yield f"When it will run under the policy {a.policy} cannot be foretold."
+            yield f"When it will run under the policy {a.policy} cannot be predicted."
         return
     start = (
         ""
@@ -295,7 +295,7 @@ def _ahead(a: Answer) -> Iterator[str]:
 
 
 def _bounds(a: Answer) -> Iterator[str]:
-    """How long it can be put off."""
+    """The bounds on its postponement."""
     if a.room_by_seconds is not None:
         yield (
             "Jobs that are not preempted give way to it "

@@ -1,4 +1,4 @@
-"""What a GPU of the coming round is worth to each job, and who holds one at what worth."""
+"""The worth of a GPU of the coming round to each job, and the jobs that hold GPUs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ class Holder:
     """A job that runs in the round; its id is None where the asker does not see it.
 
     Attributes:
-        worth: What a GPU of the round, of the type that it holds, is worth to it.
-        place: Its place in line; None if it is not in line, as what it has is settled before.
-        gpu_type: The type that it holds; None where there is but one.
+        worth: The worth to it of a GPU of the round, of the type that it holds.
+        place: Its place in line; None if it keeps its GPUs without being in line.
+        gpu_type: The type that it holds; None on a cluster of one type.
     """
 
     job_id: int | None
@@ -26,9 +26,9 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a job is on a GPU type, over its fastest, and what a GPU-round there costs.
+    """A job's speed on a GPU type relative to its fastest, and the price of a GPU-round there.
 
-    Worth is what a GPU of the coming round there is worth to it, as it bids.
+    `worth` is the worth of a GPU of the coming round of that type by its bid.
     """
 
     gpu_type: str
@@ -38,9 +38,9 @@ class Speed:
 
 
 class Worths:
-    """What a GPU of the coming round is worth to jobs in line, as they bid.
+    """The worth of a GPU of the coming round to jobs in line, by their bids.
 
-    Worths on different GPU types are not compared: on several, each is of a type.
+    Worths on different GPU types are not compared: on several types, each is of a type.
 
     Args:
         plan: The plan of the round.
@@ -67,9 +67,9 @@ class Worths:
             }
 
     def type_of(self, job_id: int) -> str | None:
-        """The GPU type of a job's worth: that it holds, or else that worth most to it.
+        """The GPU type of a job's worth: the type that it holds, or else the type worth most to it.
 
-        None where there is but one type, and where jobs do not bid for types.
+        None on a single type, and if jobs do not bid for types.
         """
         worths = self._by_type.get(job_id)
         if not worths or job_id not in self._leading:
@@ -78,12 +78,12 @@ class Worths:
         return held if held in worths else max(worths, key=lambda kind: worths[kind])
 
     def on(self, job_id: int, kind: str | None) -> float | None:
-        """What a GPU of a type is worth to a job; without a type, one of the only type."""
+        """The worth to a job of a GPU of a type; by default of the only type."""
         worth = self._leading.get(job_id)
         return self._by_type.get(job_id, {}).get(kind) if kind and worth is not None else worth
 
     def least(self, kind: str | None) -> float | None:
-        """What one of a type is worth to the job that holds some to which it is worth least."""
+        """The least worth of a GPU of a type to a job that holds some."""
         there = (job for job in self._plan.placement if not kind or self._held.get(job) == kind)
         worths = (self.on(job_id, kind) for job_id in there)
         return min((worth for worth in worths if worth is not None), default=None)
@@ -102,7 +102,7 @@ class Worths:
             )
 
     def speeds(self, job: ActiveJob) -> tuple[Speed, ...]:
-        """The GPU types that a job can run on, the fastest first; none where there is but one."""
+        """The GPU types that a job can run on, the fastest first; none on a cluster of one type."""
         if len(job.choices) == 1:
             return ()
         fastest, prices = job.rate(job.choices[0]), self._plan.report.price_of

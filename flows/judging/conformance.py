@@ -166,10 +166,10 @@ def results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[str, s
 
     Args:
         path: The table.
-        columns: What it is to have, for the error.
+        columns: The columns that it needs, for the error.
 
     Raises:
-        InputError: It is missing, or what reads the rows finds no such column or no number.
+        InputError: The table is missing, lacks a column, or has a value that is no number.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

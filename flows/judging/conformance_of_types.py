@@ -17,7 +17,7 @@ from warehouse.analytics.questions import Analytics
 THROUGHPUTS, RESULTS = "throughputs.csv.gz", "reference_results.csv"
 
 GPU_TYPES = ("v100", "p100", "k80")
-"""In the order in which the published simulator fills them."""
+"""GPU types in the order in which the published simulator fills them."""
 
 ROUND_SECONDS = 360.0
 
@@ -27,7 +27,7 @@ TOLERANCE = Tolerance(seconds=0.03, unfair=1.0, worst=0.10)
 FIGURES = ("makespan_s", "mean_jct_s", "worst_rho")
 
 YARDSTICK = "isolated"
-"""The policy under which a job's JCT is what ρ divides by."""
+"""The policy whose JCT of a job is the denominator of ρ."""
 
 UNAWARE, PACKED = (Parameter("aware", 0.0),), (Parameter("packed", 1.0),)
 
@@ -54,7 +54,7 @@ POLICIES: dict[str, tuple[str, tuple[Parameter, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the published simulator got.
+    """A run of the published simulator.
 
     Attributes:
         trace: Name of the trace file without its suffix.
@@ -70,7 +70,7 @@ class Published:
 
 
 def published_runs(folder: Path) -> list[Published]:
-    """The runs of the published simulator whose policies are here, those on a cluster together.
+    """The published runs of policies that exist here, sorted by trace and cluster.
 
     Raises:
         InputError: The table of results is missing or invalid.
@@ -89,7 +89,7 @@ def published_runs(folder: Path) -> list[Published]:
 
 
 def conformance_of_types(folder: Path) -> Iterator[dict[str, object]]:
-    """Run the policies of Gavel's simulator that are here on its traces.
+    """Run the policies of Gavel's simulator that exist here on its traces.
 
     Args:
         folder: Folder with the traces, `throughputs.csv.gz`, and `reference_results.csv`, the

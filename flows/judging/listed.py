@@ -9,14 +9,14 @@ from solver.policies import parameters, policy_class, policy_names, policy_plugi
 
 @dataclass(frozen=True, slots=True)
 class ListedPolicy:
-    """A policy as it introduces itself.
+    """A policy's description of itself.
 
     Attributes:
         policy: Its name.
         summary: A line on its objective; the error, if it cannot be imported.
         source: Its publication.
         parameters: Its parameters with their defaults.
-        package: Name and version of the distribution that brings it; empty for ours.
+        package: Name and version of the distribution that provides it; empty for ours.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""Who may use a server: the addresses that it is reached at, and its secret."""
+"""Access to a server: the addresses at which it is reached, and its secret."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,11 +69,11 @@ def installation_file() -> Path:
 
 
 def first_start(database: str = "") -> str:
-    """What is said of the first start of a server, which makes its database; empty of others.
+    """A remark on the first start of a server, which makes its database; empty for later starts.
 
     Args:
-        database: URL of the database; as Prefect is configured if empty. Of another than SQLite
-            nothing is said, as it need not be the first.
+        database: URL of the database; by default as Prefect is configured. Only SQLite gets the
+            remark: another database may exist already.
     """
     configured = get_current_settings().server.database.connection_url
     url = database or (configured.get_secret_value() if configured else "")
@@ -90,7 +90,7 @@ def access_to(url: str, proxy: str = "") -> Access:
         proxy: Address of the reverse proxy before it, if there is one.
 
     Raises:
-        InputError: The secret's file can be read by others, or holds something else.
+        InputError: The secret's file can be read by others, or its content is invalid.
         WarehouseError: It cannot be read or written.
     """
     return Access(url, read_secret(installation_file()), proxy)

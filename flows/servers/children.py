@@ -30,7 +30,7 @@ READY = "ready"
 """The line on stdout with which a process reports that it is ready."""
 
 ALIVE = "alive"
-"""The line on stdout with which a process reports that it goes on."""
+"""The line on stdout with which a process reports progress."""
 
 _ERROR = re.compile(r"^\S*(Error|Exception)\b")
 _NOISE = re.compile(
@@ -53,7 +53,7 @@ class Child:
         ready_seconds: Timeout for its start.
 
     Attributes:
-        heard_at: When it last reported that it is ready or goes on, on the monotonic clock.
+        heard_at: When it last reported readiness or progress, on the monotonic clock.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Child:
 
     def _read(self, lines: IO[str]) -> None:
         """Forward its output once it is ready; before that, keep the last lines."""
-        with suppress(ValueError):  # it was stopped, and what it had said is not read to its end
+        with suppress(ValueError):  # it was stopped, and its output is not read to the end
             for line in lines:
                 if (said := line.strip()) in (READY, ALIVE):
                     self.heard_at = time.monotonic()
@@ -100,7 +100,7 @@ class Child:
         """Wait until the process is ready.
 
         Args:
-            ready: Returns whether it is ready.
+            ready: Returns whether the process is ready.
             stop: Set to stop waiting.
 
         Returns:

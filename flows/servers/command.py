@@ -12,14 +12,14 @@ REPORTS = "SHOCKWAVE_REPORTS"
 """Environment variable with the folder that is served as `/reports`."""
 
 WAREHOUSE = "SHOCKWAVE_WAREHOUSE"
-"""Environment variable with the warehouse that a server is of."""
+"""Environment variable with the warehouse that a server belongs to."""
 
 ROOT = Path(__file__).parents[2]
 """The folder that our packages are in; uvicorn's own choice would be the working folder."""
 
 KEPT_SECONDS = 75
-"""How long a connection without requests is kept: longer than clients keep it (httpx 5 s), so that
-none sends a request on one that is being closed. That of nginx, an engineering bound."""
+"""Keep-alive timeout of connections: longer than that of clients (httpx 5 s), so that none sends a
+request on a closing connection. That of nginx, an engineering bound."""
 
 ANSWER_SECONDS = 10.0
 """Timeout of a health check; a busy server takes seconds to answer. An engineering bound."""
@@ -49,7 +49,7 @@ def answers(url: str) -> bool:
     """Whether a Prefect server is ready at a URL.
 
     Raises:
-        InputError: Its certificate does not hold for the URL.
+        InputError: Its certificate is not valid for the URL.
     """
     return _content(f"{url}/api/health") == b"true"
 
@@ -58,13 +58,13 @@ def shows(url: str) -> bool:
     """Whether a Prefect server hands out its UI at a URL.
 
     Raises:
-        InputError: Its certificate does not hold for the URL.
+        InputError: Its certificate is not valid for the URL.
     """
     return bool(_content(f"{url}/"))
 
 
 def _content(url: str) -> bytes:
-    """What is at a URL; nothing if there is no answer."""
+    """The content at a URL; nothing if there is no answer."""
     try:
         with urlopen(url, timeout=ANSWER_SECONDS) as answer:
             content: bytes = answer.read()

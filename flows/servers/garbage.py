@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 RARER = 100
-"""Times that collections are rarer. An engineering choice."""
+"""Factor on the threshold of collections. An engineering choice."""
 
 _collecting = Lock()
 _rarely: list[tuple[int, int, int]] = []
@@ -38,12 +38,11 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def collecting_rarely_from_now() -> Iterator[None]:
-    """Make a server within the context: run it not at all meanwhile, and rarely afterwards.
+    """Disable the collector while a server starts within the context, and run it rarely afterwards.
 
-    What a server imports lives until its end: to look through it again and again takes a fifth of
-    its start. Later a collection of all generations would stop it for some tenths of a second, or
-    for more than a second where others use the machine, and every request that comes meanwhile
-    waits: what is there by then is never collected.
+    A server's imports live until its end: repeated collections of them take a fifth of its start.
+    Later, a collection of all generations would stop all requests for some tenths of a second, or
+    for more than a second on a busy machine: objects of the start are never collected.
     """
     gc.disable()
     try:

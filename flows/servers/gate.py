@@ -1,4 +1,4 @@
-"""The door of a server: whom it lets in before Prefect sees the request."""
+"""The gate of a server: the checks of a request before Prefect sees it."""
 
 import hmac
 from base64 import b64encode
@@ -20,12 +20,12 @@ _POLICIES = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""No page of others shows the UI in a frame, loads parts of it, or sees where a link came from."""
+"""No foreign page shows the UI in a frame, loads parts of it, or sees where a link came from."""
 
 
 _ITSELF = ("prefect-in-memory", None)
-"""Where Prefect's server asks itself, to run an automation's action: in its process, and at no
-port, which no request over a socket can say of itself."""
+"""Address at which Prefect's server asks itself, for an automation's action: in its process and
+without a port, which no request over a socket can claim."""
 
 
 class Gate:
@@ -79,9 +79,9 @@ class Locked:
     """Pages that need the secret; browsers ask for it as user name and password.
 
     Args:
-        app: What serves them.
+        app: The app that serves them.
         secret: `USER:PASSWORD`.
-        sandbox: Whether their scripts are kept from the UI that is served beside them.
+        sandbox: Whether to keep their scripts from the UI that is served beside them.
     """
 
     def __init__(self, app: ASGIApp, secret: str, *, sandbox: bool = True) -> None:

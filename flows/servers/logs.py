@@ -1,7 +1,7 @@
-"""What a service says on stderr: lines of text, or a JSON object a line with ids.
+"""The log of a service on stderr: lines of text, or a JSON object a line with ids.
 
-The processes of a service know the format by a variable of their environment. What each says goes
-through the one that started them, so that every line of a log is of one format.
+An environment variable gives the processes of a service the format. Their output goes through the
+process that started them, so that all lines of a log have the same format.
 """
 
 import json
@@ -68,10 +68,10 @@ def tell(said_by: str, message: str, *, level: int = logging.INFO, **ids: str | 
     """Log a line.
 
     Args:
-        said_by: Which process says it, in words.
-        message: What it says.
-        level: Of the standard library's.
-        ids: What it is about: `run`, `round`, `job`, `node`; None is left out.
+        said_by: The process that logs it, in words.
+        message: The message.
+        level: A level of `logging`.
+        ids: The subjects of the line: `run`, `round`, `job`, `node`; None is left out.
     """
     known = {name: value for name, value in ids.items() if value is not None}
     LOG.log(level, "%s", message, extra={"said_by": said_by, "ids": known})
@@ -91,5 +91,5 @@ def _is_own(line: str) -> bool:
     """Whether a line is an object as this log writes them."""
     try:
         return line.startswith("{") and {"time", "process"} <= json.loads(line).keys()
-    except (ValueError, RecursionError):  # such as a number or a nesting beyond all bounds
+    except (ValueError, RecursionError):  # such as a number out of bounds or too deep a nesting
         return False

@@ -31,7 +31,7 @@ from flows.servers.prefect_driver import starts_server
 from predictor.errors import InputError, first_line
 
 REACH_SECONDS = 10.0
-"""Timeout of the first request to a server that is configured. An engineering bound."""
+"""Timeout of the first request to a configured server. An engineering bound."""
 
 _UNREACHED = ("Failed to reach API", "Found incompatible versions")
 """Beginnings of messages of Prefect's client, which has no exceptions of its own for these."""
@@ -48,8 +48,8 @@ def own_server() -> Iterator[None]:
     The server stops at the end of the context, or when this process ends.
 
     Raises:
-        InputError: The configured server cannot be reached, at first or any more; or the secret's
-            file can be read by others, or holds something else.
+        InputError: The configured server cannot be reached, at the start or later; or the secret's
+            file can be read by others, or its content is invalid.
         WarehouseError: That file cannot be read or written, or the server ended by itself, or is
             not ready in time.
     """
@@ -152,7 +152,7 @@ def _server_env() -> dict[str, str]:
     """The settings of this process, for a server without a UI."""
     return get_current_settings().to_environment_variables(exclude_unset=True) | {
         "PREFECT_UI_ENABLED": "0",
-        # What fails is told to the client; what the server tries again is nobody's concern.
+        # The client gets the errors; the server's retries need no log.
         "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
         "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "0",  # a second, and nothing here has blocks
         "PREFECT__SERVER_EPHEMERAL": "1",

@@ -92,7 +92,7 @@ def starts_server() -> bool:
 
 
 def waited_for() -> str:
-    """What a command waits for before it has a server, in words."""
+    """The start of a server that a command waits for, in words."""
     return f"starting Prefect{first_start()}" if starts_server() else "reaching Prefect"
 
 
@@ -101,8 +101,8 @@ ANSWER_SECONDS = 300.0
 
 MOST_FLUSHES = 2_000
 """How often in a row the server tries to write its events, every 5 s and with each full batch,
-before it drops a batch with a traceback. A database that is away for hours, or goes before the
-server, is no reason to; an event that can never be written holds up all others until then. An
+before it drops a batch with a traceback. High, since a database may be away for hours, or stop
+before the server; finite, since an event that can never be written holds up all others. An
 engineering bound."""
 
 SERVER_SETTINGS: dict[Setting, Any] = {

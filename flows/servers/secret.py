@@ -9,7 +9,7 @@ from pathlib import Path
 from predictor.errors import InputError, WarehouseError
 
 USER = "shockwave"
-"""The user name that belongs to it, where a browser asks for one."""
+"""The user name of the secret, for browsers."""
 
 _BYTES = 32
 """Random bytes of a secret: 256 bits, as is conventional for keys."""
@@ -19,7 +19,7 @@ def read_secret(file: Path) -> str:
     """The secret `USER:PASSWORD` in a file, which the first call makes.
 
     Raises:
-        InputError: The file can be read by others, or holds something else.
+        InputError: The file can be read by others, or its content is invalid.
         WarehouseError: It cannot be read or written.
     """
     try:
@@ -47,14 +47,14 @@ def read_secret(file: Path) -> str:
 
 
 def authorization(credential: str) -> str:
-    """What a request carries as `Authorization`: a token, or the secret `USER:PASSWORD`."""
+    """The header `Authorization` of a token, or of the secret `USER:PASSWORD`."""
     if ":" not in credential:
         return f"Bearer {credential}"
     return f"Basic {b64encode(credential.encode(errors='replace')).decode()}"
 
 
 def _make(file: Path) -> None:
-    """Write a new secret; of several processes that do so at a time, the first one's stays."""
+    """Write a new secret; if several processes do so at a time, the first secret stays."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, made = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # with mode 0600
     try:

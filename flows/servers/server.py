@@ -31,7 +31,7 @@ def create_plain_app() -> FastAPI:
 
 
 def prefect_app() -> FastAPI:
-    """Prefect's app, with all that it shows of its own, before its gate is closed.
+    """Prefect's app with its own pages, without the gate.
 
     Raises:
         RuntimeError: See `create_plain_app`.
@@ -55,25 +55,25 @@ def closed(app: FastAPI) -> FastAPI:
     from prefect.settings import get_current_settings
 
     origins = get_current_settings().server.api.cors_allowed_origins.split(",")
-    app.add_middleware(Gate, origins=origins)  # the last one added is the outermost
+    app.add_middleware(Gate, origins=origins)  # the middleware added last is the outermost
     return app
 
 
 def beside(app: FastAPI, path: str, page: ASGIApp) -> None:
-    """Serve another app beside Prefect's, which never sees what is asked of it.
+    """Serve another app beside Prefect's, which never sees its requests.
 
-    Prefect asks each form and each program for a token of its own; the gate refuses other pages.
+    Prefect demands a CSRF token of each form and program; here the gate refuses foreign pages.
     """
     app.add_middleware(Beside, path=path, page=page)
 
 
 def hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:
-    """Hand out files to who has the secret; comes before Prefect's own routes."""
+    """Serve files to holders of the secret; comes before Prefect's own routes."""
     app.router.routes.insert(0, Mount(path, Locked(files, own_secret())))
 
 
 def own_secret() -> str:
-    """The secret that this server asks for."""
+    """The secret of this server."""
     from prefect.settings import get_current_settings
 
     secret = get_current_settings().server.api.auth_string

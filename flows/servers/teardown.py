@@ -15,15 +15,15 @@ def silence_teardown() -> None:
 
 
 def end_process(code: Sequence[int]) -> None:
-    """End this process, when all else that is to be done at its exit is done.
+    """End this process at once, after all other exit handlers.
 
-    Tearing the interpreter down takes a second after Prefect, many on a busy machine, in which
-    nothing is said; and native modules report leaks.
+    The teardown of the interpreter takes a silent second after Prefect, more on a busy machine,
+    and native modules report leaks.
 
     Args:
-        code: The exit code, which is known once this is called.
+        code: The exit code, filled in by the time that this is called.
     """
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # whoever reads has closed it, and was told so
+        with suppress(OSError, ValueError):  # the reader has closed it
             stream.flush()
     os._exit(code[-1])

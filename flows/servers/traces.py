@@ -21,7 +21,7 @@ MOST_FILES = 20
 """Most files of one upload: a trace has two tables. An engineering bound."""
 
 NAME = re.compile(r"\w[\w.-]{0,99}")
-"""What an uploaded file may be called."""
+"""Pattern of the names of uploaded files."""
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Traces</title>
@@ -81,11 +81,11 @@ def traces(folder: Path) -> Starlette:
 
 
 class _TooLargeError(Exception):
-    """More was sent than is taken."""
+    """More bytes or files were sent than are accepted."""
 
 
 def _bounded(receive: Receive) -> Receive:
-    """What is sent, as far as it is taken; the rest is read, for an answer to be seen, and let go.
+    """The request's body up to the bound; the rest is read and dropped, for the answer to be seen.
 
     Raises, when called:
         _TooLargeError: There was more.
@@ -106,7 +106,7 @@ def _bounded(receive: Receive) -> Receive:
 
 
 def _refused(files: Sequence[UploadFile]) -> str:
-    """Why files are not taken; empty if they are."""
+    """Why files are refused; empty if they are not."""
     if not files:
         return "no file was chosen"
     for file in files:

@@ -1,1 +1,1 @@
-"""A service: what it accepts and takes in, and the process that schedules it."""
+"""A service: admission of jobs and commands, and the process that schedules it."""

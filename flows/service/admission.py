@@ -1,4 +1,4 @@
-"""What a service accepts: jobs that its cluster can run, commands about what there is."""
+"""Admission of jobs, nodes and terms to a service; invalid requests are refused."""
 
 import re
 from collections.abc import Callable
@@ -25,21 +25,21 @@ LEAST_WINDOW, MOST_HOURS = 0.01, 1e9
 """Shortest window of a quota, and most hours of anything. Engineering bounds."""
 
 LARGEST = 2**53
-"""Largest number in a declaration: records hold 64 bits, and JSON's readers have doubles."""
+"""Largest number in a declaration: records hold 64 bits, and JSON readers use doubles."""
 
 LEAST_BUDGET, LARGEST_BUDGET = 1e-6, 1e6
-"""Bounds of budgets: they are relative, and those of others must not vanish beside one."""
+"""Bounds of budgets: they are relative, and no budget may make all others negligible."""
 
 
 def truth_of(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
-    """What makes the ground truths of a service's jobs; None where they are real."""
+    """The generator of the ground truths of a service's jobs; None if the jobs are real."""
     if header.settings.runtime == RuntimeKind.DOCKER:
         return None
     return partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
 
 
 def check_budget(field: str, value: float) -> None:
-    """Refuse what is no budget.
+    """Refuse a budget that is out of bounds.
 
     Raises:
         InputError: It is out of bounds.
@@ -50,10 +50,10 @@ def check_budget(field: str, value: float) -> None:
 
 
 def check_terms(terms: TenantTerms) -> None:
-    """Refuse terms of a tenant that mean nothing.
+    """Refuse terms of a tenant that are out of bounds.
 
     Raises:
-        InputError: One is out of bounds.
+        InputError: A term is out of bounds.
     """
     check_budget("budget", terms.budget)
     for name, least in (("gpu_hours", 0.0), ("window_hours", LEAST_WINDOW), ("rollover", 0.0)):
@@ -71,7 +71,7 @@ def check_tenant(spec: JobSpec, terms: TenantTerms | None) -> None:
     """Refuse a job whose image its tenant may not name.
 
     Raises:
-        InputError: It may not.
+        InputError: The image is not among the tenant's.
     """
     if not may_name(terms, spec.image):
         problem = f"{spec.image} is none of those that tenant {spec.tenant} may name"
@@ -90,7 +90,7 @@ def _check_rate(spec: JobSpec, batch_size: int, profile: Profile) -> None:
 
 
 def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
-    """Refuse a node that a service cannot have.
+    """Refuse a node that a service cannot take.
 
     Args:
         node: The node.
@@ -99,7 +99,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
 
     Raises:
         InputError: It has no GPUs, or the service has no throughputs of their type; its policy
-            schedules one pool, or divides by a price that it lacks; or tenants are promised cells.
+            schedules one pool only, or needs a price that it lacks; or tenants are promised cells.
     """
     if header.settings.cells:
         problem = "tenants are promised cells of the nodes that were there from the beginning"
@@ -134,7 +134,7 @@ def check_job(
     Args:
         spec: The job.
         header: Header of the service's run.
-        inventory: The nodes that were not removed; None if all were.
+        inventory: The nodes that were not removed; None if all were removed.
         truth: Makes its ground truth; by default as a new one's.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a service's run takes in: from its inbox, or once more from its records."""
+"""The intake of a service's run: from its inbox, or again from its records."""
 
 import math
 import time
@@ -19,16 +19,16 @@ from warehouse.inbox.inbox import Inbox
 class FromInbox:
     """The entries of an inbox as a `JobSource`.
 
-    Each gets a time on the run's clock: when it was accepted, but after the round before.
+    Each gets a time on the run's clock: that of its acceptance, but after the previous round.
 
     Attributes:
         inbox: The inbox.
         now: The run's clock in seconds.
         speed: Seconds of the run in a second.
-        check: Refuses a job that cannot be scheduled, with the terms of its tenant where the round
-            takes them in before it.
-        add: Makes a further node ready, or refuses it; it comes after those that are there and
-            those that the round took in before it.
+        check: Refuses a job that cannot be scheduled; takes the terms of its tenant if the round
+            took them in before the job.
+        add: Makes a further node ready, or refuses it; takes the nodes that the round took in
+            before it.
         truth: Makes the ground truth of a job; None where jobs are real.
     """
 
@@ -42,7 +42,7 @@ class FromInbox:
     def until(self, clock_seconds: float, taken: Taken) -> Intake:
         """See `JobSource.until`."""
         if clock_seconds <= taken.clock_seconds:
-            return Intake()  # no time has passed that an entry could have come in
+            return Intake()  # no time has passed in which an entry could have come
         at = max(math.nextafter(taken.clock_seconds, math.inf), 0.0)
         jobs, commands = list[JobSpec](), list[Command]()
         terms, nodes = dict[str, TenantTerms](), list[NewNode]()
@@ -75,7 +75,7 @@ class FromInbox:
                 return job
             if entry.kind == CommandKind.ADD:
                 self.add(entry.node, nodes)
-        except Exception as error:  # whatever it is: no job stops the others
+        except Exception as error:  # whatever it is: no entry stops the others
             message = str(error) if isinstance(error, ShockwaveError) else repr(error)
             reason = message.encode(errors="backslashreplace").decode()
             refused = CommandKind.REFUSED
@@ -90,17 +90,17 @@ class FromInbox:
         return self._time_of(waiting[0]) if waiting else None
 
     def exhausted(self, taken: Taken) -> bool:
-        """See `JobSource.exhausted`; never, as anybody may hand something in."""
+        """See `JobSource.exhausted`; never, as jobs may come at any time."""
         return False
 
 
 @dataclass(frozen=True)
 class Again:
-    """What the rounds of a service took in, once more, as a `JobSource`.
+    """The recorded intake of a service's rounds as a `JobSource`.
 
     Attributes:
         trace: Its jobs and commands.
-        clocks: When its rounds began; idle ones end there again.
+        clocks: Beginnings of its rounds, at which idle rounds end again.
     """
 
     trace: Trace

@@ -1,7 +1,7 @@
-"""The one process that serves a warehouse: it has the lock of the service, and the lease.
+"""Leader election: the leader of a warehouse holds its lock and its lease.
 
-The lock, a file's, goes with its process, and tells processes of one machine apart at once. The
-lease, in a database, tells those of several machines apart, and one that hangs.
+The lock, on a file, ends with its process and excludes other processes of the machine at once. The
+lease, in a database, excludes processes of other machines, and detects a leader that hangs.
 """
 
 import os
@@ -20,7 +20,7 @@ from tasks.round import Sink
 from warehouse.inbox.lease import LEASE_SECONDS, Leases, TakenOver
 
 WAIT_SECONDS = 0.25
-"""Interval in which a standby looks whether it is its turn. An engineering choice."""
+"""Poll interval of a standby. An engineering choice."""
 
 TOKEN = "SHOCKWAVE_FENCING_TOKEN"
 """Variable with the fencing token of the process that started a scheduler."""
@@ -28,12 +28,12 @@ TOKEN = "SHOCKWAVE_FENCING_TOKEN"
 
 @dataclass(frozen=True)
 class Place:
-    """A service's warehouse and database, and where it says that it is.
+    """A service's warehouse and database, and its announced address.
 
     Attributes:
         warehouse: The warehouse.
         database_url: See `warehouse.inbox.database.Database`.
-        url: Where its UI is.
+        url: Address of its UI.
         speed: Seconds of its run in a second.
         lease_seconds: Time for which a lease holds without being renewed.
     """
@@ -46,13 +46,13 @@ class Place:
 
 
 class Leader:
-    """The process that has lock and lease, which a thread renews.
+    """The process that holds lock and lease; a thread renews the lease.
 
-    A database that does not answer is asked again: as long as it does not, nobody takes over.
+    While the database does not answer, the renewal is tried again: nobody can take over meanwhile.
 
     Attributes:
         token: Its fencing token.
-        ready: Says that all is started.
+        ready: Announces that all is started.
     """
 
     def __init__(self, leases: Leases, token: int, ready: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ class Leader:
         """Refuse to go on once the lease is lost.
 
         Raises:
-            TakenOver: Another process has it.
+            TakenOver: Another process holds it.
         """
         if self._lost:
             raise self._lost
@@ -93,16 +93,16 @@ class Leader:
 def leading(
     place: Place, stop: Event, report: Callable[[str], None], *, standby: bool = False
 ) -> Iterator[Leader | None]:
-    """Be the one service of a warehouse within the context; None if `stop` is set before.
+    """Be the leader of a warehouse within the context; yields None if `stop` is set before.
 
     Args:
         place: The service.
         stop: Set to stop waiting.
         report: Called with each line of status.
-        standby: Whether to wait until there is no other.
+        standby: Whether to wait until no other process leads.
 
     Raises:
-        WarehouseBusy: There is another.
+        WarehouseBusy: Another process leads.
     """
     leases = Leases(place.warehouse, place.database_url, place.lease_seconds)
     try:
@@ -128,7 +128,7 @@ def leading(
 
 
 def _waited(place: Place, leases: Leases, stop: Event, report: Callable[[str], None]) -> bool:
-    """Wait until neither lock nor lease is held; a holder here that hangs is killed."""
+    """Wait until neither lock nor lease is held; kills a holder on this machine that hangs."""
     report(f"Standing by for the service of {place.warehouse}.")
     while not stop.wait(WAIT_SECONDS):
         lease, ended = leases.found()
@@ -146,11 +146,11 @@ def _waited(place: Place, leases: Leases, stop: Event, report: Callable[[str], N
 
 @dataclass(frozen=True)
 class Fenced:
-    """A sink that takes no record from a process whose lease another has.
+    """A sink that refuses records of a process that has lost its lease.
 
     Attributes:
         sink: Takes the records.
-        check: Raises if another has the lease.
+        check: Raises if another process holds the lease.
     """
 
     sink: Sink
@@ -160,7 +160,7 @@ class Fenced:
         """See `Sink.append`.
 
         Raises:
-            WarehouseBusy: Another has the lease.
+            WarehouseBusy: Another process holds the lease.
         """
         self.check()
         self.sink.append(record, digest, timings)

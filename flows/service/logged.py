@@ -1,4 +1,4 @@
-"""What a scheduler logs: each round, and what happened in it, with ids."""
+"""The log of a scheduler: each round and its events, with ids."""
 
 import logging
 from collections.abc import Iterator

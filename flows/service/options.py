@@ -69,7 +69,7 @@ class ServiceOptions(RunSettings):
         return json.dumps(asdict(self), default=str)
 
     def check(self) -> None:
-        """Check them, as far as that goes without a process.
+        """Check them, as far as possible without a process.
 
         Raises:
             InputError: A setting is invalid.
@@ -120,10 +120,10 @@ class ServiceOptions(RunSettings):
         return read_throughputs(table, kinds)
 
     def check_same(self, run: str, header: "RunHeader") -> None:
-        """Refuse settings other than those that a service began with, unless none is given.
+        """Refuse settings that differ from those of the service's run and from the defaults.
 
         Raises:
-            InputError: One differs; the error names it.
+            InputError: A setting differs; the error names it.
         """
         from flows.service.scheduler import new_start
 

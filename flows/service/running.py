@@ -1,4 +1,4 @@
-"""The service of a warehouse that is running: its process, and where it is reached."""
+"""The running service of a warehouse: its process and its address."""
 
 import json
 import os
@@ -17,8 +17,7 @@ FOLDER = "inbox"
 """The folder in the warehouse, with the inbox."""
 
 ASKED_SECONDS = 1.0
-"""Time for which the lock may be taken by who asks whether a service is running. An engineering
-bound."""
+"""Time for which a process that only tests the lock may hold it. An engineering bound."""
 
 STATE = "service.json"
 
@@ -32,10 +31,10 @@ class Running:
 
     Attributes:
         pid: Its process.
-        url: Where its UI is.
+        url: Address of its UI.
         since: When it was started, in seconds since the epoch.
         speed: Seconds of its run in a second.
-        ready: Whether it has started all that belongs to it.
+        ready: Whether all its processes are ready.
     """
 
     pid: int
@@ -47,10 +46,10 @@ class Running:
 
 @contextmanager
 def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], None]]:
-    """Be the one service of a warehouse within the context; yields what says that it is ready.
+    """Be the service of a warehouse within the context; yields a function that announces readiness.
 
     Raises:
-        WarehouseBusy: Another process is.
+        WarehouseBusy: Another process is its service.
     """
     folder = warehouse / FOLDER
     with writing(warehouse):
@@ -71,7 +70,7 @@ def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], 
 
 
 def _locked(warehouse: Path) -> int:
-    """The lock of the service; who asks whether one is running has it for a moment, too."""
+    """The lock of the service; a process that tests it holds it for a moment, too."""
     deadline = time.monotonic() + ASKED_SECONDS
     while True:
         try:
@@ -83,7 +82,7 @@ def _locked(warehouse: Path) -> int:
 
 
 def busy(warehouse: Path) -> WarehouseBusy:
-    """The error that a warehouse has a service already, with where it is."""
+    """The error that a warehouse has a service already, with its address."""
     server = running(warehouse)
     where = f" at {server.url} (process {server.pid})" if server else ""
     return WarehouseBusy(
@@ -111,7 +110,7 @@ def running(warehouse: Path) -> Running | None:
     folder = warehouse / FOLDER
     with suppress(OSError, ValueError, TypeError, RecursionError):
         server = Running(**json.loads((folder / STATE).read_text()))
-        if isinstance(server.pid, int) and server.pid > 1:  # others are groups of processes
+        if isinstance(server.pid, int) and server.pid > 1:  # other numbers stand for process groups
             return server
     return None  # it has just begun, or is about to end
 
@@ -120,7 +119,7 @@ def stop(warehouse: Path) -> bool:
     """Stop the service of a warehouse, with all that it started; returns whether there was one.
 
     Raises:
-        WarehouseError: It does not stop.
+        WarehouseError: The process does not stop.
     """
     server = running(warehouse)
     if server is None:

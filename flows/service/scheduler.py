@@ -47,14 +47,14 @@ from warehouse.store.reader import Reader, taken_in
 from warehouse.store.writer import Writer
 
 LOOK_SECONDS = 0.25
-"""Interval in which an idle service looks into its inbox. An engineering choice."""
+"""Poll interval of the inbox while idle. An engineering choice."""
 
 
 TRUTHS = 2**10
-"""Ground truths that are kept between the looks at a job that a round has. An engineering bound."""
+"""Ground truths that are cached between the steps of a round. An engineering bound."""
 
 HANDOVER_SECONDS = 30.0
-"""Longest wait for a scheduler to end whose parent was killed. An engineering bound."""
+"""Longest wait for the end of a scheduler whose parent was killed. An engineering bound."""
 
 
 def main(warehouse: Path, options: ServiceOptions) -> None:
@@ -80,10 +80,10 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
 
 @contextmanager
 def once_free(enter: Callable[[], AbstractContextManager[Run]]) -> Iterator[Run]:
-    """A run, once the process that wrote it has ended: that may outlive its parent by a round.
+    """A run, once its previous writer has ended, which may outlive its parent by a round.
 
     Raises:
-        WarehouseBusy: It has not ended in `HANDOVER_SECONDS`.
+        WarehouseBusy: The previous writer has not ended in `HANDOVER_SECONDS`.
     """
     until = time.monotonic() + HANDOVER_SECONDS
     with ExitStack() as opened:
@@ -117,14 +117,14 @@ def schedule(
     rounds: int | None = None,
     alive: Callable[[], None] = lambda: None,
 ) -> None:
-    """Drive a service's rounds; where there is no job, until there is an entry, it waits.
+    """Drive a service's rounds; without jobs, waits for the next entry.
 
     Args:
         run: The run.
         warehouse: The warehouse that holds it.
         driver: Executes a round.
-        rounds: Number of rounds; by default, for ever.
-        alive: Called now and then, at least once a round.
+        rounds: Number of rounds; by default without end.
+        alive: Called regularly, at least once a round.
     """
     last = None if rounds is None else run.state.round + rounds
     with rare_collections():
@@ -135,15 +135,15 @@ def schedule(
                 continue
             driver(run)
             if run.state.round == 1:
-                build(warehouse)  # its jobs can be asked for now
+                build(warehouse)  # its jobs can be queried from now on
 
 
 @contextmanager
 def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator[Run]:
-    """The run of a service, begun or gone on with; open within the context.
+    """The run of a service, new or resumed; open within the context.
 
     Raises:
-        ShockwaveError: The options are not those that it began with, or the records are damaged.
+        ShockwaveError: The options differ from those of the run, or the records are damaged.
     """
     import scipy.special  # noqa: F401  a quarter of a second that the first round need not wait
 
@@ -220,7 +220,7 @@ def _virtual(
         run.source = Again(again, tuple(record.clock_seconds for record in rounds))
         for record, digest in recorded:
             if cluster and record is rounds[0]:
-                run.follow(record, digest)  # the cluster stands after this round
+                run.follow(record, digest)  # the cluster is in the state after this round
             else:
                 carry_out(run, record, digest)
             position = position.at(run.header, record, run.state)
@@ -230,7 +230,7 @@ def _virtual(
 
 
 class _Truths:
-    """Ground truths of a service's jobs: those that were recorded, else made."""
+    """Ground truths of a service's jobs: as recorded, or newly generated."""
 
     def __init__(self, header: RunHeader, known: Iterable[GroundTruth]) -> None:
         self._known = {truth.job_id: truth for truth in known}

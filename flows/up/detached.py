@@ -16,7 +16,7 @@ from predictor.errors import WarehouseError
 COMMAND = "from flows.cli.main import main; main()"
 
 LOG = "service.log"
-"""What it says, in the folder of the inbox."""
+"""Its log, in the folder of the inbox."""
 
 
 def start_detached(service: Service) -> str:

@@ -1,4 +1,4 @@
-"""Where the service listens, and under which names it is reached."""
+"""Where the service listens, and the addresses at which it is reached."""
 
 import errno
 import socket
@@ -52,11 +52,11 @@ class Listening:
         return self.proxy or self.url
 
     def check(self) -> None:
-        """Refuse what cannot be listened on, or would be open to a network.
+        """Refuse an address that cannot be used, or would be open to a network.
 
         Raises:
             InputError: The port is not available, the files of certificate and key cannot be used,
-                or other machines could read what is said.
+                or other machines could read the traffic.
         """
         self._check_files()
         self._check_proxy()
@@ -70,7 +70,7 @@ class Listening:
         if public and not self.tls and not self.proxy:
             raise InputError(
                 "host",
-                f"{self.host} is reached from other machines, and HTTP tells them the secret",
+                f"{self.host} is reached from other machines, and HTTP shows them the secret",
                 "give --tls-cert and --tls-key, or --behind-proxy URL if a proxy serves HTTPS",
             )
         if self.tls and self.host in _EVERY:
@@ -106,7 +106,7 @@ class Listening:
             return
         try:
             parts = urlsplit(self.proxy)
-            port = parts.port  # raises where it is no number
+            port = parts.port  # raises if it is no number
         except ValueError:
             parts, port = urlsplit(""), None
         default = {"https": 443, "http": 80}.get(parts.scheme)
@@ -121,7 +121,7 @@ class Listening:
         if parts.scheme != "https" and not (parts.scheme == "http" and local):
             raise InputError(
                 "behind_proxy",
-                f"{self.proxy} tells a network the secret",
+                f"{self.proxy} would show the secret to the network",
                 "give an address with https://, or one of this machine",
             )
 

@@ -1,4 +1,4 @@
-"""`shockwave up`: a Prefect server, what serves the deployments, and a service's scheduler."""
+"""`shockwave up`: a Prefect server, the server of the deployments, and a service's scheduler."""
 
 import asyncio
 import math
@@ -40,18 +40,18 @@ DATABASE_SECONDS = 30.0
 """Timeout for connecting to the database. An engineering bound."""
 
 STEADY_SECONDS = 60.0
-"""Life of a process after which its end does not count as one in a row. An engineering choice."""
+"""Life of a process after which its next end counts as the first again. An engineering choice."""
 
 TRIES = 6
 """Most ends of a process in a row; the last wait is of half a minute. An engineering choice."""
 
 SILENT_SECONDS, SILENT_ROUNDS = 300.0, 3
-"""A scheduler that does not go on for so long, and so many rounds more, hangs: it is killed, and
-started again. Engineering bounds, above what hosts that do not answer make it wait; what it waits
-for as configured is added (`_waits`)."""
+"""A scheduler without progress for so long, and so many rounds more, hangs: it is killed and
+started again. Engineering bounds, above the wait for hosts that do not answer; configured waits
+are added (`_waits`)."""
 
 APP = "flows.up.app:create_app"
-"""What creates the server's app."""
+"""Factory of the server's app."""
 
 DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"
 
@@ -66,7 +66,7 @@ class Service:
         warehouse: Folder that keeps the records of all runs, absolute.
         options: Settings of the service that takes jobs in.
         standby: Whether to wait until no other process serves the warehouse.
-        log_format: Format of what it says.
+        log_format: Format of its log.
     """
 
     listening: Listening
@@ -97,7 +97,7 @@ class Service:
         """
         if not self.standby and running(self.warehouse):
             raise busy(self.warehouse)
-        if (self.warehouse / LOCK).exists():  # who stands by makes it before all else
+        if (self.warehouse / LOCK).exists():  # a standby makes it first of all
             check_links(self.warehouse)
         elif self.warehouse.is_file() or any(self.warehouse.glob("*")):
             check_warehouse(self.warehouse)
@@ -216,11 +216,11 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
 
 
 Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float]
-"""Name, command line, environment, what tells whether it is ready, longest start and silence."""
+"""Name, command line, environment, test for readiness, longest start and longest silence (s)."""
 
 
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
-    """The server, what serves the deployments, and the scheduler, in the order of their starts."""
+    """The server, the server of deployments, and the scheduler, in the order of their starts."""
     listening, warehouse, client = service.listening, str(service.warehouse), access.client_env()
     database = {DATABASE_URL: service.database_url} if service.database_url else {}
     yield (
@@ -273,8 +273,8 @@ class Kept:
         command: Its command line.
         env: Variables added to this process's environment.
         ready: Whether it is ready.
-        ready_seconds: Time without that after which it is killed.
-        silent_seconds: Time without a report that it goes on after which it is killed.
+        ready_seconds: Timeout for its start, after which it is killed.
+        silent_seconds: Time without a report of progress after which it is killed.
         report: Called with each line of status.
     """
 

@@ -1,6 +1,6 @@
-"""The HTTP API of a service, `/v1`: what a desk takes and tells, for who has a token.
+"""The HTTP API of a service, `/v1`: the desk's questions and commands, for holders of tokens.
 
-Whoever has the installation's secret is an operator.
+The installation's secret makes its holder an operator.
 """
 
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Token
 
 PREFIX = "/v1"
-"""Where it is; the next version that breaks its users is `/v2`."""
+"""Path of the API; the next incompatible version is `/v2`."""
 
 MOST_PROBLEM = 500
-"""Most characters of an answer that says what is wrong. An engineering bound."""
+"""Most characters of a field of a `Problem`. An engineering bound."""
 
 
 class Budget(BaseModel):
@@ -50,7 +50,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
         *(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
     )
 }
-"""Answers of every address but its own."""
+"""Error answers, which every address has."""
 
 Target = Annotated[
     str,
@@ -93,11 +93,11 @@ STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {EVENTS: {}}},
     429: {"model": Problem, "description": HTTPStatus.TOO_MANY_REQUESTS.phrase},
 }
-"""An answer that may be a stream."""
+"""Documentation of an answer that may be a stream of events."""
 PRINTED: dict[int | str, dict[str, Any]] = {
     200: {"content": {EVENTS: {}, "application/octet-stream": {}}}
 }
-"""One that may be what containers printed."""
+"""Documentation of an answer that may be the output of containers."""
 
 
 async def _caller(asking: Asked, authorization: Authorization = "") -> Token:
@@ -293,7 +293,7 @@ def create_api(asking: Asking) -> ASGIApp:
         title="Shockwave",
         version=PREFIX.removeprefix("/v"),
         openapi_url=f"{PREFIX}/openapi.json",
-        docs_url=None,  # its page would load from elsewhere
+        docs_url=None,  # its page would load from other hosts
         redoc_url=None,
         routes=routes.routes,  # as they are: a router that is included is made again when asked
     )
@@ -303,7 +303,7 @@ def create_api(asking: Asking) -> ASGIApp:
 
 
 def _answer_problems(api: FastAPI) -> None:
-    """Answer whatever is wrong with a `Problem`."""
+    """Answer all errors with a `Problem`."""
 
     def answer(status: int, problem: Problem, headers: Any = None) -> JSONResponse:
         shown = {

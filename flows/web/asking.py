@@ -1,4 +1,4 @@
-"""A service as requests ask it: who asks, in which thread, and how much they may send."""
+"""Access of HTTP requests to a service: callers, threads, and bounds on bodies."""
 
 import hmac
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ MOST_BYTES = 2**16
 """Most bytes of a request's body. An engineering bound."""
 
 READS, WRITES, LOOKUPS, LOOKS = 1, 32, 1, 4
-"""Threads that read a service's records, that hand something in, for one flush if they wait for it
-at a time, that look up tokens, and that wait for Docker hosts. Engineering bounds."""
+"""Threads that read a service's records, that write to the inbox (several share a flush), that look
+up tokens, and that wait for Docker hosts. Engineering bounds."""
 
 Result = TypeVar("Result")
 
@@ -51,7 +51,7 @@ STATUSES = {
     InputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ShockwaveError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""The answer to an error: that of the first of these classes that it is of."""
+"""HTTP status by class of an error; the first class that matches counts."""
 
 
 def status_of(error: ShockwaveError) -> HTTPStatus:
@@ -61,7 +61,7 @@ def status_of(error: ShockwaveError) -> HTTPStatus:
 
 @dataclass(eq=False, slots=True)
 class _Lookup:
-    """A token that is looked up, and once that is done, whose it is or why nobody knows."""
+    """The look-up of a token: then its owner, or the error of the database."""
 
     token: str
     found: Token | None = None
@@ -70,10 +70,10 @@ class _Lookup:
 
 
 class Asking:
-    """A service as requests ask it, in threads that they share.
+    """A service as requests see it, in a shared pool of threads.
 
     Args:
-        service: Whom they ask.
+        service: The service.
         secret: The installation's, `USER:PASSWORD`.
     """
 
@@ -83,11 +83,11 @@ class Asking:
         self._expected = authorization(secret).encode()
         self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
         self._looks = CapacityLimiter(LOOKS)
-        self._finders = CapacityLimiter(LOOKUPS)  # where nobody waits for who reads the records
+        self._finders = CapacityLimiter(LOOKUPS)  # of their own, not behind readers of records
         self._finding, self._lookups = Lock(), list[_Lookup]()
 
     async def who(self, given: str) -> Token | None:
-        """Whose credentials these are; None if nobody's."""
+        """The owner of credentials; None if they are invalid."""
         if hmac.compare_digest(given.encode(), self._expected):
             return Token(self._user, Role.OPERATOR)
         scheme, _, token = given.partition(" ")
@@ -106,12 +106,12 @@ class Asking:
         return mine.found
 
     async def _find(self, mine: _Lookup) -> None:
-        """Look up the tokens of all who wait: a transaction takes longer than what it asks.
+        """Look up the tokens of all waiting requests in one transaction.
 
-        A database that does not answer fails all of them, who would wait for it in turn.
+        If the database does not answer, all of them fail at once, not one after the other.
 
         Raises:
-            WarehouseError: The database has something else of this token.
+            WarehouseError: The database's entry of this token is damaged.
         """
         together = [lookup for lookup in self._lookups if not lookup.done]
         try:
@@ -121,13 +121,13 @@ class Asking:
                 for lookup in together:
                     lookup.failed, lookup.done = error, True
                 return
-            together = [mine]  # perhaps another's is damaged
+            together = [mine]  # perhaps the entry of another token is damaged
             tokens = await self._whose(together)
         for lookup, token in zip(together, tokens, strict=True):
             lookup.found, lookup.done = token, True
 
     async def _whose(self, lookups: Sequence[_Lookup]) -> list[Token | None]:
-        tokens = (one.token for one in lookups)
+        tokens = (lookup.token for lookup in lookups)
         return await to_thread.run_sync(self.service.who, *tokens, limiter=self._finders)
 
     async def read(self, work: Callable[[], Result]) -> Result:
@@ -135,7 +135,7 @@ class Asking:
         return await to_thread.run_sync(work, limiter=self._reads)
 
     async def look(self, work: Callable[[], Result]) -> Result:
-        """Ask Docker hosts, which may not answer; nobody who reads the records waits for them."""
+        """Ask Docker hosts, which may not answer; readers of records do not wait for them."""
         return await to_thread.run_sync(work, limiter=self._looks)
 
     async def write(self, work: Callable[[], list[Entry]]) -> Accepted:

@@ -1,7 +1,7 @@
-"""Server-sent events: what happens, and what jobs print, as it comes.
+"""Server-sent events: events of the service and output of jobs, live.
 
-Each event has an id; who lost the connection sends the last one as `Last-Event-ID` and misses
-nothing. A comment now and then keeps the connection; a token that is removed ends it.
+Each event has an id; a client that lost the connection sends the last id as `Last-Event-ID` and
+misses nothing. A comment now and then keeps the connection; a token that is removed ends it.
 """
 
 import json
@@ -30,10 +30,10 @@ QUIET_LOOKS = 15
 """Looks without anything new after which a comment is sent. An engineering choice."""
 
 MOST_FOLLOWERS = 64
-"""Connections that are followed at a time. An engineering bound."""
+"""Most concurrent streams. An engineering bound."""
 
 MOST_OF_ONE = 8
-"""Of these with the same token, so that nobody takes all. An engineering bound."""
+"""Most concurrent streams of a token, so that no user takes all. An engineering bound."""
 
 EVENTS = "text/event-stream"
 """The type of a stream's content."""
@@ -56,16 +56,16 @@ class Streams:
     def events(
         self, caller: Token, authorization: str, known: str, after: int
     ) -> StreamingResponse:
-        """What happens, each with its round and its number in it as id.
+        """Events of the service; an id is the round and the number within it.
 
         Args:
             caller: Who follows.
-            authorization: What the caller has proven with.
-            known: The last id that is known; empty if none is.
-            after: The round that is known, where there is no id.
+            authorization: The caller's credentials.
+            known: The last id that the caller knows; empty if none.
+            after: The last round that the caller knows, if it has no id.
 
         Raises:
-            InputError: The id is none of this stream's.
+            InputError: The id does not belong to this stream.
         """
         place = _place(known) if known else (after + 1, -1)
         service = self._asking.service
@@ -85,10 +85,10 @@ class Streams:
     async def log(
         self, caller: Token, authorization: str, target: str, known: str
     ) -> StreamingResponse:
-        """What the containers of a job print, each part with what is known then as id.
+        """The output of a job's containers, in parts; an id is what was shown up to its part.
 
         Raises:
-            ShockwaveError: See `Guarded.printed`; or the id is none of this stream's.
+            ShockwaveError: See `Guarded.printed`; or the id does not belong to this stream.
         """
         shown = _shown(known) if known else {}
         service = self._asking.service
@@ -96,7 +96,7 @@ class Streams:
 
         async def frames() -> AsyncIterator[str]:
             for name, text, place in await self._asking.look(lambda: _parts(printed)):
-                # JSON has no bytes: those that are no text stay apart, and come out as they were
+                # JSON has no bytes: invalid UTF-8 is escaped, and restored by the client
                 part = {"container": name, "text": text.decode(errors="surrogateescape")}
                 yield _frame(json.dumps(place, separators=(",", ":")), part)
 
@@ -121,7 +121,7 @@ class Streams:
                         quiet = 0
                         yield frame
                 except ShockwaveError:
-                    return  # it is told to who asks again
+                    return  # the client gets the error when it connects again
                 if quiet >= QUIET_LOOKS:
                     quiet = 0
                     yield ":\n\n"
@@ -129,7 +129,7 @@ class Streams:
 
         def ended() -> None:
             self._following -= Counter([caller])
-            Thread(target=close).start()  # it may wait for Docker
+            Thread(target=close).start()  # closing may wait for Docker
 
         self._following += Counter([caller])
         try:
@@ -140,10 +140,10 @@ class Streams:
         return _Stream(followed(), ended)
 
     def _check(self, caller: Token) -> None:
-        """Refuse the last one that follows.
+        """Refuse a stream beyond the bounds.
 
         Raises:
-            Refused: There are too many.
+            Refused: There are too many streams.
         """
         if self._following[caller] > MOST_OF_ONE:
             problem = f"{MOST_OF_ONE} connections follow with this token already"
@@ -154,7 +154,7 @@ class Streams:
 
 
 class _Stream(StreamingResponse):
-    """A stream that says when it has ended, even if nobody read it."""
+    """A stream that calls back when it has ended, even if nobody read it."""
 
     def __init__(self, frames: AsyncIterator[str], ended: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # of proxies

@@ -104,7 +104,7 @@ def test_a_secret_that_is_none_is_told(tmp_path: Path, text: str, mode: int, sai
         (("--behind-proxy", "https://gpu.example/ui"), "is not an address as browsers write it"),
         (("--behind-proxy", "https://gpu.example:443"), "is not an address as browsers write it"),
         (("--behind-proxy", "https://gpu.example:port"), "is not an address as browsers write it"),
-        (("--behind-proxy", "http://gpu.example"), "tells a network the secret"),
+        (("--behind-proxy", "http://gpu.example"), "would show the secret to the network"),
     ],
 )
 def test_what_would_be_open_to_a_network_is_refused(

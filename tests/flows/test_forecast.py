@@ -118,7 +118,7 @@ def test_why_counts_the_gpus_in_service_and_names_the_nodes_that_are_not(short: 
     text = str(told)
     assert "It needs 4 GPUs, and only 3 are in service: it cannot run until node 3 is back" in text
     assert "were left" not in text
-    assert "foretold" not in text
+    assert "cannot be predicted" not in text
 
 
 def test_why_tells_that_a_job_goes_on_on_a_cordoned_node(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_why_tells_that_a_job_goes_on_on_a_cordoned_node(tmp_path: Path) -> None
     assert "Node 0 (from 0) is cordoned: no job starts there." in str(wide)
     few = "only 3 are in service and not cordoned: it cannot run until node 0 is back"
     assert f"{few} (shockwave uncordon 0), or others are added" in str(wide)
-    assert "foretold" not in str(wide)
+    assert "cannot be predicted" not in str(wide)
 
 
 def test_jobs_that_would_not_end_are_told_with_the_reason(

@@ -1,6 +1,6 @@
-"""The app of the live page, `/live`: who may see which page, and what its forms command.
+"""The app of the live page, `/live`: access to its pages, and the commands of its forms.
 
-It is to browsers what the API is to programs, and asks the same `Guarded`.
+It serves browsers as the API serves programs, through the same `Guarded`.
 """
 
 import base64
@@ -114,7 +114,7 @@ class Page:
         return self._shown(request, "login.html.j2", None, 401, problem, to=to)
 
     async def failed(self, request: Request, error: Exception) -> Response:
-        """Say what is wrong, to a caller who may not be known yet."""
+        """Show an error, to a caller who may not have logged in."""
         assert isinstance(error, ShockwaveError)
         caller = getattr(request.state, "caller", None)
         return self._shown(request, "problem.html.j2", caller, status_of(error), str(error))
@@ -122,7 +122,7 @@ class Page:
     async def _answer(
         self, request: Request, template: str, work: Callable[[Token], Awaitable[dict[str, Any]]]
     ) -> Response:
-        """A page for who may see it, or what it takes to see it; 304 if it is known."""
+        """A page, or the login form for a caller without a session; 304 if unchanged."""
         caller = await self._caller(request)
         if caller is None:
             return self._asks(request, quote(request.url.path))
@@ -182,7 +182,7 @@ class Page:
         )
 
     async def submit(self, request: Request) -> Response:
-        """Hand the job of a form in, or foretell what it would do."""
+        """Hand the job of a form in, or forecast its effect."""
         caller, asking = await self._caller(request), self._asking
         if caller is None:
             return self._asks(request, f"{PAGE}/submit")
@@ -209,10 +209,10 @@ class Page:
         )
 
     async def _form(self, request: Request) -> dict[str, str]:
-        """The fields of a form that a page of ours has shown.
+        """The fields of a form, checked to come from a page of ours.
 
         Raises:
-            HTTPException: It has not.
+            HTTPException: It does not.
         """
         async with request.form(max_files=0, max_fields=40) as form:
             fields = {name: text for name, text in form.items() if isinstance(text, str)}
@@ -270,7 +270,7 @@ class Page:
     async def _operated(
         self, request: Request, work: Callable[[Token, dict[str, str]], list[Entry]]
     ) -> Response:
-        """Have something accepted that a form of the overview asks for."""
+        """Give a command of a form on the overview."""
         caller = await self._caller(request)
         if caller is None:
             return self._asks(request, PAGE)

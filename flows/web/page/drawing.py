@@ -37,7 +37,7 @@ def chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
         points: The line, by ascending x.
         x: Title of the horizontal axis.
         y: Title of the vertical axis.
-        about: What it shows, for who does not see it.
+        about: What it shows, for screen readers.
     """
     if len(points) < 2:
         return Markup("")

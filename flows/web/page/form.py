@@ -23,10 +23,10 @@ MOST_FIELD = 4_000
 """Most characters of a field. An engineering bound."""
 
 SIMULATED = ("regimes", "seconds")
-"""Fields of a job's file that say what it does in a simulation, which a service is not told."""
+"""Fields of a job's file for simulation only, which the form leaves out."""
 
 OPERATED = ("tenant", "budget")
-"""Fields that a tenant's token settles."""
+"""Fields that a tenant's token determines."""
 
 LISTS = ("command", "after", "secrets")
 """Fields of several words."""
@@ -35,10 +35,10 @@ BY_KIND = {
     "What it runs": ("kind", "name", "image", "command", "environment", "secrets", "max_seconds"),
     "Of adaptive jobs only": (*TRAINED, *ADAPTED),
 }
-"""Groups of fields; all others are in a last one."""
+"""Groups of fields; all other fields are in a last group."""
 
 LABELS = {"scale_factor": "GPUs", "environment": "environment, NAME=VALUE a line"}
-"""Labels of fields that have not their own names."""
+"""Labels of fields that differ from their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Field:
         label: Its label.
         about: What it means.
         text: What was filled in.
-        default: What it is if nothing is.
+        default: Its value if it is left empty.
         kind: text, number, lines, choice or check.
-        choices: Of a choice; the first is as if nothing was given.
+        choices: Of a choice; the first stands for an empty field.
     """
 
     name: str
@@ -72,8 +72,8 @@ def form(
     Args:
         service: The service.
         caller: Who fills it in.
-        filled: What was filled in.
-        key: What tells it from others (`key_of`); by default a new one.
+        filled: The text of each field.
+        key: Identifies the form (`key_of`); by default a new key.
     """
     left_out = {*SIMULATED, *(OPERATED if caller.role is Role.TENANT else ())}
     grouped = {name for names in BY_KIND.values() for name in names}
@@ -114,7 +114,7 @@ def filled_in(fields: Mapping[str, str]) -> JobFile:
     """The job of a form.
 
     Args:
-        fields: Texts by field; those that are empty were not given.
+        fields: Texts by field; empty fields count as missing.
 
     Raises:
         InputError: A field is invalid; the error names it.
@@ -132,9 +132,9 @@ def filled_in(fields: Mapping[str, str]) -> JobFile:
 
 
 def key_of(fields: Mapping[str, str]) -> str:
-    """The idempotency key of a form with what was filled in; empty if the form has none.
+    """The idempotency key of a form and its content; empty if the form has none.
 
-    Who sends a form twice hands in one job; who goes back and edits it, another.
+    A form that is sent twice hands in one job; if it is edited in between, two.
     """
     if not (key := fields.get("key", "")):
         return ""
@@ -155,7 +155,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def expected_rows(service: Guarded, caller: Token, fields: Mapping[str, str]) -> dict[str, Any]:
-    """When the jobs that the caller sees would end if this one were handed in; nothing is."""
+    """When the jobs that the caller sees would end with this job; nothing is handed in."""
     job = filled_in(fields)
     rows = service.forecast(caller, WhatIf(submit=[job]))
     tasks = len(tasks_of(job.array)) if job.array else 1

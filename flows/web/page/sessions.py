@@ -38,7 +38,7 @@ class Sessions:
         return cookie if self._opened(cookie) is not None else ""
 
     def authorization(self, cookie: str) -> str:
-        """What the cookie's owner has proven with; empty if nothing."""
+        """The credentials in a cookie; empty if there are none."""
         return self._opened(cookie) or ""
 
     def _opened(self, cookie: str) -> str | None:
@@ -48,7 +48,7 @@ class Sessions:
             return None
 
     def made(self, authorization: str) -> str:
-        """A cookie for who has proven with this; if empty, for who has yet to."""
+        """A cookie with credentials; empty before the login."""
         return self._seal.encrypt(authorization.encode()).decode()
 
     def give(self, request: Request, response: Response, cookie: str) -> None:
@@ -72,7 +72,7 @@ class Sessions:
         return hmac.digest(self._forms, cookie.encode(), "sha256").hex()
 
     def own_form(self, cookie: str, token: str) -> bool:
-        """Whether a form comes from a page that the cookie's owner was shown."""
+        """Whether a form comes from a page that was shown with this cookie."""
         return bool(cookie) and hmac.compare_digest(
             self.form_token(cookie).encode(), token.encode(errors="replace")
         )
@@ -83,6 +83,6 @@ def _key(secret: str, use: str) -> bytes:
 
 
 def _name(request: Request) -> str:
-    """A name by host and port, as cookies are of a host whatever the port."""
+    """A cookie name by host and port: browsers share cookies between the ports of a host."""
     host = request.headers.get("host", "").lower()
     return f"shockwave-{sha256(host.encode()).hexdigest()[:8]}"

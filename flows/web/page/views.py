@@ -181,7 +181,7 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
 
 
 def printing(service: Guarded, caller: Token, target: str) -> "tuple[JobRow, Printed]":
-    """A job, and what its containers print; `log_of` closes that.
+    """A job, and the output of its containers, which `log_of` closes.
 
     Raises:
         NotThere: There is no such job that the caller sees.
@@ -192,7 +192,7 @@ def printing(service: Guarded, caller: Token, target: str) -> "tuple[JobRow, Pri
 
 
 def log_of(row: JobRow, printed: "Printed") -> dict[str, Any]:
-    """What the containers of a job printed: the last of it; Docker hosts are asked."""
+    """The end of the output of a job's containers; asks Docker hosts."""
     text, length = b"", 0
     with closing(printed):
         for part in headed(printed.more()):
@@ -216,7 +216,7 @@ class Asked:
 
 
 def whatif(service: Guarded, caller: Token, asked: Mapping[str, str]) -> dict[str, Any]:
-    """What a change would do to the jobs that the caller sees.
+    """The effect of a change on the jobs that the caller sees.
 
     Args:
         service: The service.
@@ -224,7 +224,7 @@ def whatif(service: Guarded, caller: Token, asked: Mapping[str, str]) -> dict[st
         asked: The form's fields.
 
     Raises:
-        InputError: The change is none, or the caller may not suppose it.
+        InputError: The change is empty or invalid, or the caller may not suppose it.
     """
     texts = {name: asked.get(name, "")[:1000] for name in SUPPOSED}
     change: dict[str, Any] = {name: text.split()[:100] for name, text in texts.items()}
@@ -241,7 +241,7 @@ def environment() -> Environment:
     """The templates."""
     made = Environment(
         loader=FileSystemLoader(FOLDER),
-        autoescape=True,  # names of jobs and tenants are anybody's
+        autoescape=True,  # users choose the names of jobs and tenants
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
