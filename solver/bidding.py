@@ -34,7 +34,7 @@ import numpy as np
 from predictor.allocation import Allocation
 from predictor.forecast import SAMPLES
 from solver.excess import expected_excess
-from solver.market import Floats, Ints, Market
+from solver.market import Floats, Ints
 from solver.placement import Bools
 from solver.plan import ActiveJob, Situation
 
@@ -249,25 +249,3 @@ def staying(situation: Situation, ahead: Outlook, least: float) -> Floats:
     length, restart = situation.round_seconds, ahead.restarts(situation)
     trained = np.maximum(length - restart, LEAST_TRAINED * length)
     return np.maximum(least, (length + restart) / trained)
-
-
-def market(situation: Situation, ahead: Outlook, utility: Floats, hysteresis: Floats) -> Market:
-    """The window market of these utilities.
-
-    Args:
-        situation: Policy input.
-        ahead: Outlook of the jobs.
-        utility: U_j, shape (jobs, T + 1).
-        hysteresis: Factors on the bids, shape (rows,).
-    """
-    return Market(
-        types=situation.inventory.types,
-        capacities=np.array(list(situation.inventory.capacities.values())),
-        window=utility.shape[1] - 1,
-        regularizer=0.0,
-        job_ids=np.array([job.job_id for job in situation.jobs])[ahead.job_of],
-        allocations=ahead.allocations,
-        weights=ahead.budgets * hysteresis,
-        utility=(utility - utility[:, :1]) * hysteresis[:, None],
-        remaining=np.zeros(utility.shape),
-    )

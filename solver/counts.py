@@ -6,11 +6,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import InputError, SolverError, meant
-from solver.backends import Backend, BackendUnavailableError, CountProblem
+from solver.backends import Backend, BackendUnavailableError, CountProblem, CountSolution
 from solver.backends.gurobi import Gurobi
 from solver.backends.highs import Highs
-from solver.backends.lagrangian import Lagrangian
+from solver.backends.lagrangian import solve_window
+from solver.backends.transport import solve_round
 from solver.market import Floats, Ints, Market, Price
+
+
+class Lagrangian:
+    """Our own `Backend`: of a window on one GPU type, or of a round in which jobs choose types."""
+
+    name = "lagrangian"
+
+    def solve(self, problem: CountProblem) -> CountSolution:
+        """See `Backend.solve`."""
+        chooses = len(problem.capacities) > 1 or problem.shared
+        if chooses and problem.window == 1 and not problem.regularizer:
+            return solve_round(problem)
+        return solve_window(problem)
+
 
 BACKENDS: dict[str, tuple[Backend, ...]] = {
     "auto": (Lagrangian(), Gurobi(), Highs()),

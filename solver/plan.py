@@ -1,7 +1,7 @@
 """Policy input, plans, and the protocol of policies."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from predictor.allocation import Allocation
@@ -109,6 +109,22 @@ class ActiveJob:
     def know(self, time: RunTime, allocation: Allocation) -> None:
         """Take a residual run time on an allocation as given, in place of the forecast's."""
         self._run_times[allocation] = time
+
+
+def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:
+    """Jobs with the allocations that fit; those without any are left out."""
+    for job in jobs:
+        there = {(found.gpu_type, found.gpus) for found in inventory.menu(job.spec.demand)}
+        menu = tuple(found for found in job.menu if (found.gpu_type, found.gpus) in there)
+        if menu:
+            yield job if menu == job.menu else replace(job, menu=menu)
+
+
+def without_lost(job: ActiveJob, inventory: Inventory) -> ActiveJob:
+    """A job without its GPUs, if some of them are kept for others."""
+    if not job.gpus or set(job.gpus).isdisjoint(inventory.kept):
+        return job
+    return replace(job, gpus=(), lease_rounds=0, held=None)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from solver.cells.cells import Cells
 from solver.cells.gangs import OPPORTUNISTIC, Placed, Preempts, Request, RunningGang, Slot, Waits
 from solver.cells.layout import Layout
 from solver.inventory import InService, Inventory
-from solver.kept import with_room, without_lost
-from solver.plan import Plan, Situation, SolveReport
+from solver.plan import Plan, Situation, SolveReport, with_room, without_lost
 
 NOT_TRADED = "a job that is not preempted runs in cells only, where tenants have some"
 

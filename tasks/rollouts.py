@@ -19,9 +19,8 @@ from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
 from predictor.job import JobSpec
 from predictor.options import JobOptions, Task, stuck_behind
-from solver.kept import reserved
+from solver.deciding import place, reserved
 from solver.plan import ActiveJob, Plan, Situation
-from solver.policies import place
 from tasks.play import JobInPlay, Play, know
 from tasks.round import Round, Run, situation
 
@@ -80,8 +79,8 @@ def room_by(run: Run, this: Round) -> dict[int, float]:
         this: The round, solved.
 
     Returns:
-        The gang that has the reservation of `solver.kept`, if one has, with the round that begins
-        after it.
+        The gang that has the reservation of `solver.deciding`, if one has, with the round that
+        begins after it.
     """
     given = situation(run, this)
     found = reserved(given) if given and not given.promises else None

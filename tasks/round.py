@@ -17,9 +17,9 @@ from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
+from solver.deciding import decide
 from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
-from solver.policies import decide
 from solver.promised import Promises
 from tasks.commands import Command, Orders
 from tasks.displaced import displaced

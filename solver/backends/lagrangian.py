@@ -1,4 +1,4 @@
-"""Our own solver: a Lagrangian bound in NumPy, and an exact search of the core.
+"""Our own solver of a window: a Lagrangian bound in NumPy, and an exact search of the core.
 
 A price λ ≥ 0 on GPU-rounds relaxes the capacity row (Everett, 1963) and separates the jobs,
 but for the longest remaining time z that the regulariser charges:
@@ -21,7 +21,6 @@ import numpy as np
 
 from solver.backends import RELATIVE_GAP, CountProblem, CountSolution
 from solver.backends.core import solve_core
-from solver.backends.transport import solve_round
 from solver.market import Floats, Ints
 
 TARGET_GAP = 1e-7
@@ -40,58 +39,46 @@ CORE_SOLVES = 40
 """Bound on effort: how often a core is solved. An engineering bound; no sweep is recorded."""
 
 
-class Lagrangian:
-    """See `Backend`."""
+def solve_window(problem: CountProblem) -> CountSolution:
+    """Solve a problem of one GPU type, to a gap that is relative to the stake, see `_Dual`.
 
-    name = "lagrangian"
-
-    def solve(self, problem: CountProblem) -> CountSolution:
-        """See `Backend.solve`; the gap is relative to the stake, see `_Dual`.
-
-        A round of several GPU types is solved by `solver.backends.transport`.
-        """
-        if (
-            (len(problem.capacities) > 1 or problem.shared)
-            and problem.window == 1
-            and not problem.regularizer
-        ):
-            return solve_round(problem)
-        dual = _Dual(problem)
-        at = dual.minimise()
-        price = at.price
-        best, value = np.zeros_like(problem.most), -np.inf
-        options = FIRST_OPTIONS
-        for _ in range(CORE_SOLVES):
-            level = int(dual.bounds.argmax())
-            enough = value + TARGET_GAP * float(dual.stakes[level])
-            if dual.bounds[level] <= enough:
+    Raises:
+        BackendUnavailableError: It has several GPU types.
+    """
+    dual = _Dual(problem)
+    at = dual.minimise()
+    price = at.price
+    best, value = np.zeros_like(problem.most), -np.inf
+    options = FIRST_OPTIONS
+    for _ in range(CORE_SOLVES):
+        level = int(dual.bounds.argmax())
+        enough = value + TARGET_GAP * float(dual.stakes[level])
+        if dual.bounds[level] <= enough:
+            break
+        at = dual.minimise(level, price)
+        if dual.bounds[level] <= enough:
+            continue
+        plan, complete = solve_core(
+            at.losses(dual.floors(level)),
+            problem.gangs,
+            problem.capacity,
+            at.price,
+            most_loss=float(at.worth[level]) - value,
+            options=options,
+        )
+        found = problem.objective(plan)
+        improved = found > value
+        if improved:
+            best, value = plan, found
+        if complete:
+            dual.bounds[level] = min(float(dual.bounds[level]), value + float(at.rounding[level]))
+        elif not improved:
+            if options == MOST_OPTIONS or dual.near(value):
                 break
-            at = dual.minimise(level, price)
-            if dual.bounds[level] <= enough:
-                continue
-            plan, complete = solve_core(
-                at.losses(dual.floors(level)),
-                problem.gangs,
-                problem.capacity,
-                at.price,
-                most_loss=float(at.worth[level]) - value,
-                options=options,
-            )
-            found = problem.objective(plan)
-            improved = found > value
-            if improved:
-                best, value = plan, found
-            if complete:
-                dual.bounds[level] = min(
-                    float(dual.bounds[level]), value + float(at.rounding[level])
-                )
-            elif not improved:
-                if options == MOST_OPTIONS or dual.near(value):
-                    break
-                options = MOST_OPTIONS
-        status = "optimal" if dual.near(value) else "work_limit"
-        bound = max(float(dual.bounds.max()), value)
-        return CountSolution(best, bound, np.array([price]), status)
+            options = MOST_OPTIONS
+    status = "optimal" if dual.near(value) else "work_limit"
+    bound = max(float(dual.bounds.max()), value)
+    return CountSolution(best, bound, np.array([price]), status)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,14 @@
 """Scheduling policies, one file each, and the registry that lists them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from functools import partial
 from typing import Any
 
 from predictor.errors import InputError, meant
 from predictor.plugins import Kind, Plugin, find_plugin, plugins
 from solver.counts import choose_backends
 from solver.fidelity import Fidelity
-from solver.kept import around_kept
-from solver.plan import Plan, Policy, Situation
+from solver.plan import Policy
 from solver.policies.allox import AlloX
 from solver.policies.antman import AntMan
 from solver.policies.fifo import Fifo
@@ -20,7 +18,7 @@ from solver.policies.gavel import Gavel
 from solver.policies.isolated import Isolated
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
-from solver.policies.plugged import load_policy, plan_of
+from solver.policies.plugged import load_policy
 from solver.policies.shockwave import Shockwave
 from solver.policies.shockwave_published import PublishedShockwave
 from solver.policies.sjf import Sjf
@@ -31,7 +29,6 @@ from solver.policies.srtf_gpu import SrtfGpu
 from solver.policies.themis import Themis
 from solver.policies.tiresias_gittins import TiresiasGittins
 from solver.policies.tiresias_las import TiresiasLas
-from solver.promised import around_cells
 
 POLICIES: dict[str, type[Any]] = {
     policy.name: policy
@@ -105,37 +102,6 @@ def policy_class(name: str) -> type[Any]:
     if plugin is None:
         raise InputError("policy", f"unknown policy {name!r}", meant(name, policy_names()))
     return load_policy(plugin)
-
-
-def decide(policy: Policy, situation: Situation) -> Plan:
-    """The plan of a policy, around jobs that keep their GPUs (`solver.kept`) and `solver.promised`.
-
-    One of another distribution is held to what plans must be.
-
-    Raises:
-        PluginError: A policy of another distribution failed.
-    """
-    plugin = policy_plugin(policy.name)
-    plan = policy.plan if plugin is None else partial(plan_of, plugin, policy)
-    return _around(policy.name, plan, situation)
-
-
-def place(policy: Policy, situation: Situation) -> Plan:
-    """Who runs in the coming round, and where, as of `decide`.
-
-    A policy that works out more than that can have it without, as its `placed`.
-
-    Raises:
-        PluginError: A policy of another distribution failed.
-    """
-    placed = getattr(policy, "placed", None) if policy.name in POLICIES else None
-    return _around(policy.name, placed, situation) if placed else decide(policy, situation)
-
-
-def _around(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
-    """A policy's plan for the GPUs that neither promises nor jobs that stay need."""
-    kept = partial(around_kept, name, plan)
-    return kept(situation) if situation.promises is None else around_cells(name, kept, situation)
 
 
 def parameters(policy: type[Any]) -> dict[str, float]:

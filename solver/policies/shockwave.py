@@ -13,7 +13,6 @@ from solver.bidding import (
     UtilityParameters,
     holding,
     hysteresis,
-    market,
     outlook,
     staying,
     utilities,
@@ -240,24 +239,34 @@ class Shockwave:
         if terms.saved is not None:
             utility = np.multiply.outer(terms.saved, np.arange(window + 1.0))
             factors = hysteresis(situation, ahead, staying(situation, ahead, self.stay))
-            return market(situation, ahead, utility, factors)
-        utility = utilities(
-            ahead,
-            UtilityParameters(
-                self.fairness,
-                self.lateness,
-                self.crowded,
-                self.fair_share,
-                self.blur_rounds,
-                self.blur_share,
-            ),
-            fair=terms.fair,
-            horizon=terms.horizon,
+        else:
+            utility = utilities(
+                ahead,
+                UtilityParameters(
+                    self.fairness,
+                    self.lateness,
+                    self.crowded,
+                    self.fair_share,
+                    self.blur_rounds,
+                    self.blur_share,
+                ),
+                fair=terms.fair,
+                horizon=terms.horizon,
+                window=window,
+                round_seconds=situation.round_seconds,
+            )
+            factors = hysteresis(situation, ahead, self.favour)
+        return Market(
+            types=situation.inventory.types,
+            capacities=np.array(list(situation.inventory.capacities.values())),
             window=window,
-            round_seconds=situation.round_seconds,
+            regularizer=0.0,
+            job_ids=np.array([job.job_id for job in situation.jobs])[ahead.job_of],
+            allocations=ahead.allocations,
+            weights=ahead.budgets * factors,
+            utility=(utility - utility[:, :1]) * factors[:, None],
+            remaining=np.zeros(utility.shape),
         )
-        factors = hysteresis(situation, ahead, self.favour)
-        return market(situation, ahead, utility, factors)
 
     def _terms(self, situation: Situation, ahead: Outlook) -> "_Terms":
         """What bids are made by."""

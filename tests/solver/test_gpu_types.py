@@ -10,8 +10,7 @@ from predictor.errors import SolverError
 from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem
 from solver.backends.gurobi import Gurobi
 from solver.backends.highs import Highs
-from solver.backends.lagrangian import Lagrangian
-from solver.counts import Counts, solve_counts
+from solver.counts import Counts, Lagrangian, solve_counts
 from solver.market import Bid, Market
 from tests.strategies import examples, gang_bid, market_of, markets
 

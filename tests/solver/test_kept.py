@@ -14,9 +14,9 @@ from predictor.belief import Belief
 from predictor.forecast import forecast
 from predictor.job import JobKind, JobSpec
 from predictor.throughput import Profile
+from solver.deciding import ALL_HELD, around_kept
 from solver.even_share import EvenShare
 from solver.inventory import Inventory, Pool
-from solver.kept import ALL_HELD, around_kept
 from solver.placement import Gang, place
 from solver.plan import ActiveJob, Situation
 from solver.policies import make_policy

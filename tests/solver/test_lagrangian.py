@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from solver.backends import BackendUnavailableError, CountProblem, core, lagrangian
 from solver.backends.gurobi import Gurobi
 from solver.backends.highs import Highs
-from solver.backends.lagrangian import Lagrangian
+from solver.counts import Lagrangian
 
 ROUNDING = 1e-12
 """Share of the stake that sums in another order may differ by."""

@@ -11,9 +11,8 @@ from predictor.allocation import Allocation
 from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem
 from solver.backends.gurobi import Gurobi
 from solver.backends.highs import Highs
-from solver.backends.lagrangian import Lagrangian
 from solver.backends.transport import solve_round
-from solver.counts import solve_counts
+from solver.counts import Lagrangian, solve_counts
 from solver.market import Bid, BidRow, Market
 from tests.strategies import examples, market_of
 

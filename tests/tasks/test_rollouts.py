@@ -12,7 +12,7 @@ from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.basis import Basis
 from predictor.options import JobOptions, Task
-from solver.policies import place
+from solver.deciding import place
 from tasks.play import JobInPlay, Play
 from tasks.record import Parameter, RuntimeKind, Settings, one_pool
 from tasks.rollouts import PLAYS, Expected, _coming, _starts, expected

@@ -13,8 +13,8 @@ from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
+from solver.deciding import place
 from solver.inventory import Inventory, Pool
-from solver.policies import place
 from tasks.invariants import Invariants
 from tasks.play import JobInPlay, Play
 from tasks.record import RuntimeKind, Settings, Start

@@ -19,7 +19,7 @@ from predictor.allocation import Demand
 from predictor.belief import Belief
 from predictor.job import JobKind, JobSpec, timed_job
 from predictor.options import JobOptions
-from solver.policies import place
+from solver.deciding import place
 from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.invariants import Invariants
 from tasks.play import JobInPlay, Play

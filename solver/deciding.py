@@ -1,20 +1,64 @@
-"""Jobs that are not preempted, or run on cordoned nodes, keep their GPUs; plans go around them.
+"""What is decided in a round: the plan of a policy, for the GPUs that no job keeps.
 
-Their GPUs are no part of what a policy is given. So that a stream of such jobs does not keep a
-larger gang waiting, the gang that has waited longest for GPUs of theirs has a reservation: it can
-start when enough of them have reached their limits, and no job that is not preempted is started
-that could delay this (EASY backfilling: Lifka, JSSPP '95).
+Jobs that are not preempted, or run on cordoned nodes, keep their GPUs, and tenants their cells
+(`solver.promised`). Their GPUs are no part of what a policy is given. So that a stream of jobs that
+are not preempted does not keep a larger gang waiting, the gang that has waited longest for GPUs of
+theirs has a reservation: it can start when enough of them have reached their limits, and no job
+that is not preempted is started that could delay this (EASY backfilling: Lifka, JSSPP '95).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 from predictor.allocation import Allocation
 from solver.inventory import Inventory
-from solver.plan import ActiveJob, Plan, Situation, SolveReport
+from solver.plan import (
+    ActiveJob,
+    Plan,
+    Policy,
+    Situation,
+    SolveReport,
+    with_room,
+    without_lost,
+)
+from solver.policies import POLICIES, policy_plugin
+from solver.policies.plugged import plan_of
+from solver.promised import around_cells
 
 ALL_HELD = "all GPUs are held by jobs that are not preempted"
+
+
+def decide(policy: Policy, situation: Situation) -> Plan:
+    """The plan of a policy, around jobs that keep their GPUs and those in tenants' cells.
+
+    One of another distribution is held to what plans must be.
+
+    Raises:
+        PluginError: A policy of another distribution failed.
+    """
+    plugin = policy_plugin(policy.name)
+    plan = policy.plan if plugin is None else partial(plan_of, plugin, policy)
+    return _around(policy.name, plan, situation)
+
+
+def place(policy: Policy, situation: Situation) -> Plan:
+    """Who runs in the coming round, and where, as of `decide`.
+
+    A policy that works out more than that can have it without, as its `placed`.
+
+    Raises:
+        PluginError: A policy of another distribution failed.
+    """
+    placed = getattr(policy, "placed", None) if policy.name in POLICIES else None
+    return _around(policy.name, placed, situation) if placed else decide(policy, situation)
+
+
+def _around(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
+    """A policy's plan for the GPUs that neither promises nor jobs that stay need."""
+    kept = partial(around_kept, name, plan)
+    return kept(situation) if situation.promises is None else around_cells(name, kept, situation)
 
 
 def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
@@ -53,22 +97,6 @@ def _on(situation: Situation) -> Iterator[Sequence[ActiveJob]]:
     for there in holders.values():
         if len(there) == 1 or there[0].shared_rate(there[1], there[0].own) > 0.0:
             yield there
-
-
-def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:
-    """Jobs with the allocations that fit; those without any are left out."""
-    for job in jobs:
-        there = {(found.gpu_type, found.gpus) for found in inventory.menu(job.spec.demand)}
-        menu = tuple(found for found in job.menu if (found.gpu_type, found.gpus) in there)
-        if menu:
-            yield job if menu == job.menu else replace(job, menu=menu)
-
-
-def without_lost(job: ActiveJob, inventory: Inventory) -> ActiveJob:
-    """A job without its GPUs, if some of them are kept for others."""
-    if not job.gpus or set(job.gpus).isdisjoint(inventory.kept):
-        return job
-    return replace(job, gpus=(), lease_rounds=0, held=None)
 
 
 @dataclass(frozen=True, slots=True)
