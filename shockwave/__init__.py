@@ -1,4 +1,4 @@
-"""Shockwave as a library: run, compare, ask, and write policies of one's own.
+"""Shockwave as a library: run, compare, ask, and write your own policies.
 
     import shockwave
 

@@ -212,15 +212,15 @@ class Campaign:
     def differences(
         self, of_jobs: str | None = None, *, against: str | None = None
     ) -> "pd.DataFrame":
-        """How policies differ from one of them over pairs of cells that share all else.
+        """Paired differences of policies from one of them, over cells that share all else.
 
-        A row a policy, where there are several workloads over all of them and for each: mean
-        differences, in the figure's unit and in percent of that policy's, or in percentage points,
-        with the bounds of their 95 % intervals.
+        A row per policy, with several workloads over all of them and for each: mean differences,
+        in the figure's unit and in percent of that policy's, or in percentage points, with the
+        bounds of their 95 % intervals.
 
         Args:
             of_jobs: See `summary`.
-            against: The policy that the others are held against; by default the first.
+            against: The policy that the others are compared with; by default the first.
 
         Raises:
             InputError: The condition is wrong, or the campaign has no such policy.

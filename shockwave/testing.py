@@ -1,12 +1,12 @@
-"""The conformance kit of plugins: what holds of ours must hold of one's own.
+"""The conformance kit of plugins: checks that our own policies and runtimes pass, too.
 
     from shockwave.testing import check_policy
 
     def test_it_is_a_policy():
         check_policy("smallest-first")
 
-It runs a policy or a runtime on small generated workloads and clusters, in memory, always the same
-ones. Of a throughput model it makes the table that a run records, of the jobs of a trace.
+It runs a policy or a runtime on small generated workloads and clusters, in memory, always the same.
+A throughput model is asked for the table that a run records, for the jobs of a trace.
 """
 
 from collections.abc import Mapping
@@ -37,17 +37,17 @@ CLUSTERS = ((8, 1), (8, 4))
 """GPUs, and GPUs of a node."""
 
 GAPS_SECONDS = (60.0, 3_000.0)
-"""Mean gaps between arrivals: a crowded cluster, and one that is at times empty."""
+"""Mean gaps between arrivals: of a crowded cluster, and of a cluster that is empty at times."""
 
 JOBS = 7
-"""Jobs of a workload; every other one is to be consolidated."""
+"""Number of jobs of a workload; every other job is to be consolidated."""
 
 MOST_ROUNDS = 1_000
 """Rounds after which a run is given up; these workloads take some 100. An engineering bound."""
 
 
 def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> None:
-    """Check that a policy is one.
+    """Check that a policy meets the contract of policies.
 
     It makes plans that can be carried out, from the situation alone: the same situation gives the
     same plan, whatever was planned before. Every job ends. If the policy says that it conserves
@@ -58,9 +58,9 @@ def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> No
         parameters: Parameters that differ from its defaults, by name.
 
     Raises:
-        AssertionError: It does not hold; says what, and in which round of which workload.
+        AssertionError: A check failed; says which, and in which round of which workload.
         ShockwaveError: There is no such policy, or it cannot be imported.
-        Exception: What the policy itself raises, with the lines of its code.
+        Exception: An exception of the policy itself, with its traceback.
     """
     for (gpus, per_node), gap in product(CLUSTERS, GAPS_SECONDS):
         asked = Settings(
@@ -78,7 +78,7 @@ def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> No
 
 
 def check_throughputs(name: str, trace: str | Path) -> None:
-    """Check that a throughput model is one.
+    """Check that a throughput model meets the contract of throughput models.
 
     It knows the jobs of a trace: each can run at its declared batch size on the fewest GPUs that it
     asks for. A rate depends on model, batch size, GPU type and GPUs only, and is always the same.
@@ -88,7 +88,7 @@ def check_throughputs(name: str, trace: str | Path) -> None:
         trace: A public trace.
 
     Raises:
-        AssertionError: It does not hold; says of which job.
+        AssertionError: A check failed; says for which job.
         ShockwaveError: There is no such model, or it failed.
     """
     plugin = find_plugin(Kind.THROUGHPUTS, name)
@@ -103,7 +103,7 @@ def check_throughputs(name: str, trace: str | Path) -> None:
 
 
 def check_runtime(name: str, round_seconds: float = 600.0) -> None:
-    """Check that a runtime is one.
+    """Check that a runtime meets the contract of runtimes.
 
     Jobs start, are preempted, go on elsewhere and end, are withdrawn and given up; each epoch is
     reported once. Whole runs pass the checks of an audit. Repeated, they come out the same, unless
@@ -114,7 +114,7 @@ def check_runtime(name: str, round_seconds: float = 600.0) -> None:
         round_seconds: Length of a round on its clock.
 
     Raises:
-        AssertionError: It does not hold; says what.
+        AssertionError: A check failed; says which.
         ShockwaveError: There is no such runtime, or it failed.
     """
     runtime_named(name)
@@ -129,7 +129,7 @@ def check_runtime(name: str, round_seconds: float = 600.0) -> None:
 
 
 def _check_calls(start: Start) -> None:
-    """Play a few rounds with calls that runs seldom make."""
+    """Run a few rounds with calls that runs seldom make."""
     workload = start.workload
     seconds = {truth.job_id: truth.isolated_seconds for truth in workload.truths}
     jobs = sorted(workload.specs, key=lambda job: seconds[job.job_id])
@@ -215,13 +215,13 @@ class _Checked:
         self._seen: list[Observation] = []
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
-        """Hold a round against the invariants of an audit."""
+        """Check a round by the invariants of an audit."""
         for problem in self._invariants.broken(record):
             raise AssertionError(f"{self.where}, round {record.round}: {problem}")
         self._seen.append(record.observation)
 
     def run(self) -> list[Observation]:
-        """Run to the end, and check each plan; returns what the runtime reported."""
+        """Run to the end, and check each plan; returns the reports of the runtime."""
         with prepare(self.start).under_way(self) as run:
             while not run.finished:
                 where = f"{self.where}, round {run.state.round}"

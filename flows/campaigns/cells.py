@@ -65,15 +65,15 @@ def expand(plan: Campaign) -> tuple[Cell, ...]:
 
 
 def check_start(plan: Campaign, warehouse: Path) -> None:
-    """Refuse a campaign none of whose cells can start, before anything does.
+    """Refuse a campaign none of whose cells can start, before any does.
 
     Args:
         plan: The campaign.
         warehouse: The warehouse with the runs of its history.
 
     Raises:
-        InputError: None can, with what the first was refused for; there are none, or too many.
-        ShockwaveError: The history is none.
+        InputError: No cell can start (with the reason of the first), or there are none or too many.
+        ShockwaveError: The history cannot be read.
     """
     starts = Starts(warehouse)
     starts.history(plan.history)

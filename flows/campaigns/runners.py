@@ -161,8 +161,8 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
 def _without_dashboard() -> None:
     """Have Ray start no dashboard process.
 
-    Even one that shows nothing and reports nothing asks the metadata services of AWS, Azure and
-    Google whose machine this is; Ray has no setting for it.
+    Even a dashboard without UI and reports asks the metadata services of AWS, Azure and Google
+    about this machine; Ray has no setting for it.
     """
     from ray import _private  # not its modules: prefect_ray loads Ray when it is first looked at
 

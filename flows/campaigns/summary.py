@@ -34,7 +34,7 @@ PAIRED = {
     "worst_ftf_percent": ("worst_ftf", 1.0),
     "unfair_points": ("unfair_fraction", 100.0),
 }
-"""Differences in pairs: of which column, and in which multiple of it where it is not in percent."""
+"""Paired differences: column of each, and its factor where the difference is not in percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +114,11 @@ def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = N
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """How a policy differs from another in the same circumstances.
+    """Paired differences of a policy from another on the same cells.
 
     Attributes:
         policy: Name of the policy.
-        against: Name of the other one.
+        against: Name of the policy it is compared with.
         workload: Name of the workload; `ALL` for the pairs of all, where there are several.
         figures: Differences by the keys of `PAIRED`; None where no pair has a value.
     """
@@ -152,15 +152,15 @@ def differences(
     of_jobs: str | None = None,
     against: str | None = None,
 ) -> list[Pairs]:
-    """How policies differ from one of them over pairs of cells that share all but the policy.
+    """Paired differences of policies from one of them, over cells that share all but the policy.
 
-    Where there are several workloads, over the pairs of all of them first, then of each.
+    With several workloads, over the pairs of all of them first, then of each.
 
     Args:
         warehouse: The warehouse with the runs.
         cells: The cells, in the order of the campaign; unfinished cells are left out.
-        of_jobs: See `summarize`; without the differences in figures that only all jobs have.
-        against: The policy that the others are held against; by default the first.
+        of_jobs: See `summarize`; figures that exist for all jobs only have no differences.
+        against: The policy that the others are compared with; by default the first.
 
     Raises:
         InputError: The condition is wrong, or no cell of such a policy is finished.

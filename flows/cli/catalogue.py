@@ -118,7 +118,7 @@ def _ordered_by(sort: str) -> tuple[str, ...]:
 
 
 def _say_none(what: str, warehouse: Path, selected: "Selection", as_json: bool) -> None:
-    """Say that nothing was selected, and which policy or tag no run has, maybe misspelt."""
+    """Say that no run was selected, and which policy or tag no run has, maybe misspelt."""
     from warehouse.analytics.listing import unknown
     from warehouse.analytics.questions import Analytics
 
@@ -129,12 +129,12 @@ def _say_none(what: str, warehouse: Path, selected: "Selection", as_json: bool) 
 
 
 def _circumstances(row: dict[str, Any]) -> tuple[object, int]:
-    """What runs share where their figures can be compared: the jobs, and how many GPUs."""
+    """The jobs and the number of GPUs, which comparable runs share."""
     return row["workload"] or (row["trace"], row["seed"]), row["gpus"]
 
 
 def _print_policies(rows: list[dict[str, Any]], selected: "Selection", as_json: bool) -> None:
-    """Print the means over the runs of each policy, and where these are not alike."""
+    """Print the means over the runs of each policy, and warn if these are not comparable."""
     from warehouse.analytics.intervals import as_columns
     from warehouse.analytics.listing import by_policy
 
@@ -199,7 +199,7 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
         return
     about["tags"] = " ".join(label.tags)
     about["pools"] = ", ".join(map(_pool, about["pools"]))
-    about["packages"] = ", ".join(f"{one['name']} {one['version']}" for one in packages)
+    about["packages"] = ", ".join(f"{package['name']} {package['version']}" for package in packages)
     from flows.cli.terminal import print_fields
 
     print_fields({name: value for name, value in about.items() if value not in ("", None, [])})
@@ -258,7 +258,7 @@ def note(
 
 
 def _changed(field: str, text: str | None, remove: bool) -> str | None:
-    """What a name or note becomes: empty to be removed, None to stay as it is."""
+    """The new name or note: empty to remove it, None to leave it."""
     if remove and text is not None:
         raise InputError("remove", f"and {text!r} were given", "give one of them")
     if text == "":

@@ -12,7 +12,7 @@ from predictor.errors import InputError, ShockwaveError, first_line, likely, rem
 from warehouse import DEFAULT_WAREHOUSE
 
 WAREHOUSE_VARIABLE = "SHOCKWAVE_WAREHOUSE"
-"""Environment variable with the warehouse of commands that are given none."""
+"""Environment variable with the default warehouse of commands."""
 
 _COMMAND = re.compile(r"shockwave ([a-z-]+)( \S+-\d+)?(?![\w-])")
 """A command in a remedy, and the id of its run."""
@@ -52,20 +52,20 @@ def reported(error: BaseException) -> ShockwaveError | None:
 
 
 def option_of(warehouse: Path) -> str:
-    """The option that has another command read a warehouse; empty if it does so anyway."""
+    """The option with which another command reads a warehouse; empty if it is the default."""
     usual = os.environ.get(WAREHOUSE_VARIABLE) or DEFAULT_WAREHOUSE
     return "" if warehouse == Path(usual) else f" --warehouse {quote(str(warehouse))}"
 
 
 def with_warehouse(remedy: str, warehouse: Path) -> str:
-    """A remedy whose commands read the warehouse that this one was given."""
-    given = option_of(warehouse)
-    if not given or "--warehouse" in remedy:
+    """A remedy whose commands read the same warehouse as this command."""
+    option = option_of(warehouse)
+    if not option or "--warehouse" in remedy:
         return remedy
 
-    def complete(found: re.Match[str]) -> str:
-        reads = found[1] in COMMANDS and found[1] not in WITHOUT_RECORDS
-        return found[0] + given * reads
+    def complete(match: re.Match[str]) -> str:
+        reads = match[1] in COMMANDS and match[1] not in WITHOUT_RECORDS
+        return match[0] + option * reads
 
     return _COMMAND.sub(complete, remedy)
 

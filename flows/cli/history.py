@@ -172,7 +172,7 @@ def why(
 
 
 def _default_run(warehouse: Path) -> tuple[str, bool, str]:
-    """The run that is asked about where none is named: the newest, or that of a running service.
+    """The default run: the newest, or that of a running service.
 
     Returns:
         The run, whether it is the service's, and the other of the two; empty if there is none.
@@ -187,7 +187,7 @@ def _default_run(warehouse: Path) -> tuple[str, bool, str]:
 
 
 def _run_of_service(warehouse: Path) -> str:
-    """The run of a warehouse's service, which knows where that stands; empty if it has none."""
+    """The run of a warehouse's service; empty if it has none."""
     from warehouse.store.folder import SNAPSHOT
 
     url = os.environ.get(DATABASE_URL, "")

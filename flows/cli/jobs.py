@@ -38,7 +38,7 @@ Key = Annotated[
 
 
 def desk(warehouse: Path) -> "FrontDesk":
-    """The service that a command asks: the one logged in to, unless a warehouse is named."""
+    """The service of a command: that of the login, unless `--warehouse` is given."""
     if (login := asked_login()) is not None:
         from flows.desk.client import Client
 
@@ -49,7 +49,7 @@ def desk(warehouse: Path) -> "FrontDesk":
 
 
 def asked_login() -> "Login | None":
-    """The login that a command goes by; None where it reads a warehouse."""
+    """The login of a command; None if it reads a warehouse."""
     from flows.desk.login import logged_in
 
     return None if warehouse_named.get() else logged_in()
@@ -176,7 +176,7 @@ def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
     say(f"it would be launched {launch_of(job)}")
     if row["starts_in_s"] is None:
         waits = f" while it waits for {row['waits_for']}" * bool(row["waits_for"])
-        say(f"it can run here; when it would start cannot be told{waits}")
+        say(f"it can run here; when it would start cannot be predicted{waits}")
         return
     for verb, what in (("start", "starts"), ("end", "ends")):
         low, high = row[f"{what}_low_s"], row[f"{what}_high_s"]
@@ -186,7 +186,7 @@ def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
 
 
 def print_accepted(accepted: "Accepted", name: str, as_json: bool) -> None:
-    """Say what was accepted: number and job of each entry."""
+    """Print the accepted entries: number and job of each."""
     first, kind, job = accepted.entry, accepted.kind, accepted.job_id
     if as_json:
         print_rows(

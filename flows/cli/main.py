@@ -14,10 +14,10 @@ from flows.servers.teardown import end_process
 from predictor.errors import Interrupted
 
 COMPLETION = "_SHOCKWAVE_COMPLETE"
-"""Variable with which a shell asks for completions, or for the script that has it ask."""
+"""Variable with which a shell asks for completions, or for its completion script."""
 
 ON_THEIR_OWN = ("up", "events", "top", "--version")
-"""Commands that go on until they are stopped, and say themselves what they do, or end at once."""
+"""Commands without progress: they run until stopped and report by themselves, or end at once."""
 
 
 def _run(arguments: list[str]) -> None:
@@ -37,7 +37,7 @@ def _run(arguments: list[str]) -> None:
 
 
 def _complete() -> None:
-    """Answer a shell that completes a line, which is in the environment; then exit."""
+    """Answer a shell's request for completions, which is in the environment; then exit."""
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
     from flows.cli.app import application
@@ -59,7 +59,7 @@ def _print_overview() -> None:
 
 def main() -> None:
     """Run the command line; report user errors and interruptions in a line, with an exit code."""
-    ended = [1]  # with a traceback, if nothing else is said below
+    ended = [1]  # of a traceback, unless set below
     atexit.register(end_process, ended)  # registered first, so it runs last
     interruptions: list[int] = []
 

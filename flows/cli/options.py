@@ -32,20 +32,20 @@ from predictor.errors import InputError, ShockwaveError
 from predictor.numbers import plain
 
 warehouse_named = ContextVar("warehouse_named", default=True)
-"""Whether the command under way was given `--warehouse`, and so asks no service over HTTP."""
+"""Whether the running command has `--warehouse`, and so asks no service over HTTP."""
 
 after_dashes = ContextVar[Sequence[str]]("after_dashes", default=())
-"""The words after `--` of the command under way."""
+"""The words after `--` of the running command."""
 
 
 class Command(TyperCommand):
     """A command whose errors name its options."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
         self.epilog = f"Words are explained in the glossary: {GLOSSARY}"
         for parameter in self.params:
-            if parameter.param_type_name == "argument":  # as the docs write it
+            if parameter.param_type_name == "argument":  # as the docs do
                 parameter.metavar = str(parameter.name).upper()
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -53,11 +53,11 @@ class Command(TyperCommand):
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the line, and keep which of its words stood after `--`."""
+        """Parse the line, and keep the words after `--`."""
         after_dashes.set(args[args.index("--") + 1 :] if "--" in args else ())
-        given = [*args]
+        words = [*args]
         rest = super().parse_args(ctx, args)
-        _check_digits(self.params, ctx.params, given)
+        _check_digits(self.params, ctx.params, words)
         return rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -79,14 +79,16 @@ class Command(TyperCommand):
             raise type(error)(place, error.problem, remedy) from error
 
 
-def _check_digits(parameters: Sequence[Any], given: Mapping[str, Any], args: Sequence[str]) -> None:
-    """Refuse numbers of options that `plain` refuses, as Typer does not.
+def _check_digits(
+    parameters: Sequence[Any], values: Mapping[str, Any], args: Sequence[str]
+) -> None:
+    """Refuse numbers that `plain` refuses, though Typer takes them.
 
     Raises:
-        InputError: There is one; names the option.
+        InputError: An option has such a number; the error names it.
     """
     for parameter in parameters:
-        read = given.get(parameter.name)
+        read = values.get(parameter.name)
         numbers = read if isinstance(read, list | tuple) else (read,)
         if not any(type(number) in (int, float) for number in numbers):
             continue
@@ -101,13 +103,13 @@ def _check_digits(parameters: Sequence[Any], given: Mapping[str, Any], args: Seq
                 raise InputError(option, f"{text!r} is no number", remedy) from None
 
 
-def _use_ids(given: dict[str, Any]) -> None:
+def _use_ids(values: dict[str, Any]) -> None:
     """Replace names of runs by their ids."""
     for field in ("run", "other"):
-        if isinstance(given.get(field), str):
+        if isinstance(values.get(field), str):
             from warehouse.store.labels import run_named
 
-            given[field] = run_named(Path(given["warehouse"]), given[field])
+            values[field] = run_named(Path(values["warehouse"]), values[field])
 
 
 class DriverName(StrEnum):
@@ -183,7 +185,7 @@ class ClusterOptions:
 
 
 def gpus_and_types(source: Source, gpus: int | None, pools: str) -> tuple[int | None, list[str]]:
-    """The number of GPUs, if it is given, and the GPU types of the cluster that jobs are for.
+    """The number of GPUs, if known, and the GPU types of the cluster that jobs are for.
 
     Args:
         source: The jobs.
@@ -215,12 +217,12 @@ def takes(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., 
 
     def taking(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def called(**given: Any) -> None:
+        def called(**values: Any) -> None:
             made = {
-                name: group(**{field: given.pop(field) for field, _, _ in settings_in(group)})
+                name: group(**{field: values.pop(field) for field, _, _ in settings_in(group)})
                 for name, group in groups.items()
             }
-            command(**made, **given)
+            command(**made, **values)
 
         parts: list[Parameter] = []
         for part in signature(command).parameters.values():

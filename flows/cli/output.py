@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def terminal_width() -> int | None:
-    """Characters a line of the terminal that stdout is; None if it is none."""
+    """Width of the terminal on stdout, in characters; None if stdout is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -35,7 +35,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def print_log(text: bytes) -> None:
-    """Print what a program printed, as it is; on a terminal, its control characters are escaped."""
+    """Print the output of a program verbatim; on a terminal, escape control characters."""
     end_bar()
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text)
@@ -81,8 +81,8 @@ def print_listed(
 ) -> None:
     """Print rows that people look at often, paged.
 
-    A table has a line a row. It has no columns that are empty in all rows, and bounds of intervals
-    last, so that these are left out first where it does not fit, and those `asked` last.
+    A table has a line per row, and no columns that are empty in all rows. If it does not fit,
+    bounds of intervals are left out first, and the columns `asked` last.
 
     Args:
         rows: The rows.
@@ -103,7 +103,7 @@ def print_listed(
 
 
 def less(after: float | None, before: float | None) -> float | None:
-    """The difference of two figures; None where one of them is missing."""
+    """The difference of two figures; None if either is missing."""
     return None if after is None or before is None else after - before
 
 

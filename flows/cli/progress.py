@@ -1,8 +1,8 @@
-"""What a command is doing, on stderr: a bar on a terminal, else a line every few seconds.
+"""Progress of a command on stderr: a bar on a terminal, else a line every few seconds.
 
-A command, and what takes long of the library, runs within `working`, its imports included; what it
-does it tells `progress()`. A thread shows it by the clock, so that no command is silent for long,
-whatever it waits for. The rest of the time is estimated from how fast the work went lately: over
+A command, and each long call of the library, runs within `working`, its imports included, and
+reports its tasks to `progress()`. A thread shows them by the clock, so that no command is silent
+for long, whatever it waits for. The time left is estimated from the recent pace of the work: over
 the second half of the time that has passed.
 """
 
@@ -30,15 +30,15 @@ class Count(Protocol):
     """Takes how much is done, of how much if that is known, and its share of the work."""
 
     def __call__(self, done: int, total: int | None, share: float | None = None) -> None:
-        """Note how far it is; the share is done / total, if none is given."""
+        """Report progress; the share is done / total by default."""
 
 
 SAY_SECONDS = 5.0
-"""Time between two lines: half of the ten seconds after which a command seems to hang, so that a
-busy machine may show each as late again. A choice of layout."""
+"""Time between two lines: half of the ten seconds after which a command seems to hang, as a busy
+machine may delay a line by as much again. A choice of layout."""
 
 FIRST_SECONDS = 3.0
-"""Time until the first line: what takes less needs none. A choice of layout."""
+"""Time until the first line: shorter work needs none. A choice of layout."""
 
 VARIABLE = "SHOCKWAVE_PROGRESS"
 """Environment variable with another time between lines, in seconds; 0 for no progress at all."""
@@ -58,7 +58,7 @@ def _to_stderr(line: str) -> None:
 
 
 class Pace:
-    """Estimates how long work will take from how fast it went.
+    """Estimates the time left of work from its pace.
 
     Args:
         at: Time at which it begins, in seconds.
@@ -78,7 +78,7 @@ class Pace:
     def left(self, at: float, until: float = 1.0) -> float | None:
         """Seconds until a share is done, by the pace since half of the time; None if unknown.
 
-        Where nothing was done since then, as by a few long cells, the pace is that of all the time.
+        If nothing was done since then, as with a few long cells, the pace of the whole time counts.
         """
         half = bisect_right(self._times, (self._times[0] + at) / 2) - 1
         if self._shares[half] == self._shares[-1]:
@@ -93,11 +93,11 @@ class Task:
     """A part of the work.
 
     Attributes:
-        name: What it is.
-        unit: What is counted.
+        name: Its name.
+        unit: The unit of its count.
         total: How much there is to do; None if that is not known.
         done: How much of it is done.
-        state: More about where it is.
+        state: More about its state, in words.
         share: Completed share, in [0, 1].
     """
 
@@ -113,7 +113,7 @@ class Task:
 
 
 class Progress:
-    """What a command is doing.
+    """The progress of a command.
 
     Args:
         command: Its name.
@@ -148,11 +148,11 @@ class Progress:
         return task
 
     def results(self) -> None:
-        """Note that results are printed: nothing more is said before anything else is done."""
+        """Note that results are printed: no more lines before the next task."""
         self._over, self._said_at = True, self._clock()
 
     def stage(self, name: str) -> None:
-        """Say what happens now, of which nothing is counted."""
+        """Begin a task without a count."""
         self.task(name)
 
     def counted(self, name: str, unit: str) -> Count:
@@ -220,7 +220,7 @@ class Progress:
     def left(self) -> str:
         """The estimate of the time left, in words; empty if there is none.
 
-        Of several tasks the first says nothing of the others yet: the estimate is of it alone.
+        During the first of several tasks, the others are unknown: the estimate is of it alone.
         """
         first = self._expected > 1 and len(self._counted) == 1
         until = 1.0 / self._expected if first else 1.0
@@ -233,7 +233,7 @@ class Progress:
         return self._clock() - self._began
 
     def tick(self, every: float = SAY_SECONDS) -> None:
-        """Say what happens, if nothing was said for a while."""
+        """Print a line on the present task, if none was printed for a while."""
         now = self._clock()
         since, patience = self._said_at, every
         if since is None:
@@ -292,12 +292,12 @@ _current: list[tuple[Progress, _Bar | None]] = []
 
 
 def progress() -> Progress:
-    """The progress of the command that runs; of a program that runs no command, one unseen."""
+    """The progress of the running command; in a program without a command, an invisible one."""
     return _current[-1][0] if _current else Progress("shockwave")
 
 
 def end_bar() -> None:
-    """Remove the bar and say nothing more of what is done, before results are printed."""
+    """Remove the bar and stop progress lines, before results are printed."""
     for shown, bar in _current:
         shown.results()
         if bar is not None:
@@ -335,7 +335,7 @@ def working(command: str, *, lines: bool = False) -> Iterator[None]:
             thread.start()
         yield
     finally:
-        _current.remove(own)  # not the last: other threads have theirs
+        _current.remove(own)  # not pop(): other threads have theirs
         ended.set()
         if bar is not None:
             bar.end()

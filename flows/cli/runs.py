@@ -70,7 +70,7 @@ SIMULATE_FIELDS = (
 SOLVERS = """
 SELECT backend, reason, count(*) FROM solves WHERE backend <> 'none' GROUP BY ALL ORDER BY ALL
 """
-"""Rounds by who solved them, which they print below."""
+"""Rounds by solver back end, printed below the figures."""
 
 
 @takes(source=Source, cluster=ClusterOptions, settings=SimulationSettings)

@@ -17,7 +17,7 @@ from warehouse import DEFAULT_WAREHOUSE
 
 
 def _without_password(ctx: typer.Context, option: typer.CallbackParam, url: str) -> str:
-    """A database's URL; one with a password may not be given on the command line."""
+    """A database's URL; a URL with a password is refused on the command line."""
     source = ctx.get_parameter_source(option.name or "")
     if source and source.name == "COMMANDLINE" and re.search(r"//[^/@]*:[^/]+@|[?&]password=", url):
         problem = "has a password, which all users of this machine see in the list of processes"
@@ -85,7 +85,7 @@ def up(
 
 
 def _print_line(line: str) -> None:
-    """Say a line of status; a log whose disk is full stops no service."""
+    """Print a line of status; a full disk of the log does not stop the service."""
     if structured():
         tell("up", line)
         return

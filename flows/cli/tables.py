@@ -113,7 +113,7 @@ def side_by_side(rows: Sequence[Mapping[str, object]], heading: str, width: int)
 
 
 def fields(record: Mapping[str, object], width: int | None) -> list[Line]:
-    """A record's lines, one or more a field, whatever their width if that is None."""
+    """The lines of a record, at least one per field; of any width if `width` is None."""
     cells = [shown(value) for value in record.values()]
     most = max(map(cell_len, (*record, *cells)))
     return list(_blocks(list(record), [cells], 2 * most + GAP if width is None else width))
@@ -151,7 +151,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _fitting(widths: Sequence[int], width: int, order: Iterable[int]) -> list[int]:
-    """The columns that fit, taken in an order; one that is too wide makes room for the next."""
+    """The columns that fit, in an order of preference; a column that is too wide is skipped."""
     kept, used = list[int](), -GAP
     for column in order:
         if used + GAP + widths[column] <= width:

@@ -28,15 +28,15 @@ def packages(settings: Settings) -> tuple[Package, ...]:
 
 
 def plugged_in(settings: Settings) -> tuple[Package, ...]:
-    """The distributions that bring a run's policy and runtime, with versions and digests."""
+    """The distributions that provide a run's policy and runtime, with versions and digests."""
     own = settings.runtime not in set(RuntimeKind)
     runtime = find_plugin(Kind.RUNTIMES, settings.runtime) if own else None
     used = filter(None, (policy_plugin(settings.policy), runtime))
-    return tuple(dict.fromkeys(Package(one.distribution, one.identity) for one in used))
+    return tuple(dict.fromkeys(Package(plugin.distribution, plugin.identity) for plugin in used))
 
 
 def changed_plugins(settings: Settings, recorded: Sequence[Package]) -> list[str]:
-    """In words, how the plugins of a run differ from those that it was recorded with."""
+    """Differences of a run's plugins from those that it was recorded with, in words."""
     before = {package.name: package.version for package in recorded}
     return [
         f"recorded with {now.name} {before.get(now.name, 'of an unknown version')}, "
@@ -47,7 +47,7 @@ def changed_plugins(settings: Settings, recorded: Sequence[Package]) -> list[str
 
 
 def code_of(settings: Settings) -> str:
-    """Hash of all code that a run's results depend on, plugins included; see `code_version`."""
+    """Hash of all code that a run's results depend on, with plugins; see `code_version`."""
     plugins = [f" {plugin.name} {plugin.version}" for plugin in plugged_in(settings)]
     return "".join([code_version(), *plugins])
 
@@ -58,7 +58,7 @@ def code_version(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> str
 
     Args:
         root: The folder that holds the packages.
-        packages: Which, or folders of one; by default all six.
+        packages: The packages, or folders of a package; by default all six.
     """
     digest = hashlib.sha256(platform.python_version().encode())
     for name in ("shockwave", *DEPENDENCIES):

@@ -1,4 +1,4 @@
-"""What the GPUs that jobs held cost: by the tariff of their pools, and at the market's prices."""
+"""The cost of the GPUs that jobs held: by the tariff of their pools, and at market prices."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from solver.inventory import Inventory
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """GPU time that was held and what it cost, as the view `leases` has it.
+    """GPU time that was held and its cost, as in the view `leases`.
 
     Attributes:
         gpu_seconds: GPU time; of GPUs that two jobs shared, half for each.
-        cost: By the prices of a GPU-hour in the inventory, in their currency.
-        market_cost: GPU time in rounds times the price of a GPU-round in the market of each, in
-            units of its objective; None without a market.
+        cost: Cost by the prices of a GPU-hour in the inventory, in their currency.
+        market_cost: Cost by the price of a GPU-round in each round's market, in units of its
+            objective; None without a market.
     """
 
     gpu_seconds: float = 0.0
@@ -34,12 +34,12 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What GPUs cost in a round.
+    """The tariff of a round.
 
     Attributes:
         inventory: The cluster, with the price of a GPU-hour of each pool.
         prices: The price of a GPU-round in the round's market, by GPU type.
-        round_seconds: Length that a round is to have.
+        round_seconds: Nominal length of a round.
     """
 
     inventory: Inventory

@@ -16,7 +16,7 @@ PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
 def with_default_profile(source: Source, nodes: Nodes) -> Source:
     """The source with the default profile of the nodes' GPU type, if its trace has none.
 
-    A table is of one type: nodes of several types need one that was measured on them.
+    A default table has one type: nodes of several types need a table that was measured on them.
 
     Raises:
         InputError: The table was measured on emulated GPUs with other shares of processors.

@@ -1,6 +1,6 @@
-"""The Docker hosts of a service, to which others are added while it runs.
+"""The Docker hosts of a service, to which hosts are added while it runs.
 
-Its nodes are numbered in the order in which they came, which the run's folder in the storage says,
+Its nodes are numbered in the order of their addition, which a file in the run's folder keeps,
 whatever their order in the cluster file.
 """
 
@@ -26,11 +26,11 @@ NODES = "nodes.json"
 """File in a run's folder in the storage: the nodes that the run began on, and those added since."""
 
 NOWHERE = "unix:///nowhere"
-"""Endpoint of a node that was removed, and that the cluster file has no more."""
+"""Endpoint of a removed node that is no longer in the cluster file."""
 
 
 def noted(node: Node) -> dict[str, Any]:
-    """A node as the run's folder has it."""
+    """A node as stored in the run's folder."""
     gpus = [asdict(gpu) for gpu in node.gpus]
     return {"name": node.name, "gpu_type": node.gpu_type, "gpus": gpus}
 
@@ -41,13 +41,13 @@ def of_service(
     """The nodes of a service in its numbering, and the images of those that were added, by name.
 
     Args:
-        nodes: Those of the cluster file; further ones are left out until they are added.
+        nodes: The nodes of the cluster file; those not yet added are left out.
         run: The service's run.
         inventory: Its cluster at its beginning.
-        orders: What was ordered since.
+        orders: The orders since.
 
     Raises:
-        InputError: One is missing, or has other GPUs than before.
+        InputError: A node is missing, or has other GPUs than before.
     """
     path = nodes.storage / run / NODES
     remedy = "give the cluster file of the service"
@@ -58,7 +58,7 @@ def of_service(
     except (OSError, ValueError) as error:
         remedy = "let it be read and written"
         raise InputError(str(path), f"cannot be used: {error}", remedy) from None
-    known = known[: inventory.nodes + len(orders.added)]  # the last may have been noted in vain
+    known = known[: inventory.nodes + len(orders.added)]  # the last may not have been accepted
     there = {node.name: node for node in nodes.nodes}
     for place, entry in enumerate(known):
         node = there.get(entry["name"])
@@ -75,7 +75,7 @@ def of_service(
 
 
 def check_new(name: str, nodes: Collection[str]) -> None:
-    """Refuse a name of a further node that another has or had.
+    """Refuse a name of a further node that was used before.
 
     Raises:
         InputError: It is among the names.
@@ -86,7 +86,7 @@ def check_new(name: str, nodes: Collection[str]) -> None:
 
 
 def names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders) -> list[str]:
-    """Names of a service's nodes, the removed ones too; none where its folder cannot be read."""
+    """Names of a service's nodes, with removed ones; none if its folder cannot be read."""
     try:
         known = json.loads((nodes.storage / run / NODES).read_text())
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders) -> list[
 
 
 def _removed(entry: Mapping[str, Any], there: Mapping[str, Node]) -> Node:
-    """A node that was removed: as many GPUs, which are none any more, so that another has them."""
+    """A placeholder for a removed node: as many GPUs, without ids, which other nodes may have."""
     name, gpus = entry["name"], tuple(Gpu() for _ in entry["gpus"])
     if name in there:
         return replace(there[name], gpus=gpus)
@@ -103,7 +103,7 @@ def _removed(entry: Mapping[str, Any], there: Mapping[str, Node]) -> Node:
 
 
 class Hosts:
-    """The hosts of a service that runs.
+    """The hosts of a running service.
 
     Args:
         path: The cluster file.
@@ -115,7 +115,7 @@ class Hosts:
         self._path, self._run, self._runtime = path, run, runtime
 
     def add(self, new: NewNode) -> None:
-        """Make a further node ready: it answers, has its image, and is noted.
+        """Make a further node ready: check that it answers and has its image, and store it.
 
         Raises:
             InputError: It is not in the cluster file as it was accepted, was a node before, does
@@ -145,7 +145,7 @@ class Hosts:
 
 
 def _image(node: Node, run: str, staying: Collection[str]) -> str:
-    """The id of a node's image, if it runs no jobs but those of nodes that stay."""
+    """The id of a node's image; refuses a node that runs jobs of another run or a removed node."""
     try:
         with closing(Daemon(node)) as daemon:
             image, others = daemon.image(node.image), daemon.runs() - {run}

@@ -1,4 +1,4 @@
-"""A job, or several, as a TOML file: what is declared, and what it will do in a simulation."""
+"""Jobs as TOML files: the declaration, and the ground truth for a simulation."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -22,9 +22,9 @@ Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
 Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 
 TRAINED = ("model", "batch_size", "epochs")
-"""Fields that an adaptive job must have, and no other may."""
+"""Fields that adaptive jobs must have, and other jobs may not have."""
 ADAPTED = ("max_batch_size", "mode", "samples_per_epoch", "regimes")
-"""Fields that an adaptive job may have, and no other."""
+"""Fields that only adaptive jobs may have."""
 
 
 class JobFile(BaseModel):
@@ -259,7 +259,7 @@ class JobFile(BaseModel):
         )
 
     def true(self, spec: JobSpec, profile: Profile) -> GroundTruth:
-        """What the job will do in a simulation.
+        """The ground truth of the job in a simulation.
 
         Args:
             spec: The job as declared.
@@ -306,7 +306,7 @@ def read_job(
         arrival_seconds: Its arrival on the run's clock, in seconds.
         workload: The run's workload: supplies the profile and, by default, the samples per
             epoch of other jobs of the same model.
-        without: Jobs of it that are taken out, by id.
+        without: Ids of jobs that are taken out of the workload.
 
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
@@ -326,7 +326,7 @@ def read_job(
 
 
 def read_jobs_file(path: Path, profile: Profile) -> Workload:
-    """Read a workload from a file of jobs; their ids are their places in it.
+    """Read a workload from a file of jobs; a job's id is its place in the file.
 
     Args:
         path: The file.
@@ -359,7 +359,7 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
 def _before(
     job: JobFile, place: str, known: Sequence[JobSpec], arrival_seconds: float
 ) -> tuple[int, ...]:
-    """The ids of the jobs that a job of a file comes after.
+    """The ids of the jobs that a job of the file comes after.
 
     Raises:
         InputError: There is no such job, or it arrives later.

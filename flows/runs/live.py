@@ -158,7 +158,7 @@ def going_on(
         name: The run.
         nodes: The machines.
         warehouse: The warehouse that holds it.
-        snapshots: File of its snapshots, so that not all rounds need be read; None to keep none.
+        snapshots: File of its snapshot, which saves reading all rounds; None to keep none.
 
     Raises:
         ShockwaveError: See `resume_live`.
@@ -215,13 +215,13 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
 
 
 def _named(image_ids: Mapping[str, str]) -> Iterator[Package]:
-    """Images by node, as a run's record has them."""
+    """Images by node, in the form of a run's record."""
     for node, image in image_ids.items():
         yield Package(f"{IMAGE_OF}{node}", image)
 
 
 def _pinned(nodes: Nodes, image_ids: Mapping[str, str]) -> Nodes:
-    """Nodes with the ids of images in place of their tags, which may be given to others."""
+    """Nodes with ids of images in place of tags, which may move to other images."""
     pinned = (replace(node, image=image_ids.get(node.name, node.image)) for node in nodes.nodes)
     return replace(nodes, nodes=tuple(pinned))
 
@@ -284,7 +284,7 @@ def _running(
 ) -> Iterator[Live]:
     """A run on its nodes; the runtime is open within the context."""
     place, at = DockerPlace(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
-    if not (begun and prepared.start.header.service):  # `of_service` has held it to its nodes
+    if not (begun and prepared.start.header.service):  # `of_service` has checked its nodes
         _hold_to(nodes, writer.run, begun=begun)
     try:
         with closing(place.open(at, standing)) as runtime:

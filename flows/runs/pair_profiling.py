@@ -1,7 +1,7 @@
 """Throughputs of two jobs on the same GPUs, measured by training, for `shockwave profile --pairs`.
 
-Both train without an end until each has enough epochs in a time in which both train. Epochs that
-reach beyond that time, and those in which either warms up, do not count.
+Both train until each has enough epochs in the time in which both train. Epochs that reach beyond
+that time, or in which a job warms up, do not count.
 """
 
 import json
@@ -22,7 +22,7 @@ from containers.runtime import EventKind, Lease, Runtime, Standing, Terms
 from flows.runs.profiling import LOOK_SECONDS, Combination, key_of, new_run, spec_of, steps_of
 
 ENDLESS = 10**6
-"""Epochs of a job that is measured; it is stopped before."""
+"""Epochs of a measured job, which is stopped before they end."""
 QUIET_SECONDS = 120.0
 """Time without a step after which a job counts as hung. An engineering bound: at its start a job
 takes long on a share of a processor."""
@@ -47,11 +47,11 @@ class MeasuredPair:
     @property
     def rows(self) -> Iterator[dict[str, str | int | float]]:
         """The rows to print, one for each job."""
-        for one, other, rate in zip(self.pair, reversed(self.pair), self.rates, strict=True):
+        for job, other, rate in zip(self.pair, reversed(self.pair), self.rates, strict=True):
             yield {
-                "model": one.model,
-                "batch_size": one.batch_size,
-                "scale_factor": one.scale_factor,
+                "model": job.model,
+                "batch_size": job.batch_size,
+                "scale_factor": job.scale_factor,
                 "beside": f"{other.model} (batch size {other.batch_size})",
                 "steps_per_second": round(rate, 4),
                 "problem": self.problem,
@@ -59,9 +59,9 @@ class MeasuredPair:
 
 
 def pairs_of(combinations: Iterable[Combination]) -> list[tuple[Combination, Combination]]:
-    """All pairs that may share GPUs: those of as many, two of a kind among them."""
+    """All pairs that may share GPUs: of the same scale factor, pairs of equal jobs included."""
     every = combinations_with_replacement(combinations, 2)
-    return [(one, other) for one, other in every if one.scale_factor == other.scale_factor]
+    return [(a, b) for a, b in every if a.scale_factor == b.scale_factor]
 
 
 def measure_pairs(
@@ -73,7 +73,7 @@ def measure_pairs(
     gpu_type: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Generator[MeasuredPair, None, None]:
-    """Run each pair on idle GPUs of a type, one pair at a time; whoever stops early closes it.
+    """Run each pair on idle GPUs of a type, a pair at a time; a caller that stops early closes it.
 
     Args:
         nodes: The machines, otherwise idle.
@@ -90,9 +90,9 @@ def measure_pairs(
     idle = [gpu for n in inventory.pools_of[gpu_type] for gpu in inventory.gpus_in(n)]
     nodes = replace(nodes, hung_rounds=round(QUIET_SECONDS / LOOK_SECONDS))
     specs = [
-        spec_of(2 * number + place, one, ENDLESS, steps_of(one, steps))
+        spec_of(2 * number + place, job, ENDLESS, steps_of(job, steps))
         for number, pair in enumerate(pairs)
-        for place, one in enumerate(pair)
+        for place, job in enumerate(pair)
     ]
     standing = Standing(jobs=tuple(specs))
     with only_scheduler(nodes, run):
@@ -125,21 +125,21 @@ def measured_together(
     epochs: int,
     steps: int,
 ) -> MeasuredPair:
-    """Let two jobs train until both have enough epochs, one ends, or both had time enough.
+    """Let two jobs train until both have enough epochs, a job ends, or the time is up.
 
-    Both have warmed up and trained an epoch more than they need once each of these steps took
-    `QUIET_SECONDS`, after which a job counts as hung: then their reports are missing or garbled.
+    The time is up when both would have warmed up and trained an epoch more than needed at
+    `QUIET_SECONDS` per step, after which a job counts as hung: reports are missing or garbled.
 
     Args:
         runtime: Where they run.
-        pair: What they are.
+        pair: Their combinations.
         folders: Their output folders.
         epochs: See `measure_pairs`.
         steps: See there.
     """
-    warm = [-(-steps // steps_of(one, steps)) for one in pair]
+    warm = [-(-steps // steps_of(job, steps)) for job in pair]
     least = [max(epochs - 1, 1) * number for number in warm]
-    most = max(number * steps_of(one, steps) for number, one in zip(warm, pair, strict=True))
+    most = max(number * steps_of(job, steps) for number, job in zip(warm, pair, strict=True))
     longest = QUIET_SECONDS * most * (epochs + 1)
     for _ in range(round(longest / LOOK_SECONDS)):
         runtime.advance(None)
@@ -153,17 +153,17 @@ def measured_together(
 
 
 def rates_together(
-    one: Sequence[Line], other: Sequence[Line], warm: Sequence[int], least: Sequence[int]
+    first: Sequence[Line], second: Sequence[Line], warm: Sequence[int], least: Sequence[int]
 ) -> tuple[float, float] | None:
     """Steps per second of two jobs in the time in which both train, warm; None if it is too short.
 
     Args:
-        one: Lines of telemetry of the first job.
-        other: Lines of the second one.
-        warm: Epochs of each that warm it up.
-        least: Epochs of each that are needed.
+        first: Lines of telemetry of the first job.
+        second: Lines of the second job.
+        warm: Warm-up epochs of each.
+        least: Epochs needed of each.
     """
-    both = one, other
+    both = first, second
     if any(len(lines) < number for lines, number in zip(both, warm, strict=True)):
         return None
     begin = max(lines[number - 1]["at"] for lines, number in zip(both, warm, strict=True))
@@ -174,15 +174,15 @@ def rates_together(
     ]
     if any(len(lines) < number for lines, number in zip(timed, least, strict=True)):
         return None
-    first, second = (
+    rates = (
         sum(line["steps"] for line in lines) / sum(line["seconds"] for line in lines)
         for lines in timed
     )
-    return first, second
+    return next(rates), next(rates)
 
 
 def _lines(folder: Path) -> list[Line]:
-    """The last whole lines of a job's telemetry that say what is needed."""
+    """The complete lines of a job's telemetry that have the needed fields."""
     lines: list[Line] = []
     with suppress(OSError):
         for text in read_end(folder / LINES, BACKLOG_BYTES).split(b"\n")[:-1]:
@@ -199,17 +199,17 @@ def with_pairs(
 
     Args:
         table: The table, with both jobs of each pair alone.
-        measured: The pairs; failed ones have no rates any more.
+        measured: The pairs; the entries of failed pairs are removed.
         gpu_type: GPU type on which they were measured.
     """
     entries = {key: dict(entry) for key, entry in table[gpu_type].items()}
     for pair in measured:
-        one, other = map(key_of, pair.pair)
+        first, second = map(key_of, pair.pair)
         if pair.problem:
-            entries[other].pop(one, None)
-            entries[one].pop(other, None)
+            entries[second].pop(first, None)
+            entries[first].pop(second, None)
         else:
             rates = [round(rate, 4) for rate in pair.rates]
-            entries[other][one] = rates[::-1]
-            entries[one][other] = rates
+            entries[second][first] = rates[::-1]
+            entries[first][second] = rates
     return {**table, gpu_type: entries}

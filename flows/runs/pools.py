@@ -30,8 +30,8 @@ def parse_cells(text: str) -> tuple[TenantCells, ...]:
     """The promises of `TENANT:TYPE:LEVEL:COUNT,…`, such as `vision:v100:node:2`.
 
     Args:
-        text: For each promise the tenant, the GPU type, which may be left out where there is but
-            one, the level, and how many cells of it.
+        text: For each promise the tenant, the GPU type (optional on a cluster of one type), the
+            level, and the number of cells.
 
     Raises:
         InputError: A part is not of that form.
@@ -48,8 +48,8 @@ def parse_levels(text: str) -> tuple[TypeLevel, ...]:
     """The levels of `TYPE:NAME:PARTS,…`, from the lowest up, such as `v100:pair:2,v100:node:4`.
 
     Args:
-        text: For each level the GPU type, which may be left out where there is but one, its name,
-            and how many of the cells below each consists of.
+        text: For each level the GPU type (optional on a cluster of one type), its name, and the
+            number of cells of the level below in each of its cells.
 
     Raises:
         InputError: A part is not of that form.
@@ -64,7 +64,7 @@ def parse_pools(text: str) -> tuple[Pool, ...]:
     """The pools of `TYPE:NODESxGPUS,…`, such as `v100:12x1@2.48,k80:3x4`.
 
     Args:
-        text: For each pool GPU type, nodes, GPUs of a node and, if it has one, the price of a
+        text: For each pool GPU type, nodes, GPUs of a node and, optionally, the price of a
             GPU-hour.
 
     Raises:
@@ -91,10 +91,10 @@ def written(pools: Iterable[Pool]) -> str:
 def _matched(
     parts: Iterable[str], shape: re.Pattern[str], field: str, example: str, form: str
 ) -> Iterator[re.Match[str]]:
-    """The parts of a text, each of a shape.
+    """The matches of the parts of a text with a pattern.
 
     Raises:
-        InputError: One is not.
+        InputError: A part does not match.
     """
     for part in map(str.strip, parts):
         match = shape.fullmatch(part)

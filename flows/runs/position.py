@@ -1,9 +1,8 @@
-"""Where a run stands between two rounds, and a copy of it on disk.
+"""The position of a run between two rounds, and snapshots of it on disk.
 
-A service never ends, and must not read all its rounds again whenever somebody asks where it stands.
-The copy is of the fold over the records up to some round, and nothing depends on it: where it is
-missing, not as the ledger has it, of another version of the code or of other records, the fold
-begins anew.
+A service never ends, and must not read all its rounds again for every question. A snapshot is a
+copy of the fold over the records up to some round, and only a cache: if it is missing, differs from
+the ledger, or is of other records or another version of the code, the fold begins anew.
 """
 
 import hashlib
@@ -29,25 +28,25 @@ from warehouse.store.ledger import enter, is_entered
 from warehouse.store.reader import Reader
 
 STATE_CODE = ("containers", "flows/runs", "predictor", "solver", "tasks")
-"""Folders whose code says what a position is."""
+"""Folders whose code determines a position."""
 
 EVERY = 64
-"""Rounds between two snapshots: what is read and carried out again at most. An engineering choice;
-no sweep is recorded."""
+"""Rounds between two snapshots, the most that are read and carried out again. An engineering
+choice; no sweep is recorded."""
 
 LATE = 0.1
-"""Share of a round after whose end the next one counts as late. A convention."""
+"""Delay, as a share of a round, from which on the next round counts as late. A convention."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands between two rounds: a fold over its records.
+    """The position of a run between two rounds: a fold over its records.
 
     Attributes:
         state: Its state.
         started: Active jobs that have held GPUs.
-        late: Rounds that began late: none can be skipped, as they are numbered by the record.
-        accounts: GPU time held and what it cost, by tenant, up to the last round.
+        late: Number of rounds that began late.
+        accounts: GPU time held and its cost, by tenant, up to the last round.
         prices: Prices of a GPU-round in the market of the last round, by GPU type.
         ends: Ends of containers, by kind of event.
     """
@@ -95,12 +94,12 @@ class Position:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy of where a run stood at one of its rounds.
+    """A copy of a run's position at one of its rounds.
 
     Attributes:
         run: The run.
         position: Its position before the round.
-        cluster: Where its virtual cluster stood after the round; None in containers.
+        cluster: State of its virtual cluster after the round; None in containers.
     """
 
     run: str
@@ -116,7 +115,7 @@ class Keeping:
         sink: Takes the records.
         run: The run, whose sink this is.
         path: File of the snapshot.
-        position: Where the run stood before the last record.
+        position: The run's position before the last record.
         cluster: Where its virtual cluster stands; None in containers.
         last: The last record.
     """
@@ -135,12 +134,12 @@ class Keeping:
             self.position = self.position.at(self.run.header, self.last, self.run.state)
         self.last = record
         if (record.round + 1) % EVERY == 0:
-            with suppress(OSError, WarehouseError):  # a full disk is the next round's to tell
+            with suppress(OSError, WarehouseError):  # the next round reports a full disk
                 keep(self.path, Snapshot(self.run.name, self.position, self.cluster()))
 
 
 def keep(path: Path, snapshot: Snapshot) -> None:
-    """Write a snapshot in place of the one before, and enter it in the ledger ahead.
+    """Enter a snapshot in the ledger, and write it in place of the previous snapshot.
 
     Raises:
         InputError: The entry cannot be signed.
@@ -158,7 +157,7 @@ def keep(path: Path, snapshot: Snapshot) -> None:
 
 
 def kept(path: Path, run: str) -> Snapshot | None:
-    """The snapshot of a run; None without one of the ledger, this run and the present code.
+    """The snapshot of a run; None unless it matches ledger, run and present code.
 
     Raises:
         InputError: The ledger's key cannot be used.
@@ -179,13 +178,13 @@ def kept(path: Path, run: str) -> Snapshot | None:
 def reached(
     reader: Reader, start: Start, run: str, snapshot: Snapshot | None
 ) -> tuple[Position, list[tuple[RoundRecord, str]]]:
-    """Where a run was at its snapshot, or at its beginning, and its rounds after that.
+    """The position of a run at its snapshot, or at its beginning, and the rounds after it.
 
     Raises:
         WarehouseError: Its records are damaged.
     """
     if snapshot:
-        with suppress(WarehouseError):  # of other records; if they are damaged, that is said below
+        with suppress(WarehouseError):  # the snapshot is of other records; damage is reported below
             rounds = reader.records(run, *snapshot.position.known)
             if rounds:
                 return snapshot.position, rounds

@@ -55,13 +55,13 @@ class Prepared:
         Args:
             sink: Takes its records.
             name: Its id.
-            standing: Where it stands; by default, the beginning.
+            standing: Its standing; by default, the beginning.
         """
         with closing(self.place.open(terms(self.start.header, name), standing)) as runtime:
             yield self.on(runtime, sink, name)
 
     def at(self, position: Position) -> tuple["Prepared", Standing]:
-        """The run at a position, and where it stands there."""
+        """The run at a position, and its standing there."""
         state = position.state
         beliefs = state.beliefs.items()
         return replace(self, state=state), Standing(
@@ -97,7 +97,7 @@ def prepare(start: Start, *, recorded: bool = False) -> Prepared:
 
     Args:
         start: The start.
-        recorded: Whether the run is only looked at, so that its place is neither asked nor needed.
+        recorded: Whether the run is only read, so that its place is neither checked nor needed.
 
     Raises:
         ShockwaveError: The policy, the back end or a job is invalid.
@@ -120,7 +120,7 @@ def prepare(start: Start, *, recorded: bool = False) -> Prepared:
 
 
 def _place_of(runtime: str, truths: Iterable[GroundTruth]) -> Place:
-    """Where a run is simulated; the jobs of one in containers are held to what containers do."""
+    """The place of a simulation; jobs of a run in containers are checked for containers instead."""
     if runtime not in set(RuntimeKind):
         return PluggedPlace(runtime, truths)
     return (VirtualPlace if runtime == RuntimeKind.VIRTUAL else FaithfulPlace)(truths)

@@ -171,7 +171,7 @@ def measure(
 
 
 def new_run() -> str:
-    """A run's id, of which nobody else knows."""
+    """A unique id of a run."""
     return f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
 
 
@@ -241,7 +241,7 @@ def spec_of(job_id: int, combination: Combination, epochs: int, steps: int) -> J
 
 
 def steps_of(combination: Combination, steps: int) -> int:
-    """The steps of an epoch that are asked for, or those of the jobs' own epochs if fewer."""
+    """The requested steps of an epoch, or those of the jobs' own epochs if fewer."""
     own = math.ceil(combination.epoch_samples / combination.batch_size)
     return min(own or steps, steps)
 
@@ -336,9 +336,9 @@ def table(
         measured: The measurements; failed ones are left out.
         node: The node, which names the GPUs.
         about: Metadata of the machine and its software versions.
-        before: The existing table; new measurements replace its entries. Pairs of what is measured
-            again, and all of a type that was not measured before, are of other conditions: they
-            are dropped.
+        before: The existing table; new measurements replace its entries. Pairs of combinations
+            that are measured again, and all pairs of a type not measured before, are dropped:
+            their conditions differ.
     """
     gpu_type = node.gpu_type
     complete = [entry for entry in measured if not entry.problem]

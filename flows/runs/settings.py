@@ -110,7 +110,7 @@ def pools_of(size: ClusterSize) -> "tuple[Pool, ...]":
     """The pools of a cluster.
 
     Raises:
-        InputError: It has no size, two sizes, or one that is invalid.
+        InputError: It has no size, two sizes, or an invalid size.
     """
     from flows.runs.pools import parse_pools
     from tasks.record import one_pool
@@ -186,10 +186,10 @@ def recorded(
         settings: Settings of the run.
         parameters: Parameters of the policy that differ from its defaults.
         seed: Seed of all random draws.
-        runtime: Of a run that is not simulated, where its jobs run.
+        runtime: Runtime of a run that is not simulated.
 
     Raises:
-        InputError: The cluster has no size, two sizes, or one that is invalid; or there is no such
+        InputError: The cluster has no size, two sizes, or an invalid size; or there is no such
             runtime that simulates.
     """
     from tasks.record import Settings

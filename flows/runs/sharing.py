@@ -7,19 +7,19 @@ from tasks.record import Fork, RuntimeKind, Settings
 
 
 def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
-    """Whether jobs may share GPUs, as the policy would have it.
+    """Whether jobs may share GPUs under the policy.
 
-    A run whose jobs may has the pairs of its own models, which may be none, and its forks go on
-    with these. Which pairs the table of any other run has is not known: its forks are refused.
+    A run whose jobs may share GPUs records the pairs of its own models, maybe none, for its forks.
+    Other runs record no pairs: their forks under such a policy are refused.
 
     Args:
-        settings: The settings, of a fork those that it asks for.
-        profile: The throughputs, of a fork those that its run recorded.
+        settings: The settings; of a fork, the requested ones.
+        profile: The throughputs; of a fork, those that its run recorded.
         service: Whether it is a service's.
 
     Raises:
-        InputError: That was asked for, and the throughputs have no pairs, or it is a service or on
-            a runtime of another package; or a fork would share GPUs, and its run has no pairs.
+        InputError: Sharing was requested, but the throughputs have no pairs, or the run is a
+            service or on a runtime of another package; or it is a fork of a run without pairs.
     """
     own = settings.runtime in {*RuntimeKind} and not service
     asked = any(parameter.name == PACKED and parameter.value for parameter in settings.parameters)

@@ -129,15 +129,15 @@ def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
 
 
 def _delay(driver: Driver) -> float:
-    """Time for which rounds may wait to be written: none where each is to end with its flow run."""
+    """Time for which rounds may wait to be written; 0 if each must be written by its flow run."""
     return DELAY_SECONDS if driver is run_round else 0.0
 
 
 def check_plugins(name: str, start: Start, reader: Reader) -> None:
-    """Refuse to go on with a run under other code of a plugin than it began with.
+    """Refuse to resume a run whose plugins have changed since it began.
 
     Raises:
-        InputError: The plugin is another.
+        InputError: A plugin has changed.
     """
     for change in changed_plugins(start.header.settings, reader.packages(name)):
         raise InputError(

@@ -43,7 +43,7 @@ from warehouse.store.reader import Reader
 Typed = TypeVar("Typed", Pool, TypeLevel, TenantCells)
 
 GENERATED = ", as all generated jobs; to draw jobs of others, give throughputs (docs/traces.md)"
-"""What to do for other GPU types than the only one of generated jobs."""
+"""Remedy for GPU types other than that of generated jobs."""
 
 
 def make_start(
@@ -107,7 +107,7 @@ def opened(source: Source, asked: Settings) -> Workload:
 
 
 def check_history(history: Sequence[str], forecasts: Basis) -> None:
-    """Refuse to learn from earlier runs where forecasts know the truth.
+    """Refuse a history for forecasts of an oracle.
 
     Raises:
         InputError: A history is given, and forecasts are an oracle's.
@@ -130,9 +130,9 @@ def make_header(
         workload: The workload.
         asked: The settings; a pool without a GPU type takes the type of the workload's profile.
         history: Finished jobs of earlier runs; those without an entry in the profile are left out.
-        service: Whether it is a service's: any model of the profile may come, and jobs are in the
-            rounds that take them in.
-        ended: Ids of jobs that have ended where a fork begins, which need not fit its cluster.
+        service: Whether it is a service's: jobs of any model of the profile may come, and are
+            recorded in the rounds that take them in.
+        ended: Ids of jobs that have ended before a fork begins, which need not fit its cluster.
 
     Raises:
         InputError: A setting is invalid, or a job does not fit the cluster.
@@ -216,20 +216,20 @@ def _pair_rows(profile: Profile, models: set[str]) -> tuple[PairMeasurement, ...
 
 
 def _placed(profile: Profile, pools: Iterable[Pool]) -> Profile:
-    """A profile without rates by nodes of GPU types whose nodes say nothing: those of one GPU."""
+    """A profile without rates by nodes for GPU types whose nodes have one GPU."""
     kinds = {pool.gpu_type for pool in pools if pool.gpus_per_node > 1}
     return profile.where_placement_matters(kinds)
 
 
 def _restarts(asked: Settings, profile: Profile) -> Callable[[Allocation], float]:
-    """What a restart costs on GPUs, on a cluster of several types; 0 where it is free or not known.
+    """The cost of a restart by allocation on a cluster of several types; 0 if free or unknown.
 
-    What is asked for is what it costs where it takes least. Elsewhere it takes as many times longer
-    as was measured, which may be more than a round.
+    The setting is the cost on the type with the shortest measured restart; on others it is scaled
+    by the measured ratio, and may exceed a round.
 
     Args:
         asked: The settings.
-        profile: Has what restarts took.
+        profile: The profile, with measured restarts.
     """
     inventory = asked.inventory
     there = [took for (kind, _), took in profile.restarts.items() if kind in inventory.types]
@@ -243,7 +243,7 @@ def _check_effects(settings: Settings) -> None:
     """Refuse parameters of the policy that have no effect on the cluster's GPU types.
 
     Raises:
-        InputError: There is one.
+        InputError: A parameter has no effect.
     """
     idle = without_effect(settings)
     for parameter in settings.parameters:
@@ -267,16 +267,16 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
     """Refuse pools without a price where the policy divides by prices.
 
     Raises:
-        InputError: One has none.
+        InputError: A pool has no price.
     """
     if any(parameter.name == COSTED and parameter.value for parameter in settings.parameters):
         check_priced(pools)
 
 
 def _typed(asked: Settings, profile: Profile) -> Settings:
-    """Settings whose pools have a GPU type of the profile, by default the only one.
+    """Settings whose pools have a GPU type of the profile, by default its only type.
 
-    Levels and promised cells are of a GPU type of the cluster, by default the only one.
+    Levels and promised cells have a GPU type of the cluster, by default its only type.
 
     Raises:
         InputError: A type is missing, and there are several; or the profile lacks a type.
@@ -317,7 +317,7 @@ def _of_type(part: Typed, types: Sequence[str]) -> Typed:
 
 @lru_cache
 def policy_of(settings: Settings) -> Policy:
-    """The policy that settings ask for, made once to be checked and to run.
+    """The policy of the settings, made once for the checks and the run.
 
     Raises:
         InputError: See `make_policy`.
@@ -331,7 +331,7 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def check_recorded(name: str, settings: Settings) -> None:
-    """Refuse to decide anew by parameters that this version does not have.
+    """Refuse to decide again with parameters that this version does not have.
 
     Raises:
         WarehouseError: The run was recorded by a version whose policy had others.
