@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from statistics import fmean
 from time import process_time
 
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from solver.cells.cells import Cells
 from solver.cells.gangs import OPPORTUNISTIC, Preempts, Request, Waits
 from solver.cells.layout import NODE, CellPool, Layout, Promise, Tenant

@@ -17,7 +17,7 @@ from time import process_time
 
 import numpy as np
 
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from harness.markdown import markdown
 from predictor.allocation import Allocation
 from predictor.errors import SolverError

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.workloads import STREAMS, TRACES, gpus_of, open_workload, trace_folder
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from flows.servers.garbage import rare_collections

@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from statistics import fmean
 
 from benchmarks.loads import Case, stream, streamed
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from harness.markdown import markdown
 from predictor.basis import Basis
 from solver.plan import ActiveJob, Plan, Situation

@@ -24,7 +24,7 @@ from random import Random
 from statistics import median
 
 from benchmarks.soak.hands import job
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from harness.postgres import postgres

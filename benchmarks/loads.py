@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 from scipy.special import stdtrit  # as scipy.stats has it, which costs half a second to import
 
 from containers.runtime import EventKind
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source

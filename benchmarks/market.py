@@ -26,7 +26,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from benchmarks.workloads import TRACES, gpus_of, open_workload, trace_folder
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from predictor.basis import Basis

@@ -28,7 +28,7 @@ from sqlalchemy import Engine, event
 from benchmarks.attacks import promises
 from benchmarks.attacks.promises import Told
 from benchmarks.attacks.service_kills import LONG, OPTIONS
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from flows.service.scheduler import schedule, under_way
 from harness.postgres import Postgres, postgres
 from predictor.allocation import Demand

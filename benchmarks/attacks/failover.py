@@ -39,7 +39,7 @@ from benchmarks.soak.hands import SUBMITTERS, declared, end, submitter, tell
 from benchmarks.soak.kept import BAD, kept
 from benchmarks.soak.place import Gauge, Place, begun, server
 from benchmarks.soak.processes import children
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from flows.desk.desk import Desk
 from flows.service import leading
 from flows.service.options import ServiceOptions

@@ -34,7 +34,7 @@ from benchmarks.soak.hands import JOBS, SUBMITTERS, declared, end, submitter
 from benchmarks.soak.kept import BAD, kept
 from benchmarks.soak.place import Gauge, Place, begun, scheduler, server
 from benchmarks.soak.processes import children
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table
 from flows.service.options import ServiceOptions
 
 GPUS = 8

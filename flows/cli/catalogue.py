@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.options import Json, RunId, Warehouse
-from flows.cli.output import jct_row, less, print_listed, print_rows, say
+from flows.cli.output import jct_row, less, print_fields, print_listed, print_rows, say
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -200,7 +200,6 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
     about["tags"] = " ".join(label.tags)
     about["pools"] = ", ".join(map(_pool, about["pools"]))
     about["packages"] = ", ".join(f"{package['name']} {package['version']}" for package in packages)
-    from flows.cli.terminal import print_fields
 
     print_fields({name: value for name, value in about.items() if value not in ("", None, [])})
 

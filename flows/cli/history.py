@@ -11,7 +11,7 @@ import typer
 
 from flows.cli.completion import named_jobs
 from flows.cli.options import Gpus, Json, RunId, SetOption, Warehouse, option
-from flows.cli.output import less, print_rows, say
+from flows.cli.output import less, print_rows, print_table, say
 from flows.runs.settings import POOLS
 from flows.service.options import DATABASE_URL
 from warehouse import DEFAULT_WAREHOUSE
@@ -106,8 +106,6 @@ def sql(
     if as_json:
         print_rows([dict(zip(columns, row, strict=True)) for row in rows], as_json)
     else:
-        from flows.cli.terminal import print_table
-
         print_table(columns, [list(map(_in_full, row)) for row in rows], paged=True)
 
 

@@ -1,9 +1,11 @@
 """Results on stdout: lines of text, and rows as JSON lines or as a table."""
 
 import json
+import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +13,15 @@ import typer
 
 from flows.cli.errors import printable
 from flows.cli.progress import end_bar
+from flows.cli.tables import FEW_ROWS, Line, fields, side_by_side, table
 from warehouse.analytics.values import plain
 
 if TYPE_CHECKING:
     from warehouse.analytics.paired import Difference
+
+
+USUAL_WIDTH = 100
+"""Width in characters if stdout is no terminal. A choice of layout."""
 
 
 def terminal_width() -> int | None:
@@ -66,11 +73,9 @@ def print_rows(
     if as_json:
         for row in rows:
             typer.echo(json.dumps(plain(row), allow_nan=False))
-    elif table := list(rows):
-        from flows.cli.terminal import print_table
-
-        cells = [list(row.values()) for row in table]
-        print_table(list(table[0]), cells, paged=paged, asked=asked)
+    elif shown := list(rows):
+        cells = [list(row.values()) for row in shown]
+        print_table(list(shown[0]), cells, paged=paged, asked=asked)
 
 
 def print_listed(
@@ -96,10 +101,55 @@ def print_listed(
     filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
     columns = sorted(rows[0], key=lambda name: "_low_" in name or "_high_" in name)
     kept = [name for name in columns if name in filled or name in always]
-    from flows.cli.terminal import print_table
-
     cells = [[row[name] for name in kept] for row in rows]
     print_table(kept, cells, paged=True, few=0, asked=asked)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    paged: bool = False,
+    few: int = FEW_ROWS,
+    asked: Sequence[str] = (),
+) -> None:
+    """Print a table on stdout: of any width into a pipe or file, fitting on a terminal.
+
+    Args:
+        columns: The columns' names.
+        rows: A value a column each; texts are shown verbatim (no markup).
+        paged: Whether a table that is longer than the terminal goes to a pager.
+        few: See `table`.
+        asked: See `table`.
+    """
+    _print(table(columns, rows, terminal_width(), few, asked), paged)
+
+
+def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
+    """Print records as columns, headed by one of their fields; columns that do not fit go below."""
+    _print(side_by_side(rows, heading, terminal_width() or USUAL_WIDTH))
+
+
+def print_fields(record: Mapping[str, object]) -> None:
+    """Print a record, a field a line; on a terminal, long values are wrapped below each other."""
+    _print(fields(record, terminal_width()), paged=True)
+
+
+def _print(lines: Sequence[Line], paged: bool = False) -> None:
+    end_bar()
+    if terminal_width() is None:
+        typer.echo("\n".join(text for text, _ in lines))
+        return
+    from rich.console import Console  # costs a tenth of a second to import
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    with ExitStack() as pager:
+        if paged and len(lines) > console.height:
+            os.environ.setdefault("LESS", "FRX")  # colours, and what was shown stays there
+            pager.enter_context(console.pager(styles=console.color_system is not None))
+        for text, style in lines:
+            console.print(Text(text), style=style or None)
 
 
 def less(after: float | None, before: float | None) -> float | None:

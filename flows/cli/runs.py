@@ -22,7 +22,7 @@ from flows.cli.options import (
     Warehouse,
     takes,
 )
-from flows.cli.output import jct_row, print_rows, say
+from flows.cli.output import jct_row, print_rows, print_side_by_side, say
 from flows.runs.settings import DEFAULT_POLICY, SimulationSettings
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -250,8 +250,6 @@ def print_summary(
     if as_json:
         print_rows(figures, as_json)
     else:
-        from flows.cli.terminal import print_side_by_side
-
         first = figures[0]
         say(
             f"{counted(first['jobs'], 'job')} ({printable(first['trace'])}) "

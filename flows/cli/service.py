@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Json, Warehouse, takes
-from flows.cli.output import print_rows, say
+from flows.cli.output import print_fields, print_rows, say
 from flows.servers.logs import LogFormat, structured, tell
 from flows.service.options import DATABASE_URL, ServiceOptions
 from predictor.errors import InputError
@@ -121,8 +121,6 @@ def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> N
     if as_json:
         print_rows([rows], as_json)
     else:
-        from flows.cli.terminal import print_fields
-
         print_fields(rows)
 
 

@@ -14,7 +14,7 @@ import typer
 from flows.cli import runs
 from flows.cli.app import application
 from flows.cli.commands import COMMANDS
-from flows.cli.terminal import USUAL_WIDTH, print_side_by_side
+from flows.cli.output import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
 from tests.flows.conftest import Command, Finished, Ran
 

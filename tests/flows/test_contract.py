@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from flows.cli.output import say
-from flows.cli.terminal import print_table
+from flows.cli.output import print_table, say
 from flows.up.listening import Listening
 from flows.up.service import Service
 from predictor.errors import InputError

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from flows.cli.output import print_side_by_side, print_table
 from flows.cli.tables import shown, side_by_side, table
-from flows.cli.terminal import print_side_by_side, print_table
 from harness.up import outside
 from tests.flows.conftest import Command, Finished
 from tests.newcomer import in_terminal
