@@ -24,7 +24,7 @@ class Allocation:
     shared_with: tuple[int, ...] = ()
 
     def same_but_for_nodes(self, other: "Allocation") -> bool:
-        """Whether another one is of as many GPUs of the type, on however many nodes."""
+        """Whether another allocation has as many GPUs of the same type, on any number of nodes."""
         return (self.gpu_type, self.gpus) == (other.gpu_type, other.gpus)
 
 

@@ -1,11 +1,10 @@
-"""Jobs still to come, foretold from the arrivals so far.
+"""Forecast of the arrivals to come, from those so far.
 
 Arrivals are a Poisson process that goes on for an unknown time. Nothing is known of its rate, whose
 posterior is a gamma distribution, or of its end: a process that has lasted for a goes on beyond t
 with probability a / t (Gott, Nature 1993). A silence since the last arrival is evidence of the end.
 
-Only the latest arrivals count: a cluster that has been there for months knows no more than one that
-is as old as they, so that what it expects does not grow with its age.
+Only the latest arrivals count, so that the expectation does not grow with the age of the cluster.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,17 +12,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 COUNTED = 256
-"""Latest arrivals that count; the one before is where they begin. A convention: more than the jobs
-of the traces that other constants were chosen on, and some days of a busy cluster."""
+"""Number of latest arrivals that count, from the time of the one before them. A convention: more
+than the jobs of the traces that other constants were chosen on, and some days of a busy cluster."""
 
 
 def latest(arrived: Sequence[float]) -> tuple[float, ...]:
-    """As much of the arrivals so far, ascending, as the functions here look at."""
+    """The latest of the arrivals so far, ascending: those that the functions here read."""
     return tuple(arrived[-COUNTED - 1 :])
 
 
 def arrivals_left(now: float, arrived: Sequence[float]) -> float:
-    """How long arrivals are expected to go on: as long again as so far, if they have not ended.
+    """Expected time until arrivals end: as long again as so far, if they have not ended.
 
     That is the median of a process that goes on; the silence since the last arrival says how
     likely that is. With z = (last / now)^(n + 1), of n arrivals, it is (n + 1) z / (1 + n z): an
@@ -67,7 +66,7 @@ def arrivals_after(
 
 
 def _counted(arrived: Sequence[float]) -> tuple[float, int, float]:
-    """Where the arrivals that count begin, how many they are, and the last of them."""
+    """Begin of the counted arrivals, their number, and the time of the last."""
     if len(arrived) > COUNTED:
         return arrived[-COUNTED - 1], COUNTED, arrived[-1]
     return 0.0, len(arrived), arrived[-1] if arrived else 0.0

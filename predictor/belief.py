@@ -43,8 +43,8 @@ class Belief:
         progress: Last reported progress; None before the job first ran.
         paces: Measured speeds by batch size, in order of first visit, in seconds of the
             reference allocation.
-        elsewhere_seconds: What its run time would be longer on its reference allocation than it
-            was; 0 if it ran there only.
+        elsewhere_seconds: Run time so far on its reference allocation minus its actual run time;
+            0 if it ran there only.
         milestones: Shares of its work that a timed job reported, the latest ones, each with the
             run time at which it was first seen, from its start; none if it reported none.
         losses: Training losses of its latest epochs, of runs whose policy reads them.
@@ -82,7 +82,7 @@ class Belief:
 
     @property
     def reference_seconds(self) -> float:
-        """What its run time so far would have been on its reference allocation."""
+        """Its run time so far, converted to its reference allocation."""
         return self.run_seconds + self.elsewhere_seconds
 
     @property
@@ -100,7 +100,7 @@ class Belief:
     def share_done(self) -> float:
         """Completed share of the job's epochs, in [0, 1].
 
-        Of a timed job that reports it, of its work; of another one, of its limit.
+        Of a timed job, the reported share of its work; without a report, the share of its limit.
         """
         if self.milestones:
             return self.milestones[-1][0]
@@ -165,7 +165,7 @@ class Belief:
             rounds=rounds,
         )
 
-    def told(self, losses: Sequence[EpochLoss]) -> "Belief":
+    def with_losses(self, losses: Sequence[EpochLoss]) -> "Belief":
         """The belief with the losses of further epochs, in order."""
         known = (*self.losses, *losses)
         changes = (abs(before.loss - after.loss) for before, after in pairwise(known))
@@ -173,9 +173,9 @@ class Belief:
         return replace(self, losses=known[-MOST_LOSSES:], largest_change=largest)
 
     def _reached(self, progress: JobProgress) -> tuple[tuple[float, float], ...]:
-        """Milestones, with the share that is reported now if it is another one."""
+        """Milestones, with the newly reported share if it differs from the last."""
         known = self.milestones or ((0.0, 0.0),)
-        if progress.epochs or progress.share == known[-1][0]:  # it ended, or tells nothing new
+        if progress.epochs or progress.share == known[-1][0]:  # it ended, or reports nothing new
             return self.milestones
         return (*known, (progress.share, progress.run_seconds))[-MILESTONES:]
 

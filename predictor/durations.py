@@ -1,15 +1,15 @@
 """How long timed jobs take, as a share of their declared limit.
 
-All that is known of such a job is its limit and how long jobs like it took. If it and they are
+Known of such a job are its limit and the durations of jobs like it. If it and they are
 exchangeable, its share falls into each of the m + 1 gaps between 0, their m shares and 1 with
 probability 1 / (m + 1): Hill's assumption A(n) (JASA 1968), the predictive distribution of
 conformal prediction without covariates (Vovk, Shen, Manokhin and Xie, Machine Learning 2019).
 Of a job that ran for a share of its limit, the same holds among jobs like it that took longer.
 Without any, its share is uniform over what is left of its limit.
 
-A job may report how much of its work is done. Until it made `ENOUGH` steps from one report to the
-next, what each of them foresees counts as a job like it; from then on its paces alone say how
-long it takes (`predictor.paces`), unless it ran for longer than they foresee.
+A job may report the share of its work that is done; a step leads from one report to the next. Below
+`ENOUGH` steps, the duration extrapolated from each step counts as that of a job like it. From then
+on its paces alone predict its duration (`predictor.paces`), unless it ran for longer already.
 """
 
 import math
@@ -33,7 +33,7 @@ Shares = Mapping[Alike, tuple[float, ...]]
 """Shares of their limits that ended jobs took, in the order of their ends."""
 
 ENOUGH = 9
-"""Jobs of a name that are preferred to more jobs of other names, and steps of a job to other jobs:
+"""Number of jobs of the same name, or of steps of the job itself, from which on no others are used:
 with fewer, an interval of 80 % reaches from 0 to the limit."""
 
 LEAST_WIDTH = 0.01
@@ -44,7 +44,7 @@ KEPT = 128
 """Latest shares kept of jobs alike. An engineering bound on memory; no sweep is recorded."""
 
 KEPT_ALIKE = 4096
-"""Names kept in all, as names and tenants are without number. Of more, the tenant with the most
+"""Most names kept in all, as users make ever new ones. Beyond it, the tenant with the most names
 loses its oldest. An engineering bound on memory; no sweep is recorded."""
 
 
@@ -60,7 +60,7 @@ def share_taken(belief: Belief) -> float:
 
 
 def with_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]:
-    """The shares with another ended job's; without measurements it says nothing."""
+    """The shares with that of another ended job; unchanged if it was never measured."""
     found = dict(shares)
     if not belief.paces:
         return found
@@ -73,9 +73,9 @@ def with_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]
 
 
 def foreseen(belief: Belief) -> tuple[float, ...]:
-    """Shares of its limit that a job takes if what is left of its work goes on as a step did.
+    """A job's duration as a share of its limit, extrapolated from each step between milestones.
 
-    One for each step between two milestones, as far as the job has not run for longer already.
+    Durations that the job has exceeded already are left out.
 
     Args:
         belief: What is believed of the job.
@@ -89,7 +89,7 @@ def foreseen(belief: Belief) -> tuple[float, ...]:
 
 
 def goes_by_paces(belief: Belief) -> bool:
-    """Whether a job reported enough for its paces alone to say how long it takes."""
+    """Whether a job reported enough steps to be forecast by its paces alone."""
     return len(belief.milestones) > ENOUGH and len(steps(belief)) >= ENOUGH
 
 
@@ -104,7 +104,7 @@ def outlook(belief: Belief, shares: Shares, coverage: float, levels: Sequence[fl
 
     Returns:
         The median, the ends of the interval, then a quantile for each level. All are of the
-        same distribution, except that the interval has a width always.
+        same distribution, except that the interval is never a point.
     """
     limit = belief.spec.max_seconds
     done = min(belief.run_seconds / limit, 1.0)
@@ -124,7 +124,7 @@ def outlook(belief: Belief, shares: Shares, coverage: float, levels: Sequence[fl
 
 
 def shares_of(shares: Shares, spec: JobSpec) -> tuple[float, ...]:
-    """Shares of jobs like one: of its name, if these are enough."""
+    """Shares of the jobs like a job: of its name, if these are enough."""
     known = [shares.get(key, ()) for key in alike(spec)]
     return next((found for found in known if len(found) >= ENOUGH), known[-1])
 

@@ -70,26 +70,26 @@ class Interrupted(ShockwaveError):
 
 
 def remedy_of(error: BaseException, usual: str) -> str:
-    """The usual remedy, unless the limit of open files is reached, which libraries say in words."""
+    """The usual remedy; that of the limit of open files if the error says that it is reached."""
     lacking = os.strerror(errno.EMFILE) in str(error) or os.strerror(errno.ENFILE) in str(error)
     return "allow more open files (ulimit -n)" if lacking else usual
 
 
 ALIKE, SHORTEST = 0.75, 3
-"""How alike a name must be to be asked for (difflib), or how long if another begins with it."""
+"""Least similarity (difflib) of a suggested name, and least length of a prefix of one."""
 
 
 _ENDING = re.compile("(ies|y|s)$")
 
 
 def meant(text: str, known: Iterable[str]) -> str:
-    """A remedy for a name that is unknown: the known name that is most like it, and all of them."""
+    """A remedy for an unknown name: the known name most like it, and all known names."""
     names = list(known)
     return f"{likely(text, names)}known are {', '.join(names)}"
 
 
 def likely(text: str, names: Iterable[str]) -> str:
-    """The question for the name that is most like an unknown one; empty if none is like it."""
+    """A question that suggests the name most like an unknown one; empty if none is like it."""
     from difflib import get_close_matches
 
     given, ordered = _ordered(text), {_ordered(name): name for name in names}

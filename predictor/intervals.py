@@ -3,10 +3,10 @@
 The posterior's quantiles are corrected by conformalised quantile regression (Romano, Patterson
 and Candès, NeurIPS 2019). When a job finishes, each of its forecasts has a *conformity score*:
 how far the truth lay beyond the posterior's quantile, in units of the forecast's spread.
-Quantiles of the scores move the ends of later intervals, which so are about what is measured:
-round boundaries, speeds off the profile, changes that come late.
+Quantiles of the scores move the ends of later intervals, which so cover what the posterior leaves
+out: round boundaries, speeds off the profile, changes that come late.
 
-Of timed jobs only those are calibrated that are forecast by their paces, among jobs alike: all
+Of timed jobs only those forecast by their paces are calibrated, with the scores of jobs alike: all
 others have conformal intervals (`predictor.durations`).
 """
 
@@ -25,8 +25,8 @@ TENTHS = 10
 """Forecasts are scored once in each tenth of a job's epochs."""
 
 UNCALIBRATED = 1.0
-"""Correction without enough scores, in units; where speeds waver less a spread, and of timed jobs
-none. A convention: intervals begin a little wide."""
+"""Correction without enough scores, in units: a convention, so that intervals begin a little wide.
+Where speeds vary, the posterior's spread is subtracted; timed jobs have none."""
 
 LEAST_SHARE, LEAST_SECONDS = 0.01, 1.0
 """Added to the spread, as a share of the residual run time and in seconds: the unit of the scores
@@ -43,11 +43,11 @@ KEPT = 512
 """Latest scores kept in a group. An engineering bound on memory; no sweep is recorded."""
 
 KEPT_TIMED = 128
-"""The same of timed jobs alike, of which there are many groups."""
+"""The same in a group of timed jobs, of which there are many."""
 
 KEPT_GROUPS = 1024
-"""Latest groups kept of a tenant's timed jobs, as names of jobs are without number. An engineering
-bound on memory."""
+"""Latest groups kept of a tenant's timed jobs, as users make ever new names. An engineering bound
+on memory."""
 
 Score = tuple[bool, float]
 """Whether the truth lay below the point forecast, and how far beyond the posterior's quantile on
@@ -65,7 +65,7 @@ class Scored:
     """A forecast whose truth is awaited.
 
     Attributes:
-        kinds: What the job is, the narrowest first.
+        kinds: The kinds of the job, the narrowest first.
         tenth: Tenth of its epochs in which it was made.
         run_seconds: Run time of the job by then, on its reference allocation.
         time: The residual run time as forecast, with the posterior's quantiles.
@@ -86,7 +86,7 @@ class Scored:
         Args:
             belief: What was believed of the job.
             time: The forecast.
-            wavering: How speeds waver.
+            wavering: Variability of speeds.
         """
         spec = belief.spec
         settled = time.low == time.high
@@ -96,15 +96,15 @@ class Scored:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Groups that it is scored in, the narrowest first."""
+        """The groups in which it is scored, the narrowest first."""
         spread = self.time.high > self.time.low
         return *((kind, spread, self.tenth) for kind in self.kinds), (self.kinds[-1], spread, None)
 
     @property
     def calibrating(self) -> tuple[Group, ...]:
-        """Those whose scores calibrate it.
+        """The groups whose scores calibrate it.
 
-        All tenths are left out where its speed wavers: a job that was slow was so in all of them.
+        Where speeds vary, the group over all tenths is left out: a slow job is slow in each tenth.
         """
         return self.groups[:-1] if self.wavering else self.groups
 
@@ -118,7 +118,7 @@ class Scored:
     def uncalibrated(self) -> float:
         """Correction of both ends without enough scores, in units.
 
-        Where its speed wavers only what is unknown of that, as it is no convention.
+        Where speeds vary, the spread is left out: their variance is measured, not a convention.
         """
         spread = self.time.high - self.time.low if self.wavering else 0.0
         return UNCALIBRATED - spread / self.unit
@@ -170,7 +170,7 @@ class Calibration:
         Args:
             belief: What is believed of the job.
             time: The forecast.
-            wavering: How speeds waver.
+            wavering: Variability of speeds.
         """
         made = Scored.of(belief, time, wavering)
         limit = belief.spec.max_seconds - belief.run_seconds
@@ -184,8 +184,8 @@ class Calibration:
     def interval(self, made: Scored, begin: float = UNCALIBRATED) -> tuple[float, float]:
         """The interval of 80 % nominal coverage of a residual run time, in seconds.
 
-        It holds the point forecast, and would have missed a fifth of the truths so far: as many
-        on either side, where as many lay there.
+        It holds the point forecast, and would have missed a fifth of the truths so far: half of
+        them on either side, as far as there are as many.
 
         Args:
             made: The forecast.
@@ -223,17 +223,17 @@ class Calibration:
 
 
 def _missed(scores: int, *, ends: int) -> int:
-    """How many of the scores may lie beyond an interval; negative with too few of them.
+    """Number of scores that may lie beyond an interval; negative with too few scores.
 
     Args:
-        scores: How many there are.
+        scores: Number of scores.
         ends: Ends of the interval at a rank of the scores.
     """
     return scores - math.ceil(HELD * (scores + ends))
 
 
 def kinds(spec: JobSpec) -> tuple[Kind, ...]:
-    """What a job is, the narrowest first."""
+    """The kinds of a job, the narrowest first."""
     return alike(spec) if spec.timed else ((spec.mode.value,), ())
 
 
@@ -243,7 +243,7 @@ def _tenant(kind: Kind) -> Kind:
 
 
 def is_scored(belief: Belief) -> bool:
-    """Whether forecasts of a job are: those of timed jobs are where they go by its paces."""
+    """Whether forecasts of a job are scored: of a timed job, only those made from its paces."""
     return not belief.spec.timed or goes_by_paces(belief)
 
 

@@ -72,8 +72,8 @@ class JobSpec:
             says, and for an adaptive job its folder.
         environment: Variables that they get, as `NAME=VALUE`.
         options: When it may start, how often it is tried, and more.
-        opportunistic: Whether it runs in what others leave: it asks for none of its tenant's cells,
-            and beside a job that is guaranteed its GPUs it has what that job has no use for.
+        opportunistic: Whether it runs on what others leave idle: it asks for none of its tenant's
+            cells, and beside a guaranteed job it gets the time that that job does not use.
 
     Raises:
         InputError: A field is out of range; the message names it.

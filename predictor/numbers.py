@@ -2,7 +2,7 @@
 
 
 def plain(text: str) -> str:
-    """The text of a number, for `int` or `float`, which take 1_000 and digits of any alphabet.
+    """A number's text, checked for `int` or `float`, which accept 1_000 and digits of any alphabet.
 
     Raises:
         ValueError: It has an underscore, or a character other than of ASCII.

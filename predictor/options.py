@@ -1,4 +1,4 @@
-"""What a job may say beside what it runs: when it may start, how often it is tried, and more."""
+"""Options of a job: when it may start, how often it is retried, and more."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ LARGEST_INDEX = 10**9
 """Largest index of a task."""
 
 INDEX = "SHOCKWAVE_ARRAY_INDEX"
-"""Variable that tells a task its index."""
+"""Environment variable that holds the index of a task of an array."""
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Name of a secret, and of a tenant that has some: they are names of files."""
@@ -63,7 +63,7 @@ class JobOptions:
         retries: How often it is launched again after it crashed; by default as often as
             `tasks.backoff` says.
         deadline_seconds: Time from its arrival within which it is to end; none if 0. Of the
-            policies here only `mst` with its parameter `deadlines` goes by it.
+            policies here only `mst` reads it, with its parameter `deadlines`.
         secrets: Names of the files that its containers find in /run/secrets.
         priority: Its weight among the jobs of its tenant, which share the sum of their budgets.
     """
@@ -76,14 +76,14 @@ class JobOptions:
     priority: float = field(default=1.0, metadata={"optional": True})
 
     def check(self, place: str, tenant: str) -> None:
-        """Refuse options that mean nothing.
+        """Refuse invalid options.
 
         Args:
             place: The job, for the error's place.
             tenant: Its tenant.
 
         Raises:
-            InputError: One is invalid.
+            InputError: An option is invalid.
         """
         for name, given in (("after", self.after), ("secrets", self.secrets)):
             if len(given) > MOST_NAMED:
@@ -115,7 +115,7 @@ class JobOptions:
 
 
 NO_OPTIONS = JobOptions()
-"""Of most jobs."""
+"""The options of most jobs."""
 
 
 def tasks_of(text: str) -> tuple[Task, ...]:
@@ -126,7 +126,7 @@ def tasks_of(text: str) -> tuple[Task, ...]:
             `1,3,5-7`.
 
     Raises:
-        InputError: The text is none of that form, or asks for too many tasks.
+        InputError: The text is not of that form, or asks for too many tasks.
     """
     found = _ARRAY.fullmatch(text)
     if not found:
@@ -154,7 +154,7 @@ def array_of(job_id: int, options: JobOptions) -> int | None:
 
 
 def stuck_behind(waits: Mapping[int, JobOptions], frozen: set[int]) -> set[int]:
-    """Jobs that will not run, and those that wait for them, and so on.
+    """Jobs that will not run, with all that wait for them directly or indirectly.
 
     Args:
         waits: Options of active jobs, by job id.

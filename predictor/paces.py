@@ -27,8 +27,8 @@ LEAST_LEFT_SHARE = 0.01
 """Share of its work that a job has left at least: what is reported may be rounded. A convention."""
 
 RESOLUTION = 1.0 / math.sqrt(12.0)
-"""Least standard deviation of what is left, in steps from one report to the next: where in a step
-the job is, is not known (that of a uniform distribution)."""
+"""Least standard deviation of what is left, in steps from one report to the next: the position
+within a step is unknown (standard deviation of a uniform distribution)."""
 
 LEAST_SPREAD = 1e-6
 """Least standard deviation of parts, as a share of their mean. A numerical bound."""

@@ -6,8 +6,8 @@ Shockwave:
     [project.entry-points."shockwave.policies"]
     smallest-first = "smallest_first:SmallestFirst"
 
-A plugin is found by its name and imported when that name is asked for, no earlier: nobody waits for
-plugins that are not used. Names of what Shockwave itself brings come first.
+A plugin is found by its name and imported when that name is asked for, no earlier: plugins that are
+not used cost no time. Names of what Shockwave itself brings come first.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Plugin:
 
     Attributes:
         kind: What it is.
-        name: What it is asked for by.
+        name: The name by which users choose it.
         distribution: Name of the distribution.
         version: Version of the distribution.
         entry: Its entry point.

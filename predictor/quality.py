@@ -1,7 +1,7 @@
-"""Loss curves: how far a job's training loss will fall, from what its epochs lost so far.
+"""Loss curves: extrapolations of a job's training loss from the losses of its epochs so far.
 
 After Zhang et al., SLAQ (SoCC '17), section 4: two families of curves, fitted by least squares in
-which recent epochs weigh more, of which the better one is taken.
+which recent epochs weigh more; the better fit is taken.
 """
 
 import math
@@ -17,12 +17,12 @@ from predictor.belief import MOST_LOSSES
 Floats = NDArray[np.float64]
 
 NOISE, SMALLEST = 1e-9, 1e-100
-"""Losses are equal whose range is at most this part of the largest, as rounding leaves them; where
-all are below the smallest, of that. Conventions."""
+"""Losses count as equal if their range is at most the share `NOISE`, for rounding, of the largest
+loss, or of `SMALLEST` if all are below that. Conventions."""
 ASYMPTOTES = np.geomspace(1e-3, 10.0, 25)
 """How far below the lowest loss a sublinear curve may end, over the range of all losses. A grid."""
 FACTORS = 1.0 - np.geomspace(1e-3, 0.9, 30)
-"""What is left of a linear curve's distance to its end after an epoch. A grid."""
+"""Factor by which a linear curve's distance to its end shrinks in an epoch. A grid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ class Throughput(Protocol):
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """The GPU types of which it knows rates."""
+        """The GPU types with known rates."""
         ...
 
     @property
     def knows_nodes(self) -> bool:
-        """Whether it knows how much slower gangs are that are spread over nodes."""
+        """Whether its rates depend on the number of nodes that a gang spans."""
         ...
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
@@ -52,8 +52,8 @@ class Throughput(Protocol):
     ) -> float:
         """Steps per second of a job while another one trains on the same GPUs.
 
-        0 where the two do not fit there together, or were not measured. Of an opportunistic job and
-        one that is not, the latter goes as fast as alone.
+        0 where the two do not fit there together, or were not measured. Beside an opportunistic job
+        a guaranteed job is as fast as alone.
         """
         ...
 
@@ -62,7 +62,7 @@ class Throughput(Protocol):
         ...
 
     def restart(self, allocation: Allocation, otherwise: float) -> float:
-        """Seconds from a launch on an allocation to the first step; else what holds otherwise."""
+        """Seconds from a launch on an allocation to the first step; `otherwise` if not measured."""
         ...
 
 
@@ -180,10 +180,10 @@ class Profile:
         return tuple(sorted({gpu_type for _, _, gpu_type, _ in self.rates}))
 
     def check_model(self, model: str) -> None:
-        """Refuse a model of which the table has nothing.
+        """Refuse a model without throughputs in the table.
 
         Raises:
-            InputError: It has nothing of it.
+            InputError: The model has none.
         """
         known = sorted({key[0] for key in self.rates})
         if model not in known:
@@ -198,7 +198,7 @@ class Profile:
         return self._at(allocation.nodes, key).rates.get(key, 0.0) > 0.0
 
     def _at(self, nodes: int, key: tuple[str, int, str, int]) -> "Profile":
-        """The table that says how fast a gang is on some nodes."""
+        """The table for a gang that spans a number of nodes."""
         if nodes > 1 and self.by_nodes:
             for least in sorted(self.by_nodes, reverse=True):
                 if least <= nodes and key in self.by_nodes[least].rates:
@@ -215,9 +215,9 @@ class Profile:
     ) -> float:
         """See `Throughput.shared_rate`.
 
-        Of an opportunistic job and one that is not, a local coordinator holds the first one's
-        kernels back until the other's minibatch takes as long as alone (Xiao et al., AntMan,
-        OSDI '20). What both do together, s = Σ shared rate / own rate, stays; so s - 1 is left.
+        Beside a guaranteed job, a local coordinator holds an opportunistic job's kernels back until
+        the guaranteed job's minibatch takes as long as alone (Xiao et al., AntMan, OSDI '20). The
+        total s = Σ shared rate / own rate stays, so the opportunistic job keeps s - 1.
         """
         kind, gpus = allocation.gpu_type, allocation.gpus
         one, two = (job.model, batch_size), (other.model, other_batch_size)

@@ -1,13 +1,13 @@
-"""How speeds waver: what is still unknown of a job's mean speed, learnt from its run's rounds.
+"""Variability of speeds: uncertainty of a job's mean time per step, learnt from its run's rounds.
 
-A forecast takes the mean time per step that was measured of a job to last. How far each round's
-was from the mean of the rounds before it, and how far the first one of a job from the profile, is
-learnt over all jobs of a run. A round that is slow is likely to be followed by another one:
-rounds are taken for a stationary autoregression of order 1 (Box and Jenkins, Time Series Analysis,
-1970), about a mean that is the job's own.
+A forecast extrapolates a job's measured mean time per step. Learnt over all jobs of a run are the
+deviation of each round from the mean of the job's rounds before it, and that of a job's first round
+from the profile. A slow round is likely to be followed by another: rounds are modelled as a
+stationary autoregression of order 1 (Box and Jenkins, Time Series Analysis, 1970), about a mean of
+each job's own.
 
-Steps are whole, so that they tell a speed no better than to a step a round. Only what is beyond
-that counts: jobs that train as evenly as on a virtual clock have no wavering at all.
+Steps are whole, so a round's speed is known to a step at best. Only deviations beyond that count:
+jobs that train as evenly as on a virtual clock do not waver at all.
 """
 
 import math
@@ -19,11 +19,11 @@ from predictor.posterior import PRIOR_SECONDS
 from predictor.throughput import Throughput
 
 STRONGEST = 0.95
-"""Largest correlation of neighbouring rounds. A convention: rounds of a job are too few to tell it
-from 1."""
+"""Largest correlation of neighbouring rounds. A convention: the rounds of a job are too few
+to distinguish it from 1."""
 
 EXPECTED = 0.1
-"""What is expected of the log of a time per step over the profile's, and over that of the rounds
+"""Expected size of the log of a time per step over the profile's, and over that of the rounds
 before, where nothing was measured. Chosen by hand on two runs in containers."""
 
 LEAST_VARIANCE = 1e-4
@@ -37,7 +37,7 @@ class Wavering:
 
     Attributes:
         rounds: Rounds of jobs that had been measured before.
-        seconds: What they trained in these.
+        seconds: Training time in these rounds.
         squares: Squares of the log of their time per step over the mean of the rounds before; 0 of
             those that whole steps explain.
         products: Products of that log and of the round before's, over the same mean.
@@ -59,7 +59,7 @@ class Wavering:
         """The wavering with further rounds of jobs.
 
         Args:
-            rounds: What was believed of a job before a round and after it, of each.
+            rounds: The belief about each job before a round, and that after it.
             throughput: Throughput model.
         """
         count, seconds, squares, products = self.rounds, self.seconds, self.squares, self.products
@@ -94,8 +94,8 @@ class Wavering:
     def prior_seconds(self) -> float:
         """Weight of the prior slowness of a job, in seconds of measured training.
 
-        The less, the farther jobs were from the profile, and the more evenly they train: that of
-        the posterior mean of a job's own mean.
+        It makes a job's slowness the posterior mean: the farther jobs were from the profile, and
+        the more evenly they train, the less it is.
         """
         if not self.offsets or not self.rounds:
             return PRIOR_SECONDS
@@ -108,7 +108,7 @@ class Wavering:
         """Standard deviation of the log of a job's mean time per step in what is left of it.
 
         The variance has two parts: that of the mean of the rounds left about the job's own mean,
-        and what is unknown of that one, given the profile and the rounds that were measured. It is
+        and the uncertainty of the latter, given the profile and the measured rounds. It is
         0 where no round was off by more than whole steps explain.
 
         Args:
@@ -146,10 +146,10 @@ def _beyond(log: float, unknown: float) -> float:
 
 
 STEADY = Wavering()
-"""Speeds of which nothing is known to waver."""
+"""Speeds that do not vary."""
 
 
 def not_yet_measured(round_seconds: float) -> Wavering:
-    """What is expected of machines before any round: as after one job and one round."""
+    """The prior before any round in containers: as after one job and one round."""
     square = EXPECTED**2
     return Wavering(1, round_seconds, squares=square, jobs=1, offsets=square)

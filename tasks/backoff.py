@@ -26,8 +26,8 @@ PATIENCE: Mapping[EventKind, Patience] = {
     EventKind.STOPPED: Patience(tries=10, longest_wait=3),
     EventKind.LOST: Patience(tries=math.inf, longest_wait=3),
 }
-"""By kind of failure. Losses are the host's fault, for people to mend, however long it takes. Who
-stopped a container, its job or somebody on its host, cannot be told from its exit code: the job
+"""By kind of failure. Losses are the host's fault, for people to mend, however long it takes. The
+exit code does not show who stopped a container, its job or somebody on its host: the job
 gets twice the tries of a crash, over some 30 rounds, in which a host can be mended. Engineering
 choices; no sweep is recorded."""
 

@@ -25,9 +25,9 @@ class CommandKind(StrEnum):
     CORDON = "cordon"
     """Jobs on the node go on, and no other starts there."""
     UNCORDON = "uncordon"
-    """The node is in service again, drained or cordoned."""
+    """A drained or cordoned node is in service again."""
     ADD = "add"
-    """A further node, that of the command, whose index is the next one."""
+    """The command's node joins the cluster, with the next free index."""
     REMOVE = "remove"
     """The node is out of the cluster for good; jobs on it are preempted, with their checkpoints."""
     TENANT = "tenant"
@@ -37,7 +37,7 @@ class CommandKind(StrEnum):
 
     @property
     def of_node(self) -> bool:
-        """Whether the target is a node that is there."""
+        """Whether the target is a node of the cluster."""
         return self in (
             CommandKind.DRAIN,
             CommandKind.CORDON,
@@ -87,7 +87,7 @@ class NewNode:
         name: Its name in the cluster file; empty on a virtual cluster, and in other commands.
         gpu_type: Type of its GPUs; empty for the only type of a cluster.
         gpus: Number of its GPUs.
-        price: Of a GPU-hour; 0 if none is given.
+        price: Price of a GPU-hour; 0 if none is given.
     """
 
     name: str = ""
@@ -100,7 +100,7 @@ class NewNode:
         """The node as a pool of its own.
 
         Raises:
-            InputError: It is none.
+            InputError: It is no valid node.
         """
         return Pool(self.gpu_type, self.gpus, max(self.gpus, 1), self.price)
 
@@ -150,7 +150,7 @@ class Command:
 
     @property
     def words(self) -> str:
-        """What it says beside its kind and job, in words."""
+        """Its contents beside its kind and job, in words."""
         said, why = "", self.reason or (f"by {self.by}" if self.by else "")
         if self.kind is CommandKind.TENANT:
             said = self.terms.words

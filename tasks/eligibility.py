@@ -15,7 +15,7 @@ class Bar(StrEnum):
     AFTER = "after"
     """Jobs that it comes after have not ended."""
     ARRAY = "array"
-    """As many tasks of its array hold GPUs as may at a time."""
+    """Its array has as many tasks on GPUs as may run at a time."""
     QUOTA = "quota"
     """Its tenant has used up its quota."""
 
@@ -43,8 +43,8 @@ def barred(
 ) -> dict[int, Barred]:
     """The active jobs that may not get GPUs because of other jobs or a quota, by job id.
 
-    A pure function of the active jobs: who comes after a job that failed is cancelled
-    (`doomed`), so that what a job waits for is what is active of it.
+    A pure function of the active jobs: jobs that come after a failed job are cancelled
+    (`doomed`), so a job waits for those before it that are still active.
 
     Args:
         beliefs: Active jobs, by job id.
@@ -74,7 +74,7 @@ def barred(
 
 
 def doomed(beliefs: Mapping[int, Belief], well: Collection[int]) -> dict[int, int]:
-    """Active jobs that come after one that did not end well, with that one, by job id.
+    """Active jobs that come after a job that did not end well, with that job, by job id.
 
     Args:
         beliefs: Active jobs, by job id.

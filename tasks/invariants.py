@@ -44,7 +44,7 @@ class Invariants:
         orders: Standing orders.
         tenancy: What holds for tenants, and what they used of their quotas.
         memory: The last memory that a plan noted.
-        failed: Jobs of which a container failed: they may be kept waiting.
+        failed: Jobs with a container that failed: they may be in back-off.
     """
 
     header: RunHeader
@@ -291,8 +291,8 @@ class Invariants:
     def _promised(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
         """Whether tenants have what they are promised (`solver.promised`).
 
-        Who is in cells holds their GPUs, all promises can still be kept at once, and no job waits,
-        or runs by trade, that cells of its tenant would take.
+        Jobs in cells hold the GPUs of these cells, all promises can still be kept at once, and no
+        job waits or trades that fits into cells of its tenant.
         """
         settings = self.header.settings
         self.memory = record.memory or self.memory
@@ -329,7 +329,7 @@ class Invariants:
                     break
 
     def _over_quota(self, spec: JobSpec) -> bool:
-        """Whether a job may not have GPUs by its tenant's quota; who is not preempted goes on."""
+        """Whether its tenant's quota bars a job from GPUs; jobs that are not preemptible go on."""
         goes_on = not spec.preemptible and spec.job_id in self.leases
         return self.tenancy.spent_until(spec.tenant) is not None and not goes_on
 

@@ -10,8 +10,8 @@ from predictor.throughput import Profile
 class Measurement:
     """A throughput.
 
-    `restart_seconds` is what a restart costs on these GPUs, on a cluster of several types of which
-    that was measured; else it is 0, and the settings tell.
+    `restart_seconds` is the measured cost of a restart on these GPUs, on a cluster of several
+    types; 0 if not measured: then that of the settings holds.
     """
 
     model: str
@@ -56,7 +56,7 @@ def profile_of(
     source: str,
     spread: Sequence[Spread] = (),
 ) -> Profile:
-    """The profile that rows are of.
+    """The profile that these rows make up.
 
     Args:
         rows: Its throughputs and restarts.

@@ -89,7 +89,7 @@ class JobInPlay:
 
 
 def slowness(job: ActiveJob, held: Allocation | None) -> float:
-    """How many times as long a job takes on an allocation as on the first of its menu."""
+    """A job's run time on an allocation over that on the first allocation of its menu."""
     first = job.menu[0]
     if held is None or (held.gpu_type == first.gpu_type and not job.throughput.knows_nodes):
         return 1.0

@@ -40,7 +40,7 @@ CALLS = ("admit", "withdraw", "preempt", "launch", "advance", "observe", "reap",
 
 @dataclass(frozen=True)
 class PluggedPlace(Place):
-    """The place of a plugin, which is imported when a run begins or goes on, but not to ask of one.
+    """The place of a plugin, which is imported when a run begins or goes on, not to read a run.
 
     Attributes:
         name: Its name.
@@ -108,11 +108,11 @@ class _Guarded:
     leases: dict[int, tuple[int, ...]]
     epochs: dict[int, int]
     run_seconds: dict[int, float] = field(default_factory=dict)
-    told: dict[int, int] = field(default_factory=dict)
+    losses: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def at(cls, plugin: Plugin, inner: Runtime, standing: Standing) -> "_Guarded":
-        """One that goes on from a standing."""
+        """The guarded runtime that goes on from a standing."""
         return cls(
             plugin,
             inner,
@@ -138,18 +138,18 @@ class _Guarded:
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
         due = [(job_id, self.leases[job_id]) for job_id in reasons]
-        told = self._call("preempt jobs", partial(self.inner.preempt, reasons))
-        self._hold_events(told, due)
+        events = self._call("preempt jobs", partial(self.inner.preempt, reasons))
+        self._hold_events(events, due)
         for job_id in reasons:
             del self.leases[job_id]
-        return told
+        return events
 
     def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.launch`."""
-        told = self._call("launch jobs", partial(self.inner.launch, number, leases))
-        self._hold_events(told, [(lease.job_id, lease.gpus) for lease in leases])
+        events = self._call("launch jobs", partial(self.inner.launch, number, leases))
+        self._hold_events(events, [(lease.job_id, lease.gpus) for lease in leases])
         self.leases |= {lease.job_id: lease.gpus for lease in leases}
-        return told
+        return events
 
     def advance(self, idle_until: float | None) -> None:
         """See `Runtime.advance`."""
@@ -169,7 +169,7 @@ class _Guarded:
         """See `Runtime.reap`."""
         self._call("forget jobs", partial(self.inner.reap, job_ids))
         for job_id in job_ids:
-            for known in (self.jobs, self.leases, self.epochs, self.run_seconds, self.told):
+            for known in (self.jobs, self.leases, self.epochs, self.run_seconds, self.losses):
                 known.pop(job_id, None)
 
     def close(self) -> None:
@@ -182,11 +182,11 @@ class _Guarded:
     def _wrong(self, problem: str) -> PluginError:
         return self.plugin.refused(problem)
 
-    def _hold_events(self, told: Any, due: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+    def _hold_events(self, events: Any, due: Sequence[tuple[int, tuple[int, ...]]]) -> None:
         """Refuse events other than one for each lease, in order."""
-        for problem in misfits(told, tuple[ContainerEvent, ...], "its events"):
+        for problem in misfits(events, tuple[ContainerEvent, ...], "its events"):
             raise self._wrong(f"answered what cannot be: {problem}")
-        found = [(event.job_id, event.gpus) for event in told]
+        found = [(event.job_id, event.gpus) for event in events]
         if found != list(due):
             raise self._wrong(f"answered what cannot be: events of {found}, asked for {[*due]}")
 
@@ -197,7 +197,7 @@ class _Guarded:
             yield f"the clock goes from {self.clock_seconds:g} to {seen.clock_seconds:g} s"
         for entry in (*seen.finished, *seen.reports, *seen.progress, *seen.losses):
             if entry.job_id not in self.jobs:
-                yield f"job {entry.job_id} is told of, and is not here"
+                yield f"job {entry.job_id} is reported, and is not in this runtime"
         for report in seen.reports:
             done, job = self.epochs.get(report.job_id, 0), self.jobs[report.job_id]
             if report.epoch != done or not 1 <= report.epochs <= job.epochs - done:
@@ -207,12 +207,12 @@ class _Guarded:
                 yield f"job {job.job_id} has an epoch of {report.batch_size}, {report.seconds:g} s"
             self.epochs[job.job_id] = report.epoch + report.epochs
         for found in seen.losses:
-            job_id, told = found.job_id, self.told.get(found.job_id, 0)
-            if not told <= found.epoch < self.epochs.get(job_id, 0):
-                yield f"job {job_id} has a loss of epoch {found.epoch} after {told} epochs"
+            job_id, reported = found.job_id, self.losses.get(found.job_id, 0)
+            if not reported <= found.epoch < self.epochs.get(job_id, 0):
+                yield f"job {job_id} has a loss of epoch {found.epoch} after {reported} epochs"
             if not abs(found.loss) <= LARGEST_LOSS:
                 yield f"job {job_id} has a loss of {found.loss:g}"
-            self.told[job_id] = found.epoch + 1
+            self.losses[job_id] = found.epoch + 1
         for stood in seen.progress:
             job_id, before = stood.job_id, self.run_seconds.get(stood.job_id, 0.0)
             if job_id not in self.leases:

@@ -59,7 +59,7 @@ class Fork:
 
 
 class RuntimeKind(StrEnum):
-    """The runtimes of our own."""
+    """The built-in runtimes."""
 
     VIRTUAL = "virtual"
     """A virtual clock, with the semantics of the published simulator."""
@@ -110,7 +110,7 @@ class Settings:
         """What tenants are promised; None if nothing.
 
         Raises:
-            InputError: A promise names what is not there.
+            InputError: A promise names cells that the cluster lacks.
         """
         return _layout(self.pools, self.levels, self.cells) if self.cells else None
 
@@ -126,7 +126,7 @@ class Settings:
 
     @property
     def reference_gpus(self) -> int:
-        """GPUs that fairness is reckoned with: of a fork those of the run that it goes back to."""
+        """GPUs by which fairness is computed: of a fork, those of the run that it goes back to."""
         return _inventory(self.forked[0].pools).gpus if self.forked else self.gpus
 
     def inventory_in(self, number: int, added: tuple[Pool, ...] = ()) -> Inventory:

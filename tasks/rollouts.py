@@ -1,7 +1,7 @@
 """When jobs will start and finish: the queue played forward under the policy, many times.
 
-Each play draws what nobody knows, how long each active job still trains and which jobs are still
-to come, and lets the policy plan round after round until all active jobs have ended. The plays
+Each play draws the unknowns, the residual run time of each active job and the jobs still to come,
+and lets the policy plan round after round until all active jobs have ended. The plays
 are equally likely futures; of `PLAYS` and the truth, each rank is equally likely for the truth.
 """
 
@@ -28,20 +28,20 @@ PLAYS = 19
 """Plays of the queue. An engineering bound."""
 
 LOWEST, HIGHEST = 1, 17
-"""Which of the plays, by time, an interval ends at: the second and the second last, between which
-the truth is with a probability of 80 % if the plays are like it."""
+"""Ranks of the plays, by time, at which an interval ends: the second and the second last. The truth
+lies between them with a probability of 80 % if it is exchangeable with the plays."""
 
 SPREAD = tuple((number + 0.5) / PLAYS - 0.5 for number in range(PLAYS))
-"""By how much of a round each play's starts are moved. Jobs start with a round: many plays agree,
-and an interval that ended at theirs would hold all of these and so too many of the truths."""
+"""Shift of the starts of each play, in rounds. Jobs start on round boundaries: many plays agree,
+and an interval that ended on such a boundary would hold them all, and so too many of the truths."""
 
 MOST_COMING = 3
-"""Most arrivals of a play, times those that it knows of, an array as one: three quarters of
-processes end before. Later ones seldom decide when a job that is here ends, but make the latest
-plays later without a bound."""
+"""Most arrivals of a play, as a multiple of those seen so far, an array as one: three quarters of
+the arrival processes end before. Later ones seldom decide when a job that is here ends, but make
+the latest plays later without a bound."""
 
 Progress = Callable[[int, int], None]
-"""Takes how many plays are done, and of how many."""
+"""Called with the number of plays done, and that of all plays."""
 
 LEAST_SECONDS = 1.0
 """Least residual run time that a play draws. A convention."""
@@ -79,8 +79,8 @@ def room_by(run: Run, this: Round) -> dict[int, float]:
         this: The round, solved.
 
     Returns:
-        The gang that has the reservation of `solver.deciding`, if one has, with the round that
-        begins after it.
+        By job id, of the gang with the reservation of `solver.deciding`, if there is one: seconds
+        until the round after the reserved time begins.
     """
     given = situation(run, this)
     found = reserved(given) if given and not given.promises else None
@@ -104,24 +104,24 @@ def first_by(this: Round) -> dict[int, float]:
 
 
 def unwatched(done: int, total: int) -> None:
-    """A progress that nobody sees."""
+    """Progress that is not reported."""
 
 
 def expected(
     run: Run, this: Round, asked: Set[int], progress: Progress = unwatched
 ) -> dict[int, Expected]:
-    """When active jobs will start and finish, as far as the policy can tell.
+    """Expected starts and finishes of active jobs under the policy.
 
     Args:
         run: The run, before the round.
         this: The round, solved.
-        asked: Their ids; a play ends with the last of them.
+        asked: Ids of these jobs; a play ends with the last of them.
         progress: Called before each play.
 
     Returns:
         By job id, of those that are to run as things are (`_going_on`); empty where no node is in
-        service, and under policies that would have to be told what no play draws: clairvoyant
-        ones the jobs' futures, those that read losses the losses of epochs to come.
+        service, and under policies that read what no play draws: clairvoyant policies the
+        jobs' futures, those that read losses the losses of epochs to come.
     """
     now = situation(run, this)
     if now is None or run.policy.clairvoyant or run.header.losses:

@@ -84,7 +84,7 @@ class Run:
         self.resize(before, self.state.orders)
 
     def resize(self, before: Orders, now: Orders) -> None:
-        """Tell the runtime of nodes that were added or removed."""
+        """Pass on to the runtime the nodes that were added or removed."""
         if (now.added, now.removed) != (before.added, before.removed):
             inventory = self.header.settings.inventory_in(self.state.round, now.added)
             self.runtime.resize(inventory, now.removed)

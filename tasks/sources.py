@@ -141,7 +141,7 @@ class Workload:
         places: File and line by job id, for error messages; empty for generated jobs.
         commands: Commands of a service, by time.
         service: Whether its jobs came to a service, which made their truths, if any.
-        smaller: What helps, beside a larger cluster, against a job that is too large.
+        smaller: Remedy, beside a larger cluster, for a job that is too large.
     """
 
     source: str

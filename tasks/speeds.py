@@ -30,8 +30,8 @@ class LastRound:
     def speed(self, belief: Belief, seen: Observation) -> float:
         """How fast a job ran, over its rate on its reference allocation.
 
-        Beside a job that ended in the round it ran as long as that one, and then alone; by the
-        published rules, at one rate.
+        Where the other job of a pair ended within the round, the job ran at the shared rate until
+        then and alone afterwards; under the published rules, at a single rate.
 
         Args:
             belief: Belief about the job, at the batch size at which it ran.
@@ -55,7 +55,7 @@ class LastRound:
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
 
     def _share_together(self, seen: Observation, *pair: int) -> float:
-        """The part of a job's training in the round in which the other of its pair ran too.
+        """Share of a job's training time in the round in which the other job of its pair ran, too.
 
         The time that it held its GPUs and did not train was its restart, at first.
         """

@@ -32,7 +32,7 @@ KEPT_ENDED = 4096
 memory; no sweep is recorded."""
 
 
-Told = TypeVar("Told", EpochReport, EpochLoss)
+OfJob = TypeVar("OfJob", EpochReport, EpochLoss)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class RunState:
             beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
         rounds = [(self.beliefs[entry.job_id], beliefs[entry.job_id]) for entry in seen.progress]
         for job_id, losses in _by_job(seen.losses).items():
-            beliefs[job_id] = beliefs[job_id].told(losses)
+            beliefs[job_id] = beliefs[job_id].with_losses(losses)
         ended: list[Belief] = []
         history, awaited, calibration = self.history, dict(self.awaited), self.calibration
         for event in seen.finished:
@@ -354,9 +354,9 @@ def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str
     return observed.decided(header, record, digest)
 
 
-def _by_job(told: Iterable[Told]) -> dict[int, list[Told]]:
-    """What was told of each job, in order."""
-    found: defaultdict[int, list[Told]] = defaultdict(list)
-    for entry in told:
+def _by_job(entries: Iterable[OfJob]) -> dict[int, list[OfJob]]:
+    """The entries of each job, in order."""
+    found: defaultdict[int, list[OfJob]] = defaultdict(list)
+    for entry in entries:
         found[entry.job_id].append(entry)
     return found

@@ -91,10 +91,10 @@ class Tenancy:
         return (found.window + 1) * terms.window_hours * HOUR
 
     def budgets(self, beliefs: Mapping[int, Belief], running: Collection[int]) -> dict[int, float]:
-        """Budgets in the market of jobs for which it is not their own, by job id.
+        """Market budgets that differ from the jobs' own, by job id.
 
-        It is multiplied by that of the tenant, which divides the sum of its jobs' budgets by their
-        priorities.
+        The sum of a tenant's budgets is divided among its jobs by their priorities, and multiplied
+        by the tenant's factor.
 
         Args:
             beliefs: Active jobs, by job id.

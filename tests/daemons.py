@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def give_up(lacking: str) -> NoReturn:
     """Skip what needs something that is not here, but fail where CI is set."""
-    told = pytest.fail if os.environ.get("CI") else pytest.skip
-    told(lacking)
+    stop = pytest.fail if os.environ.get("CI") else pytest.skip
+    stop(lacking)
 
 
 def need_daemon() -> None:

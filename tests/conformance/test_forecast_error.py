@@ -51,8 +51,8 @@ def test_the_published_rule_and_extrapolation_err_as_is_known(
 
 
 def test_intervals_hold_four_fifths_of_the_truths(rows: dict[str, list[ForecastError]]) -> None:
-    told = [row for some in rows.values() for row in some]
-    held = sum(row.coverage_80 * row.jobs for row in told) / sum(row.jobs for row in told)
+    scored = [row for some in rows.values() for row in some]
+    held = sum(row.coverage_80 * row.jobs for row in scored) / sum(row.jobs for row in scored)
     assert 0.8 <= held <= 0.95  # more, as many of these forecasts are exact
 
 

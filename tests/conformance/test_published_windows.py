@@ -1,4 +1,4 @@
-"""What our run of the published policy is told, against what the published run was told.
+"""The policy inputs of our run of the published policy, against those of the published run.
 
 The recorded windows hold each job's predicted remaining time, mean epoch and finish-time
 objective. The two runs part where equally good solutions were taken, so the windows are
@@ -53,9 +53,9 @@ def test_the_first_windows_are_the_recorded_ones(
     met: list[dict[str, Any]] = []
     make_market: Callable[..., Any] = published_market
 
-    def listen(**told: Any) -> Any:
-        met.append(told)
-        return make_market(**told)
+    def listen(**inputs: Any) -> Any:
+        met.append(inputs)
+        return make_market(**inputs)
 
     monkeypatch.setattr(shockwave_published, "published_market", listen)
     settings = Settings(
@@ -104,7 +104,7 @@ def test_every_recorded_finish_objective_follows_from_the_windows_before(
         for job in window["jobs"]:
             job_id, objective = job["jobid"], job["finish_time_objective"]
             schedule, epochs = schedules[job_id], job["epoch_progress"]
-            if job_id not in accounts:  # nothing is done yet: the first estimate tells admission
+            if job_id not in accounts:  # nothing is done yet: the first estimate is the admission
                 admitted = objective - job["remaining"] / share
                 assert admitted == pytest.approx(number * window["round_duration"], abs=0.1)
                 accounts[job_id] = Account(admitted)

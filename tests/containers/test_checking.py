@@ -38,7 +38,7 @@ def two(daemon: Dockerd, storage: Path, *gpus: tuple[str, ...]) -> Nodes:
         "2026-03-01T12:00:00.1234Z",
     ],
 )
-def test_the_time_of_a_host_is_told_with_its_offset(text: str) -> None:
+def test_the_time_of_a_host_is_read_with_its_offset(text: str) -> None:
     noon = datetime.fromisoformat("2026-03-01T12:00:00+00:00").timestamp()
     assert system_seconds(text) == pytest.approx(noon + 0.123456, abs=1e-3)
 
@@ -75,8 +75,8 @@ def test_slots_of_a_daemon_are_reckoned_over_all_its_nodes(daemon: Dockerd, stor
     there = findings(outside)["one", "gpus"]
     assert not there.sound
     assert there.found.startswith(f"a cpuset names processor {processors}, and there are")
-    told = f"4 emulated GPUs take {1.2 * processors:g} of {processors} processors"
-    assert found["two", "gpus"].found == told
+    expected = f"4 emulated GPUs take {1.2 * processors:g} of {processors} processors"
+    assert found["two", "gpus"].found == expected
 
 
 def test_a_gpu_of_one_daemon_is_not_given_twice(daemon: Dockerd, storage: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_gpu_of_one_daemon_is_not_given_twice(daemon: Dockerd, storage: Path) 
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["missing", "empty"])
-def test_data_sets_that_are_not_there_are_told(daemon: Dockerd, storage: Path, there: bool) -> None:
+def test_missing_data_sets_are_reported(daemon: Dockerd, storage: Path, there: bool) -> None:
     datasets = storage / "data"
     if there:
         datasets.mkdir()
@@ -108,7 +108,7 @@ def test_data_sets_that_are_not_there_are_told(daemon: Dockerd, storage: Path, t
     assert list((storage / "jobs").iterdir()) == []
 
 
-def test_a_network_that_is_missing_is_told(daemon: Dockerd, storage: Path) -> None:
+def test_a_missing_network_is_reported(daemon: Dockerd, storage: Path) -> None:
     one = findings(cluster(daemon, storage, gpus=1, network="jobs"))["one", "network"]
     assert (one.sound, one.found) == (False, "network jobs not found")
     assert one.remedy.startswith("docker network create")

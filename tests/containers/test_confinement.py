@@ -12,7 +12,7 @@ from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import EventKind, Lease
 from harness.dockerd import COUNTING, IMAGE, OUTSIDE, STUBBORN, Dockerd, cluster, mounts, python
-from tests.containers.stories import long, story
+from tests.containers.driver import driven, long
 
 RUN = "confined"
 MIB = 2**20
@@ -96,10 +96,10 @@ def confined(
     (storage / "config.json").write_text(json.dumps(proxies))
     with (
         pytest.MonkeyPatch.context() as patched,
-        story(nodes, RUN, [long(0), long(1, gpus=2)]) as told,
+        driven(nodes, RUN, [long(0), long(1, gpus=2)]) as driver,
     ):
         patched.setenv("DOCKER_CONFIG", str(storage))  # the scheduler's own
-        told.dispatch({0: (0,), 1: (1, 2)})
+        driver.dispatch({0: (0,), 1: (1, 2)})
         found = daemon.containers(RUN)
         names = [
             f"job {one.labels['shockwave.job']}, {one.labels['shockwave.node']}" for one in found
@@ -235,10 +235,10 @@ def test_gpus_that_the_machine_lacks_are_refused_and_nothing_is_left(
     nodes = Nodes((node,), storage, "1000:1000", mounts=mounts())
     (rendered,) = render(nodes, "pinned", 0, Lease(0, (1,)))
     assert rendered.options["devices_by_id"] == ["GPU-2c3d"]
-    with story(nodes, "pinned", [long(0)]) as told:
-        told.play({0: (1,)})
-        assert told.last(0).kind is EventKind.LOST
-        assert told.last(0).reason.startswith(
+    with driven(nodes, "pinned", [long(0)]) as driver:
+        driver.play({0: (1,)})
+        assert driver.last(0).kind is EventKind.LOST
+        assert driver.last(0).reason.startswith(
             "could not be started: could not select device driver"
         )
         assert daemon.containers("pinned") == []

@@ -22,7 +22,7 @@ from predictor.throughput import Profile
 from tasks.backoff import PATIENCE
 from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.sources import Workload
-from tests.containers.stories import job, long, story
+from tests.containers.driver import driven, job, long
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 
@@ -141,23 +141,23 @@ def test_a_job_that_fills_its_folder_is_killed_before_the_round_is_over(
     own: Dockerd, storage: Path
 ) -> None:
     nodes = cluster(own, storage, image=COSTLY, limits=FOLDER)
-    with story(nodes, "filled", [long(FILLS)], round_seconds=3_600.0) as told:
-        told.dispatch({FILLS: (0,)})
-        told.runtime.advance(None)
+    with driven(nodes, "filled", [long(FILLS)], round_seconds=3_600.0) as driver:
+        driver.dispatch({FILLS: (0,)})
+        driver.runtime.advance(None)
         assert own.containers("filled") == []
-        assert told.look().ended == (FILLS,)
-        assert told.last(FILLS).reason == "its folder takes more than 0.00391 GiB"
+        assert driver.look().ended == (FILLS,)
+        assert driver.last(FILLS).reason == "its folder takes more than 0.00391 GiB"
 
 
 def test_a_job_that_blocks_its_own_files_crashes(own: Dockerd, storage: Path) -> None:
     nodes = cluster(own, storage, image=LOUD)
-    with story(nodes, "blocked", [job(0)]) as told:
+    with driven(nodes, "blocked", [job(0)]) as driver:
         folder = nodes.folder("blocked", 0)
         (folder / "job.json").mkdir(parents=True)
-        told.dispatch({0: (0,)})
-        told.until_over()
-        assert told.last(0).kind is EventKind.CRASHED
-        assert told.last(0).reason == "its folder cannot be written: Is a directory"
+        driver.dispatch({0: (0,)})
+        driver.until_over()
+        assert driver.last(0).kind is EventKind.CRASHED
+        assert driver.last(0).reason == "its folder cannot be written: Is a directory"
 
 
 def test_an_image_that_declares_volumes_is_refused(own: Dockerd, storage: Path) -> None:
@@ -168,11 +168,11 @@ def test_an_image_that_declares_volumes_is_refused(own: Dockerd, storage: Path) 
         assert (found[check].sound, found[check].found) == (False, problem)
     with pytest.raises(InputError, match=f"node one: image {DEAR} declares the volume /cache"):
         check_before_run(nodes)
-    with story(nodes, "dear", [job(0)]) as told:  # the image was changed since
-        told.dispatch({0: (0,)})
-        told.until_over()
-        assert told.last(0).kind is EventKind.LOST
-        assert told.last(0).reason == f"could not be started: {problem}"
+    with driven(nodes, "dear", [job(0)]) as driver:  # the image was changed since
+        driver.dispatch({0: (0,)})
+        driver.until_over()
+        assert driver.last(0).kind is EventKind.LOST
+        assert driver.last(0).reason == f"could not be started: {problem}"
         assert own.containers("dear") == []
     assert own.client().volumes.list() == []
     sound = replace(nodes, nodes=(replace(nodes.nodes[0], image=COSTLY),), limits=LIMITS)

@@ -18,7 +18,7 @@ from harness.counting import CHECKPOINT
 from harness.dockerd import COUNTING, IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
 from harness.endpoints import MOST_STARTS, PORT, Authority, Sshd, missing, sshd, swarm, verified
 from harness.waiting import HANG_SECONDS, wait_for
-from tests.containers.stories import job, long, story
+from tests.containers.driver import driven, job, long
 from tests.containers.test_checking import findings
 from tests.daemons import give_up
 
@@ -150,47 +150,49 @@ def test_jobs_run_through_ssh(daemon: Dockerd, storage: Path, server: Sshd) -> N
     named = {"far": server.endpoint}
     nodes = cluster(daemon, storage, nodes=named, gpus=2, image=COUNTING)
     assert [one for one in findings(nodes).values() if not one.sound] == []
-    with story(nodes, "ssh", [job(0), long(1)]) as told:
-        told.play({0: (0,), 1: (1,)})
-        while 0 in told.leases or not told.epochs(1):
-            assert 1 in told.leases, told.events
-            told.play(told.leases)
-        assert (told.kinds(0), told.epochs(0)) == (["started", "finished"], [0, 1, 2])
-        # Docker tells of it once a second, and jobs that count may have ended before.
+    with driven(nodes, "ssh", [job(0), long(1)]) as driver:
+        driver.play({0: (0,), 1: (1,)})
+        while 0 in driver.leases or not driver.epochs(1):
+            assert 1 in driver.leases, driver.events
+            driver.play(driver.leases)
+        assert (driver.kinds(0), driver.epochs(0)) == (["started", "finished"], [0, 1, 2])
+        # Docker reports it once a second, and jobs that count may have ended before.
         wait_for(
-            lambda: told.play(told.leases) and any(one.cpu_seconds for one in told.progress[1])
+            lambda: (
+                driver.play(driver.leases) and any(one.cpu_seconds for one in driver.progress[1])
+            )
         )
-        (preempted,) = told.dispatch({})
+        (preempted,) = driver.dispatch({})
         assert (preempted.job_id, preempted.reason) == (1, "a test says so")  # nothing of force
         assert (nodes.folder("ssh", 1) / CHECKPOINT).exists()
     assert daemon.containers("ssh") == []
 
 
-def test_why_ssh_fails_is_told(
+def test_the_reason_of_an_ssh_failure_is_reported(
     daemon: Dockerd, storage: Path, server: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told_of(host: str = "127.0.0.1", user: str = "root") -> str:
+    def reason(host: str = "127.0.0.1", user: str = "root") -> str:
         endpoint = f"ssh://{user}@{host}:{server.port}"
         one = findings(cluster(daemon, storage, nodes={"far": endpoint}))["far", "endpoint"]
         assert not one.sound
         return one.found.removeprefix(f"{endpoint}: ")
 
-    assert told_of(host="localhost") == "Host key verification failed."
-    assert told_of(user="nobody").startswith("nobody@127.0.0.1: Permission denied (publickey")
+    assert reason(host="localhost") == "Host key verification failed."
+    assert reason(user="nobody").startswith("nobody@127.0.0.1: Permission denied (publickey")
     with daemon.stopped():
-        assert str(daemon.folder) in told_of()
+        assert str(daemon.folder) in reason()
     with monkeypatch.context() as patched:
         patched.setattr(containers_docker, "ANSWER_SECONDS", 5.0)
-        assert told_of(host="silent") == "no answer in 5 s"
+        assert reason(host="silent") == "no answer in 5 s"
     waiting = Path("/proc") / (server.folder / "waits").read_text().strip()
     wait_for(lambda: not waiting.exists())  # it is ended with the ssh that began it
     with server.stopped():
         refused = f"ssh: connect to host 127.0.0.1 port {server.port}: Connection refused"
         cut_off = "kex_exchange_identification: read: Connection reset by peer"
-        assert told_of() in (refused, cut_off)  # whether the last of it is gone or going
+        assert reason() in (refused, cut_off)  # whether the last of it is gone or going
     with monkeypatch.context() as patched:
         patched.setenv("PATH", "/nowhere")
-        assert told_of() == "this machine has no ssh"
+        assert reason() == "this machine has no ssh"
 
 
 def test_no_burst_is_too_much_for_an_sshd(daemon: Dockerd, storage: Path, server: Sshd) -> None:
@@ -206,25 +208,25 @@ def test_a_host_whose_sshd_dies_is_drained_and_comes_back(
 ) -> None:
     named = {"near": daemon.endpoint, "far": server.endpoint}
     nodes = cluster(daemon, storage, nodes=named, gpus=1, image=COUNTING)
-    with story(nodes, "cut", [long(0)]) as told:
-        told.dispatch({0: (1,)})
-        told.until_trained(0)
+    with driven(nodes, "cut", [long(0)]) as driver:
+        driver.dispatch({0: (1,)})
+        driver.until_trained(0)
         with server.stopped():
-            assert told.play(told.leases).drained == (1,)
-            assert told.last(0).kind is EventKind.LOST
+            assert driver.play(driver.leases).drained == (1,)
+            assert driver.last(0).kind is EventKind.LOST
             # ssh says one of several things, whichever it notices first.
             how = "node far does not answer: .*([Cc]losed|reset|refused|Broken pipe)"
-            assert re.match(how, told.last(0).reason)
-            told.play({0: (0,)})
-            assert told.last(0).kind is EventKind.RESUMED
+            assert re.match(how, driver.last(0).reason)
+            driver.play({0: (0,)})
+            assert driver.last(0).kind is EventKind.RESUMED
             assert len(daemon.containers("cut")) == 2  # as nobody can end the one on node far
-        told.play(told.leases)
-        told.play(told.leases)
-        assert told.seen[-1].drained == ()
+        driver.play(driver.leases)
+        driver.play(driver.leases)
+        assert driver.seen[-1].drained == ()
         (left,) = daemon.containers("cut")
         assert left.labels["shockwave.node"] == "near"
-        told.play({0: (1,)})
-        assert told.last(0).kind is EventKind.RESUMED
+        driver.play({0: (1,)})
+        assert driver.last(0).kind is EventKind.RESUMED
 
 
 def test_a_gang_spans_two_daemons_over_an_overlay_network(
@@ -234,12 +236,12 @@ def test_a_gang_spans_two_daemons_over_an_overlay_network(
     nodes = with_slots(cluster(daemon, storage, nodes=named, gpus=2, network="gangs"), 0.4)
     with swarm(daemon, far, "gangs"):
         assert [one for one in findings(nodes).values() if not one.sound] == []
-        with story(nodes, "gang", [job(0, gpus=3, epochs=2)]) as told:
-            told.dispatch({0: (1, 2, 3)})
+        with driven(nodes, "gang", [job(0, gpus=3, epochs=2)]) as driver:
+            driver.dispatch({0: (1, 2, 3)})
             for one in (daemon, far):
                 (container,) = one.containers("gang")
                 assert container.attrs["NetworkSettings"]["Networks"].keys() == {"gangs"}
-            told.until_over()
-            assert told.epochs(0) == [0, 1], told.events
-            assert told.kinds(0) == ["started", "finished"]
+            driver.until_over()
+            assert driver.epochs(0) == [0, 1], driver.events
+            assert driver.kinds(0) == ["started", "finished"]
         assert daemon.containers("gang") + far.containers("gang") == []

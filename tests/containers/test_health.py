@@ -45,9 +45,9 @@ def test_there_is_room_again_when_twice_as_much_is_free(monkeypatch: pytest.Monk
     found = (SimpleNamespace(f_bavail=mib, f_frsize=2**20) for mib in free)
     monkeypatch.setattr(os, "statvfs", lambda path: next(found))
     room = Room(Path("/"), 100 * 2**20)
-    told = [room.problem() for _ in free]
-    assert [bool(text) for text in told] == [False, True, True, True, False, False]
-    assert told[1] == "the storage has 99 MiB left"
+    problems = [room.problem() for _ in free]
+    assert [bool(text) for text in problems] == [False, True, True, True, False, False]
+    assert problems[1] == "the storage has 99 MiB left"
 
 
 def test_a_daemon_is_asked_for_its_clock(
@@ -63,7 +63,7 @@ def test_a_daemon_is_asked_for_its_clock(
 
 @contextmanager
 def host(says: dict[str, Any]) -> Iterator[str]:
-    """The endpoint of a host with GPUs, of a Docker 28, which says of itself what it is told to."""
+    """The endpoint of a host with GPUs and Docker 28, whose state is given."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -84,7 +84,7 @@ def host(says: dict[str, Any]) -> Iterator[str]:
 
 
 @pytest.mark.process
-def test_a_host_whose_gpu_falls_off_the_bus_or_whose_clock_is_off_is_told_of(
+def test_a_host_whose_gpu_falls_off_the_bus_or_whose_clock_is_off_is_reported(
     storage: Path,
 ) -> None:
     def has(*gpus: str, ahead: float = 0.0) -> None:

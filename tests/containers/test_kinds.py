@@ -18,7 +18,7 @@ from predictor.throughput import Profile
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.sources import Workload
-from tests.containers.stories import story
+from tests.containers.driver import driven
 from tests.kinds import CHECKPOINTING, OPAQUE, timed, with_jobs
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
@@ -87,8 +87,10 @@ def test_eight_jobs_of_others_run_are_preempted_go_on_and_end(
     preempted = {event.job_id for event in events if event.kind is EventKind.PREEMPTED}
     assert {0, 1} <= preempted
     assert preempted.isdisjoint({2, 3}), "opaque"
-    told = {entry.job_id for record in recorded for entry in record.progress if entry.share == 0.5}
-    assert {0, 1} <= told <= {0, 1, 4, 5, 6, 7}
+    halfway = {
+        entry.job_id for record in recorded for entry in record.progress if entry.share == 0.5
+    }
+    assert {0, 1} <= halfway <= {0, 1, 4, 5, 6, 7}
     image = daemon.client().images.get(PLAIN).id
     started = [event for event in events if event.kind is EventKind.STARTED]
     assert [event.reason for event in started] == [f"of image {image}"] * 8
@@ -105,17 +107,17 @@ def test_a_job_goes_on_with_the_image_that_it_began_with(daemon: Dockerd, storag
     first = daemon.client().images.get(tag).id
     spec = replace(others(0, "sleep", "600", limit=900.0), image=tag, model=tag)
     nodes = cluster(daemon, storage, images=("changing-*",), grace_seconds=1.0)
-    with story(nodes, "changing", [spec]) as told:
-        told.play({0: (0,)}, {})
+    with driven(nodes, "changing", [spec]) as driver:
+        driver.play({0: (0,)}, {})
         daemon.add_image(tag, [], "ENV OTHER=1")  # another image has the tag from now on
         second = daemon.client().images.get(tag).id
-        told.play({0: (1,)})
+        driver.play({0: (1,)})
         (one,) = daemon.containers("changing")
         assert one.image.id == first
-        told.play({})
+        driver.play({})
         daemon.client().images.remove(first, force=True)
-        told.play({0: (0,)})
-        (lost,) = [event for event in told.events if event.kind is EventKind.LOST]
+        driver.play({0: (0,)})
+        (lost,) = [event for event in driver.events if event.kind is EventKind.LOST]
         assert lost.reason == (
             f"could not be started: image {tag} of node one is {second}, "
             f"not the one that the job began with: load {first}"
@@ -135,6 +137,6 @@ def test_jobs_may_name_the_images_that_are_listed_and_no_others(
     listed = replace(nodes, images=(IMAGE,))
     with (
         pytest.raises(InputError, match="add it to images in the cluster file"),
-        story(listed, "unlisted", start.workload.specs),
+        driven(listed, "unlisted", start.workload.specs),
     ):
         pass

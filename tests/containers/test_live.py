@@ -1,4 +1,4 @@
-"""Whatever goes wrong with containers, their jobs come to no harm, and it is told in words."""
+"""Whatever goes wrong with containers, no job comes to harm, and records say why in words."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ from harness.dockerd import (
 )
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy
-from tests.containers.stories import by_job, job, long, losses, story
+from tests.containers.driver import by_job, driven, job, long, losses
 
 
 def container(daemon: Dockerd, run: str, job_id: int) -> Any:
@@ -55,23 +55,23 @@ def images(daemon: Dockerd, storage: Path, *names: str, hung_rounds: int = 1_000
     )
 
 
-def test_each_trouble_is_told_in_words(daemon: Dockerd, storage: Path) -> None:
+def test_each_trouble_is_recorded_in_words(daemon: Dockerd, storage: Path) -> None:
     names = (COUNTING, "shockwave-test:missing", STUBBORN, LYING, LOUD)
     nodes = images(daemon, storage, *names)
     killed, removed, imageless, deaf, spanning, lying, loud = range(7)
     specs = [long(i, gpus=2 if i == spanning else 1) for i in range(7)]
-    with story(nodes, "troubles", specs, round_seconds=1.0) as told:
+    with driven(nodes, "troubles", specs, round_seconds=1.0) as driver:
         leases = {killed: (0,), removed: (1,), imageless: (4,), deaf: (8,)}
-        told.dispatch({**leases, spanning: (3, 5), lying: (12,), loud: (16,)})
-        assert {event.kind for event in told.events} == {EventKind.STARTED}
+        driver.dispatch({**leases, spanning: (3, 5), lying: (12,), loud: (16,)})
+        assert {event.kind for event in driver.events} == {EventKind.STARTED}
         container(daemon, "troubles", killed).kill()
         container(daemon, "troubles", removed).remove(force=True)
-        told.runtime.advance(None)
-        told.look()
-        while {lying, loud} & told.leases.keys():
-            told.play(told.leases)
-        crashed, lost = (by_job(told.events, EventKind(k)) for k in ("crashed", "lost"))
-        assert by_job(told.events, EventKind.STOPPED) == {killed: WAS_KILLED}
+        driver.runtime.advance(None)
+        driver.look()
+        while {lying, loud} & driver.leases.keys():
+            driver.play(driver.leases)
+        crashed, lost = (by_job(driver.events, EventKind(k)) for k in ("crashed", "lost"))
+        assert by_job(driver.events, EventKind.STOPPED) == {killed: WAS_KILLED}
         assert crashed.pop(lying) == "exited as if done, and reported 0 of 10000 epochs"
         assert crashed.pop(loud) == "exited with code 1: no such data set"
         assert crashed == {}
@@ -82,19 +82,19 @@ def test_each_trouble_is_told_in_words(daemon: Dockerd, storage: Path) -> None:
         assert lost == {removed: "its container vanished"}
 
         wait_for(container(daemon, "troubles", deaf).logs)
-        (preempted,) = told.dispatch({})
+        (preempted,) = driver.dispatch({})
         assert preempted.job_id == deaf
         assert preempted.reason == "a test says so; killed, as SIGTERM did not end it in 1 s"
         assert daemon.containers("troubles") == []
         assert daemon.client().networks.list(names=["troubles"]) == []
-        assert told.seen[-1].drained == ()
+        assert driver.seen[-1].drained == ()
 
 
-def test_too_little_memory_and_a_full_disk_are_told(daemon: Dockerd, storage: Path) -> None:
+def test_too_little_memory_and_a_full_disk_are_reported(daemon: Dockerd, storage: Path) -> None:
     limits = Limits(memory_bytes=48 * 2**20, pids=64, scratch_bytes=2**20)
     starved = cluster(daemon, storage, limits=limits)
     full = cluster(daemon, daemon.small)
-    with story(starved, "starved", [job(0)]) as hungry, story(full, "full", [job(0)]) as cramped:
+    with driven(starved, "starved", [job(0)]) as hungry, driven(full, "full", [job(0)]) as cramped:
         hungry.dispatch({0: (0,)})
         cramped.dispatch({0: (1,)})
         cramped.until_over()
@@ -127,8 +127,8 @@ def test_a_job_in_trouble_learns_the_same_bit_for_bit(daemon: Dockerd, storage: 
     (folder / ".job.json.new").symlink_to(victim)
     os.chown(folder / "telemetry.jsonl", 1000, 1000)
     with (
-        story(nodes, "calm", [spec]) as calm,
-        story(nodes, "restless", [spec, long(8)]) as restless,
+        driven(nodes, "calm", [spec]) as calm,
+        driven(nodes, "restless", [spec, long(8)]) as restless,
     ):
         calm.dispatch({7: (0,)})
         restless.dispatch(other)
@@ -211,8 +211,8 @@ def test_a_gang_spans_machines_on_a_network_of_its_own(daemon: Dockerd, storage:
     # The longest names that policies give runs: the rendezvous must be found by name.
     run = "tiresias_gittins-published-954f78-1234"
     nodes = cluster(daemon, storage, nodes={"one": daemon.endpoint, "two": daemon.endpoint}, gpus=2)
-    with story(nodes, run, [job(0, gpus=3, epochs=2)]) as told:
-        told.dispatch({0: (1, 2, 3)})
+    with driven(nodes, run, [job(0, gpus=3, epochs=2)]) as driver:
+        driver.dispatch({0: (1, 2, 3)})
         found = {one.labels["shockwave.node"]: one for one in daemon.containers(run)}
         assert found.keys() == {"one", "two"}
         (network,) = daemon.client().networks.list(names=[run[:20]])
@@ -221,40 +221,40 @@ def test_a_gang_spans_machines_on_a_network_of_its_own(daemon: Dockerd, storage:
         assert {one.id for one in network.containers} == {one.id for one in found.values()}
         for one in found.values():
             assert one.attrs["NetworkSettings"]["Networks"].keys() == {network.name}
-        told.until_over()
-        assert told.epochs(0) == [0, 1], told.events
-        assert told.kinds(0) == ["started", "finished"]
+        driver.until_over()
+        assert driver.epochs(0) == [0, 1], driver.events
+        assert driver.kinds(0) == ["started", "finished"]
     assert daemon.containers(run) == []
     assert daemon.client().networks.list(names=[run[:20]]) == []
 
 
-def test_a_job_that_ends_as_it_is_preempted_is_told_of_the_next_time(
+def test_a_job_that_ends_as_it_is_preempted_is_reported_the_next_time(
     daemon: Dockerd, storage: Path
 ) -> None:
-    with story(cluster(daemon, storage, image=COUNTING), "late", [job(0)]) as told:
-        told.dispatch({0: (0,)})
+    with driven(cluster(daemon, storage, image=COUNTING), "late", [job(0)]) as driver:
+        driver.dispatch({0: (0,)})
         assert container(daemon, "late", 0).wait(timeout=HANG_SECONDS)["StatusCode"] == 0
-        told.dispatch({})
-        assert told.look().reports == ()
-        told.play({0: (1,)})
-        told.until_over()
-        assert told.kinds(0) == ["started", "preempted", "resumed", "finished"]
-        assert told.epochs(0) == [0, 1, 2]
-        assert told.progress[0][-1].steps_left == 0
+        driver.dispatch({})
+        assert driver.look().reports == ()
+        driver.play({0: (1,)})
+        driver.until_over()
+        assert driver.kinds(0) == ["started", "preempted", "resumed", "finished"]
+        assert driver.epochs(0) == [0, 1, 2]
+        assert driver.progress[0][-1].steps_left == 0
 
 
 def test_containers_of_a_withdrawn_job_are_ended_with_a_checkpoint_or_by_force(
     daemon: Dockerd, storage: Path
 ) -> None:
     nodes = images(daemon, storage, COUNTING, STUBBORN)
-    with story(nodes, "withdrawn", [long(0), long(1), long(2)]) as told:
-        told.play({0: (0,), 1: (4,)})
-        told.until_trained(0)
+    with driven(nodes, "withdrawn", [long(0), long(1), long(2)]) as driver:
+        driver.play({0: (0,), 1: (4,)})
+        driver.until_trained(0)
         for job_id in range(3):
-            told.runtime.withdraw(job_id)
-        assert told.play(told.leases).ended == (0, 1, 2)
-        assert set(by_job(told.events, EventKind.WITHDRAWN).values()) == {"by its owner"}
-        told.dispatch({})
+            driver.runtime.withdraw(job_id)
+        assert driver.play(driver.leases).ended == (0, 1, 2)
+        assert set(by_job(driver.events, EventKind.WITHDRAWN).values()) == {"by its owner"}
+        driver.dispatch({})
         assert daemon.containers("withdrawn") == []
         assert list(nodes.folder("withdrawn", 0).glob("checkpoint*"))
 
@@ -263,22 +263,22 @@ def test_a_gpu_whose_container_cannot_be_ended_is_given_to_nobody(
     daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = cluster(daemon, storage, image=COUNTING)
-    with story(nodes, "stuck", [long(0), long(1)]) as told:
-        told.play({0: (0,)})
+    with driven(nodes, "stuck", [long(0), long(1)]) as driver:
+        driver.play({0: (0,)})
         with monkeypatch.context() as patched:  # as with a process in uninterruptible sleep
 
             def refuse(*given: Any) -> None:
                 raise containers_docker.Refused("cannot kill container: tried to kill container")
 
             patched.setattr(containers_docker.Daemon, "stop", refuse)
-            told.play({1: (0,)})
+            driver.play({1: (0,)})
             (running,) = daemon.containers("stuck")
             assert running.labels["shockwave.job"] == "0"
             remark = "its container could not be ended: cannot kill container"
-            assert remark in next(e.reason for e in told.events if e.kind is EventKind.PREEMPTED)
-            assert told.last(1).kind is EventKind.LOST
-            assert told.last(1).reason.startswith("could not be started: GPU 0 is still held by")
-        told.play({1: (0,)})
+            assert remark in next(e.reason for e in driver.events if e.kind is EventKind.PREEMPTED)
+            assert driver.last(1).kind is EventKind.LOST
+            assert driver.last(1).reason.startswith("could not be started: GPU 0 is still held by")
+        driver.play({1: (0,)})
         (running,) = daemon.containers("stuck")
         assert running.labels["shockwave.job"] == "1"
 
@@ -287,16 +287,16 @@ def test_a_container_that_hangs_is_not_that_of_the_next_lease(
     daemon: Dockerd, storage: Path
 ) -> None:
     nodes = cluster(daemon, storage, image=COUNTING, hung_rounds=2, grace_seconds=1.0)
-    with story(nodes, "again", [long(0)]) as told:
-        told.play({0: (0,)})
+    with driven(nodes, "again", [long(0)]) as driver:
+        driver.play({0: (0,)})
         hung = container(daemon, "again", 0)
         hung.pause()
-        while told.leases:
-            told.play(told.leases)
-        assert told.last(0).kind is EventKind.CRASHED
-        assert told.last(0).reason == "hung: no step completed for 2 rounds"
-        told.play({0: (0,)})
-        assert told.last(0).kind is EventKind.RESUMED
+        while driver.leases:
+            driver.play(driver.leases)
+        assert driver.last(0).kind is EventKind.CRASHED
+        assert driver.last(0).reason == "hung: no step completed for 2 rounds"
+        driver.play({0: (0,)})
+        assert driver.last(0).kind is EventKind.RESUMED
         now = container(daemon, "again", 0)
         assert (now.id == hung.id, now.status) == (False, "running")
 
@@ -309,8 +309,8 @@ def test_one_scheduler_at_a_time(daemon: Dockerd, storage: Path) -> None:
             only_scheduler(nodes, "second"),
         ):
             pass
-        with story(nodes, "first", [long(0)]) as told:
-            told.play({0: (0,)})
+        with driven(nodes, "first", [long(0)]) as driver:
+            driver.play({0: (0,)})
             for name in ("one", "by-another-name"):
                 other = cluster(daemon, storage / "other", nodes={name: daemon.endpoint})
                 with (

@@ -9,7 +9,7 @@ from containers.docker.docker_runtime import DockerPlace
 from containers.docker.ends import WAS_KILLED
 from containers.runtime import EventKind, Standing, Terms
 from harness.dockerd import COUNTING, Dockerd, cluster
-from tests.containers.stories import job, story
+from tests.containers.driver import driven, job
 
 
 def quotas(daemon: Dockerd, run: str) -> list[int]:
@@ -23,18 +23,18 @@ def test_jobs_of_a_pair_go_on_alone_and_together_as_if_nothing_happened(
 ) -> None:
     nodes, both = cluster(daemon, storage, gpus=1, image=COUNTING), {0: (0,), 1: (0,)}
     specs = [job(number, epochs=32, samples=256) for number in both]
-    with story(nodes, "pair", specs) as told:
-        told.dispatch({0: (0,)})
+    with driven(nodes, "pair", specs) as driver:
+        driver.dispatch({0: (0,)})
         assert quotas(daemon, "pair") == [100_000]
-        told.dispatch(both)
+        driver.dispatch(both)
         assert quotas(daemon, "pair") == [50_000, 50_000]
-        told.until_trained(1)
+        driver.until_trained(1)
         next(iter(daemon.containers("pair"))).kill()
-        told.runtime.advance(None)
-        (end,) = told.look().finished
+        driver.runtime.advance(None)
+        (end,) = driver.look().finished
         assert (end.kind, end.reason) == (EventKind.STOPPED, WAS_KILLED)
         assert quotas(daemon, "pair") == [100_000]
-        (again,) = told.dispatch(both)
+        (again,) = driver.dispatch(both)
         assert (again.job_id, again.kind) == (end.job_id, EventKind.RESUMED)
         assert quotas(daemon, "pair") == [50_000, 50_000]
 
@@ -44,11 +44,11 @@ def test_jobs_of_a_pair_go_on_alone_and_together_as_if_nothing_happened(
             assert daemon.containers("pair") == before
             assert quotas(daemon, "pair") == [50_000, 50_000]
 
-        told.dispatch({end.job_id: (0,)})
-        assert told.last(1 - end.job_id).kind is EventKind.PREEMPTED
+        driver.dispatch({end.job_id: (0,)})
+        assert driver.last(1 - end.job_id).kind is EventKind.PREEMPTED
         assert quotas(daemon, "pair") == [100_000]
-        told.play(both)
-        told.until_over()
+        driver.play(both)
+        driver.until_over()
         for one in specs:
-            assert told.epochs(one.job_id) == list(range(one.epochs))
-            assert told.last(one.job_id).kind is EventKind.FINISHED
+            assert driver.epochs(one.job_id) == list(range(one.epochs))
+            assert driver.last(one.job_id).kind is EventKind.FINISHED

@@ -213,7 +213,7 @@ def test_gpus_by_node_are_as_the_nodes_number_them(
     assert all(0 <= local < size for mine in found.values() for local in mine)
 
 
-def test_a_task_is_told_its_index_and_a_secret_is_a_file_of_its_tenant() -> None:
+def test_a_task_gets_its_index_and_a_secret_is_a_file_of_its_tenant() -> None:
     safe = replace(nodes(), secrets=Path("/etc/keys"))
     spec = timed_job(
         *(3, JobKind.OPAQUE, Demand.gang(1), 60.0, 0.0),

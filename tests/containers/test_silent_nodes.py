@@ -15,12 +15,12 @@ from containers.docker.docker_runtime import DockerPlace
 from containers.runtime import EventKind, Lease, Standing, Terms
 from harness.dockerd import COUNTING, Dockerd, cluster
 from predictor.job import JobSpec
-from tests.containers.stories import by_job, job, long, story
+from tests.containers.driver import by_job, driven, job, long
 
 
 @contextmanager
 def silent(path: Path) -> Iterator[Callable[[], int]]:
-    """An endpoint that never answers; tells how often it was asked since it told last."""
+    """An endpoint that never answers; yields a counter of the requests since its last call."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(64)
@@ -45,29 +45,29 @@ def test_nodes_that_do_not_answer_are_drained_and_come_back(
     with silent(storage / "silent") as asked:
         named = {"one": daemon.endpoint, "two": f"unix://{storage}/silent"}
         nodes = cluster(daemon, storage, nodes=named, gpus=2, image=COUNTING)
-        with story(nodes, "gone", specs) as told:
-            assert told.seen[-1].drained == (1,)
+        with driven(nodes, "gone", specs) as driver:
+            assert driver.seen[-1].drained == (1,)
             assert asked()
-            told.dispatch({0: (0,), 1: (2,)})
-            told.runtime.advance(None)
+            driver.dispatch({0: (0,), 1: (2,)})
+            driver.runtime.advance(None)
             assert not asked()  # it would hold up the round
             with daemon.stopped():
-                assert told.look().drained == (0, 1)
-                reasons = by_job(told.events, EventKind.LOST)
+                assert driver.look().drained == (0, 1)
+                reasons = by_job(driver.events, EventKind.LOST)
                 assert reasons[0] in (
                     "node one does not answer: No such file or directory",
                     "node one does not answer: Connection refused",
                 )
                 assert reasons[1] == "its node does not answer: no answer in 3 s"
-                assert told.play({}).drained == (0, 1)
-            assert told.play({}).drained == (1,)
-            told.dispatch({0: (0,)})
-            assert told.last(0).kind is EventKind.RESUMED
-            told.runtime.advance(None)
-            told.look()
-            told.until_over()
-            assert told.kinds(0) == ["started", "lost", "resumed", "finished"]
-            assert told.epochs(0) == [0, 1, 2]
+                assert driver.play({}).drained == (0, 1)
+            assert driver.play({}).drained == (1,)
+            driver.dispatch({0: (0,)})
+            assert driver.last(0).kind is EventKind.RESUMED
+            driver.runtime.advance(None)
+            driver.look()
+            driver.until_over()
+            assert driver.kinds(0) == ["started", "lost", "resumed", "finished"]
+            assert driver.epochs(0) == [0, 1, 2]
 
 
 def test_what_takes_long_is_waited_for_as_long_as_is_said(
@@ -97,28 +97,28 @@ def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
         first.launch(0, [Lease(0, (2,))])
     standing = Standing(leases={0: (2,)}, started=frozenset({0}))
     way.unlink()
-    with story(nodes, run, specs, standing=standing, round_seconds=0.2) as told:
-        told.number = 1
-        told.look()
-        assert by_job(told.events, EventKind.LOST) == {
+    with driven(nodes, run, specs, standing=standing, round_seconds=0.2) as driver:
+        driver.number = 1
+        driver.look()
+        assert by_job(driver.events, EventKind.LOST) == {
             0: "node two does not answer: No such file or directory"
         }
-        told.play({0: (0,)})
-        assert told.last(0).kind is EventKind.RESUMED
+        driver.play({0: (0,)})
+        assert driver.last(0).kind is EventKind.RESUMED
         assert len(daemon.containers(run)) == 2  # as nobody can end the one on node two
         if removed:  # it is not taken for empty as long as it does not answer
-            told.runtime.resize(nodes.inventory, {1})
-            assert told.play(told.leases).drained == ()
+            driver.runtime.resize(nodes.inventory, {1})
+            assert driver.play(driver.leases).drained == ()
         way.symlink_to(daemon.folder / "s")
-        told.play(told.leases)
-        told.play(told.leases)
-        assert told.seen[-1].drained == ()
+        driver.play(driver.leases)
+        driver.play(driver.leases)
+        assert driver.seen[-1].drained == ()
         (left,) = daemon.containers(run)
         assert (left.status, left.labels["shockwave.node"]) == ("running", "one")
-        assert told.kinds(0) == ["lost", "resumed"]
+        assert driver.kinds(0) == ["lost", "resumed"]
 
-        told.play({0: (0,), 1: (1, 2)})
-        assert told.last(1).reason == (
+        driver.play({0: (0,), 1: (1, 2)})
+        assert driver.last(1).reason == (
             "could not be started: its gang spans daemons, and the cluster names no network for"
             " that"
         )

@@ -1,4 +1,4 @@
-"""What jobs write may be torn, garbled, repeated or absurd; what is told of it never is."""
+"""What jobs write may be torn, garbled, repeated or absurd; what is reported of it never is."""
 
 import json
 import math
@@ -22,13 +22,13 @@ SPEC = JobSpec(4, "LM", 10, 40, Demand.gang(1), Mode.GNS, EPOCHS, 100, 0.0)
 
 
 def line(epoch: Any, size: Any = 10, seconds: Any = 2.0, **more: Any) -> bytes:
-    told = {"epoch": epoch, "batch_size": size, "seconds": seconds, **more}
-    return json.dumps(told).encode() + b"\n"
+    entry = {"epoch": epoch, "batch_size": size, "seconds": seconds, **more}
+    return json.dumps(entry).encode() + b"\n"
 
 
 def stand(folder: Path, epoch: Any, step: Any = 0, size: Any = 10, seconds: Any = 0.0) -> None:
-    told = {"epoch": epoch, "step": step, "batch_size": size, "run_seconds": seconds}
-    (folder / "progress.json").write_text(json.dumps(told))
+    entry = {"epoch": epoch, "step": step, "batch_size": size, "run_seconds": seconds}
+    (folder / "progress.json").write_text(json.dumps(entry))
 
 
 def add(folder: Path, text: bytes) -> None:
@@ -36,7 +36,7 @@ def add(folder: Path, text: bytes) -> None:
         file.write(text)
 
 
-def told(log: JobLog, *, trained: bool = False) -> list[tuple[int, int, int, float]]:
+def reported(log: JobLog, *, trained: bool = False) -> list[tuple[int, int, int, float]]:
     reports = log.read(trained=trained).reports
     assert all(report.job_id == 4 for report in reports)
     return [(one.epoch, one.epochs, one.batch_size, one.seconds) for one in reports]
@@ -50,33 +50,33 @@ def test_a_job_that_wrote_nothing_stands_at_its_beginning(tmp_path: Path) -> Non
     assert alive  # that it was started is a sign of life
 
 
-def test_epochs_of_a_batch_size_are_told_in_one_and_once(tmp_path: Path) -> None:
+def test_epochs_of_a_batch_size_are_reported_together_and_once(tmp_path: Path) -> None:
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, line(0) + line(1, seconds=3.0) + line(2, 20))
-    assert told(log) == [(0, 2, 10, 5.0), (2, 1, 20, 2.0)]
-    assert told(log) == []
+    assert reported(log) == [(0, 2, 10, 5.0), (2, 1, 20, 2.0)]
+    assert reported(log) == []
     add(tmp_path, line(3, 20))
-    assert told(log) == [(3, 1, 20, 2.0)]
+    assert reported(log) == [(3, 1, 20, 2.0)]
 
 
 def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
     log, whole = JobLog(tmp_path, SPEC), line(0)
     for letter in whole[:-1]:
         add(tmp_path, bytes([letter]))
-        assert told(log) == []
+        assert reported(log) == []
     add(tmp_path, whole[-1:])
-    assert told(log) == [(0, 1, 10, 2.0)]
+    assert reported(log) == [(0, 1, 10, 2.0)]
 
 
-def test_epochs_trained_again_after_a_kill_are_not_told_again(tmp_path: Path) -> None:
+def test_epochs_trained_again_after_a_kill_are_not_reported_again(tmp_path: Path) -> None:
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, line(0) + line(1) + line(2))
-    told(log)
+    reported(log)
     add(tmp_path, line(1) + line(2) + line(3))
-    assert told(log) == [(3, 1, 10, 2.0)]
+    assert reported(log) == [(3, 1, 10, 2.0)]
 
 
-def test_a_scheduler_that_died_goes_on_where_it_had_told(tmp_path: Path) -> None:
+def test_a_scheduler_that_died_goes_on_after_what_it_had_reported(tmp_path: Path) -> None:
     add(tmp_path, line(0) + line(1, 20) + line(2, 20))
     log = JobLog(tmp_path, SPEC, epochs=2, run_seconds=4.0)
     stand(tmp_path, 3, step=2, size=20, seconds=7.0)
@@ -90,17 +90,17 @@ def test_a_scheduler_that_died_goes_on_where_it_had_told(tmp_path: Path) -> None
 def test_lines_that_were_lost_are_made_up_for_by_the_next(tmp_path: Path) -> None:
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, line(0) + line(3, 20))
-    assert told(log) == [(0, 1, 10, 2.0), (1, 3, 20, 6.0)]
+    assert reported(log) == [(0, 1, 10, 2.0), (1, 3, 20, 6.0)]
 
 
-def test_the_end_is_told_by_the_progress_where_the_last_lines_were_lost(tmp_path: Path) -> None:
+def test_the_end_is_reported_by_the_progress_where_the_last_lines_were_lost(tmp_path: Path) -> None:
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, line(0))
     stand(tmp_path, EPOCHS, seconds=10.0)
-    assert told(log) == [(0, 1, 10, 2.0)]  # it may yet be told of
-    (last,) = told(log, trained=True)
+    assert reported(log) == [(0, 1, 10, 2.0)]  # more of it may yet be reported
+    (last,) = reported(log, trained=True)
     assert last[:3] == (1, 5, 10)
-    assert told(log, trained=True) == []
+    assert reported(log, trained=True) == []
     assert log.epochs == EPOCHS
 
 
@@ -138,15 +138,15 @@ GARBAGE = [
 def test_garbage_is_passed_over(tmp_path: Path, garbage: bytes) -> None:
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, garbage + line(0) + garbage)
-    assert told(log) == [(0, 1, 10, 2.0)]
+    assert reported(log) == [(0, 1, 10, 2.0)]
 
 
 def test_a_line_without_end_does_not_hold_up_what_follows(tmp_path: Path) -> None:
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, b"x" * (LONGEST_LINE + 1))
-    assert told(log) == []
+    assert reported(log) == []
     add(tmp_path, b"x\n" + line(0))
-    assert told(log) == [(0, 1, 10, 2.0)]
+    assert reported(log) == [(0, 1, 10, 2.0)]
 
 
 @pytest.mark.parametrize(
@@ -278,8 +278,8 @@ def test_an_epoch_that_began_before_the_last_look_is_believed(tmp_path: Path) ->
 def test_a_flood_of_lines_does_not_hold_up_the_round(tmp_path: Path, garbage: bytes) -> None:
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, garbage * (2**20 // len(garbage)) + line(0))
-    assert told(log) == []  # the rest is read the next time
-    found = [one for _ in range(4) for one in told(log)]
+    assert reported(log) == []  # the rest is read the next time
+    found = [one for _ in range(4) for one in reported(log)]
     assert found == [(0, 1, 10, 2.0)]
 
 
@@ -316,7 +316,7 @@ def written(draw: st.DrawFn) -> tuple[list[bytes], list[tuple[Any, ...]]]:
 
 
 @given(written(), st.integers(0, EPOCHS), st.booleans())
-def test_whatever_is_written_what_is_told_adds_up(
+def test_whatever_is_written_what_is_reported_adds_up(
     given_: tuple[list[bytes], list[tuple[Any, ...]]], before: int, trained: bool
 ) -> None:
     with TemporaryDirectory() as name:
@@ -349,15 +349,15 @@ def test_a_long_job_that_goes_on_or_ends_is_read_whole(tmp_path: Path) -> None:
     spec = JobSpec(4, "LM", 10, 40, Demand.gang(1), Mode.GNS, many, 100, 0.0)
     add(tmp_path, b"".join(line(epoch, 10 if epoch < 15_000 else 20) for epoch in range(many - 1)))
     goes_on = JobLog(tmp_path, spec, epochs=1)  # one look
-    assert told(goes_on) == [(1, 14_999, 10, 29_998.0), (15_000, 4_999, 20, 9_998.0)]
+    assert reported(goes_on) == [(1, 14_999, 10, 29_998.0), (15_000, 4_999, 20, 9_998.0)]
 
     new = tmp_path / "new"
     new.mkdir()
     log = JobLog(new, spec)
-    assert told(log) == []
+    assert reported(log) == []
     add(new, (tmp_path / "telemetry.jsonl").read_bytes() + line(many - 1, 20))
     stand(new, many, size=20, seconds=40_000.0)
-    assert told(log, trained=True) == [(0, 15_000, 10, 30_000.0), (15_000, 5_000, 20, 10_000.0)]
+    assert reported(log, trained=True) == [(0, 15_000, 10, 30_000.0), (15_000, 5_000, 20, 10_000.0)]
 
 
 def test_a_timed_job_that_removes_its_progress_is_at_0_again(tmp_path: Path) -> None:
@@ -367,8 +367,8 @@ def test_a_timed_job_that_removes_its_progress_is_at_0_again(tmp_path: Path) -> 
         return log.read(trained=False, held_seconds=1.0).progress.share
 
     assert share() == 0.0
-    for told, found in (('{"share": 0.4}', 0.4), ('{"sha', 0.4), ('{"share": 7}', 0.4)):
-        file.write_text(told)
+    for text, found in (('{"share": 0.4}', 0.4), ('{"sha', 0.4), ('{"share": 7}', 0.4)):
+        file.write_text(text)
         assert share() == found
     file.unlink()
     assert share() == 0.0

@@ -1,4 +1,4 @@
-"""Stories on a virtual cluster: 120 s rounds, 20 s restarts, and one step a second."""
+"""Runs on a virtual cluster: 120 s rounds, 20 s restarts, and one step a second."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -62,8 +62,8 @@ def cluster(
 
 
 @dataclass
-class Story:
-    """Plays rounds and keeps everything that the cluster told."""
+class Driver:
+    """Plays rounds and keeps everything that the cluster reports."""
 
     cluster: VirtualCluster
     log: list[tuple[float, str, int]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Story:
     clocks: list[float] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
 
-    def play(self, *rounds: Sequence[int], idle_until: float | None = None) -> "Story":
+    def play(self, *rounds: Sequence[int], idle_until: float | None = None) -> "Driver":
         """Run these jobs in each round; those that held a lease and are not named lose it."""
         for wanted in rounds:
             events = [*self.cluster.preempt(dict.fromkeys(sorted(self.held - set(wanted)), ""))]
@@ -89,19 +89,19 @@ class Story:
         return self
 
 
-def told(reports: Iterable[EpochReport]) -> list[tuple[int, int, int, float]]:
+def rows(reports: Iterable[EpochReport]) -> list[tuple[int, int, int, float]]:
     return [(r.epoch, r.epochs, r.batch_size, r.seconds) for r in reports]
 
 
 def test_a_job_finishes_inside_a_round_and_the_round_ends_with_it() -> None:
-    story = Story(cluster([job(0, 150)])).play([0], [0])
-    assert story.log == [(0.0, "started", 0), (120.0, "renewed", 0), (150.0, "finished", 0)]
-    assert story.clocks == [120.0, 150.0]
+    driver = Driver(cluster([job(0, 150)])).play([0], [0])
+    assert driver.log == [(0.0, "started", 0), (120.0, "renewed", 0), (150.0, "finished", 0)]
+    assert driver.clocks == [120.0, 150.0]
 
 
 def test_a_round_lasts_as_long_as_its_longest_job() -> None:
-    story = Story(cluster([job(0, 30), job(1, 200), job(2, 10)])).play([0, 1, 2], [1])
-    assert story.log == [
+    driver = Driver(cluster([job(0, 30), job(1, 200), job(2, 10)])).play([0, 1, 2], [1])
+    assert driver.log == [
         (0.0, "started", 0),
         (0.0, "started", 1),
         (0.0, "started", 2),
@@ -113,8 +113,8 @@ def test_a_round_lasts_as_long_as_its_longest_job() -> None:
 
 
 def test_a_preempted_job_resumes_and_pays_for_its_restart() -> None:
-    story = Story(cluster([job(0, 300), job(1, 300)])).play([0], [1], [0], [0])
-    assert story.log == [
+    driver = Driver(cluster([job(0, 300), job(1, 300)])).play([0], [1], [0], [0])
+    assert driver.log == [
         (0.0, "started", 0),
         (120.0, "preempted", 0),
         (120.0, "started", 1),
@@ -123,7 +123,7 @@ def test_a_preempted_job_resumes_and_pays_for_its_restart() -> None:
         (360.0, "renewed", 0),
         (440.0, "finished", 0),
     ]
-    assert [(p.job_id, p.run_seconds) for p in story.progress] == [
+    assert [(p.job_id, p.run_seconds) for p in driver.progress] == [
         (0, 120.0),  # nothing is charged in the first round
         (1, 100.0),
         (0, 220.0),
@@ -132,29 +132,29 @@ def test_a_preempted_job_resumes_and_pays_for_its_restart() -> None:
 
 
 def test_the_first_round_is_free_even_after_waiting_for_an_arrival() -> None:
-    story = Story(cluster([job(0, 150)])).play([], idle_until=500.0).play([0], [0])
-    assert story.clocks == [500.0, 620.0, 650.0]
-    assert story.progress[0].run_seconds == 120.0
+    driver = Driver(cluster([job(0, 150)])).play([], idle_until=500.0).play([0], [0])
+    assert driver.clocks == [500.0, 620.0, 650.0]
+    assert driver.progress[0].run_seconds == 120.0
 
 
 def test_a_restart_costs_nothing_when_the_run_ends_within_115_seconds() -> None:
-    story = Story(cluster([job(0, 120), job(1, 115)])).play([0], [1])
-    assert story.log[-1] == (235.0, "finished", 1)
-    assert story.progress[-1].run_seconds == 115.0
+    driver = Driver(cluster([job(0, 120), job(1, 115)])).play([0], [1])
+    assert driver.log[-1] == (235.0, "finished", 1)
+    assert driver.progress[-1].run_seconds == 115.0
 
 
 def test_a_restart_costs_20_seconds_when_the_run_ends_later() -> None:
-    story = Story(cluster([job(0, 120), job(1, 116)])).play([0], [1], [1])
-    assert story.clocks == [120.0, 236.0, 256.0]
-    assert [p.run_seconds for p in story.progress] == [120.0, 96.0, 116.0]
-    assert story.log[-1] == (256.0, "finished", 1)
+    driver = Driver(cluster([job(0, 120), job(1, 116)])).play([0], [1], [1])
+    assert driver.clocks == [120.0, 236.0, 256.0]
+    assert [p.run_seconds for p in driver.progress] == [120.0, 96.0, 116.0]
+    assert driver.log[-1] == (256.0, "finished", 1)
 
 
 def test_a_restart_that_takes_no_time_costs_no_step() -> None:
     slow = Profile.of_type({("toy", 10, 1): 0.526})  # 189 · t / t is below 189 for t = 189 / 0.526
     waits = cluster([job(0, 189), job(1, 189)], slow, round_seconds=360.0, restart_seconds=0.0)
     assert [
-        job_id for _, kind, job_id in Story(waits).play([0], [1]).log if kind == "finished"
+        job_id for _, kind, job_id in Driver(waits).play([0], [1]).log if kind == "finished"
     ] == [
         0,
         1,
@@ -162,21 +162,21 @@ def test_a_restart_that_takes_no_time_costs_no_step() -> None:
 
 
 def test_a_round_does_whole_steps_only() -> None:
-    story = Story(cluster([job(0, 7)], Profile.of_type({("toy", 10, 1): 0.04}))).play([0], [0])
-    assert story.clocks == [100.0, 175.0]
+    driver = Driver(cluster([job(0, 7)], Profile.of_type({("toy", 10, 1): 0.04}))).play([0], [0])
+    assert driver.clocks == [100.0, 175.0]
 
 
-def test_an_idle_clock_goes_where_it_is_told_but_never_back() -> None:
-    story = Story(cluster([job(0, 150)])).play([], idle_until=70.0)
-    story.play([], idle_until=None).play([], idle_until=30.0).play([], idle_until=90.0)
-    assert story.clocks == [70.0, 70.0, 70.0, 90.0]
-    assert story.log == []
+def test_an_idle_clock_goes_to_the_given_time_but_never_back() -> None:
+    driver = Driver(cluster([job(0, 150)])).play([], idle_until=70.0)
+    driver.play([], idle_until=None).play([], idle_until=30.0).play([], idle_until=90.0)
+    assert driver.clocks == [70.0, 70.0, 70.0, 90.0]
+    assert driver.log == []
 
 
 def test_epochs_are_reported_when_they_are_complete() -> None:
-    story = Story(cluster([job(0, 350)])).play([0], [0], [0])
-    assert told(story.reports) == [(0, 1, 10, 100.0), (1, 1, 10, 100.0), (2, 2, 10, 150.0)]
-    assert [(p.epochs, p.fraction) for p in story.progress] == [(1, 0.2), (2, 0.4), (4, 0.0)]
+    driver = Driver(cluster([job(0, 350)])).play([0], [0], [0])
+    assert rows(driver.reports) == [(0, 1, 10, 100.0), (1, 1, 10, 100.0), (2, 2, 10, 150.0)]
+    assert [(p.epochs, p.fraction) for p in driver.progress] == [(1, 0.2), (2, 0.4), (4, 0.0)]
 
 
 def test_observing_twice_tells_nothing_twice() -> None:
@@ -192,14 +192,14 @@ def test_observing_twice_tells_nothing_twice() -> None:
 
 def test_gns_doubles_one_at_a_time_and_a_round_after_it_is_due() -> None:
     gns = job(0, 1_000, mode=Mode.GNS, targets=[(10, 2), (40, 1)])
-    story = Story(cluster([gns])).play([0], [0], [0], [0])
-    assert [(p.epochs, p.batch_size) for p in story.progress] == [
+    driver = Driver(cluster([gns])).play([0], [0], [0], [0])
+    assert [(p.epochs, p.batch_size) for p in driver.progress] == [
         (1, 10),  # in its second epoch: a doubling is due
         (3, 20),  # after 240 of 300 steps the third epoch counts as done
         (6, 40),  # 150 + 120 steps of 50 an epoch: the sixth is cut short as well
         (10, 40),
     ]
-    assert told(story.reports) == [
+    assert rows(driver.reports) == [
         (0, 1, 10, 100.0),
         (1, 1, 10, 100.0),
         (2, 1, 10, 40.0),
@@ -207,45 +207,45 @@ def test_gns_doubles_one_at_a_time_and_a_round_after_it_is_due() -> None:
         (5, 1, 20, 20.0),
         (6, 4, 40, 100.0),
     ]
-    assert story.log[-1] == (460.0, "finished", 0)
+    assert driver.log[-1] == (460.0, "finished", 0)
 
 
 def test_gns_never_shrinks() -> None:
     gns = job(0, 1_000, mode=Mode.GNS, targets=[(10, 2), (20, 2), (10, 1)])
-    story = Story(cluster([gns])).play([0], [0], [0], [0], [0])
-    assert [p.batch_size for p in story.progress] == [10, 20, 20, 20, 20]
+    driver = Driver(cluster([gns])).play([0], [0], [0], [0], [0])
+    assert [p.batch_size for p in driver.progress] == [10, 20, 20, 20, 20]
 
 
 def test_a_change_rounds_the_remaining_steps_up() -> None:
     gns = job(0, 355, mode=Mode.GNS, targets=[(10, 2), (20, 1)])
-    story = Story(cluster([gns])).play([0], [0], [0])
-    assert story.log[-1] == (268.0, "finished", 0)  # 150 of ⌈177.5⌉ steps were done at 240 s
+    driver = Driver(cluster([gns])).play([0], [0], [0])
+    assert driver.log[-1] == (268.0, "finished", 0)  # 150 of ⌈177.5⌉ steps were done at 240 s
 
 
 def test_accordion_jumps_to_the_largest_and_back() -> None:
     accordion = job(0, 1_400, mode=Mode.ACCORDION, targets=[(10, 2), (40, 6), (10, 1)])
-    story = Story(cluster([accordion])).play([0], [0], [0], [0], [0])
-    assert [(p.epochs, p.batch_size) for p in story.progress] == [
+    driver = Driver(cluster([accordion])).play([0], [0], [0], [0], [0])
+    assert [(p.epochs, p.batch_size) for p in driver.progress] == [
         (1, 10),  # in its second epoch: the change to 40 is due
         (3, 40),
         (7, 40),  # 75 + 120 steps of 25 an epoch, so in its eighth: the change to 10 is due
         (13, 10),
         (14, 10),
     ]
-    assert story.log[-1] == (580.0, "finished", 0)
+    assert driver.log[-1] == (580.0, "finished", 0)
 
 
 def test_a_job_may_finish_before_a_change_that_is_due() -> None:
     accordion = job(0, 1_200, mode=Mode.ACCORDION, targets=[(10, 2), (40, 6), (10, 1)])
-    story = Story(cluster([accordion])).play([0], [0], [0], [0])
-    assert told(story.reports)[-1] == (7, 5, 40, 125.0)
-    assert story.log[-1] == (465.0, "finished", 0)
+    driver = Driver(cluster([accordion])).play([0], [0], [0], [0])
+    assert rows(driver.reports)[-1] == (7, 5, 40, 125.0)
+    assert driver.log[-1] == (465.0, "finished", 0)
 
 
 def test_a_change_of_batch_size_waits_for_the_next_round_in_which_the_job_runs() -> None:
     gns = job(0, 1_000, mode=Mode.GNS, targets=[(10, 2), (20, 1)])
-    story = Story(cluster([gns, job(1, 500)])).play([0], [1], [1], [0])
-    assert [(p.job_id, p.batch_size) for p in story.progress] == [
+    driver = Driver(cluster([gns, job(1, 500)])).play([0], [1], [1], [0])
+    assert [(p.job_id, p.batch_size) for p in driver.progress] == [
         (0, 10),
         (1, 10),
         (1, 10),
@@ -255,19 +255,19 @@ def test_a_change_of_batch_size_waits_for_the_next_round_in_which_the_job_runs()
 
 def test_a_job_whose_change_took_its_last_steps_leaves_after_its_fifth_empty_round() -> None:
     overshooting = job(0, 250, mode=Mode.GNS, targets=[(10, 2), (20, 1)])
-    story = Story(cluster([overshooting, job(1, 1_000)])).play(*[[0, 1]] * 7)
-    assert story.log[-1] == (720.0, "finished", 0)  # when its fifth empty round began
-    assert story.clocks == [120.0, 240.0, 360.0, 480.0, 600.0, 720.0, 840.0]
-    reports = [report for report in story.reports if report.job_id == 0]
-    assert told(reports) == [(0, 1, 10, 100.0), (1, 1, 10, 100.0), (2, 1, 10, 40.0)]
+    driver = Driver(cluster([overshooting, job(1, 1_000)])).play(*[[0, 1]] * 7)
+    assert driver.log[-1] == (720.0, "finished", 0)  # when its fifth empty round began
+    assert driver.clocks == [120.0, 240.0, 360.0, 480.0, 600.0, 720.0, 840.0]
+    reports = [report for report in driver.reports if report.job_id == 0]
+    assert rows(reports) == [(0, 1, 10, 100.0), (1, 1, 10, 100.0), (2, 1, 10, 40.0)]
 
 
 def test_a_job_without_a_step_left_restarts_for_nothing_even_in_rounds_of_4_seconds() -> None:
     overshooting = job(0, 250, mode=Mode.GNS, targets=[(10, 3), (20, 1)])
-    story = Story(cluster([overshooting], round_seconds=4.0, restart_seconds=3.0))
-    story.play(*[[0]] * 52, *[[], [0]] * 5)  # 208 steps are done when the batch size doubles
-    assert story.log[-1] == (208.0, "finished", 0)
-    assert story.progress[-1].run_seconds == 208.0
+    driver = Driver(cluster([overshooting], round_seconds=4.0, restart_seconds=3.0))
+    driver.play(*[[0]] * 52, *[[], [0]] * 5)  # 208 steps are done when the batch size doubles
+    assert driver.log[-1] == (208.0, "finished", 0)
+    assert driver.progress[-1].run_seconds == 208.0
 
 
 def test_leases_and_finished_jobs_name_their_gpus() -> None:
@@ -308,7 +308,7 @@ def test_a_round_must_hold_a_step() -> None:
     )
 
 
-def test_a_job_too_slow_on_one_type_is_told_on_which() -> None:
+def test_a_job_too_slow_on_one_type_is_refused_with_that_type() -> None:
     rates = {("toy", 10, kind, 1): rate for kind, rate in (("v100", 1.0), ("k80", 0.008))}
     spec, truth = job(3, 500)
     inventory = Inventory((Pool("v100", 1), Pool("k80", 1)))
@@ -350,16 +350,16 @@ ROUNDS = st.lists(st.sets(st.sampled_from([0, 1, 2])), max_size=30)
 def test_reports_account_for_every_epoch_and_every_second(
     a: Job, b: Job, c: Job, profile: Profile, rounds: list[set[int]]
 ) -> None:
-    story = Story(cluster([a, b, c], profile))
+    driver = Driver(cluster([a, b, c], profile))
     finished: set[int] = set()
     while len(finished) < 3:
         wanted = rounds.pop() if rounds else {0, 1, 2}
-        story.play(sorted(wanted - finished))
-        finished = {job_id for _, kind, job_id in story.log if kind == "finished"}
-    assert story.clocks == sorted(story.clocks)
+        driver.play(sorted(wanted - finished))
+        finished = {job_id for _, kind, job_id in driver.log if kind == "finished"}
+    assert driver.clocks == sorted(driver.clocks)
     for spec, _ in (a, b, c):
-        reports = [report for report in story.reports if report.job_id == spec.job_id]
-        progress = [point for point in story.progress if point.job_id == spec.job_id]
+        reports = [report for report in driver.reports if report.job_id == spec.job_id]
+        progress = [point for point in driver.progress if point.job_id == spec.job_id]
         epochs = [e for r in reports for e in range(r.epoch, r.epoch + r.epochs)]
         assert epochs == list(range(spec.epochs))
         assert {r.batch_size for r in reports} <= set(spec.batch_sizes)

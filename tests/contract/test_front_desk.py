@@ -62,9 +62,9 @@ def test_what_is_handed_in_is_there_once(opens: Opens, tmp_path: Path) -> None:
     assert desk.hold("new") == Accepted(5, "hold", 4)
     assert desk.budget("4", 2.5) == Accepted(6, "budget", 4)
     assert desk.drain("1") == Accepted(7, "drain", None)
-    told = desk.tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms")
-    assert told == Accepted(8, "tenant", None)
-    assert desk.tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms") == told
+    accepted = desk.tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms")
+    assert accepted == Accepted(8, "tenant", None)
+    assert desk.tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms") == accepted
     go(tmp_path, 1)
     assert [row.status for row in desk.jobs()][-1] == "held"
     assert desk.job("new") == desk.jobs()[3]
@@ -241,7 +241,7 @@ def test_an_address_that_would_tell_the_token_is_refused() -> None:
     assert Client("https://gpu1.example/live", "token").url == "https://gpu1.example"
 
 
-def test_no_proxy_is_told_a_token_of_this_machine(
+def test_no_proxy_gets_a_token_of_this_machine(
     furnished: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers

@@ -38,7 +38,7 @@ from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind
 from tasks.record import RuntimeKind, Settings, one_pool
-from tests.containers.stories import job, long
+from tests.containers.driver import job, long
 from tests.flows.served import SECRET, served
 from tests.flows.test_live_page import Browser
 from warehouse.inbox.inbox import Inbox

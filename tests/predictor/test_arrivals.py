@@ -63,7 +63,7 @@ def test_what_is_expected_does_not_grow_with_the_age_of_a_cluster() -> None:
     assert np.mean(beyond) == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_burst_after_quiet_months_is_foretold_by_its_own_rate() -> None:
+def test_a_burst_after_quiet_months_is_forecast_by_its_own_rate() -> None:
     burst = [1e7 + 10.0 * number for number in range(COUNTED + 1)]
     seldom = [1e5 * number for number in range(1, 60)]
     assert arrivals_left(burst[-1], [*seldom, *burst]) == 10.0 * COUNTED

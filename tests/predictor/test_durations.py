@@ -150,7 +150,7 @@ def test_the_latest_shares_are_kept_and_an_unmeasured_job_says_nothing() -> None
     assert with_share({}, Belief(job())) == {}
 
 
-def told(spec: JobSpec, *milestones: tuple[float, float]) -> Belief:
+def reporting(spec: JobSpec, *milestones: tuple[float, float]) -> Belief:
     """A job that reported these shares at these run times."""
     belief = Belief(spec)
     for share, seconds in milestones:
@@ -173,11 +173,11 @@ def outside(time: RunTime) -> tuple[int, int]:
 
 
 def test_what_a_job_reports_says_how_long_it_takes() -> None:
-    belief = told(job(), (0.25, 50.0))
+    belief = reporting(job(), (0.25, 50.0))
     time = time_of(belief)
     assert (belief.share_done, time.remaining) == (0.25, pytest.approx(150.0))
     assert (time.low, time.high) == pytest.approx((0.0, 950.0), abs=1e-3)  # of a single step
-    nine = told(job(), *((0.05 * n, 10.0 * n) for n in range(1, ENOUGH + 1)))
+    nine = reporting(job(), *((0.05 * n, 10.0 * n) for n in range(1, ENOUGH + 1)))
     time = time_of(nine)
     assert time.remaining == pytest.approx(110.0)
     assert 103.0 < time.low < 107.0 < 113.0 < time.high < 117.0, "within a step of 10 s"
@@ -186,25 +186,25 @@ def test_what_a_job_reports_says_how_long_it_takes() -> None:
 
 def test_until_it_has_reported_enough_the_interval_is_that_of_jobs_like_it() -> None:
     history = after(*((job(), 100.0 + n) for n in range(ENOUGH)))
-    time = time_of(told(job(), (0.25, 26.0)), history)
+    time = time_of(reporting(job(), (0.25, 26.0)), history)
     assert time.remaining == pytest.approx(78.0)
     assert (time.low, time.high) == pytest.approx((74.0, 82.0))
     assert outside(time) == (3, 3)
 
 
 def test_a_job_that_goes_back_to_a_checkpoint_or_stands_still_is_believed_no_more() -> None:
-    belief = told(job(), (0.2, 20.0), (0.4, 40.0), (0.3, 60.0), (0.4, 70.0))
+    belief = reporting(job(), (0.2, 20.0), (0.4, 40.0), (0.3, 60.0), (0.4, 70.0))
     assert foreseen(belief) == pytest.approx((0.13, 0.13, 0.13))  # 10 s for each tenth
-    still = told(job(), (0.2, 20.0), (0.4, 40.0), (0.4, 100.1))
+    still = reporting(job(), (0.2, 20.0), (0.4, 40.0), (0.4, 100.1))
     assert foreseen(still) == ()  # it would have ended by now
     assert time_of(still).remaining == pytest.approx((1000.0 - 100.1) / 2)
-    assert time_of(told(job(), (1.0, 500.0))).remaining == pytest.approx(5.0)  # of a hundredth
-    slow = told(job(), (0.01, 500.0))
+    assert time_of(reporting(job(), (1.0, 500.0))).remaining == pytest.approx(5.0)  # of a hundredth
+    slow = reporting(job(), (0.01, 500.0))
     assert time_of(slow).remaining == pytest.approx(500.0)  # it is ended at its limit
-    many = told(job(), *((0.001 * n, 1.0 * n) for n in range(1, 100)))
+    many = reporting(job(), *((0.001 * n, 1.0 * n) for n in range(1, 100)))
     assert len(many.milestones) == MILESTONES
     assert len(foreseen(many)) == MILESTONES - 1, "what it did before is not known by steps"
-    again = told(job(), (0.2, 20.0), (0.4, 40.0), (0.0, 50.0))
+    again = reporting(job(), (0.2, 20.0), (0.4, 40.0), (0.0, 50.0))
     assert again.share_done == 0.0
     assert foreseen(again) == pytest.approx((0.15, 0.15))
     ended = again.after((), JobProgress(0, 1, 0.0, 1, 5.0, 55.0, 0))
@@ -212,7 +212,7 @@ def test_a_job_that_goes_back_to_a_checkpoint_or_stands_still_is_believed_no_mor
 
 
 def test_no_interval_of_a_job_is_a_point() -> None:
-    slow = told(job(), *((0.005 * n, 50.0 * n) for n in range(1, ENOUGH + 2)))
+    slow = reporting(job(), *((0.005 * n, 50.0 * n) for n in range(1, ENOUGH + 2)))
     time = time_of(slow)
     assert time.remaining == pytest.approx(500.0)  # it is ended at its limit
     assert (time.low, time.high) == pytest.approx((497.5, 502.5))
@@ -225,8 +225,8 @@ def test_no_interval_of_a_job_is_a_point() -> None:
 
 def test_a_job_that_reports_nothing_new_for_long_is_forecast_as_jobs_like_it() -> None:
     steps = [(0.05 * n, 10.0 * n) for n in range(1, 11)]
-    assert time_of(told(job(), *steps, (0.5, 190.0))).remaining < 25.0
-    still = time_of(told(job(), *steps, (0.5, 230.0)))
+    assert time_of(reporting(job(), *steps, (0.5, 190.0))).remaining < 25.0
+    still = time_of(reporting(job(), *steps, (0.5, 230.0)))
     assert (still.low, still.remaining) == pytest.approx((0.0, 385.0), abs=1e-3)
 
 
@@ -244,7 +244,7 @@ def test_intervals_of_jobs_that_report_hold_about_as_often_as_they_say(
         ends, now = np.exp(3.0 + 0.5 * np.array(logs)).cumsum(), rng.integers(ENOUGH, 36)
         shares = np.linspace(0.0, 1.0, 41)[1:]
         seen = zip(shares[:now].tolist(), ends[:now].tolist(), strict=True)
-        time = time_of(told(job(limit=1e6), *seen))
+        time = time_of(reporting(job(limit=1e6), *seen))
         left = ends[-1] - ends[now - 1]
         beyond.append((left < time.low, left > time.high))
         assert all(2 <= number <= 4 for number in outside(time))
@@ -267,7 +267,7 @@ def test_intervals_of_jobs_that_report_are_calibrated_by_those_of_their_name(
         shares, made = np.linspace(0.0, 1.0, 41)[1:], list[Scored]()
         for now in (12, 20, 28):
             seen = zip(shares[:now].tolist(), ends[:now].tolist(), strict=True)
-            belief = told(job(limit=1e6), *seen)
+            belief = reporting(job(limit=1e6), *seen)
             time, left = time_of(belief), ends[-1] - ends[now - 1]
             low, high = known.interval_of(belief, time)
             made.append(Scored.of(belief, time))

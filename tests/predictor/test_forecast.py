@@ -135,7 +135,7 @@ def test_every_trajectory_fills_the_epochs_left(case: Case) -> None:
             assert len(work) == len(result.batch_sizes) == len(result.slowness)
             assert min(work) >= 0.0
             assert sum(work) == pytest.approx(belief.epochs_left)
-        # No regime is told that nothing comes to.
+        # No regime without epochs is listed.
         assert len(result.batch_sizes) == 1 or max(work[-1] for work in works) > 0.0
         done = belief.epochs_done
         assert belief.share_done == pytest.approx(done / (done + sum(result.median)))
@@ -176,8 +176,8 @@ def test_samples_are_the_quantiles_of_the_posterior(case: Case) -> None:
     beliefs, profile = case
     results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
-        told = posterior(belief, profile)
-        seconds, weights = told.seconds[0], told.weights[0]
+        mixture = posterior(belief, profile)
+        seconds, weights = mixture.seconds[0], mixture.weights[0]
         samples = on_reference(result, belief, profile).samples
         levels = LEVELS[0] if len(samples) > 1 else np.array([0.5])
         for sample, level in zip(samples, levels.tolist(), strict=True):
@@ -191,8 +191,8 @@ def test_no_number_is_expected_to_be_closer_than_the_remaining_time(case: Case) 
     beliefs, profile = case
     results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
-        told = posterior(belief, profile)
-        seconds, weights = told.seconds[0], told.weights[0]
+        mixture = posterior(belief, profile)
+        seconds, weights = mixture.seconds[0], mixture.weights[0]
 
         def error(
             guess: float, seconds: np.ndarray = seconds, weights: np.ndarray = weights

@@ -65,8 +65,8 @@ def posterior(belief: Belief, history: History = NOTHING) -> Sequences:
 
 def expected(belief: Belief, history: History = NOTHING) -> list[float]:
     """Expected epochs by stage."""
-    told = posterior(belief, history)
-    left: list[float] = (told.weights[:, :, None] * told.epochs).sum(axis=1)[0].tolist()
+    mixture = posterior(belief, history)
+    left: list[float] = (mixture.weights[:, :, None] * mixture.epochs).sum(axis=1)[0].tolist()
     return left
 
 
@@ -100,9 +100,9 @@ def test_a_regime_left_is_over_and_the_last_one_takes_all_that_is_left() -> None
 
 def test_a_job_is_expected_to_change_where_one_of_its_kind_did() -> None:
     history = after(finished(GNS, (16, 12), (32, 18), (64, 30)))
-    told = posterior(Belief(GNS), history)
-    median = told.quantiles(told.weights, np.array([[0.5]]))[0, 0]
-    assert told.epochs[0, median].tolist()[:3] == [12.0, 18.0, 30.0]
+    mixture = posterior(Belief(GNS), history)
+    median = mixture.quantiles(mixture.weights, np.array([[0.5]]))[0, 0]
+    assert mixture.epochs[0, median].tolist()[:3] == [12.0, 18.0, 30.0]
 
 
 def test_mixture_components_distinguish_changes_by_shares_and_by_epochs() -> None:
@@ -111,9 +111,9 @@ def test_mixture_components_distinguish_changes_by_shares_and_by_epochs() -> Non
     by_epoch = after(*[finished(s, (16, 15), (64, s.epochs - 15)) for s in specs])
     long = Belief(dataclasses.replace(ACCORDION, epochs=200, total_steps=0))
     for history, first in ((by_share, 40.0), (by_epoch, 15.0)):
-        told = posterior(long, history)
-        values, groups = np.unique(told.epochs[0, :, 0], return_inverse=True)
-        assert values[np.bincount(groups, told.weights[0]).argmax()] == first
+        mixture = posterior(long, history)
+        values, groups = np.unique(mixture.epochs[0, :, 0], return_inverse=True)
+        assert values[np.bincount(groups, mixture.weights[0]).argmax()] == first
 
 
 def test_the_likelihood_outweighs_the_prior() -> None:
@@ -180,8 +180,8 @@ def test_a_job_at_the_end_of_its_last_epoch_is_forecast_without_a_warning() -> N
     at_end = dataclasses.replace(
         belief, progress=dataclasses.replace(belief.progress, fraction=1.0, steps_left=0)
     )
-    (told,) = forecast([at_end], PROFILE, trajectories=True)
-    time = run_time(told, ACCORDION, PROFILE, PROFILE.reference(ACCORDION))
+    (expected,) = forecast([at_end], PROFILE, trajectories=True)
+    time = run_time(expected, ACCORDION, PROFILE, PROFILE.reference(ACCORDION))
     assert 0.0 <= time.remaining < 1e-6
     assert 0.0 <= time.samples[-1] < 1e-6
 
@@ -207,11 +207,11 @@ def test_every_candidate_fills_the_epochs_left(
         job = evidence(belief, profile, NOTHING)
         if is_settled(job, profile):
             continue
-        told = sequences([job], profile, NOTHING, 0)
-        assert told.weights.sum() == pytest.approx(1.0)
-        assert (told.weights >= 0.0).all()
-        assert (told.epochs >= 0.0).all()
-        assert told.epochs.sum(axis=2) == pytest.approx(job.left)
-        assert told.sizes[0][0] == belief.batch_size
+        mixture = sequences([job], profile, NOTHING, 0)
+        assert mixture.weights.sum() == pytest.approx(1.0)
+        assert (mixture.weights >= 0.0).all()
+        assert (mixture.epochs >= 0.0).all()
+        assert mixture.epochs.sum(axis=2) == pytest.approx(job.left)
+        assert mixture.sizes[0][0] == belief.batch_size
         if belief.spec.mode is Mode.GNS:
-            assert list(told.sizes[0]) == sorted(told.sizes[0])
+            assert list(mixture.sizes[0]) == sorted(mixture.sizes[0])

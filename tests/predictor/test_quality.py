@@ -23,7 +23,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("noise", [0.0, 0.005])
-def test_losses_are_foretold_from_those_so_far(kind: str, noise: float) -> None:
+def test_losses_are_forecast_from_those_so_far(kind: str, noise: float) -> None:
     true, rng = KINDS[kind], np.random.default_rng(0)
     k = np.arange(1, 31)
     losses = true(k) + noise * rng.standard_normal(30)
@@ -56,8 +56,8 @@ def test_a_curve_never_rises_and_is_the_same_in_any_unit(
     if max(losses) - min(losses) > 1e-3:
         other = fitted(at, tuple(unit * loss + shift for loss in losses), 0.9)
         error, its = (
-            sum(0.9**-k * (f.at(k) - y) ** 2 for k, y in zip(at, told, strict=True))
-            for f, told in ((fit, losses), (other, [unit * loss + shift for loss in losses]))
+            sum(0.9**-k * (f.at(k) - y) ** 2 for k, y in zip(at, observed, strict=True))
+            for f, observed in ((fit, losses), (other, [unit * loss + shift for loss in losses]))
         )
         assert its == pytest.approx(unit**2 * error, rel=1e-3, abs=1e-9 * unit**2)
 
@@ -92,11 +92,11 @@ def test_losses_of_any_size_have_a_curve(losses: tuple[float, ...]) -> None:
 def test_a_belief_keeps_the_latest_losses_and_the_largest_change() -> None:
     (spec,) = generate_workload(1, rng=np.random.default_rng(0)).specs
     losses = [9.0, 5.0, *(4.0 - 0.01 * n for n in range(2 * MOST_LOSSES))]
-    told = [EpochLoss(spec.job_id, n, loss) for n, loss in enumerate(losses)]
-    at_once, belief = Belief(spec).told(told), Belief(spec)
-    for one in told:
-        belief = belief.told([one])
+    reported = [EpochLoss(spec.job_id, n, loss) for n, loss in enumerate(losses)]
+    at_once, belief = Belief(spec).with_losses(reported), Belief(spec)
+    for one in reported:
+        belief = belief.with_losses([one])
     assert belief == at_once
-    assert belief.losses == tuple(told[-MOST_LOSSES:])
+    assert belief.losses == tuple(reported[-MOST_LOSSES:])
     assert belief.largest_change == 4.0
-    assert Belief(spec).told(told[::-1]).largest_change == 4.0  # a rise, too
+    assert Belief(spec).with_losses(reported[::-1]).largest_change == 4.0  # a rise, too

@@ -128,7 +128,7 @@ class Watched:
         raise AssertionError("what a job is measured by is no allocation of a plan")
 
 
-def elastic(active: ActiveJob, told: Situation, epochs: tuple[float, float]) -> ActiveJob:
+def elastic(active: ActiveJob, inputs: Situation, epochs: tuple[float, float]) -> ActiveJob:
     """The job with a menu of up to four allocations, which may come to a second regime."""
     demand = Demand(active.gang, active.gang + 3)
     spec = replace(active.spec, demand=demand)
@@ -140,7 +140,7 @@ def elastic(active: ActiveJob, told: Situation, epochs: tuple[float, float]) -> 
         active,
         belief=replace(active.belief, spec=spec),
         forecast=forecast,
-        menu=told.inventory.menu(demand),
+        menu=inputs.inventory.menu(demand),
         throughput=Linear(active.throughput),
     )
 
@@ -148,59 +148,61 @@ def elastic(active: ActiveJob, told: Situation, epochs: tuple[float, float]) -> 
 @st.composite
 def crowds(draw: st.DrawFn) -> Situation:
     """Elastic jobs on a small cluster, some of them running."""
-    told = draw(situations())
+    inputs = draw(situations())
     numbers = st.floats(0.25, 10.0)
     return replace(
-        told, jobs=tuple(elastic(job, told, draw(st.tuples(numbers, numbers))) for job in told.jobs)
+        inputs,
+        jobs=tuple(elastic(job, inputs, draw(st.tuples(numbers, numbers))) for job in inputs.jobs),
     )
 
 
 def watched(
-    told: Situation, known: Collection[Asked] | None = None, garbage: float | None = None
+    inputs: Situation, known: Collection[Asked] | None = None, garbage: float | None = None
 ) -> tuple[Situation, set[Asked]]:
     """The situation with each job's throughputs watched, and the list of what was asked."""
     asked: set[Asked] = set()
     jobs = [
-        replace(job, throughput=Watched(job.throughput, known, garbage, asked)) for job in told.jobs
+        replace(job, throughput=Watched(job.throughput, known, garbage, asked))
+        for job in inputs.jobs
     ]
-    return replace(told, jobs=tuple(jobs)), asked
+    return replace(inputs, jobs=tuple(jobs)), asked
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=25)
-@given(told=crowds(), garbage=st.sampled_from(GARBAGE))
+@given(inputs=crowds(), garbage=st.sampled_from(GARBAGE))
 def test_rates_that_a_policy_does_not_ask_for_change_no_plan(
-    name: str, told: Situation, garbage: float
+    name: str, inputs: Situation, garbage: float
 ) -> None:
     policy = make_policy(name)
-    plan = policy.plan(told)
-    menus = {(job.job_id, allocation) for job in told.jobs for allocation in job.menu}
-    strict, asked = watched(told, known=menus)
+    plan = policy.plan(inputs)
+    menus = {(job.job_id, allocation) for job in inputs.jobs for allocation in job.menu}
+    strict, asked = watched(inputs, known=menus)
     assert policy.plan(strict) == plan, "asked beyond the menus"
     assert asked <= menus
-    false, asked_again = watched(told, known=asked, garbage=garbage)
+    false, asked_again = watched(inputs, known=asked, garbage=garbage)
     assert policy.plan(false) == plan
     assert asked_again == asked
 
 
 @settings(max_examples=25)
-@given(told=crowds())
-def test_policies_that_go_by_run_times_do_ask(told: Situation) -> None:
+@given(inputs=crowds())
+def test_policies_that_go_by_run_times_do_ask(inputs: Situation) -> None:
     """Else the test above would prove nothing."""
     for name in ("shockwave", "slack", "srtf", "mst", "shockwave-published"):
-        looked, asked = watched(told)
+        looked, asked = watched(inputs)
         make_policy(name).plan(looked)
-        assert asked == {(job.job_id, job.own) for job in told.jobs}
+        assert asked == {(job.job_id, job.own) for job in inputs.jobs}
 
 
 @settings(max_examples=25)
-@given(told=crowds().filter(lambda told: len(told.jobs) > 0), data=st.data())
-def test_a_run_time_is_of_one_allocation(told: Situation, data: st.DataObject) -> None:
-    for job in told.jobs:
+@given(inputs=crowds().filter(lambda inputs: len(inputs.jobs) > 0), data=st.data())
+def test_a_run_time_is_of_one_allocation(inputs: Situation, data: st.DataObject) -> None:
+    for job in inputs.jobs:
         allocation = data.draw(st.sampled_from(job.menu))
         only = {(job.job_id, allocation)}
         garbage = data.draw(st.sampled_from(GARBAGE))
-        false, asked = watched(replace(told, jobs=(job,)), known=only, garbage=garbage)
+        false, asked = watched(replace(inputs, jobs=(job,)), known=only, garbage=garbage)
         (blind,) = false.jobs
         others = [other for other in job.menu if other != allocation]
         for other in others:

@@ -37,10 +37,10 @@ def forecasts(job: JobSpec, real: GroundTruth) -> list[tuple[int, Forecast]]:
     truths = [real, GroundTruth(1, 1.0, (Regime(16, 1),), (Regime(16, 1),))]
     terms = Terms("", ROUND_SECONDS, 20.0, PROFILE)
     cluster = VirtualPlace(truths).open(terms, Standing(jobs=(job, bystander)))
-    beliefs, told = [Belief(job), Belief(bystander)], []
+    beliefs, forecasts = [Belief(job), Belief(bystander)], []
     for number in range(100):
         expected, _ = forecast(beliefs, PROFILE, trajectories=True)
-        told.append((math.ceil(beliefs[0].epochs_done), expected))
+        forecasts.append((math.ceil(beliefs[0].epochs_done), expected))
         if number % 4 == 3:  # preempted now and then, so that restarts are seen too
             cluster.preempt({0: ""})
         else:
@@ -49,7 +49,7 @@ def forecasts(job: JobSpec, real: GroundTruth) -> list[tuple[int, Forecast]]:
         cluster.advance(None)
         seen = cluster.observe()
         if any(event.job_id == 0 for event in seen.finished):
-            return told
+            return forecasts
         progress = {entry.job_id: entry for entry in seen.progress}
         beliefs = [
             belief.after(

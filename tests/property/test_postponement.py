@@ -118,20 +118,20 @@ def test_an_overdue_job_waits_for_jobs_that_were_overdue_before_it_only(
 
 @examples(15)
 @given(gangs=st.lists(st.sampled_from(GANGS), min_size=4, max_size=6), bursts=BURSTS)
-def test_a_job_is_overdue_by_the_time_told_unless_others_arrive(
+def test_a_job_is_overdue_by_the_reported_time_unless_others_arrive(
     gangs: list[int], bursts: list[list[tuple[int, int]]]
 ) -> None:
     policy, stream = Shockwave(overdue=0.5), Stream()
-    coming, told = [[(gang, 6) for gang in gangs], *bursts], dict[int, tuple[float, float]]()
+    coming, reported = [[(gang, 6) for gang in gangs], *bursts], dict[int, tuple[float, float]]()
     while coming or stream.active:
         burst = coming.pop(0) if coming else []
         situation = stream.situation([stream.arrive(*job) for job in burst])
         plan, late = policy.placed(situation), overdue(situation, 0.5)
-        told = {} if burst else told
+        reported = {} if burst else reported
         assert {*plan.order} == stream.active.keys()
         for job_id, seconds in zip(plan.order, plan.first_by, strict=True):
             at, contention = stream.clock + seconds, situation.even.contention
-            before, then = told.setdefault(job_id, (at, contention))
+            before, then = reported.setdefault(job_id, (at, contention))
             if job_id in late:
                 assert seconds == 0.0
             elif contention == then:

@@ -93,8 +93,8 @@ def test_an_overdue_job_that_trades_waits_for_those_before_it_and_for_cells_only
                 this = run_round(run)
                 gpus = {job: len(held) for job, held in this.plan.placement.items()}
                 before = sum(number for job, number in gpus.items() if job not in this.plan.order)
-                told = zip(this.plan.order, this.plan.first_by, strict=True)
-                for job in (job for job, seconds in told if seconds == 0.0):
+                first_by = zip(this.plan.order, this.plan.first_by, strict=True)
+                for job in (job for job, seconds in first_by if seconds == 0.0):
                     if job in gpus:
                         before += gpus[job]
                     else:

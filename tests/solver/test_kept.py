@@ -108,7 +108,7 @@ def test_no_job_is_started_that_could_delay_the_gang_that_waits_for_kept_gpus() 
     assert placed(situation(running, *waiting(long))).keys() == {0, 2}
 
 
-def test_a_stream_of_opaque_jobs_keeps_no_gang_waiting_for_longer_than_is_told() -> None:
+def test_a_stream_of_opaque_jobs_keeps_no_gang_waiting_for_longer_than_is_reported() -> None:
     stream = [timed(0, 900.0, limit=1_000.0, kind=OPAQUE, at=300.0 * n) for n in range(40)]
     large = timed(0, 1_000.0, limit=2_000.0, gpus=4, at=1_000.0)
     asked = Settings("fifo", one_pool(4), round_seconds=100.0)

@@ -197,10 +197,10 @@ def test_jobs_run_where_their_advantage_is() -> None:
 def test_a_round_says_so_if_what_jobs_bid_by_was_not_solved_to_its_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = situation(*(active(n, "cnn", 1000.0 * n) for n in range(1, 17)))
-    assert Shockwave().plan(told).report.status == "optimal"
+    inputs = situation(*(active(n, "cnn", 1000.0 * n) for n in range(1, 17)))
+    assert Shockwave().plan(inputs).report.status == "optimal"
     monkeypatch.setattr(over_time, "STEPS", 3)
-    assert Shockwave().plan(told).report.status == "work_limit"
+    assert Shockwave().plan(inputs).report.status == "work_limit"
 
 
 def test_a_dear_start_is_paid_by_who_goes_there_and_keeps_who_is_there() -> None:
@@ -222,8 +222,8 @@ def test_a_dear_start_is_paid_by_who_goes_there_and_keeps_who_is_there() -> None
         (dear, (0,), "v100"),  # it is there already
         (dear, (1,), "k80"),
     ):
-        told = situation(job(restarts, gpus), inventory=one)
-        assert ran_on(Shockwave().plan(told), one) == {0: kind}, (restarts, gpus)
+        inputs = situation(job(restarts, gpus), inventory=one)
+        assert ran_on(Shockwave().plan(inputs), one) == {0: kind}, (restarts, gpus)
 
 
 def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
@@ -233,8 +233,8 @@ def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
         replace(job, gpus=(1 - n,), held=few.allocation((1 - n,)), lease_rounds=3)
         for n, job in enumerate(jobs)
     ]
-    told = situation(*held, inventory=few)
-    assert ran_on(Shockwave().plan(told), few) == {0: "k80", 1: "v100"}
+    inputs = situation(*held, inventory=few)
+    assert ran_on(Shockwave().plan(inputs), few) == {0: "k80", 1: "v100"}
     idle = situation(replace(held[0], held=few.allocation((1,))), inventory=few)
     assert ran_on(Shockwave().plan(idle), few) == {0: "v100"}
 
@@ -254,11 +254,11 @@ def test_on_several_types_a_job_goes_first_at_three_times_its_fair_time() -> Non
 def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
     long = active(0, "cnn", 40_000.0, inventory=TWO)
     short = [active(n, "cnn", 4000.0, inventory=TWO) for n in range(1, 5)]
-    told = situation(long, *short, inventory=TWO)
+    inputs = situation(long, *short, inventory=TWO)
 
     def pressed(*arrived: float) -> float:
         """What a V100 is worth to the long job over what it is worth to a short one."""
-        at = replace(told, even=replace(told.even, arrived=arrived))
+        at = replace(inputs, even=replace(inputs.even, arrived=arrived))
         first, second = (bid.rows[0].utility[1] for bid in Shockwave().plan(at).bids[:2])
         return first / second
 
@@ -275,7 +275,7 @@ def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
         )
         for place, job in enumerate(short)
     ]
-    told = replace(told, jobs=(long, *short))
+    inputs = replace(inputs, jobs=(long, *short))
     assert pressed(0.0, 0.0, 0.0, 0.0) > 1.3 * pressed(0.0, 0.0), "two single jobs have ended"
 
 
@@ -286,8 +286,8 @@ def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
 def test_any_value_of_a_parameter_makes_a_plan(name: str, value: float) -> None:
     inventory = Inventory((Pool("v100", 8), Pool("k80", 8)))
     jobs = [active(n, "cnn", 4000.0, 4 - n, inventory=inventory) for n in (0, 2, 3)]
-    told = situation(*jobs, inventory=inventory)
-    plan = make_policy("shockwave", values={name: value}).plan(told)
+    inputs = situation(*jobs, inventory=inventory)
+    plan = make_policy("shockwave", values={name: value}).plan(inputs)
     assert plan.placement.keys() == {0, 2, 3}
 
 
@@ -307,7 +307,7 @@ def test_deadlines_are_noted_when_jobs_arrive_and_kept_until_the_next() -> None:
 
 
 def test_fair_finish_times_outlast_a_type_that_is_out_of_service_for_a_while() -> None:
-    def told(memory: str, inventory: Inventory, clock: float, *epochs: float) -> Situation:
+    def inputs(memory: str, inventory: Inventory, clock: float, *epochs: float) -> Situation:
         """Jobs of which the first two came at 0 s, and the others now."""
         jobs = [active(n, "cnn", left, inventory=inventory) for n, left in enumerate(epochs)]
         came = [replace(job.spec, arrival_seconds=clock * (n > 1)) for n, job in enumerate(jobs)]
@@ -322,10 +322,10 @@ def test_fair_finish_times_outlast_a_type_that_is_out_of_service_for_a_while() -
 
     three = Inventory((Pool("v100", 1), Pool("k80", 1), Pool("p100", 1)))
     two = Inventory(three.pools[:2])
-    first = Shockwave().plan(told("", three, 0.0, 40_000.0, 40_000.0)).memory
+    first = Shockwave().plan(inputs("", three, 0.0, 40_000.0, 40_000.0)).memory
     # Half of their work is done when a type leaves, and a tenth is left when it comes back.
-    second = Shockwave().plan(told(first, two, 1000.0, 20_000.0, 20_000.0, 100.0)).memory
-    third = Shockwave().plan(told(second, three, 1500.0, 4_000.0, 4_000.0, 90.0, 90.0)).memory
+    second = Shockwave().plan(inputs(first, two, 1000.0, 20_000.0, 20_000.0, 100.0)).memory
+    third = Shockwave().plan(inputs(second, three, 1500.0, 4_000.0, 4_000.0, 90.0, 90.0)).memory
     assert min(fair(second, two)) >= min(fair(first, three))
     assert min(fair(third, three)) >= min(fair(first, three))
     assert SharedCluster.read(third, three.types).clock_seconds == 1500.0
@@ -364,12 +364,14 @@ def queues(draw: st.DrawFn) -> Situation:
 
 @examples(30)
 @given(queues())
-def test_nobody_prefers_another_type_at_its_price_and_no_wanted_gpu_idles(told: Situation) -> None:
-    plan = Shockwave().plan(told)
+def test_nobody_prefers_another_type_at_its_price_and_no_wanted_gpu_idles(
+    inputs: Situation,
+) -> None:
+    plan = Shockwave().plan(inputs)
     assert (plan.report.envious, plan.report.wanting) == (0, 0)
     assert 0.0 <= plan.report.gap <= 1.0
     assert plan.report.objective <= plan.report.bound
-    gangs = {job.job_id: job.gang for job in told.jobs}
+    gangs = {job.job_id: job.gang for job in inputs.jobs}
     assert {job: len(gpus) for job, gpus in plan.placement.items()}.items() <= gangs.items()
-    assert Shockwave().placed(told).placement == plan.placement
+    assert Shockwave().placed(inputs).placement == plan.placement
     assert sorted(plan.order) == sorted(gangs)

@@ -49,10 +49,10 @@ def test_mst_by_cost_attains_the_most_steps_for_money(jobs: Contenders) -> None:
 def test_a_type_costs_what_its_pools_do_on_average() -> None:
     fast = (Pool("v100", 3, price=0.5), Pool("v100", 1, price=0.9))
     pools = (*fast, Pool("p100", 1, price=0.4), Pool("k80", 2, price=0.1))
-    told = replace(start(typed(0), typed(1)), inventory=Inventory(pools))
-    assert mean_price(told.inventory, "v100") == pytest.approx(0.6)
-    assert len(MaxSumThroughput(costed=1.0).plan(told).placement) == 2
-    free = replace(told, inventory=Inventory((*pools, Pool("k80", 1))))
+    inputs = replace(start(typed(0), typed(1)), inventory=Inventory(pools))
+    assert mean_price(inputs.inventory, "v100") == pytest.approx(0.6)
+    assert len(MaxSumThroughput(costed=1.0).plan(inputs).placement) == 2
+    free = replace(inputs, inventory=Inventory((*pools, Pool("k80", 1))))
     with pytest.raises(InputError, match="no price"):
         MaxSumThroughput(costed=1.0).plan(free)
 

@@ -143,7 +143,7 @@ def pair(*, left: tuple[float, float], memory: str = "", at: float = 0.0) -> Sit
     profile = Profile.of_type({(model, 16, 1): rate for model, rate in rates.items()})
     kind = jobs[0].menu[0].gpu_type
     shared = {(one, 16, other, 16, kind, 1): 0.8 * rates[one] for one, other in ("ab", "ba")}
-    told = [
+    jobs = [
         replace(
             own,
             throughput=replace(profile, pairs=shared),
@@ -153,7 +153,7 @@ def pair(*, left: tuple[float, float], memory: str = "", at: float = 0.0) -> Sit
         )
         for own, steps in zip(jobs, left, strict=True)
     ]
-    given = replace(situation(*told), inventory=cluster(1), clock_seconds=at)
+    given = replace(situation(*jobs), inventory=cluster(1), clock_seconds=at)
     return replace(given, memory=memory)
 
 

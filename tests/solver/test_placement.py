@@ -160,22 +160,22 @@ def crowds(draw: st.DrawFn, sizes: Sequence[int], gangs: Sequence[int]) -> Situa
     )
 
 
-def check(told: Situation, placed: Mapping[int, tuple[int, ...]]) -> None:
+def check(inputs: Situation, placed: Mapping[int, tuple[int, ...]]) -> None:
     used = [gpu for gpus in placed.values() for gpu in gpus]
     assert len(used) == len(set(used)), "two jobs share a GPU"
-    assert set(used) <= set(range(told.inventory.gpus))
-    for active in told.jobs:
+    assert set(used) <= set(range(inputs.inventory.gpus))
+    for active in inputs.jobs:
         spec, gpus = active.spec, placed.get(active.job_id, ())
         assert len(gpus) in (0, active.gang)
         if gpus and spec.consolidate:
-            nodes = set(map(told.inventory.node, gpus))
-            assert len(nodes) == told.inventory.pools[0].fewest_nodes(active.gang)
+            nodes = set(map(inputs.inventory.node, gpus))
+            assert len(nodes) == inputs.inventory.pools[0].fewest_nodes(active.gang)
 
 
-def by_number(told: Situation) -> list[int]:
+def by_number(inputs: Situation) -> list[int]:
     """Who would run if placement did not matter."""
-    free, chosen = told.inventory.gpus, []
-    for active in told.jobs:
+    free, chosen = inputs.inventory.gpus, []
+    for active in inputs.jobs:
         if active.gang <= free:
             free -= active.gang
             chosen.append(active.job_id)
@@ -184,31 +184,31 @@ def by_number(told: Situation) -> list[int]:
 
 @examples(100)
 @given(crowds((1, 2, 4, 8, 16), (1, 1, 2, 4, 8, 16)))
-def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> None:
-    placed = next_round(told, claims(told.jobs))
-    check(told, placed)
-    assert list(placed) == by_number(told)
+def test_powers_of_two_never_lose_their_turn_to_placement(inputs: Situation) -> None:
+    placed = next_round(inputs, claims(inputs.jobs))
+    check(inputs, placed)
+    assert list(placed) == by_number(inputs)
 
 
 @examples(100)
 @given(crowds((2, 4, 8, 16), (1, 2, 3, 5, 6, 11)))
-def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> None:
-    placed = next_round(told, claims(told.jobs))
-    check(told, placed)
-    if told.jobs:
-        assert told.jobs[0].job_id in placed
-    idle = told.inventory.gpus - sum(map(len, placed.values()))
-    for active in told.jobs:
+def test_any_gangs_are_placed_whole_and_the_first_is_served(inputs: Situation) -> None:
+    placed = next_round(inputs, claims(inputs.jobs))
+    check(inputs, placed)
+    if inputs.jobs:
+        assert inputs.jobs[0].job_id in placed
+    idle = inputs.inventory.gpus - sum(map(len, placed.values()))
+    for active in inputs.jobs:
         if active.job_id not in placed:
             assert active.spec.consolidate or active.gang > idle
 
 
 @examples(100)
 @given(crowds((1, 2, 4, 8, 16), (1, 2, 3, 4, 6)))
-def test_who_runs_where_all_fit_stays(told: Situation) -> None:
-    placed = next_round(told, claims(told.jobs))
+def test_who_runs_where_all_fit_stays(inputs: Situation) -> None:
+    placed = next_round(inputs, claims(inputs.jobs))
     again = situation(
-        told.inventory,
-        *(replace(active, gpus=placed.get(active.job_id, ())) for active in told.jobs),
+        inputs.inventory,
+        *(replace(active, gpus=placed.get(active.job_id, ())) for active in inputs.jobs),
     )
     assert next_round(again, claims(again.jobs)) == placed

@@ -101,36 +101,36 @@ def running(plan: Plan) -> list[int]:
 
 @pytest.mark.parametrize("name", POLICIES)
 @examples(25)
-@given(told=situations())
-def test_every_policy_plans_a_round_that_can_run(name: str, told: Situation) -> None:
-    assert list(unfit(told, make_policy(name).plan(told))) == []
+@given(inputs=situations())
+def test_every_policy_plans_a_round_that_can_run(name: str, inputs: Situation) -> None:
+    assert list(unfit(inputs, make_policy(name).plan(inputs))) == []
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if POLICIES[name].work_conserving])
 @examples(25)
-@given(told=situations())
-def test_no_gpu_idles_that_a_waiting_job_could_use(name: str, told: Situation) -> None:
-    plan = make_policy(name).plan(told)
-    free = told.inventory.gpus - sum(len(gpus) for gpus in plan.placement.values())
-    waiting = [job for job in told.jobs if job.spec.job_id not in plan.placement]
+@given(inputs=situations())
+def test_no_gpu_idles_that_a_waiting_job_could_use(name: str, inputs: Situation) -> None:
+    plan = make_policy(name).plan(inputs)
+    free = inputs.inventory.gpus - sum(len(gpus) for gpus in plan.placement.values())
+    waiting = [job for job in inputs.jobs if job.spec.job_id not in plan.placement]
     assert all(job.gang > free for job in waiting)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @examples(15)
-@given(told=situations())
-def test_every_policy_is_pure(name: str, told: Situation) -> None:
+@given(inputs=situations())
+def test_every_policy_is_pure(name: str, inputs: Situation) -> None:
     policy = make_policy(name)
-    first, second = policy.plan(told), policy.plan(told)
-    assert first == second == make_policy(name).plan(told)
+    first, second = policy.plan(inputs), policy.plan(inputs)
+    assert first == second == make_policy(name).plan(inputs)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @examples(25)
-@given(told=situations())
-def test_a_job_that_goes_on_keeps_its_gpus(name: str, told: Situation) -> None:
-    plan = make_policy(name).plan(told)
-    for active in told.jobs:
+@given(inputs=situations())
+def test_a_job_that_goes_on_keeps_its_gpus(name: str, inputs: Situation) -> None:
+    plan = make_policy(name).plan(inputs)
+    for active in inputs.jobs:
         if active.gpus and active.spec.job_id in plan.placement:
             assert plan.placement[active.spec.job_id] == active.gpus
 
@@ -148,13 +148,13 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
 
 
 def test_fifo_serves_by_arrival_and_backfills() -> None:
-    told = situation(
+    inputs = situation(
         job(0, 5, gang=2, arrival=20.0), job(1, 5, gang=4, arrival=10.0), job(2, 5, gang=1), gpus=4
     )
     # 2 came first; 1 does not fit beside it; 0 does.
-    assert running(make_policy("fifo").plan(told)) == [0, 2]
+    assert running(make_policy("fifo").plan(inputs)) == [0, 2]
 
 
 def test_srtf_preempts_for_a_shorter_job() -> None:
-    told = situation(job(0, 9, gpus=(0,)), job(1, 2), job(2, 3), gpus=2)
-    assert make_policy("srtf").plan(told).placement == {1: (0,), 2: (1,)}
+    inputs = situation(job(0, 9, gpus=(0,)), job(1, 2), job(2, 3), gpus=2)
+    assert make_policy("srtf").plan(inputs).placement == {1: (0,), 2: (1,)}

@@ -119,8 +119,8 @@ def test_claims_of_jobs_may_be_mixed() -> None:
         Claim(first, Allocation("v100", 2)),
         Claim(second, Allocation("v100", 2)),
     ]
-    told = situation(first, second, inventory=inventory)
-    assert next_round(told, order) == {0: (2, 3), 1: (0, 1)}
+    inputs = situation(first, second, inventory=inventory)
+    assert next_round(inputs, order) == {0: (2, 3), 1: (0, 1)}
 
 
 def test_a_gang_never_spans_pools() -> None:
@@ -131,9 +131,9 @@ def test_a_consolidated_gang_without_room_takes_the_next_type() -> None:
     inventory = Inventory((Pool("v100", 4, 2), Pool("k80", 2, 2)))
     first = [job(n, "cnn", held=(gpu,), inventory=inventory) for n, gpu in enumerate((0, 2, 4))]
     strict = job(9, gpus=2, consolidate=True, inventory=inventory)
-    told = situation(*first, strict, inventory=inventory)
+    inputs = situation(*first, strict, inventory=inventory)
     # The three before it move up to V100s; one node of them has a GPU left.
-    assert next_round(told, claims(told.jobs)) == {0: (0,), 1: (2,), 2: (1,), 9: (4, 5)}
+    assert next_round(inputs, claims(inputs.jobs)) == {0: (0,), 1: (2,), 2: (1,), 9: (4, 5)}
 
 
 def test_strict_fifo_waits_for_the_first_that_fits_on_no_type() -> None:
@@ -198,16 +198,16 @@ def crowds(draw: st.DrawFn) -> Situation:
 @examples(100)
 @given(crowds(), st.randoms(use_true_random=False))
 def test_no_gpu_is_given_twice_and_no_gang_spans_pools_or_runs_where_it_cannot(
-    told: Situation, rng: Random
+    inputs: Situation, rng: Random
 ) -> None:
-    order = claims(told.jobs)
+    order = claims(inputs.jobs)
     rng.shuffle(order)
-    placed, inventory = next_round(told, order), told.inventory
+    placed, inventory = next_round(inputs, order), inputs.inventory
     used = [gpu for gpus in placed.values() for gpu in gpus]
     assert len(used) == len(set(used))
     assert set(used) <= set(range(inventory.gpus))
     idle = [pool.gpus for pool in inventory.pools]
-    for active in told.jobs:
+    for active in inputs.jobs:
         gpus = placed.get(active.job_id, ())
         if gpus:
             (pool,) = {inventory.pool(gpu) for gpu in gpus}
@@ -218,7 +218,7 @@ def test_no_gpu_is_given_twice_and_no_gang_spans_pools_or_runs_where_it_cannot(
             assert list(gpus) == sorted(gpus)
             if active.spec.consolidate:
                 assert allocation.nodes == inventory.pools[pool].fewest_nodes(len(gpus))
-    for active in told.jobs:
+    for active in inputs.jobs:
         if active.job_id not in placed and not active.spec.consolidate:
             for kind in types(active):
                 assert all(idle[number] < active.gang for number in inventory.pools_of[kind])
@@ -249,7 +249,7 @@ def test_pools_of_which_one_is_of_use_are_like_that_one_alone(
 
 @pytest.mark.parametrize("name", for_several_pools())
 def test_policies_rank_by_the_type_that_a_job_holds_or_else_its_fastest(name: str) -> None:
-    told = situation(job(0, held=(4,)), job(1, "mlp"), job(2, gpus=2, held=(0, 1)))
-    plan = make_policy(name).plan(told)
+    inputs = situation(job(0, held=(4,)), job(1, "mlp"), job(2, gpus=2, held=(0, 1)))
+    plan = make_policy(name).plan(inputs)
     assert plan.placement.keys() == {0, 1, 2}
     assert all(math.isfinite(sum(gpus)) for gpus in plan.placement.values())

@@ -28,18 +28,18 @@ def start(*jobs: ActiveJob, gpus: int = 2) -> Situation:
     return Situation(0.0, cluster(gpus), ROUND_SECONDS, 20, jobs, len(jobs))
 
 
-def go_on(told: Situation, plan: Plan) -> Situation:
+def go_on(inputs: Situation, plan: Plan) -> Situation:
     """A round later; nobody came or ended."""
     jobs = []
-    for active in told.jobs:
+    for active in inputs.jobs:
         gpus = plan.placement.get(active.job_id, ())
         if gpus:
             progress = JobProgress(active.job_id, 0, 0.5, 16, 100.0, 100.0, 300)
             active = replace(active, belief=active.belief.after([], progress))
         jobs.append(replace(active, gpus=gpus))
     return replace(
-        told,
-        clock_seconds=told.clock_seconds + ROUND_SECONDS,
+        inputs,
+        clock_seconds=inputs.clock_seconds + ROUND_SECONDS,
         jobs=tuple(jobs),
         memory=plan.memory,
     )
@@ -47,15 +47,15 @@ def go_on(told: Situation, plan: Plan) -> Situation:
 
 def test_a_schedule_is_followed_until_an_arrival_or_for_eight_rounds() -> None:
     policy = make_policy("shockwave-published")
-    told, solved = start(*(job(j, 40 + j) for j in range(4))), []
+    inputs, solved = start(*(job(j, 40 + j) for j in range(4))), []
     for number in range(2 * RESOLVE_ROUNDS + 1):
         if number == 11:
-            told = replace(told, jobs=(*told.jobs, job(4, 10)))
-        plan = policy.plan(told)
+            inputs = replace(inputs, jobs=(*inputs.jobs, job(4, 10)))
+        plan = policy.plan(inputs)
         if plan.report.status != "kept":
             solved.append(number)
         assert sum(map(len, plan.placement.values())) == 2
-        told = go_on(told, plan)
+        inputs = go_on(inputs, plan)
     assert solved == [0, 8, 11, 16]  # an arrival does not put the eighth round off
 
 

@@ -236,12 +236,12 @@ def test_the_first_in_line_are_the_shortest_but_for_uneven_queues(
 def test_allox_takes_the_oldest_and_settles_a_job_that_has_a_gpu_to_itself() -> None:
     policy = make_policy("allox")
     jobs = [job(j, 10 + j, arrival=100.0 * j) for j in range(6)]
-    told = Situation(1_000.0, cluster(2), ROUND_SECONDS, 6, tuple(jobs), 6)
-    ledger = Ledger.read(policy.plan(told).memory)
+    inputs = Situation(1_000.0, cluster(2), ROUND_SECONDS, 6, tuple(jobs), 6)
+    ledger = Ledger.read(policy.plan(inputs).memory)
     assert [kept.share for kept in ledger.accounts.values()] == [(1.0,)] * 2 + [(0.0,)] * 4
     # A shorter job does not unsettle them; it is matched when one of them has gone.
     newcomer = job(6, 1, arrival=1_000.0)
-    more = replace(told, jobs=(*jobs, newcomer), memory=ledger.written())
+    more = replace(inputs, jobs=(*jobs, newcomer), memory=ledger.written())
     shares = {j: a.share for j, a in Ledger.read(policy.plan(more).memory).accounts.items()}
     assert [j for j, share in shares.items() if share == (1.0,)] == [0, 1]
     gone = replace(more, jobs=tuple(jobs[1:]))

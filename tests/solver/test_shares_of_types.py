@@ -256,24 +256,24 @@ def start(*jobs: ActiveJob) -> Situation:
     return Situation(2_000.0, TYPES, 360.0, 6, jobs, len(jobs))
 
 
-def after(told: Situation, placement: dict[int, tuple[int, ...]], *more: ActiveJob) -> Situation:
+def after(inputs: Situation, placement: dict[int, tuple[int, ...]], *more: ActiveJob) -> Situation:
     """The situation a round later."""
     jobs = []
-    for active in told.jobs:
+    for active in inputs.jobs:
         gpus, belief = placement.get(active.job_id, ()), active.belief
         if gpus:
             belief = belief.after([], JobProgress(active.job_id, 0, 0.0, 16, 360.0, 360.0, 500))
         held = TYPES.allocation(gpus) if gpus else None
         jobs.append(replace(active, belief=belief, gpus=gpus, held=held))
-    return replace(told, clock_seconds=told.clock_seconds + 360.0, jobs=(*jobs, *more))
+    return replace(inputs, clock_seconds=inputs.clock_seconds + 360.0, jobs=(*jobs, *more))
 
 
 def test_time_is_received_on_the_type_where_a_job_ran() -> None:
     policy = make_policy("isolated", fidelity=Fidelity.REFERENCE)
-    told = start(*map(typed, range(6)))
-    plan = policy.plan(told)
+    inputs = start(*map(typed, range(6)))
+    plan = policy.plan(inputs)
     assert len(plan.placement) == 4  # no GPU idles
-    later = replace(after(told, dict(plan.placement)), memory=plan.memory)
+    later = replace(after(inputs, dict(plan.placement)), memory=plan.memory)
     accounts = Ledger.read(policy.plan(later).memory).accounts
     for job_id, gpus in plan.placement.items():
         kind = TYPES.types.index(TYPES.allocation(gpus).gpu_type)
@@ -284,39 +284,39 @@ def test_time_is_received_on_the_type_where_a_job_ran() -> None:
 
 def test_as_published_the_orders_of_the_types_are_those_of_its_generator() -> None:
     policy = make_policy("isolated", fidelity=Fidelity.REFERENCE)
-    told, generator = start(*map(typed, range(6))), random.Random(5)
+    inputs, generator = start(*map(typed, range(6))), random.Random(5)
     for _ in range(5):
         kinds = [0, 1, 2]
         generator.shuffle(kinds)
-        plan = policy.plan(told)
+        plan = policy.plan(inputs)
         first = TYPES.pools[kinds[0]].gpus
         filled = [TYPES.types.index(TYPES.allocation(g).gpu_type) for g in plan.placement.values()]
         assert filled[:first] == [kinds[0]] * first
-        told = replace(after(told, dict(plan.placement)), memory=plan.memory)
+        inputs = replace(after(inputs, dict(plan.placement)), memory=plan.memory)
 
 
 def test_as_published_an_arrival_has_no_share_for_1920_seconds_and_its_gpu_idles() -> None:
     policy = make_policy("isolated", fidelity=Fidelity.REFERENCE)
-    told = start(typed(0))
-    plan = policy.plan(told)
-    told = replace(after(told, dict(plan.placement), typed(1, 2_100.0)), memory=plan.memory)
+    inputs = start(typed(0))
+    plan = policy.plan(inputs)
+    inputs = replace(after(inputs, dict(plan.placement), typed(1, 2_100.0)), memory=plan.memory)
     for _ in range(5):
-        plan = policy.plan(told)
+        plan = policy.plan(inputs)
         assert sorted(plan.placement) == [0]
-        told = replace(after(told, dict(plan.placement)), memory=plan.memory)
-    assert sorted(policy.plan(told).placement) == [0, 1]
+        inputs = replace(after(inputs, dict(plan.placement)), memory=plan.memory)
+    assert sorted(policy.plan(inputs).placement) == [0, 1]
 
 
 def test_fifo_as_published_leaves_idle_what_it_gave_no_share() -> None:
-    told = start(typed(0), typed(1), typed(2, gang=2), typed(3))
-    fair = make_policy("fifo").plan(told).placement
+    inputs = start(typed(0), typed(1), typed(2, gang=2), typed(3))
+    fair = make_policy("fifo").plan(inputs).placement
     assert {j: TYPES.allocation(g).gpu_type for j, g in fair.items()} == {
         0: "v100",
         1: "p100",
         2: "k80",
     }
-    told = start(typed(0), typed(1, gang=2), typed(2, gang=2), typed(3))
-    published = make_policy("fifo", fidelity=Fidelity.REFERENCE).plan(told).placement
+    inputs = start(typed(0), typed(1, gang=2), typed(2, gang=2), typed(3))
+    published = make_policy("fifo", fidelity=Fidelity.REFERENCE).plan(inputs).placement
     assert sorted(published) == [0, 1]
 
 
@@ -342,12 +342,12 @@ def test_as_published_a_job_on_an_idle_cluster_waits_until_the_clock_moves_or_st
     None
 ):
     policy = make_policy("isolated", fidelity=Fidelity.REFERENCE)
-    told = start(typed(0))
-    gone = replace(after(told, {}), jobs=(), memory=policy.plan(told).memory)
-    told = replace(gone, jobs=(typed(1, 2_300.0),), memory=policy.plan(gone).memory)
-    told = replace(told, clock_seconds=2_400.0)
-    plan = policy.plan(told)
+    inputs = start(typed(0))
+    gone = replace(after(inputs, {}), jobs=(), memory=policy.plan(inputs).memory)
+    inputs = replace(gone, jobs=(typed(1, 2_300.0),), memory=policy.plan(gone).memory)
+    inputs = replace(inputs, clock_seconds=2_400.0)
+    plan = policy.plan(inputs)
     assert not plan.placement
     ledger = Ledger.read(plan.memory)
     assert (ledger.computed_at, ledger.rounds, ledger.planned_at) == (2_000.0, 3, 2_400.0)
-    assert sorted(policy.plan(replace(told, memory=plan.memory)).placement) == [1]
+    assert sorted(policy.plan(replace(inputs, memory=plan.memory)).placement) == [1]

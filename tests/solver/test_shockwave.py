@@ -28,47 +28,47 @@ from tests.strategies import examples
 
 @examples(60)
 @given(situations())
-def test_shockwave_reports_a_bound_that_its_plan_keeps(told: Situation) -> None:
-    plan = make_policy("shockwave").plan(told)
+def test_shockwave_reports_a_bound_that_its_plan_keeps(inputs: Situation) -> None:
+    plan = make_policy("shockwave").plan(inputs)
     report = plan.report
     assert report.objective <= report.bound
     size = max(abs(report.bound), abs(report.objective))
     assert report.gap * size == pytest.approx(report.bound - report.objective)
-    assert report.status == ("optimal" if told.jobs else "rule")
+    assert report.status == ("optimal" if inputs.jobs else "rule")
     assert all(price.price >= 0.0 for price in report.prices)
-    assert [price.gpu_type for price in report.prices] == [UNTYPED] * bool(told.jobs)
-    assert [bid.job_id for bid in plan.bids] == [job.spec.job_id for job in told.jobs]
+    assert [price.gpu_type for price in report.prices] == [UNTYPED] * bool(inputs.jobs)
+    assert [bid.job_id for bid in plan.bids] == [job.spec.job_id for job in inputs.jobs]
 
 
 @examples(60)
 @given(situations())
-def test_the_window_changes_no_coming_round(told: Situation) -> None:
-    plan = make_policy("shockwave").plan(told)
-    ahead = make_policy("shockwave", values={"preview": 1.0}).plan(told)
+def test_the_window_changes_no_coming_round(inputs: Situation) -> None:
+    plan = make_policy("shockwave").plan(inputs)
+    ahead = make_policy("shockwave", values={"preview": 1.0}).plan(inputs)
     assert (plan.placement, plan.order, plan.worth) == (ahead.placement, ahead.order, ahead.worth)
     assert plan.turns == ()
-    assert [len(row.utility) for bid in plan.bids for row in bid.rows] == [2] * len(told.jobs)
+    assert [len(row.utility) for bid in plan.bids for row in bid.rows] == [2] * len(inputs.jobs)
     assert [len(row.utility) for bid in ahead.bids for row in bid.rows] == [WINDOW + 1] * len(
-        told.jobs
+        inputs.jobs
     )
 
 
 def test_shockwave_gives_all_to_all_where_there_is_room() -> None:
-    told = situation(job(0, 20), job(1, 30), gpus=4)
-    plan = make_policy("shockwave", values={"preview": 1.0}).plan(told)
+    inputs = situation(job(0, 20), job(1, 30), gpus=4)
+    plan = make_policy("shockwave", values={"preview": 1.0}).plan(inputs)
     assert [turn.rounds for turn in plan.turns] == [tuple(range(WINDOW))] * 2
     assert (plan.report.prices, plan.report.gap) == ((Price(UNTYPED, 0.0),), 0.0)
 
 
 def test_shockwave_puts_the_job_that_has_waited_longest_first() -> None:
     # Alike but for their arrival: ρ of the first is higher, so is its weight.
-    told = situation(
+    inputs = situation(
         job(0, 20, arrival=0.0, rounds_run=1),
         job(1, 20, arrival=9_000.0, rounds_run=1),
         gpus=1,
         now=10_000.0,
     )
-    plan = make_policy("shockwave").plan(told)
+    plan = make_policy("shockwave").plan(inputs)
     assert running(plan) == [0]
     (price,) = plan.report.prices
     assert price.price > 0.0
@@ -96,11 +96,11 @@ PARAMETERS = UtilityParameters(
 )
 
 
-def bid(told: Situation, horizon: float, window: int = WINDOW) -> list[list[float]]:
+def bid(inputs: Situation, horizon: float, window: int = WINDOW) -> list[list[float]]:
     tables: list[list[float]] = utilities(
-        outlook(told),
+        outlook(inputs),
         PARAMETERS,
-        fair=outlook(told).fair(),
+        fair=outlook(inputs).fair(),
         horizon=horizon,
         window=window,
         round_seconds=ROUND_SECONDS,
@@ -115,11 +115,11 @@ def test_far_from_every_deadline_a_round_is_worth_its_share_of_the_job() -> None
 
 
 def test_a_job_that_may_end_soon_is_worth_a_round_by_its_expected_share() -> None:
-    told = job(0, 10)
-    ends = told.forecast.trajectories[0][0] * np.repeat([0.2, 1.0], SAMPLES // 2)
-    expected = dataclasses.replace(told.forecast, trajectories=tuple((end,) for end in ends))
-    told = dataclasses.replace(told, forecast=expected)
-    (row,) = bid(situation(told, seen=400, now=0.0), horizon=1e9, window=1)
+    active = job(0, 10)
+    ends = active.forecast.trajectories[0][0] * np.repeat([0.2, 1.0], SAMPLES // 2)
+    expected = dataclasses.replace(active.forecast, trajectories=tuple((end,) for end in ends))
+    active = dataclasses.replace(active, forecast=expected)
+    (row,) = bid(situation(active, seen=400, now=0.0), horizon=1e9, window=1)
     assert row[1] == pytest.approx((1 / 2 + 1 / 10) / 2)
 
 
@@ -136,9 +136,9 @@ def test_a_job_that_is_late_anyway_loses_by_each_round_as_its_life_was_crowded(
 
 
 def test_the_price_of_a_deadline_rises_before_it_is_missed() -> None:
-    told = situation(job(0, 10), seen=4_000, now=0.0, contention=2.0)
+    inputs = situation(job(0, 10), seen=4_000, now=0.0, contention=2.0)
     worth = [
-        np.diff(bid(told, horizon=rounds * ROUND_SECONDS, window=1)[0])[0]
+        np.diff(bid(inputs, horizon=rounds * ROUND_SECONDS, window=1)[0])[0]
         for rounds in (30, 13, 12, 11, 10, 5)
     ]
     assert worth == sorted(worth)
@@ -156,8 +156,8 @@ def test_bids_are_finite_without_any_blur() -> None:
 
 def test_twice_the_budget_is_due_in_half_the_time() -> None:
     poor, rich = (job(j, 10, budget=budget) for j, budget in enumerate((1.0, 3.0)))
-    told = situation(poor, rich, gpus=4, seen=80, now=16_900.0, contention=20.0)
-    low, high = (np.diff(row)[0] for row in bid(told, horizon=1e9, window=1))
+    inputs = situation(poor, rich, gpus=4, seen=80, now=16_900.0, contention=20.0)
+    low, high = (np.diff(row)[0] for row in bid(inputs, horizon=1e9, window=1))
     assert high > 3 * low
 
 
@@ -167,20 +167,20 @@ def test_preemption_hysteresis_is_finite() -> None:
         left: situation(held, job(1, left), job(2, 60), gpus=1, seen=400, now=0.0, contention=2.0)
         for left in (9, 1)
     }
-    plans = {left: make_policy("shockwave").plan(told) for left, told in beside.items()}
+    plans = {left: make_policy("shockwave").plan(inputs) for left, inputs in beside.items()}
     assert running(plans[9]) == [0]
     assert running(plans[1]) == [1]
 
 
 def test_while_jobs_keep_coming_the_longest_is_not_due() -> None:
     jobs = [job(0, 30), *[job(j, 3) for j in range(1, 6)]]
-    told = situation(*jobs, now=8_000.0, seen=40, contention=4.0)
+    inputs = situation(*jobs, now=8_000.0, seen=40, contention=4.0)
 
     def worth(silence: float) -> float:
         """Of the longest job's coming round, when 40 jobs have come up to some time ago."""
-        arrived = np.linspace(0.0, told.clock_seconds - silence, 41)[1:]
-        even = dataclasses.replace(told.even, arrived=tuple(arrived.tolist()))
-        plan = make_policy("shockwave").plan(dataclasses.replace(told, even=even))
+        arrived = np.linspace(0.0, inputs.clock_seconds - silence, 41)[1:]
+        even = dataclasses.replace(inputs.even, arrived=tuple(arrived.tolist()))
+        plan = make_policy("shockwave").plan(dataclasses.replace(inputs, even=even))
         return dict(zip(plan.order, plan.worth, strict=True))[0]
 
     assert worth(0.0) < 0.1 < worth(2_000.0)
@@ -211,8 +211,8 @@ def test_it_says_from_when_on_a_job_goes_first() -> None:
 
 def test_the_longest_job_is_never_delayed_for_long() -> None:
     short = [job(j, 6) for j in range(1, 6)]
-    told = situation(job(0, 50), *short, gpus=2, seen=6, now=0.0)
-    assert 0 in make_policy("shockwave").plan(told).placement
+    inputs = situation(job(0, 50), *short, gpus=2, seen=6, now=0.0)
+    assert 0 in make_policy("shockwave").plan(inputs).placement
 
 
 def test_guarantees_are_audited_on_the_timetable() -> None:
@@ -250,15 +250,15 @@ def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regulari
     # One job on the critical path beside many that compete: a regulariser out of scale
     # would drown their welfare in the solver's tolerance, and GPU-rounds would be free.
     crowd = [job(j, 5 + j, arrival=50.0 * j, rounds_run=1 + j % 3) for j in range(12)]
-    told = situation(*crowd, job(12, 80), gpus=3)
-    run = np.array([[job.belief.run_seconds] for job in told.jobs])
-    left = np.array([[job.run_time(job.own).remaining] for job in told.jobs])
+    inputs = situation(*crowd, job(12, 80), gpus=3)
+    run = np.array([[job.belief.run_seconds] for job in inputs.jobs])
+    left = np.array([[job.run_time(job.own).remaining] for job in inputs.jobs])
     elapsed = ROUND_SECONDS * np.arange(WINDOW + 1)
     market = welfare_market(
-        capacities=told.inventory.capacities,
+        capacities=inputs.inventory.capacities,
         regularizer=regularizer,
         job_ids=range(13),
-        allocations=[job.own for job in told.jobs],
+        allocations=[job.own for job in inputs.jobs],
         weights=np.ones(13),
         progress=np.minimum((run + elapsed) / (run + left), 1.0),
         remaining=np.maximum(left - elapsed, 0.0),

@@ -23,10 +23,10 @@ def start(*jobs: ActiveJob, gpus: int = 1) -> Situation:
     return Situation(2_000.0, cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
 
 
-def go_on(told: Situation, plan: Plan, *more: ActiveJob) -> Situation:
+def go_on(inputs: Situation, plan: Plan, *more: ActiveJob) -> Situation:
     """A round later, in which those that were placed ran."""
     jobs = []
-    for active in told.jobs:
+    for active in inputs.jobs:
         gpus = plan.placement.get(active.job_id, ())
         if gpus:
             ran = active.belief.run_seconds + ROUND_SECONDS
@@ -34,19 +34,19 @@ def go_on(told: Situation, plan: Plan, *more: ActiveJob) -> Situation:
             active = replace(active, belief=active.belief.after([], progress))
         jobs.append(replace(active, gpus=gpus))
     return replace(
-        told,
-        clock_seconds=told.clock_seconds + ROUND_SECONDS,
+        inputs,
+        clock_seconds=inputs.clock_seconds + ROUND_SECONDS,
         jobs=(*jobs, *more),
-        memory=plan.memory or told.memory,
+        memory=plan.memory or inputs.memory,
     )
 
 
-def turns(policy: str, told: Situation, rounds: int, **parameters: float) -> list[list[int]]:
+def turns(policy: str, inputs: Situation, rounds: int, **parameters: float) -> list[list[int]]:
     made, taken = make_policy(policy, values=parameters), []
     for _ in range(rounds):
-        plan = made.plan(told)
+        plan = made.plan(inputs)
         taken.append(sorted(plan.placement))
-        told = go_on(told, plan)
+        inputs = go_on(inputs, plan)
     return taken
 
 
@@ -54,12 +54,12 @@ def test_a_job_falls_a_queue_when_its_gpu_time_reaches_the_threshold() -> None:
     policy = TiresiasLas()
     services = np.array([0.0, 3_249.0, 3_250.0, 7_199.0, 7_200.0])
     assert policy.queues(services).tolist() == [0, 0, 1, 1, 2]
-    told = start(
+    inputs = start(
         job(0, 50, rounds_run=32, arrival=0.0),  # 3,200 s
         job(1, 50, gang=2, rounds_run=17, arrival=10.0),  # 3,400 GPU-seconds
         gpus=2,
     )
-    assert sorted(policy.plan(told).placement) == [0]
+    assert sorted(policy.plan(inputs).placement) == [0]
 
 
 def test_inside_a_queue_running_jobs_stay_and_earlier_ones_go_first() -> None:
@@ -70,12 +70,12 @@ def test_inside_a_queue_running_jobs_stay_and_earlier_ones_go_first() -> None:
 
 
 def test_a_job_that_waited_as_long_as_it_ran_is_promoted_and_counts_anew() -> None:
-    told = start(job(0, 50, rounds_run=33, gpus=(0,)), job(1, 50, rounds_run=31.5))
+    inputs = start(job(0, 50, rounds_run=33, gpus=(0,)), job(1, 50, rounds_run=31.5))
     # 1 is in the first queue for a round more; then both are in the second, and 0 came first.
     thresholds = {"first_threshold": 3_250.0, "second_threshold": 1e9}
-    assert turns("tiresias-las", told, 5, **thresholds) == [[1], [1], [1], [1], [1]]
+    assert turns("tiresias-las", inputs, 5, **thresholds) == [[1], [1], [1], [1], [1]]
     # With promotion, 0 goes back once it waited a tenth of its 3,300 s.
-    assert turns("tiresias-las", told, 6, **thresholds, promote=0.1) == [
+    assert turns("tiresias-las", inputs, 6, **thresholds, promote=0.1) == [
         *([[1]] * 4),
         *([[0]] * 2),
     ]
@@ -83,10 +83,10 @@ def test_a_job_that_waited_as_long_as_it_ran_is_promoted_and_counts_anew() -> No
 
 def test_waiting_before_the_first_run_promotes_nobody() -> None:
     policy = TiresiasLas(promote=0.1)
-    told = start(job(0, 90, gpus=(0,), rounds_run=1), job(1, 90))
+    inputs = start(job(0, 90, gpus=(0,), rounds_run=1), job(1, 90))
     for _ in range(5):
-        told = go_on(told, policy.plan(told))
-    assert 1 not in policy._accounts(told)
+        inputs = go_on(inputs, policy.plan(inputs))
+    assert 1 not in policy._accounts(inputs)
 
 
 def by_definition(sizes: list[float], attained: float, quantum: float) -> float:
@@ -122,17 +122,17 @@ def test_gittins_prefers_the_job_that_most_likely_ends_soon() -> None:
 def test_the_index_decides_inside_a_queue_only() -> None:
     # The second job is about to end, but it fell to the second queue.
     policy = TiresiasGittins(quantum=500.0, sizes=(4_000.0, 4_000.0, 90_000.0))
-    told = start(job(0, 90, rounds_run=1), job(1, 90, rounds_run=39, gpus=(0,)))
-    assert list(policy.plan(told).placement) == [0]
+    inputs = start(job(0, 90, rounds_run=1), job(1, 90, rounds_run=39, gpus=(0,)))
+    assert list(policy.plan(inputs).placement) == [0]
     one_queue = replace(policy, first_threshold=1e9, second_threshold=1e9)
-    assert list(one_queue.plan(told).placement) == [1]
+    assert list(one_queue.plan(inputs).placement) == [1]
 
 
 def test_a_quantum_of_0_is_the_upper_threshold_of_the_queue() -> None:
     policy = TiresiasGittins(quantum=0.0, sizes=(1_000.0, 5_000.0, 20_000.0))
-    told = start(*(job(j, 90, rounds_run=ran) for j, ran in enumerate((1, 40, 80))))
+    inputs = start(*(job(j, 90, rounds_run=ran) for j, ran in enumerate((1, 40, 80))))
     services = np.array([100.0, 4_000.0, 8_000.0])
-    merits = policy.merits(told, services, policy.queues(services))
+    merits = policy.merits(inputs, services, policy.queues(services))
     expected = [
         by_definition(list(policy.sizes), 100.0, policy.first_threshold),
         by_definition(list(policy.sizes), 4_000.0, policy.second_threshold),
@@ -155,8 +155,8 @@ def test_thresholds_out_of_order_are_refused(name: str, values: dict[str, float]
 
 def test_gittins_learns_from_enough_ended_jobs_only() -> None:
     policy = TiresiasGittins(quantum=500.0)
-    told = start(job(0, 9, arrival=0.0), job(1, 9, rounds_run=9, arrival=10.0))
-    few = replace(told, ended_gpu_seconds=(1_000.0,) * 9)
+    inputs = start(job(0, 9, arrival=0.0), job(1, 9, rounds_run=9, arrival=10.0))
+    few = replace(inputs, ended_gpu_seconds=(1_000.0,) * 9)
     assert list(policy.plan(few).placement) == [0]
     assert list(policy.plan(replace(few, ended_gpu_seconds=(1_000.0,) * 10)).placement) == [1]
 
@@ -170,9 +170,9 @@ def test_sjf_preempts_nobody_and_srtf_gpu_counts_gpus() -> None:
 
 
 def test_a_strict_order_lets_nobody_pass() -> None:
-    told = start(job(0, 9), job(1, 9, gang=2), job(2, 9), gpus=2)
-    assert sorted(make_policy("fifo").plan(told).placement) == [0, 2]
-    assert sorted(make_policy("fifo", values={"backfill": 0.0}).plan(told).placement) == [0]
+    inputs = start(job(0, 9), job(1, 9, gang=2), job(2, 9), gpus=2)
+    assert sorted(make_policy("fifo").plan(inputs).placement) == [0, 2]
+    assert sorted(make_policy("fifo", values={"backfill": 0.0}).plan(inputs).placement) == [0]
 
 
 def test_isolated_jobs_get_their_share_and_no_more() -> None:

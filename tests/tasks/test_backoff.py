@@ -29,10 +29,10 @@ def tries(*kinds: EventKind, most: int = 1_000) -> tuple[int, int, str]:
         while not backoff.ready(0, number * ROUND_SECONDS):
             number += 1
         number += 1
-        told = backoff.given_up(seen(number, kinds[count % len(kinds)]))
-        if told.ended:
-            return count + 1, number, told.finished[-1].reason
-        backoff = backoff.after(told, ROUND_SECONDS)
+        judged = backoff.given_up(seen(number, kinds[count % len(kinds)]))
+        if judged.ended:
+            return count + 1, number, judged.finished[-1].reason
+        backoff = backoff.after(judged, ROUND_SECONDS)
     return most, number, ""
 
 
@@ -56,9 +56,9 @@ def test_a_job_says_how_often_it_is_tried_again() -> None:
     assert not BackOff().given_up(seen(1, EventKind.STOPPED), {0: 0}).ended
     backoff = BackOff()
     for number in range(1, 8):
-        told = backoff.given_up(seen(number, EventKind.CRASHED), {0: 7})
-        assert not told.ended
-        backoff = backoff.after(told, ROUND_SECONDS)
+        judged = backoff.given_up(seen(number, EventKind.CRASHED), {0: 7})
+        assert not judged.ended
+        backoff = backoff.after(judged, ROUND_SECONDS)
     assert backoff.waits[0] == (7 + 15) * ROUND_SECONDS  # the longest wait
     assert backoff.given_up(seen(8, EventKind.CRASHED), {0: 7}).ended == (0,)
 
@@ -77,15 +77,15 @@ def test_a_job_is_given_up_with_the_last_of_its_tries_and_not_before(
 ) -> None:
     backoff, counts = BackOff(), Counter[EventKind]()
     for number, (kind, trained) in enumerate(course):
-        told = seen(number, kind, trained=trained)
-        judged = backoff.given_up(told)
+        observation = seen(number, kind, trained=trained)
+        judged = backoff.given_up(observation)
         if trained:
             counts.clear()
         if kind:
             counts[kind] += 1
         spent = kind is not None and not trained and counts[kind] >= PATIENCE[kind].tries
         assert judged.ended == ((0,) if spent else ())
-        assert judged.finished[: len(told.finished)] == told.finished
+        assert judged.finished[: len(observation.finished)] == observation.finished
         assert backoff.given_up(judged) == judged  # as a replay asks
         backoff = backoff.after(judged, ROUND_SECONDS)
         if spent:
@@ -93,5 +93,5 @@ def test_a_job_is_given_up_with_the_last_of_its_tries_and_not_before(
             return
         assert {kind: count for (_, kind), count in backoff.failures.items()} == dict(counts)
         if kind:
-            wait = (backoff.waits[0] - told.clock_seconds) / ROUND_SECONDS
+            wait = (backoff.waits[0] - observation.clock_seconds) / ROUND_SECONDS
             assert wait == min(2 ** (counts[kind] - 1) - 1, PATIENCE[kind].longest_wait)

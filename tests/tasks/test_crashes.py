@@ -104,9 +104,9 @@ class Troubled:
             ends.append(
                 ContainerEvent(job_id, EventKind.CRASHED, self.clock, gpus, "no such image")
             )
-        told = [replace(self.stood[job_id], seconds=0.0) for job_id in self.unstarted]
+        unmoved = [replace(self.stood[job_id], seconds=0.0) for job_id in self.unstarted]
         self.stood |= {entry.job_id: entry for entry in seen.progress}
-        seen = replace(seen, progress=(*seen.progress, *told))
+        seen = replace(seen, progress=(*seen.progress, *unmoved))
         self.unstarted.clear()
         self.clock = seen.clock_seconds
         for event in seen.finished:
@@ -214,8 +214,8 @@ def test_a_completed_epoch_makes_up_for_crashes(tmp_path: Path) -> None:
     tries = launched(made, 0)
     waited = [after - before - 1 for before, after in pairwise(tries)]
     assert waited == [0, 1, 3, 7] * 2
-    told = [r for record in made.records for r in record.reports if r.job_id == 0]
-    assert sum(report.epochs for report in told) == made.specs[0].epochs
+    reports = [r for record in made.records for r in record.reports if r.job_id == 0]
+    assert sum(report.epochs for report in reports) == made.specs[0].epochs
     check(tmp_path, made)
 
 
@@ -265,7 +265,7 @@ def drained_run() -> Made:
 
 
 def findings(tmp_path: Path, made: Made, number: int, **fields: object) -> list[str]:
-    """What an audit finds if a round is told of otherwise."""
+    """What an audit finds if the record of a round is changed."""
     records = made.records
     records[number] = replace(records[number], **fields)  # type: ignore[arg-type]
     name = write(tmp_path, made.start, chained(made.start, records))

@@ -55,7 +55,7 @@ def test_every_round_is_sound_and_its_records_give_the_state(
     assert kinds == set(SPEED)
 
 
-def test_paces_are_told_in_seconds_of_the_reference_whatever_a_job_ran_on() -> None:
+def test_paces_are_in_seconds_of_the_reference_whatever_a_job_ran_on() -> None:
     made = make(mixed("fifo", runtime=RuntimeKind.FAITHFUL))
     profile, moved = made.header.throughputs, 0
     steady = (belief for belief in made.states[-1].ended if len(belief.observed) == 1)

@@ -41,7 +41,7 @@ def asked(policy: str, jobs: int = 9, gpus: int = 4) -> tuple[dict[int, Expected
     return found, kept, this.observation.clock_seconds
 
 
-def test_nothing_is_foretold_where_losses_to_come_decide() -> None:
+def test_nothing_is_forecast_where_losses_to_come_decide() -> None:
     assert asked("slaq", jobs=3)[0] == {}
 
 
@@ -134,7 +134,7 @@ def test_a_play_goes_on_with_those_that_wait_where_jobs_share_gpus(policy: str) 
     assert len(this.plan.placement) < len(specs) == len(play.ends)
 
 
-def test_nothing_is_foretold_where_nothing_is_known() -> None:
+def test_nothing_is_forecast_where_nothing_is_known() -> None:
     found, _, _ = asked("shockwave-published")
     assert found == {}
 

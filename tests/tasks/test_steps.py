@@ -77,7 +77,7 @@ def test_active_jobs_are_those_admitted_and_not_ended(made: Made) -> None:
 
 
 def test_jobs_of_which_there_is_news_are_forecast_again(made: Made) -> None:
-    told: dict[int, Forecast] = {}
+    last: dict[int, Forecast] = {}
     for record in made.records:
         news = {spec.job_id for spec in record.arrivals}
         news |= {entry.job_id for entry in record.progress}
@@ -86,8 +86,8 @@ def test_jobs_of_which_there_is_news_are_forecast_again(made: Made) -> None:
         assert again == sorted(again)
         assert news <= set(again)
         assert set(again) == news or record.finished  # what others went through is news too
-        assert all(told.get(f.job_id) != f for f in record.forecasts)
-        told |= {f.job_id: f for f in record.forecasts}
+        assert all(last.get(f.job_id) != f for f in record.forecasts)
+        last |= {f.job_id: f for f in record.forecasts}
 
 
 def test_events_tell_what_became_of_every_lease(made: Made) -> None:
@@ -96,7 +96,7 @@ def test_events_tell_what_became_of_every_lease(made: Made) -> None:
     for record in made.records:
         ended = {event.job_id for event in record.finished}
         launched = {lease.job_id: lease.gpus for lease in record.leases}
-        told = {(event.job_id, event.kind): event.gpus for event in record.events}
+        found = {(event.job_id, event.kind): event.gpus for event in record.events}
         expected = {
             (job, EventKind.PREEMPTED): gpus
             for job, gpus in held.items()
@@ -106,7 +106,7 @@ def test_events_tell_what_became_of_every_lease(made: Made) -> None:
             if job not in held:
                 again = EventKind.RESUMED if job in started else EventKind.STARTED
                 expected[job, again] = gpus
-        assert told == expected
+        assert found == expected
         held, started = launched, started | set(launched)
 
 
@@ -152,7 +152,7 @@ def test_same_inputs_end_in_the_same_hash_and_another_seed_in_another(policy: st
     assert first.run.state.last_hash != other.run.state.last_hash
 
 
-def test_a_policy_is_told_anew_only_of_jobs_with_news() -> None:
+def test_policy_inputs_are_made_anew_only_for_jobs_with_news() -> None:
     start, kept = tiny("fifo", jobs=20), 0
     with prepare(start).under_way(Memory()) as run:
         while not run.finished:

@@ -75,11 +75,11 @@ def test_a_quota_holds_in_each_window_and_what_is_left_is_carried_over(tmp_path:
     assert not replay(name, tmp_path).differences
     assert audit(tmp_path, name).findings == ()
     waits = next(r.round for r in made.records if 1 not in {lease.job_id for lease in r.leases})
-    told = why("1", tmp_path, name, waits)
-    assert told.quota_until_seconds == HOUR
-    assert "Tenant a has used up its quota of GPU-hours, until 3,600 s." in [*in_words(told)]
-    assert told.start_seconds is not None
-    assert told.start_seconds >= HOUR
+    answer = why("1", tmp_path, name, waits)
+    assert answer.quota_until_seconds == HOUR
+    assert "Tenant a has used up its quota of GPU-hours, until 3,600 s." in [*in_words(answer)]
+    assert answer.start_seconds is not None
+    assert answer.start_seconds >= HOUR
 
 
 def test_an_opaque_job_keeps_its_gpus_over_its_quota(tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ def test_a_job_ends_at_the_boundary_at_which_its_time_is_over(
     name = write(tmp_path, made.start, made.rounds)
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
-    told = list(in_words(why(0, tmp_path, name)))[-1]
-    assert f"failed on GPU {', '.join(map(str, ends[0].gpus))}" in told.replace("GPUs", "GPU")
-    assert told.endswith(f"and its max_seconds are {limit:,.0f}.")
+    text = list(in_words(why(0, tmp_path, name)))[-1]
+    assert f"failed on GPU {', '.join(map(str, ends[0].gpus))}" in text.replace("GPUs", "GPU")
+    assert text.endswith(f"and its max_seconds are {limit:,.0f}.")
 
 
 def test_a_job_that_needs_no_more_is_left_alone(tmp_path: Path) -> None:

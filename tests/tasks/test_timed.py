@@ -97,8 +97,8 @@ def test_why_tells_of_jobs_that_keep_their_gpus(tmp_path: Path) -> None:
         if made.specs[lease.job_id].kind is OPAQUE
         and all(event.job_id != lease.job_id for event in record.events)
     )
-    told = " ".join(in_words(why(job, tmp_path, name, number)))
-    assert f"Job {job} runs in round {number}" in told
+    text = " ".join(in_words(why(job, tmp_path, name, number)))
+    assert f"Job {job} runs in round {number}" in text
 
 
 def test_an_opaque_job_that_is_moved_or_preempted_is_found() -> None:
@@ -127,7 +127,7 @@ def test_an_opaque_job_that_is_moved_or_preempted_is_found() -> None:
         assert said in found
 
 
-class Telling:
+class Reporting:
     """A runtime whose timed jobs report what share of their work is done."""
 
     def __init__(self, runtime: Runtime, lengths: dict[int, float]) -> None:
@@ -139,15 +139,15 @@ class Telling:
     def observe(self) -> Observation:
         """See `Runtime.observe`."""
         seen = self._runtime.observe()
-        told = (
+        progress = (
             replace(entry, share=min(entry.run_seconds / self._lengths[entry.job_id], 1.0))
             for entry in seen.progress
         )
-        return replace(seen, progress=tuple(told))
+        return replace(seen, progress=tuple(progress))
 
 
-@pytest.mark.parametrize("tells", [False, True])
-def test_forecasts_of_jobs_that_report_are_scored_with_those_alike(tells: bool) -> None:
+@pytest.mark.parametrize("reporting", [False, True])
+def test_forecasts_of_jobs_that_report_are_scored_with_those_alike(reporting: bool) -> None:
     jobs = [timed(0, 1_500.0, limit=9_000.0, name="train") for _ in range(3)]
     start = make_start(
         with_jobs(Workload("none", (), (), Profile({})), jobs),
@@ -155,10 +155,12 @@ def test_forecasts_of_jobs_that_report_are_scored_with_those_alike(tells: bool) 
     )
     lengths = {truth.job_id: truth.isolated_seconds for truth in start.workload.truths}
     with prepare(start).under_way(Memory()) as run:
-        run.runtime = Telling(run.runtime, lengths) if tells else run.runtime
+        run.runtime = Reporting(run.runtime, lengths) if reporting else run.runtime
         while not run.finished:
             run_round(run)
     alike = ("train", "default", "python:3-slim"), ("", "default", "python:3-slim")
-    assert {kind for kind, _, _ in run.state.calibration.scores} == ({*alike} if tells else set())
+    assert {kind for kind, _, _ in run.state.calibration.scores} == (
+        {*alike} if reporting else set()
+    )
     by_tenth = [len(n) for (*_, tenth), n in run.state.calibration.scores.items() if tenth]
     assert max(by_tenth, default=3) == 3, "one of each job"

@@ -17,7 +17,7 @@ from warehouse.inbox.entries import SUBMIT, Entry, Request
 def together(
     database: Database, *asked: list[Request]
 ) -> tuple[list[list[Entry] | InputError], int]:
-    """What each submitter is told, and the statements that it took."""
+    """The answer to each submitter, and the statements that it took."""
     statements = list[str]()
 
     def work(connection: Connection) -> list[list[Entry] | InputError]:

@@ -108,9 +108,7 @@ def test_a_gap_is_one_finding(tmp_path: Path, made: Made) -> None:
     assert (2, "rounds 2 to 3 are missing") in problems(tmp_path, run)
 
 
-def test_of_a_file_that_cannot_be_read_its_rounds_are_not_told_as_well(
-    tmp_path: Path, made: Made
-) -> None:
+def test_rounds_of_an_unreadable_file_are_not_named_as_well(tmp_path: Path, made: Made) -> None:
     run = write(tmp_path, made.start, made.rounds[:10], compact=False)
     path = folder(tmp_path, run) / part_name(range(8))
     content = bytearray(path.read_bytes())

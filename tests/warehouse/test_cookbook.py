@@ -94,9 +94,9 @@ def test_the_page_has_every_recipe_as_it_is(answered: dict[str, Any]) -> None:
     expected = []
     for recipe in recipes():
         columns, _ = answered[recipe.name]
-        told = ", ".join(f"`{name}`" for name in columns)
+        listed = ", ".join(f"`{name}`" for name in columns)
         asked = recipe.question + " (one run)" * recipe.of_one_run
-        expected.append((recipe.name, asked, recipe.asked_by, told))
+        expected.append((recipe.name, asked, recipe.asked_by, listed))
     assert expected == LINES
 
 

@@ -292,8 +292,8 @@ def test_gpu_rounds_cost_what_each_market_says(
     (whole,) = column(analytics, "run_summary", "(cost, market_cost)")
     assert whole == pytest.approx((sum(tariff), late + one + two))
     found = analytics.recipe("costs")
-    told = [dict(zip(found[0], row, strict=True)) for row in found[1]]
-    assert sum(row["market_share"] for row in told) == pytest.approx(1.0)
+    rows = [dict(zip(found[0], row, strict=True)) for row in found[1]]
+    assert sum(row["market_share"] for row in rows) == pytest.approx(1.0)
 
 
 def test_without_a_market_nothing_has_a_market_cost(tmp_path: Path) -> None:

@@ -153,7 +153,9 @@ def test_rates_are_those_of_jobs_alone_on_the_types_that_are_asked_for(tmp_path:
         (TEN.replace("\t2\t", "\t4\t"), "t.trace:1: no throughput for LM with batch size 5 on 4"),
     ],
 )
-def test_a_mistake_in_a_trace_is_told_with_its_line(tmp_path: Path, trace: str, said: str) -> None:
+def test_a_mistake_in_a_trace_is_refused_with_its_line(
+    tmp_path: Path, trace: str, said: str
+) -> None:
     with pytest.raises(InputError) as caught:
         written(tmp_path, trace)
     assert said in str(caught.value)
@@ -201,7 +203,9 @@ def test_a_mistake_in_a_trace_is_told_with_its_line(tmp_path: Path, trace: str, 
         (f"{HEADER}\nv100_unconsolidated,A3C,2,,,4.0,", "t.csv: has no throughputs of jobs alone"),
     ],
 )
-def test_a_mistake_in_a_table_is_told_with_its_line(tmp_path: Path, table: str, said: str) -> None:
+def test_a_mistake_in_a_table_is_refused_with_its_line(
+    tmp_path: Path, table: str, said: str
+) -> None:
     with pytest.raises(InputError) as caught:
         written(tmp_path, table=table)
     assert said in str(caught.value)

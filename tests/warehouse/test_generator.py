@@ -69,7 +69,7 @@ def test_static_jobs_never_change() -> None:
     assert all(len(truth.targets) == 1 for truth in workload.truths)
 
 
-def test_a_mix_is_followed_and_told() -> None:
+def test_a_mix_is_followed_and_printed() -> None:
     mix = Mix(60.0, 120.0, {3: 1.0, 16: 1.0})
     workload = generate_workload(200, rng=np.random.default_rng(0), mix=mix)
     assert workload.source == (

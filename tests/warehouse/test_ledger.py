@@ -250,7 +250,7 @@ def test_a_run_does_not_go_on_without_its_last_rounds(tmp_path: Path, made: Made
 
 
 def test_what_was_cut_off_consistently_is_found(tmp_path: Path, made: Made) -> None:
-    """Of a run under way, where no job without an end tells."""
+    """Of a run under way, in which a job without an end proves nothing."""
     run = write(tmp_path, made.start, made.rounds[:6], compact=False)
     folder = place_of(tmp_path, run)
     for number in (4, 5):

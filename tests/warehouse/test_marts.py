@@ -170,7 +170,7 @@ def test_the_newest_run_is_found_without_and_with_copies(written: Path, material
     assert copied != newest
 
 
-def test_the_newest_run_is_told_by_headers_that_are_there_and_their_own(warehouse: Path) -> None:
+def test_the_newest_run_is_found_by_headers_that_exist_and_are_its_own(warehouse: Path) -> None:
     newest = place_of(warehouse, str(newest_run(warehouse)))
     (other,) = [path for path in run_folders(warehouse) if path != newest]
     shutil.copytree(newest, place_of(warehouse, "copied"))

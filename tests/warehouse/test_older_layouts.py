@@ -74,10 +74,10 @@ def test_runs_of_all_layouts_are_asked_together(tmp_path: Path, made: Made) -> N
         "FROM events GROUP BY run"
     )
     counts = {run: tuple(numbers) for run, *numbers in rows}
-    told = [event for record in made.records for event in record.events + record.finished]
-    reasons = sum(bool(event.reason) for event in told)
+    events = [event for record in made.records for event in record.events + record.finished]
+    reasons = sum(bool(event.reason) for event in events)
     assert counts["shockwave-954f78-1"] == (0, 0, 8)
-    assert counts[new] == (reasons, reasons, len(told))
+    assert counts[new] == (reasons, reasons, len(events))
     assert reasons > 0
     assert len(Analytics(tmp_path).query("FROM run_summary")[1]) == 4
     assert list(contents(tmp_path)) == list(VIEWS)

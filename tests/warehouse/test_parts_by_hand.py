@@ -217,17 +217,17 @@ FREE = (Price(UNTYPED, 0.0),)
         (SolveReport("gavel", "none", "shares computed before", "kept"), False),
     ],
 )
-def test_without_a_market_nothing_is_told_of_one(
+def test_without_a_market_its_columns_are_null(
     tmp_path: Path, report: SolveReport, known: bool
 ) -> None:
     analytics = warehouse_of(tmp_path, [replace(records()[0], solve=report), *records()[1:]])
     names = "objective, bound, gap, price, envious, below_share, wanting"
-    _, [told] = analytics.query(f"SELECT {names} FROM solves WHERE round = 0")
+    _, [row] = analytics.query(f"SELECT {names} FROM solves WHERE round = 0")
     if not known:
-        assert told == (None,) * 7
+        assert row == (None,) * 7
         return
     (price,) = report.prices
-    assert told == (
+    assert row == (
         *(report.objective, report.bound, report.gap, price.price),
         *(report.envious, report.below_share, report.wanting),
     )
@@ -270,7 +270,7 @@ def test_changes_of_batch_size_are_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_the_cells_of_campaigns_are_told(tmp_path: Path) -> None:
+def test_the_cells_of_campaigns_are_listed(tmp_path: Path) -> None:
     analytics = warehouse_of(tmp_path, records())
     assert analytics.query("FROM campaign_cells")[1] == []
     write_cells(tmp_path, CELL)

@@ -69,7 +69,7 @@ def test_a_query_changes_nothing_and_a_wrong_one_is_one_line(
     assert tree(warehouse) == before
 
 
-def test_a_wrong_query_for_a_frame_is_told_alike(part: tuple[Path, str]) -> None:
+def test_a_wrong_query_for_a_frame_is_refused_alike(part: tuple[Path, str]) -> None:
     with pytest.raises(InputError, match=r"^query: .*; give one SELECT over "):
         Analytics(part[0]).frame("COPY (FROM runs) TO 'out.csv'")
 
@@ -247,11 +247,11 @@ def test_queries_see_a_run_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("flows.runs.simulation.DELAY_SECONDS", 0.0)
     analytics, seen = Analytics(tmp_path), []
 
-    def told(run: Run) -> None:
+    def listener(run: Run) -> None:
         if run.state.round <= 5:
             seen.append(analytics.query("SELECT max(round), count(*) FROM rounds")[1][0])
 
-    simulate(tiny("fifo", jobs=2), tmp_path, progress=told)
+    simulate(tiny("fifo", jobs=2), tmp_path, progress=listener)
     assert seen == [(number, number + 1) for number in range(5)]
 
 

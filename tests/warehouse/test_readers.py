@@ -25,7 +25,7 @@ QUERIES = (
     "SELECT count(*), sum(scale_factor) FROM placements",
     "SELECT run, job_id, ftf FROM job_outcomes ORDER BY ftf DESC NULLS LAST LIMIT 5",
 )
-told = {"asked": 0, "asked_again": 0, "seen": []}
+counts = {"asked": 0, "asked_again": 0, "seen": []}
 with duckdb.connect(sys.argv[1], read_only=True) as connection:
     connection.execute("SET enable_progress_bar = false")  # which is on stdout after two seconds
     while not select.select([sys.stdin], [], [], 0)[0]:
@@ -36,16 +36,16 @@ with duckdb.connect(sys.argv[1], read_only=True) as connection:
                     break
                 except duckdb.IOException as error:  # a run was put into one file just now
                     assert "round=" in str(error), error
-                    told["asked_again"] += 1
+                    counts["asked_again"] += 1
                     time.sleep(0.2)
             else:
                 raise SystemExit(f"no answer to {query}")
             if query is QUERIES[0]:
-                told["seen"].append({run: rounds for run, rounds, _ in rows})
+                counts["seen"].append({run: rounds for run, rounds, _ in rows})
                 assert all(rounds == last + 1 for _, rounds, last in rows), rows
-            told["asked"] += 1
+            counts["asked"] += 1
         print("asked", flush=True)
-print(json.dumps(told), flush=True)
+print(json.dumps(counts), flush=True)
 """
 
 
@@ -78,16 +78,16 @@ def test_who_asks_while_rounds_are_written_disturbs_nothing_and_is_answered(
             assert process.stdout is not None
             assert process.stdout.readline() == "asked\n"
 
-        def told(run: Run) -> None:
+        def listener(run: Run) -> None:
             if run.state.round in (3, 6):  # both are going on, whatever the machine is doing
                 asked()
                 asked()
 
         asked()
-        run = simulate(start, tmp_path, progress=told)
+        run = simulate(start, tmp_path, progress=listener)
         asked()
         materialise(tmp_path)
-        again = simulate(start, tmp_path, progress=told)
+        again = simulate(start, tmp_path, progress=listener)
         asked()
         rest, _ = process.communicate("")
         assert process.returncode == 0

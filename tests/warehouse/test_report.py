@@ -229,7 +229,7 @@ def test_one_seed_of_a_policy_is_shown_round_by_round(report: Report, runs: list
     assert [entry.run for entry in report.shown] == [runs[0], *runs[2:]]
 
 
-def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
+def test_settings_that_differ_are_named(tmp_path: Path) -> None:
     made = ended("srtf", jobs=3)
     settings = Settings("srtf", one_pool(8, gpu_type=UNTYPED), window=5, seed=7)
     other = start_of(replace(made.header, settings=settings), made.start.workload)
@@ -339,14 +339,14 @@ def test_a_run_is_reported_by_the_name_that_it_was_given(tmp_path: Path) -> None
 
 def test_a_job_has_an_account_of_its_life(report: Report, analytics: Analytics) -> None:
     (jobs,) = [c.jobs for c in report.chapters if c.jobs and c.jobs.run.startswith("themis")]
-    told = accounts(jobs)
+    found = accounts(jobs)
     _, rows = analytics.query(
         "SELECT job_id, preemptions, launches FROM job_outcomes ORDER BY job_id", [jobs.run]
     )
-    assert list(told) == [str(job) for job, *_ in rows]
+    assert list(found) == [str(job) for job, *_ in rows]
     assert any(preempted for _, preempted, _ in rows)
     for job, preempted, launches in rows:
-        account = told[str(job)]
+        account = found[str(job)]
         text = " ".join(account["why"])
         assert ("It was preempted" in text) == (preempted > 0)
         assert len(account["leases"]) >= launches

@@ -139,8 +139,8 @@ def test_differences_are_taken_from_a_policy_over_all_workloads_and_in_each(
         [one.row() for one in differences(campaign.warehouse, cells, against=against)]
         for against in (None, "my-fifo")
     )
-    told = [(row["policy"], row["against"], row["workload"], row["pairs"]) for row in back]
-    assert told == [
+    found = [(row["policy"], row["against"], row["workload"], row["pairs"]) for row in back]
+    assert found == [
         ("my-srtf", "my-fifo", workload, pairs)
         for workload, pairs in (("all workloads", 4), ("calm", 2), ("rough", 2))
     ]

@@ -63,7 +63,7 @@ def test_a_chart_holds_finite_numbers_only() -> None:
         data([{"x": float("nan")}])
 
 
-def test_values_are_told_in_few_digits() -> None:
+def test_values_have_few_digits() -> None:
     assert [formatted(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
         *("–", "yes", "1.23", "38,441", "3", "a", "–")
     ]

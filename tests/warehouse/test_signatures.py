@@ -167,7 +167,7 @@ def test_what_is_no_key_is_refused_in_a_line(
     assert not (tmp_path / "w").exists()
 
 
-def test_an_error_is_told_though_the_key_is_gone(
+def test_an_error_is_reported_though_the_key_is_gone(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_without_key(reason: Exception | None) -> None:

@@ -58,13 +58,13 @@ def test_what_was_recorded_on_disk_folds_to_the_live_state(
     monkeypatch.setattr("flows.runs.simulation.DELAY_SECONDS", 0.0)
     start, live = tiny(policy), []
 
-    def told(run: Run) -> None:
+    def listener(run: Run) -> None:
         live.append(run.state)
         written = Reader(tmp_path).records(run.name)
         if len(written) % 10 == 1:
             assert fold(Reader(tmp_path).start(run.name), written) == run.state
 
-    name = simulate(start, tmp_path, progress=told)
+    name = simulate(start, tmp_path, progress=listener)
     reader = Reader(tmp_path)
     assert reader.header(name) == start.header
     assert fold(start, reader.records(name)) == live[-1]

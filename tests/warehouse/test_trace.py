@@ -144,8 +144,10 @@ def test_restarts_are_the_median_of_what_was_measured_on_as_many_gpus_of_a_type(
     assert both.restarts == measured
     assert both.of_types(["k80"]).restarts == {("k80", 1): 7.5, ("k80", 2): 6.0}
     # Of as many GPUs as are nearest, and of types that were not measured what holds otherwise.
-    told = [both.restart(Allocation(kind, gpus), 20.0) for kind, gpus in (("k80", 8), ("t4", 1))]
-    assert told == [6.0, 20.0]
+    restarts = [
+        both.restart(Allocation(kind, gpus), 20.0) for kind, gpus in (("k80", 8), ("t4", 1))
+    ]
+    assert restarts == [6.0, 20.0]
     for wrong in ("soon", 0.0, -1.0, float("nan"), None):
         table["measured"]["k80"]["entries"][keys[0]]["restart_seconds"] = wrong
         files.profile.write_text(json.dumps(table))

@@ -236,7 +236,7 @@ def test_a_copy_forged_with_its_checksum_is_not_copied_on(copied: tuple[Path, Pa
 
 
 def test_copies_are_of_the_records_that_a_run_has(copied: tuple[Path, Path]) -> None:
-    """Another file of the same size and time is told from the one that was copied."""
+    """Another file of the same size and time is not taken for the one that was copied."""
     warehouse, folder = copied
     state = (folder / WHOLE).stat()
     flip(folder / WHOLE)

@@ -1,4 +1,4 @@
-"""Jobs in real containers, round by round, and what they told."""
+"""Drives jobs in real containers round by round, and keeps what the runtime reports."""
 
 import json
 import time
@@ -48,8 +48,8 @@ def long(job_id: int, **fields: Any) -> JobSpec:
 
 
 @dataclass
-class Story:
-    """A runtime, and all that it told."""
+class Driver:
+    """Drives a runtime round by round, and keeps all that it reports."""
 
     runtime: Runtime
     number: int = 0
@@ -63,11 +63,11 @@ class Story:
         """Dispatch a round; jobs that have a lease and are not named lose it."""
         losing = {job_id: "a test says so" for job_id in self.leases if job_id not in leases}
         new = [Lease(i, gpus) for i, gpus in leases.items() if self.leases.get(i) != gpus]
-        told = [*self.runtime.preempt(losing), *self.runtime.launch(self.number, new)]
+        events = [*self.runtime.preempt(losing), *self.runtime.launch(self.number, new)]
         self.number += 1
         self.leases = dict(leases)
-        self.events += told
-        return told
+        self.events += events
+        return events
 
     def look(self) -> Observation:
         """Observe, and forget what ended."""
@@ -90,7 +90,7 @@ class Story:
             seen = self.look()
         return seen
 
-    def until_over(self) -> "Story":
+    def until_over(self) -> "Driver":
         """Go on with the leases that there are until all jobs with one have ended."""
         deadline = time.monotonic() + HANG_SECONDS
         while self.leases:
@@ -98,7 +98,7 @@ class Story:
             self.play(self.leases)
         return self
 
-    def until_trained(self, job_id: int, before: Sequence[int] = ()) -> "Story":
+    def until_trained(self, job_id: int, before: Sequence[int] = ()) -> "Driver":
         """Go on with the leases that there are until a job has completed other epochs."""
         while self.epochs(job_id) == [*before]:
             assert job_id in self.leases, self.events
@@ -112,32 +112,32 @@ class Story:
         return [event for event in self.events if event.job_id == job_id][-1]
 
     def epochs(self, job_id: int) -> list[int]:
-        """Each epoch that was reported, in the order in which it was told."""
+        """Each reported epoch, in the order of the reports."""
         mine = [report for report in self.reports if report.job_id == job_id]
         return [epoch for one in mine for epoch in range(one.epoch, one.epoch + one.epochs)]
 
 
 @contextmanager
-def story(
+def driven(
     nodes: Nodes,
     run: str,
     specs: Iterable[JobSpec],
     *,
     round_seconds: float = ROUND_SECONDS,
     standing: Standing | None = None,
-) -> Iterator[Story]:
+) -> Iterator[Driver]:
     """A run on Docker hosts that begins now; its containers are removed at the end."""
     stood = replace(standing or Standing(), jobs=tuple(specs))
     place = DockerPlace(nodes, WallClock(time.time() - stood.clock_seconds))
     runtime = place.open(Terms(run, round_seconds), stood)
-    told = Story(runtime, leases=dict(stood.leases))
+    driver = Driver(runtime, leases=dict(stood.leases))
     try:
         if standing is None:
-            told.look()
-        yield told
+            driver.look()
+        yield driver
     finally:
-        told.dispatch({})
-        told.look()
+        driver.dispatch({})
+        driver.look()
         runtime.close()
 
 
@@ -146,8 +146,8 @@ def losses(nodes: Nodes, run: str, job_id: int) -> dict[int, set[float]]:
     found: dict[int, set[float]] = {}
     for line in (nodes.folder(run, job_id) / "telemetry.jsonl").read_bytes().splitlines():
         with suppress(ValueError, KeyError):
-            told = json.loads(line)
-            found.setdefault(told["epoch"], set()).add(told["loss"])
+            entry = json.loads(line)
+            found.setdefault(entry["epoch"], set()).add(entry["loss"])
     return found
 
 
