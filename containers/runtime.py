@@ -22,10 +22,10 @@ class Terms:
         run: The run's id, part of names and paths; empty for a run that is not stored.
         round_seconds: Maximum length of a round.
         restart_seconds: From a launch to the first training step, where it is simulated and the
-            throughputs do not know it.
+            throughputs do not have it.
         throughputs: Throughput profile, where training is simulated.
-        inventory: The cluster, where training is simulated; None for one of which all jobs run
-            on their reference allocations.
+        inventory: The cluster, where training is simulated; None if all jobs run on their
+            reference allocations.
     """
 
     run: str
@@ -55,14 +55,14 @@ class Terms:
         return inventory.pool(before[0]) != inventory.pool(now[0])
 
     def allocation(self, job: JobSpec, gpus: Sequence[int]) -> Allocation:
-        """The allocation that GPUs are to a job, as far as its rate in a simulation goes by it."""
+        """The allocation of some GPUs that decides the rate of a job in a simulation."""
         if self._alike or self.inventory is None:
             return self.throughputs.reference(job)
         return self.inventory.allocation(gpus)
 
     @property
     def _alike(self) -> bool:
-        """Whether a job is as fast on any GPUs as on its reference."""
+        """Whether every job is as fast on any GPUs as on its reference allocation."""
         one = self.inventory is None or len(self.inventory.pools) == 1
         return one and not self.throughputs.knows_nodes
 
@@ -123,8 +123,8 @@ class EventKind(StrEnum):
     CRASHED = "crashed"
     """Its container failed or hung before the job's end."""
     STOPPED = "stopped"
-    """Its container ended before the job's end with a code that says it was told to stop, was
-    killed, or could not write to its folder: its own doing or its host's."""
+    """Its container ended before the job's end with the exit code of a stop signal or
+    a kill, or of a folder that it could not write to: its own doing or its host's."""
     LOST = "lost"
     """No fault of the job's own: its container vanished or could not start, or its node went out
     of service."""
@@ -227,11 +227,11 @@ class Runtime(Protocol):
         ...
 
     def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
-        """Have other nodes from the coming round on.
+        """Change the nodes from the coming round on.
 
         Args:
-            inventory: The nodes: those that are there, as they are numbered, and further ones.
-            removed: Nodes that get no leases any more; those that were removed before among them.
+            inventory: The nodes: the present ones with their numbers, then further ones.
+            removed: Nodes that get no leases any more, including those removed before.
         """
         ...
 
@@ -253,7 +253,7 @@ class Runtime(Protocol):
 
         Args:
             number: The round.
-            leases: Those of the round that are new.
+            leases: The new leases of the round.
 
         Returns:
             An event for each, in their order.
@@ -278,7 +278,7 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the place; what runs there runs on."""
+        """Release the connections; jobs that run on their own go on."""
         ...
 
 
@@ -287,14 +287,14 @@ class Place(Protocol):
 
     @property
     def live(self) -> bool:
-        """Whether its jobs run on while nobody schedules them.
+        """Whether its jobs go on while no scheduler runs.
 
-        A run then goes on from its standing; else its rounds are carried out again before.
+        A resumed run then starts from its standing; otherwise its rounds are first executed again.
         """
         return False
 
     def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
-        """Refuse jobs that cannot run here, before a run of them begins; by default none is.
+        """Refuse jobs that cannot run here, before their run begins; the default refuses none.
 
         Raises:
             InputError: A job cannot run here.
@@ -302,10 +302,10 @@ class Place(Protocol):
         return None
 
     def open(self, terms: Terms, standing: Standing) -> Runtime:
-        """A run's runtime; who opens it closes it.
+        """Open a run's runtime; the caller closes it.
 
         Args:
-            terms: What it has to know of the run.
+            terms: The terms of the run.
             standing: Where the run stands.
         """
         ...

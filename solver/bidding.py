@@ -17,12 +17,12 @@ expected lateness:
   done, and not before arrivals are expected to end (makespan as a deadline).
 - λ_j rises from 0 to λ with the mean contention of the job's life so far. At a contention of 1
   the fair finish time is the isolated one, which every wait misses, and the longest job alone
-  sets the horizon: such deadlines say nothing of who should wait.
+  sets the horizon: such deadlines do not show which job should wait.
 - The finish time assumes that the job runs without preemption after the window. Each sample of it
   is smoothed by a normal error of a few rounds, so that the penalty rises before the deadline
   is missed.
 
-On several GPU types a job bids on each what a round there saves of all that is to come
+On several GPU types a job bids on each the savings by a round there in future cost
 (`solver.backends.foresight`).
 """
 
@@ -98,7 +98,7 @@ class Outlook:
     contention: float
 
     def restarts(self, situation: Situation) -> Floats:
-        """What a restart on the row's allocation takes, shape (rows,), seconds."""
+        """Time of a restart on the row's allocation, shape (rows,), seconds."""
         otherwise = situation.restart_seconds
         throughput = situation.jobs[0].throughput
         return np.array([throughput.restart(found, otherwise) for found in self.allocations])
@@ -109,7 +109,7 @@ class Outlook:
 
 
 def outlook(situation: Situation) -> Outlook:
-    """The outlook of the active jobs, of which there must be some.
+    """The outlook of the active jobs, at least one.
 
     Args:
         situation: Policy input, with forecasts that have trajectories.
@@ -150,7 +150,7 @@ def outlook(situation: Situation) -> Outlook:
 
 
 def _bids_on(job: ActiveJob) -> tuple[Allocation, ...]:
-    """An allocation of each type: what the job holds where it would be slower than it could be."""
+    """An allocation of each type; of the held type the held one, where it is the slower one."""
     held = job.held
     if held is None or not job.throughput.knows_nodes:
         return job.choices
@@ -205,15 +205,15 @@ def utilities(
 
 
 LEAST_TRAINED = 0.05
-"""Part of a round that counts as trained after a start at least, where restarts take longer. An
-engineering choice: bids on the type that a job holds then count 41 times."""
+"""Least part of a round that counts as trained after a start, where restarts take longer. An
+engineering choice: the factor on bids on the type that a job holds is then 41."""
 
 _LEAST = 1e-6
 """Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""
 
 
 def holding(situation: Situation, ahead: Outlook) -> Bools:
-    """Whether the row's job runs on its allocation, so that to stay is no restart, (rows,)."""
+    """Whether the row's job runs on its allocation, so that it stays without a restart, (rows,)."""
     jobs = situation.jobs
     held = [
         bool(jobs[row].lease_rounds) and jobs[row].held in (None, allocation)
@@ -225,20 +225,20 @@ def holding(situation: Situation, ahead: Outlook) -> Bools:
 def hysteresis(situation: Situation, ahead: Outlook, favour: float | Floats) -> Floats:
     """Preemption hysteresis: a factor on each bid, shape (rows,).
 
-    A job is favoured on the GPU type that it holds alone: to move is to restart.
+    A job is favoured only on the GPU type that it holds: a move costs a restart.
 
     Args:
         situation: Policy input.
         ahead: Outlook of the jobs.
-        favour: Factor for running jobs, of all rows or of each.
+        favour: Factor for running jobs, for all rows or for each.
     """
     return np.where(holding(situation, ahead), favour, 1.0)
 
 
 def staying(situation: Situation, ahead: Outlook, least: float) -> Floats:
-    """On several GPU types, how often a row's bid counts if its job holds that type, (rows,).
+    """Preemption hysteresis on several GPU types: a factor on bids on the held type, (rows,).
 
-    Whoever else starts there trains for less of the round, and who is displaced pays another
+    Another job that starts there trains for less of the round, and the displaced job pays a
     restart when it resumes.
 
     Args:

@@ -1,10 +1,10 @@
-"""What is decided in a round: the plan of a policy, for the GPUs that no job keeps.
+"""The decision of a round: a policy's plan for the GPUs that no job keeps.
 
 Jobs that are not preempted, or run on cordoned nodes, keep their GPUs, and tenants their cells
-(`solver.promised`). Their GPUs are no part of what a policy is given. So that a stream of jobs that
-are not preempted does not keep a larger gang waiting, the gang that has waited longest for GPUs of
-theirs has a reservation: it can start when enough of them have reached their limits, and no job
-that is not preempted is started that could delay this (EASY backfilling: Lifka, JSSPP '95).
+(`solver.promised`). Policies do not see these GPUs. So that a stream of non-preemptible jobs does
+not starve a larger gang, the gang that has waited longest for their GPUs has a reservation: it can
+start once enough of these jobs have reached their limits, and no non-preemptible job starts that
+could delay it (EASY backfilling: Lifka, JSSPP '95).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ ALL_HELD = "all GPUs are held by jobs that are not preempted"
 def decide(policy: Policy, situation: Situation) -> Plan:
     """The plan of a policy, around jobs that keep their GPUs and those in tenants' cells.
 
-    One of another distribution is held to what plans must be.
+    The plan of a plugin is checked.
 
     Raises:
         PluginError: A policy of another distribution failed.
@@ -44,9 +44,9 @@ def decide(policy: Policy, situation: Situation) -> Plan:
 
 
 def place(policy: Policy, situation: Situation) -> Plan:
-    """Who runs in the coming round, and where, as of `decide`.
+    """The placement of the coming round alone, as in `decide`.
 
-    A policy that works out more than that can have it without, as its `placed`.
+    A policy whose plans contain more can compute it faster, as its `placed`.
 
     Raises:
         PluginError: A policy of another distribution failed.
@@ -56,13 +56,13 @@ def place(policy: Policy, situation: Situation) -> Plan:
 
 
 def _around(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
-    """A policy's plan for the GPUs that neither promises nor jobs that stay need."""
+    """A policy's plan for the GPUs that neither promises nor staying jobs need."""
     kept = partial(around_kept, name, plan)
     return kept(situation) if situation.promises is None else around_cells(name, kept, situation)
 
 
 def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
-    """The plan of a policy for the GPUs that no job keeps, and the leases of those that do.
+    """The plan of a policy for the GPUs that no job keeps, with the leases of the other jobs.
 
     Args:
         name: Name of the policy.
@@ -89,7 +89,7 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
 
 
 def _on(situation: Situation) -> Iterator[Sequence[ActiveJob]]:
-    """The jobs that go on on cordoned GPUs: alone, or together as long as they fit together."""
+    """The jobs that continue on cordoned GPUs: alone, or in pairs as long as they fit together."""
     holders: dict[tuple[int, ...], list[ActiveJob]] = {}
     for job in situation.jobs:
         if not situation.cordoned.isdisjoint(job.gpus):
@@ -101,7 +101,7 @@ def _on(situation: Situation) -> Iterator[Sequence[ActiveJob]]:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """When a gang can start at the latest, and what is left of the GPUs of its type then.
+    """The latest start of a gang, and the GPUs of its type that are left then.
 
     Attributes:
         job_id: The gang.
@@ -120,7 +120,8 @@ def reserved(situation: Situation) -> Reservation | None:
     """The reservation of the gang that has waited longest for GPUs of jobs not preempted, if any.
 
     Args:
-        situation: Policy input, with all jobs. Where nodes are cordoned, nobody knows until when.
+        situation: Policy input, with all jobs. With cordoned nodes there is no reservation: nobody
+            knows until when they are.
     """
     keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
     if not keeping or situation.cordoned:
@@ -137,7 +138,7 @@ def _delaying(
     keeping: Sequence[ActiveJob],
     waiting: Sequence[ActiveJob],
 ) -> set[int]:
-    """Jobs that would not be preempted, and could delay the gang that has a reservation."""
+    """Non-preemptible jobs that could delay the gang with the reservation."""
     reserved = _reserved(situation, inventory, keeping, waiting)
     found: set[int] = set()
     if reserved is None:
@@ -161,7 +162,7 @@ def _reserved(
     keeping: Sequence[ActiveJob],
     waiting: Sequence[ActiveJob],
 ) -> Reservation | None:
-    """The reservation of the gang that has waited longest, where kept GPUs are in its way."""
+    """The reservation of the gang that has waited longest, where kept GPUs block it."""
     blocked = (job for job in waiting if not inventory.menu(job.spec.demand))
     first = min(blocked, key=lambda job: (job.spec.arrival_seconds, job.job_id), default=None)
     if first is None:
@@ -178,7 +179,7 @@ def _of_type(
     wanted: Allocation,
     job_id: int,
 ) -> Reservation:
-    """When there are enough GPUs of a type: at the latest at the limits of the jobs on them."""
+    """The time at which enough GPUs of a type are free: at the latest at the limits of the jobs."""
     left, seconds = free[wanted.gpu_type], 0.0
     for until, gpus in sorted(_limits(situation, keeping, wanted.gpu_type)):
         if left >= wanted.gpus:

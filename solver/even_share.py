@@ -1,8 +1,8 @@
-"""An even share of the cluster, played beside the schedule.
+"""An even share of the cluster, simulated beside the schedule.
 
 Finish-time fairness is measured against 1/N of the cluster (Themis, NSDI '20; Shockwave,
-NSDI '23, section 2), with N the jobs that are active: N changes with each arrival and end, and
-the even share that a job has had so far is known without looking ahead.
+NSDI '23, section 2), with N the number of active jobs: N changes with each arrival and end, and
+the even share of a job so far is known without looking ahead.
 """
 
 import math
@@ -24,11 +24,11 @@ class EvenShare:
     Attributes:
         clock_seconds: The run's clock.
         virtual_seconds: The virtual clock.
-        contention: c, active jobs over GPUs in service, at least 1; infinite without any, when
-            nobody is served.
+        contention: c, active jobs over GPUs in service, at least 1; infinite without any GPUs,
+            when no job is served.
         joined: Virtual clock at the arrival of each active job, by job id.
-        arrived: Submissions of the latest jobs, ascending, as many as foretell those to come; of an
-            array's tasks, which come at once, that of the first.
+        arrived: Arrival times of the latest jobs, ascending, as many as the forecast of arrivals
+            reads; of an array, whose tasks arrive together, that of its first task.
     """
 
     clock_seconds: float = 0.0
@@ -52,8 +52,8 @@ class EvenShare:
             arrivals: Jobs that have arrived since.
             active: Ids of the jobs that are active by then.
             gpus: GPUs in service by then; 0 if none is.
-            held: Ids of active jobs that are on hold by then, and so compete with none: what the
-                virtual clock has advanced is no service of theirs.
+            held: Ids of active jobs that are on hold by then: they do not compete, and the
+                advance of the virtual clock is no service to them.
         """
         passed = (clock_seconds - self.clock_seconds) / self.contention
         virtual = self.virtual_seconds + passed

@@ -69,8 +69,8 @@ def guarantees_by_type(
     """Audit a round in which jobs choose among GPU types.
 
     A job is envious if it prefers another (type, price), or nothing, to what it has, by more than
-    the round's loss against its bound. At the prices of that bound none does: what all jobs lose
-    against what they prefer, and the price of idle GPUs, add up to the loss.
+    the round's loss against its bound. At the prices of that bound none is: the losses of all jobs
+    against their preferences, and the price of idle GPUs, add up to the loss.
 
     Args:
         market: The market of the coming round.

@@ -24,7 +24,7 @@ class Pool:
             workload's table.
         gpus: Number of GPUs in total.
         gpus_per_node: GPUs per node. With 1, placement has no effect.
-        price: Of a GPU-hour, in any currency; 0 if none is given. In rows only if it is set.
+        price: Price of a GPU-hour, in any currency; 0 if none is given. In rows only if it is set.
 
     Raises:
         InputError: The number of GPUs or the price is out of range, or the GPUs are no whole
@@ -71,19 +71,19 @@ class Inventory:
 
     Attributes:
         pools: Pools of nodes, not empty.
-        kept: GPUs that are not to be given out, ascending: jobs that are not preempted hold them.
+        kept: GPUs that policies may not allocate, ascending: jobs that are not preempted hold them.
     """
 
     pools: tuple[Pool, ...]
     kept: tuple[int, ...] = ()
 
     def without(self, kept: Iterable[int]) -> "Inventory":
-        """The inventory without further GPUs that are not to be given out."""
+        """The inventory with further kept GPUs."""
         return replace(self, kept=tuple(sorted({*self.kept, *kept})))
 
     @cached_property
     def gpus(self) -> int:
-        """Number of GPUs that can be given out: all that are not kept."""
+        """Number of GPUs that can be allocated: all that are not kept."""
         return sum(self.free)
 
     def kept_in(self, number: int) -> list[int]:
@@ -93,7 +93,7 @@ class Inventory:
 
     @cached_property
     def free(self) -> tuple[int, ...]:
-        """Number of GPUs of each pool that can be given out."""
+        """Number of GPUs of each pool that can be allocated."""
         return tuple(pool.gpus - len(self.kept_in(n)) for n, pool in enumerate(self.pools))
 
     @cached_property
@@ -113,7 +113,7 @@ class Inventory:
 
     @cached_property
     def capacities(self) -> dict[str, int]:
-        """GPUs of each type that can be given out, in the order of `types`."""
+        """GPUs of each type that can be allocated, in the order of `types`."""
         return {
             kind: sum(
                 free
@@ -152,7 +152,7 @@ class Inventory:
         return bisect_right(self.first_gpus, gpu) - 1
 
     def allocation(self, gpus: Sequence[int]) -> Allocation:
-        """The allocation that some GPUs of a pool are, of which there must be one."""
+        """The allocation of some GPUs of a pool, at least one."""
         kind = self.pools[self.pool(gpus[0])].gpu_type
         return Allocation(kind, len(gpus), len(set(map(self.node, gpus))))
 
@@ -188,8 +188,7 @@ class Inventory:
     ) -> tuple[Allocation, ...]:
         """The allocations that a job can run on: fewest GPUs first, of these the fastest first.
 
-        Where there is but a single GPU type, they are those that it can bid for, whether it
-        runs there or not.
+        With a single GPU type, they are those that it can bid for, whether it runs there or not.
 
         Args:
             job: The job.
@@ -236,11 +235,11 @@ class Inventory:
 
 
 def grown(pools: Sequence[Pool], nodes: Iterable[Pool]) -> tuple[Pool, ...]:
-    """Pools with further nodes after those that are there, whose numbers stay.
+    """Pools with further nodes after the present ones, whose numbers stay.
 
     Args:
         pools: The pools, not empty.
-        nodes: A pool of one node each. One that is like those of the last pool becomes part of it.
+        nodes: A pool of one node each. A node like those of the last pool becomes part of it.
     """
     found = [*pools]
     for node in nodes:

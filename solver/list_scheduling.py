@@ -1,4 +1,4 @@
-"""Who gets room in the coming round, and where: list scheduling with backfilling."""
+"""List scheduling of the coming round, with backfilling and placement."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,12 +15,12 @@ from solver.plan import ActiveJob, Situation
 
 
 class Claim(NamedTuple):
-    """A job and an allocation that it is to get, if there is room.
+    """A job and an allocation that it gets if there is room.
 
     Attributes:
         job: The job.
         allocation: The allocation.
-        other: A job that is to share it; None for exclusive use.
+        other: A job that shares it; None for exclusive use.
     """
 
     job: ActiveJob
@@ -29,12 +29,12 @@ class Claim(NamedTuple):
 
     @property
     def job_ids(self) -> tuple[int, ...]:
-        """The jobs that are to get it."""
+        """The jobs of the claim."""
         return (self.job.job_id,) if self.other is None else (self.job.job_id, self.other.job_id)
 
 
 def claims(jobs: Iterable[ActiveJob]) -> list[Claim]:
-    """Claims of jobs in their order: each on one type of its menu after the other."""
+    """Claims of jobs in their order: for each job, on the types of its menu in turn."""
     return [Claim(job, allocation) for job in jobs for allocation in job.choices]
 
 
@@ -44,9 +44,9 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
     A job may have several claims, of which the first with room is met. Running jobs keep their
     GPUs where they stay in their pool, unless a consolidated job of higher priority needs some
     of them to move (`solver.placement.make_room`). Only if no lay-out of a pool has room for a
-    claim is it skipped, so neither lower priorities nor fragmentation keep a job waiting. Where it
-    is known how much slower a gang is on more nodes, it is consolidated as far as that is worth
-    the restarts (`by_placement`).
+    claim is it skipped, so neither lower priorities nor fragmentation keep a job waiting. Where
+    the profile has rates by nodes, a gang is consolidated as far as that is worth the restarts
+    (`by_placement`).
 
     Args:
         situation: Policy input.
@@ -114,10 +114,10 @@ def by_placement(
         order: Claims by descending priority.
 
     Returns:
-        The claims, and by position of those that are met on as few nodes as possible, or not at
-        all, what that is worth: GPU-seconds that others may lose by restarts to make room. It is
-        what the job saves until it ends over being spread, without bound where it cannot be spread
-        or must not be. Nobody moves for two that share their GPUs.
+        The claims, and by position the worth of those that are met on as few nodes as possible or
+        not at all: GPU-seconds that other gangs may lose by restarts to make room. It is the time
+        that the job saves over being spread, until its end; unbounded where it cannot or must not
+        be spread. No gang moves for two jobs that share their GPUs.
     """
     if not order or not order[0].job.throughput.knows_nodes:
         return order, {}
@@ -154,7 +154,7 @@ def by_placement(
 
 
 def _spread(job: ActiveJob, few: Allocation) -> tuple[Allocation | None, float]:
-    """An allocation on more nodes, and how many times as long the job takes there.
+    """An allocation on more nodes, and the factor on the job's run time there.
 
     None if it cannot run there, or there are no more nodes.
     """
@@ -168,7 +168,7 @@ def _spread(job: ActiveJob, few: Allocation) -> tuple[Allocation | None, float]:
 
 
 def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
-    """Whether a gang must be on as few nodes as an allocation has: it says so, or runs on no more.
+    """Whether a gang must be on as few nodes as an allocation: by its declaration or its rates.
 
     Args:
         job: The job.
@@ -205,10 +205,10 @@ def _passed_with(
     consolidated: Mapping[int, float],
     held: Collection[int],
 ) -> Iterator[int]:
-    """A claim without room in a pool, and later ones that then have none there either.
+    """A claim without room in a pool, and the later claims that then have none there either.
 
-    They are on as many or more GPUs of the type, others may lose no more for them, and their jobs
-    hold none there that they could keep.
+    These are for as many or more GPUs of the type, are worth no more restarts of others, and their
+    jobs hold no GPUs there that they could keep.
     """
     yield first
     there = order[first].allocation
@@ -236,10 +236,10 @@ def _laid_out(
     Args:
         pool: The pool.
         gangs: Gangs that fit it by number, by descending priority.
-        held: GPUs held in the pool, by job; updated with those who have to move.
-        kept: GPUs that are not to be given out.
-        worth: What room for each gang may cost, in GPU-seconds.
-        restart_seconds: What a move costs each of a job's GPUs.
+        held: GPUs held in the pool, by job; updated with the jobs that have to move.
+        kept: GPUs that may not be allocated.
+        worth: Restarts that room for each gang may cost, in GPU-seconds.
+        restart_seconds: Cost of a move for each of a job's GPUs.
     """
     while True:
         placed = place(pool, gangs, held, kept)
@@ -281,8 +281,8 @@ def fitting(
             skipped: a gang of that size found no room there, so later ones do not either.
         consolidated: Positions of claims that are met on as few nodes as they ask for, or not at
             all (`by_placement`). In a pool whose nodes are too small for that they are not met.
-        passed: Pool and position of those of them for which no lay-out of that pool has room at
-            what it is worth. They go on to the next pool of their type.
+        passed: Pool and position of those for which no lay-out of that pool has room at their
+            worth. They try the next pool of their type.
 
     Returns:
         The number of the pool, by position of the claim, in order.

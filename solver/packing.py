@@ -1,9 +1,9 @@
 """Pairs of jobs on the same GPUs as columns of the coming round's market.
 
 A pair costs its GPUs once. To each of its jobs it is worth the job's bid on that GPU type times the
-rate there over that alone. Which pairs run is settled with all else, at the prices of the round
-(`solver.backends.packing`): a job of a high bid is paired where a partner's gain is worth more than
-what it loses itself, so that no rule need say who is to share.
+shared rate over the exclusive rate. The market of the round decides which pairs run
+(`solver.backends.packing`): a job with a high bid is paired where its partner gains more than the
+job loses, so no rule for sharing is needed.
 """
 
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ class PackedRound:
 
     Attributes:
         market: Its market.
-        pairs: The pairs that there may be.
-        packing: What was cleared.
+        pairs: The candidate pairs.
+        packing: The cleared round.
     """
 
     market: Market
@@ -49,8 +49,8 @@ class PackedRound:
     def report(self, policy: str, plan: Plan, situation: Situation) -> SolveReport:
         """The certificate of a plan as it runs.
 
-        A job that runs alone or waits is envious as of `solver.guarantees`. Both of a pair are if
-        together they prefer what each could have alone.
+        A job that runs alone or waits is envious as in `solver.guarantees`. Both jobs of a pair are
+        envious if together they prefer exclusive allocations.
         """
         market, packing = self.market, self.packing
         row_of = {
@@ -113,7 +113,7 @@ def pack_round(situation: Situation, market: Market, gain: float) -> PackedRound
     Args:
         situation: Policy input.
         market: The market of the coming round.
-        gain: Least sum of both rates over those alone.
+        gain: Least sum of both shared rates over the exclusive rates.
     """
     worth = market.utility[:, 1] - market.utility[:, 0]
     pairs = _table(situation, market, worth, gain)
@@ -122,7 +122,7 @@ def pack_round(situation: Situation, market: Market, gain: float) -> PackedRound
 
 
 def _table(situation: Situation, market: Market, worth: Floats, gain: float) -> PairTable:
-    """The pairs whose rates sum up to enough, on each type that both bid on."""
+    """The pairs with enough summed rates, on each type that both bid on."""
     rows = rows_of(situation.jobs, market.types)
     row_of = np.full((len(situation.jobs), len(market.types)), -1)
     row_of[market.job_of, market.type_of] = np.arange(len(worth))

@@ -1,4 +1,4 @@
-"""Jobs and pairs of jobs on the same GPUs, with the rates that they have there."""
+"""Jobs and pairs of jobs on the same GPUs, with their rates."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from solver.market import Floats, Ints
 from solver.plan import ActiveJob
 
 ALONE = -1
-"""In place of the second job of a row that has one."""
+"""Stands for the second job in a row of a single job."""
 
 
 @dataclass(frozen=True)

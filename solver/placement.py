@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A job that wants GPUs in the coming round.
+    """A job that is to get GPUs in the coming round.
 
     Attributes:
         job_id: The job.
@@ -50,7 +50,7 @@ def place(
         pool: The GPUs.
         gangs: Gangs by descending priority.
         held: Current leases by job; those of jobs without a gang here are free.
-        kept: GPUs that are not to be given out.
+        kept: GPUs that may not be allocated.
 
     Returns:
         GPU indices by job, ascending, disjoint, in the order of `gangs`. Gangs that do
@@ -88,12 +88,12 @@ def overlap(held: Iterable[Mapping[int, tuple[int, ...]]]) -> bool:
 def going_on(
     held: Mapping[int, tuple[int, ...]], chosen: Iterable[Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """The GPUs that gangs keep where jobs share them: those that one of a gang's jobs holds.
+    """The GPUs that gangs keep where jobs share GPUs: those that a job of the gang holds.
 
     Args:
         held: GPUs by job.
-        chosen: The jobs of each gang, by descending priority. GPUs that two gangs could keep are
-            the first's.
+        chosen: The jobs of each gang, by descending priority. The first of two gangs that
+            could keep the same GPUs gets them.
 
     Returns:
         GPUs by the first job of each gang.
@@ -130,7 +130,7 @@ def make_room(
         gangs: Gangs by descending priority.
         first: Position of the first gang without room.
         placed: Placement of the gangs before it, and of those after it that found room.
-        kept: GPUs that are not to be given out.
+        kept: GPUs that may not be allocated.
 
     Returns:
         GPU indices by job for all gangs up to and including that gang; empty if it cannot

@@ -52,7 +52,7 @@ class ActiveJob:
 
     @property
     def spec(self) -> JobSpec:
-        """What was declared."""
+        """The declared job."""
         return self.belief.spec
 
     @property
@@ -64,8 +64,8 @@ class ActiveJob:
     def own(self) -> Allocation:
         """The allocation that it holds, else the first of its menu.
 
-        It is the only allocation of a gang on a single GPU type. For a gang that is spread it is
-        the one on the fewest nodes, so that no job has more left for having run.
+        It is the only allocation of a gang on a single GPU type. For a spread gang it is that on
+        the fewest nodes, so that its residual run time does not grow by running.
         """
         held = self.held
         if held is None or not self.throughput.knows_nodes:
@@ -73,7 +73,7 @@ class ActiveJob:
         return self.on_fewest_nodes(held) or held
 
     def on_fewest_nodes(self, there: Allocation) -> Allocation | None:
-        """As many GPUs of the type as its menu has them; None if it has none such."""
+        """The allocation of its menu with as many GPUs of the type; None if there is none."""
         return next(filter(there.same_but_for_nodes, self.menu), None)
 
     @property
@@ -107,7 +107,7 @@ class ActiveJob:
         return found
 
     def know(self, time: RunTime, allocation: Allocation) -> None:
-        """Take a residual run time on an allocation as given, in place of the forecast's."""
+        """Set the residual run time on an allocation, in place of the forecast."""
         self._run_times[allocation] = time
 
 
@@ -141,9 +141,9 @@ class Situation:
         ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
         memory: The policy's state from its last plan; empty at first.
         even: Even share of the active jobs.
-        cordoned: GPUs on which no job starts; who holds some of them goes on.
-        restart_seconds: What a restart costs a job, as far as is known.
-        promises: What tenants are promised; None if nothing. Policies never see it.
+        cordoned: GPUs on which no job starts; jobs that hold some of them go on.
+        restart_seconds: Cost of a restart of a job, as far as it is known.
+        promises: Promises to tenants; None without any. Policies never see them.
     """
 
     clock_seconds: float
@@ -222,9 +222,9 @@ class Plan:
             round again reproduces it.
         worth: Utility per GPU of the coming round, in the order of `order`; empty where the
             policy ranks jobs by no single number.
-        first_by: Seconds, at the present load, until each job goes before all that are not so
-            then, whatever arrives; in the order of `order`, empty where the policy bounds no
-            postponement. Not recorded either.
+        first_by: Seconds until each job is overdue at the present load, and so goes before all
+            others that are not, whatever arrives; in the order of `order`, empty where the policy
+            bounds no postponement. Not recorded either.
         promised: Of the jobs of tenants with cells, in words: the cells that a job runs in, or why
             it gets none. Not recorded either.
         pairs: Pairs of jobs, in ascending order, that share their GPUs in the coming round. All
@@ -244,7 +244,7 @@ class Plan:
 
 
 class Policy(Protocol):
-    """Decides who runs. Pure: the same situation gives the same plan.
+    """Decides which jobs run. Pure: the same situation gives the same plan.
 
     Policies are frozen dataclasses; their numeric fields are the policy's parameters. A policy of
     another distribution inherits this class, and from it the defaults.

@@ -1,9 +1,9 @@
-"""Tenants' cells are taken out of what a policy gives out (HiveD, OSDI '20; `solver.cells`).
+"""Jobs in tenants' cells are placed before the policy plans (HiveD, OSDI '20; `solver.cells`).
 
-Each round, the jobs of tenants that have cells ask for them. Who gets cells holds their GPUs until
-its end, whatever others bid; who gets none trades with all others for the rest, promised GPUs that
-are idle included. What trades is opportunistic: a job whose GPUs are needed for a promise loses
-them at the next round.
+Each round, the jobs of tenants with cells ask for them. A job that gets cells holds their GPUs
+until its end, whatever others bid; all other jobs trade for the rest, idle promised GPUs included.
+Jobs that trade are opportunistic: a job whose GPUs are needed for a promise loses them at the next
+round.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Noted:
-    """What a plan notes: who is in cells, and what the policy notes itself."""
+    """The memory of a plan: the jobs in cells, and the policy's own memory."""
 
     held: tuple[Held, ...] = ()
     policy: str = ""
@@ -70,7 +70,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Promises:
-    """What tenants are promised of a cluster.
+    """The promises of a cluster to its tenants.
 
     Attributes:
         layout: Cells and promises, of the whole inventory.
@@ -104,7 +104,7 @@ class Promises:
             )
             for one in held
         )
-        for node in self.cordoned:  # who is in cells there stays in them
+        for node in self.cordoned:  # jobs in cells there stay in them
             if node < self.whole.nodes:
                 cells.report(str(node), False)
         return cells
@@ -117,7 +117,7 @@ class Promises:
         return Request(str(job_id), tenant, 0, members, pool.gpu_type)
 
     def requests(self, job_id: int, tenant: str, menu: Sequence[tuple[str, int]]) -> list[Request]:
-        """What a job asks for: cells of each type of its menu that its tenant has, in order.
+        """A job's requests: for cells of each type of its menu that its tenant has, in order.
 
         Args:
             job_id: The job.
@@ -144,7 +144,7 @@ class Promises:
 
 
 def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
-    """The plan of a policy for the GPUs that no promise needs, and the jobs in their cells.
+    """The plan of a policy for the GPUs that no promise needs, with the jobs in cells.
 
     Args:
         name: Name of the policy.
@@ -178,14 +178,14 @@ def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situat
 def _in_cells(
     promises: Promises, noted: Sequence[Held], situation: Situation
 ) -> tuple[tuple[Held, ...], dict[int, str]]:
-    """The jobs that run in cells from now on, and how each job that may ask for some fares."""
+    """The jobs that run in cells from now on, and in words the result for each job that may ask."""
     jobs = {job.job_id: job for job in situation.jobs}
     runs = {job.job_id: promises.nodes.known_as(job.gpus) for job in situation.jobs if job.gpus}
     before = [one for one in noted if runs.get(one.job_id) == one.whole]
     tenant_of = {job_id: job.spec.tenant for job_id, job in jobs.items()}
     cells = promises.cells(before, tenant_of)
     inside = {one.job_id for one in before}
-    # Of jobs that share their GPUs one stands for all: they give way together.
+    # A single job stands for a pair that shares GPUs: both give way together.
     traded = {gpus: job_id for job_id, gpus in runs.items() if job_id not in inside}
     cells.restore(_trading(job_id, gpus, promises) for gpus, job_id in traded.items())
     why = {}
@@ -213,7 +213,7 @@ def _in_cells(
 
 
 def _asked(cells: Cells, request: Request) -> str:
-    """Ask for cells, of which all that trade make room; why there are none, empty if there are."""
+    """Ask for cells, for which trading jobs make room; returns the refusal, empty on success."""
     answer = cells.ask(request)
     if isinstance(answer, Preempts):
         for victim in answer.victims:
@@ -226,7 +226,7 @@ def _asked(cells: Cells, request: Request) -> str:
 
 
 def _trading(job_id: int, gpus: Sequence[int], promises: Promises) -> RunningGang:
-    """A job that runs on what it got by trade, as cells see it."""
+    """A job that runs on traded GPUs, as an opportunistic gang."""
     slots = tuple((promises.slot(gpu),) for gpu in gpus)
     request = Request(f"trading {job_id}", "", OPPORTUNISTIC, (1,) * len(gpus))
     return RunningGang(request, slots, (("",),) * len(gpus))

@@ -1,11 +1,11 @@
-"""An evenly shared cluster of several GPU types, played beside the schedule round by round.
+"""An evenly shared cluster of several GPU types, simulated beside the schedule round by round.
 
 Gavel (OSDI '20) measures finish-time fairness against a cluster of which each active job has 1/n of
-every GPU type, by its round-based mechanism: of those whose gang still fits, a GPU type goes to the
-jobs with the most share over time received since shares were last dealt. Its jobs leave as they
-end, so that the others get more: by it each job has a finish time that all jobs can meet. A fluid
-with these shares is no such cluster: where gangs do not fit, small ones go first, and end a fifth
-earlier than it foretells. Finish times are projected on every arrival.
+every GPU type, by its round-based mechanism: among the gangs that still fit, a GPU type goes to the
+jobs with the most share over time received since shares were last dealt. Jobs leave as they end, so
+that the others get more: the result is a finish time for each job that all jobs can meet together.
+A fluid model with these shares would differ: where gangs do not fit, small ones go first, and end a
+fifth earlier than in the fluid model. Finish times are projected on every arrival.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ DEALT = 6
 """Rounds from one dealing of shares to the next at least: Gavel's 1,920 s in its rounds of 360."""
 
 LONGER = 0.003
-"""Bound on effort: rounds of the play that are further ahead than so many are longer, by this share
-of the time until then."""
+"""Bound on effort: rounds of the simulation grow with the distance ahead, by this share of the time
+until then."""
 
 MANY = 300
-"""Bound on effort: of more jobs than so many, rounds grow as much faster."""
+"""Bound on effort: with more jobs than this, rounds grow proportionally faster."""
 
 DIGITS = 7
 """Decimals of rounds and speeds that are kept."""
@@ -43,10 +43,10 @@ class Sharer(NamedTuple):
         left: Work left, in seconds on its fastest allocation.
         gpus: GPUs of its gang.
         fair: Clock at its finish there, as projected.
-        came: Rounds played before it came.
+        came: Rounds played before it arrived.
         speeds: Speed by type, over that on its fastest allocation; 0 where it cannot run.
         whole: Part of a round by type that its whole steps take.
-        owed: Rounds that it was owed by type when shares were last dealt.
+        owed: Deficit in rounds by type when shares were last dealt.
         received: Rounds that it received by type since, and half a round.
     """
 
@@ -76,11 +76,11 @@ class Sharer(NamedTuple):
         return cls(job_id, arrival, left, gpus, 0.0, 0, tuple(speeds), tuple(whole), none, half)
 
     def also_at(self, speeds: Sequence[float], whole: Sequence[float]) -> "Sharer":
-        """The job also on types where it had no speed: they came into service.
+        """The job with speeds on further types, which came into service.
 
         Args:
-            speeds: Its speeds now, which may be over that on another type than its own are.
-            whole: What its whole steps take of a round now.
+            speeds: Its speeds now, possibly relative to another type than its present speeds.
+            whole: Part of a round that its whole steps take now.
         """
         if all(self.speeds) or self.speeds == tuple(speeds):
             return self
@@ -120,7 +120,7 @@ class SharedCluster:
         """Decode the JSON of `written`, or of earlier versions, of which nothing is known.
 
         Args:
-            memory: The text; none is an empty cluster.
+            memory: The text; empty text is an empty cluster.
             types: GPU types in service.
         """
         found = orjson.loads(memory) if memory else []
@@ -133,8 +133,8 @@ class SharedCluster:
     def on_types(self, types: tuple[str, ...]) -> "SharedCluster":
         """The cluster with these types in service.
 
-        Of new ones no job has received anything, nor is known to run on them; what was received of
-        others is forgotten.
+        On new types no job has received anything, nor has a speed; time received on removed types
+        is forgotten.
         """
         if types == self.types:
             return self
@@ -172,7 +172,7 @@ class SharedCluster:
 
         Args:
             arrivals: Jobs that arrived, in any order.
-            active: Ids of the active jobs, these included; others are forgotten when they end.
+            active: Ids of the active jobs, these included; other jobs are forgotten when they end.
             capacities: GPUs in service by type.
             round_seconds: Length of a round.
         """
@@ -193,9 +193,9 @@ class SharedCluster:
 
 
 def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[SharedCluster, str]:
-    """The evenly shared cluster with all active jobs, and what to remember of it if it changed.
+    """The evenly shared cluster with all active jobs, and its memory if it changed.
 
-    A job that it does not know has all its work before it there, also if it has run already.
+    A job that is new to it begins there with all its work, even if it has run already.
 
     Args:
         situation: Policy input.
@@ -251,7 +251,7 @@ def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[Shar
 
 
 class _Play:
-    """A cluster that goes on from its time, as arrays of jobs and types.
+    """A simulation of the cluster from its time on, as arrays of jobs and types.
 
     Attributes:
         cluster: The cluster.
@@ -280,10 +280,10 @@ class _Play:
         )
 
     def until(self, end: float) -> SharedCluster:
-        """The cluster at a time, or as long after it as the round lasts that begins before it.
+        """The cluster at the end of the round during which a time is reached.
 
-        Finish times are those of jobs that end before; at infinity all do, those whose gangs do not
-        fit what is in service as if each were alone. Until then these wait.
+        Finish times are set for jobs that end before. At infinity all jobs have one; jobs whose
+        gangs do not fit the nodes in service wait, and end as if each were alone.
         """
         begun = clock = self.cluster.clock_seconds
         rounds, since, stale = self.cluster.rounds, self.cluster.since, self.cluster.stale
@@ -342,7 +342,7 @@ class _Play:
         return within
 
     def _chosen(self, there: Ints, share: Floats, number: int) -> tuple[Floats, Ints]:
-        """Who runs in a round: the speed of each job, 0 of those who wait, and on which type.
+        """The jobs that run in a round: speed of each job, 0 for waiting jobs, and its type.
 
         Types are filled in turns, each as often first as the others.
         """

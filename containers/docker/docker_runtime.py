@@ -47,7 +47,7 @@ OBSTACLES = (
     *(errno.EACCES, errno.EPERM, errno.EDQUOT),
     *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP),
 )
-"""Errors of writing to a job's folder that the job can bring about, and a full storage cannot."""
+"""Errors of writing to a job's folder that the job can cause, unlike a full storage."""
 
 
 @dataclass
@@ -59,8 +59,8 @@ class _Held:
         end: Kind, clock and reason of its end; None while it runs.
         image: In words, the id of its job's own image, once started; empty without one.
         adopted: Whether it began under a previous scheduler process.
-        shared: Whether its containers have their share of what comes with GPUs that another job
-            has, too, and not the whole; None if that is not known.
+        shared: Whether its containers have the processor share of a pair, not of whole GPUs; None
+            if that is not known.
         quiet_rounds: Consecutive rounds without a sign of life.
         cpu_seconds: Processor time of its containers at the last observation, by id.
     """
@@ -133,12 +133,12 @@ class DockerRuntime:
         return self._nodes
 
     def grow(self, nodes: Nodes) -> None:
-        """Know further nodes, after those that are there."""
+        """Add nodes, after the present ones."""
         self._nodes = nodes
         self._fleet.grow(nodes)
 
     def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
-        """See `Runtime.resize`; nodes that are removed are asked no more once they are empty."""
+        """See `Runtime.resize`; removed nodes are no longer queried once they are empty."""
         self._fleet.leave(removed)
 
     def close(self) -> None:
@@ -226,10 +226,9 @@ class DockerRuntime:
         return up
 
     def _divide(self, found: Collection[Placed]) -> None:
-        """Give each job its share of what comes with its GPUs: the whole, or half of a pair's.
+        """Set each job's processor time: that of its GPUs, or half of it if a pair shares them.
 
-        A job whose partner ended goes on alone at once. Containers that are not there yet start
-        with their share.
+        A job whose partner ended gets the whole at once. New containers start with their share.
         """
         running = {job_id: lease for job_id, lease in self._leases.items() if not lease.end}
         holders = Counter(lease.gpus for lease in running.values())
@@ -238,13 +237,13 @@ class DockerRuntime:
             if lease.shared == shared:
                 continue
             places = self._nodes.by_node(lease.gpus)
-            told = [
+            divided = [
                 self._fleet.divide(entry, quota(self._nodes, node, local, shared=shared))
                 for entry in self._own(job_id, lease, found)
                 if entry.container.running
                 for node, local in [(self._nodes.nodes[entry.node], places[entry.node])]
             ]
-            if all(told):
+            if all(divided):
                 lease.shared = shared
 
     def _own(self, job_id: int, lease: _Held, found: Iterable[Placed]) -> list[Placed]:
@@ -347,7 +346,7 @@ class DockerRuntime:
         return bad or (ends[0] if len(ends) == len(places) else None)
 
     def _meaning(self, entry: Placed, gpus: int) -> tuple[EventKind, str]:
-        """Kind and reason of the end of a container with as many GPUs."""
+        """Kind and reason of the end of a container with this number of GPUs."""
         limits = self._nodes.limits_on(self._nodes.nodes[entry.node])
         return meaning(self._fleet.exit(entry), limits, gpus)
 

@@ -4,8 +4,7 @@ After an out-of-memory kill a container exits as after any SIGKILL. Docker disti
 two by an OOM event of the container's cgroup. A busy host can lose that event if the cgroup
 is gone before it is read: the job is then reported as stopped.
 
-A job chooses its exit code, so that no code makes it lost: that is for what its host did
-(`EventKind.LOST`).
+A job chooses its exit code, so no code counts as the host's fault (`EventKind.LOST`).
 """
 
 from containers.docker.daemon import Exit

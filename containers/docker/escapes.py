@@ -1,7 +1,7 @@
-"""Versions of what runs containers that are known to let jobs out of them.
+"""Versions of container runtimes with known container escapes.
 
-Each was held against its advisory; only those that concern what Shockwave's jobs do, or who
-administers their hosts, are here.
+Each was checked against its advisory. Listed are only those that concern what Shockwave's jobs do,
+or the administrators of their hosts.
 """
 
 import math
@@ -20,7 +20,7 @@ class Escape:
         names: The CVE records.
         source: Its advisory.
         what: What it allows.
-        fixed: The first sound version of each line of releases that was mended, ascending.
+        fixed: The first fixed version of each release line with a fix, ascending.
         authorization: Whether only daemons with authorization plugins have it.
     """
 
@@ -31,7 +31,7 @@ class Escape:
     authorization: bool = False
 
     def concerns(self, version: str) -> bool:
-        """Whether a version has it: in a line that was mended by its fix, else by the last one."""
+        """Whether a version has it: by the fix of its release line, else by the last fix."""
         asked = parsed(version)
         fixes = [parsed(text) for text in self.fixed]
         mended = next((fix for fix in fixes if fix[:2] == asked[:2]), fixes[-1])
@@ -93,14 +93,14 @@ TOOLKIT = (
         ("1.19.1",),
     ),
 )
-"""Of the NVIDIA container toolkit, whose version a daemon does not tell."""
+"""Escapes of the NVIDIA container toolkit, whose version a daemon does not report."""
 
 
 def parsed(version: str) -> Version:
     """A version such as `1.4.0-rc.3`; what a distribution adds to it is left out.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is no version.
     """
     found = re.match(r"v?(\d+)\.(\d+)\.(\d+)(?:-rc\.?(\d+))?", version)
     if found is None:

@@ -61,11 +61,11 @@ class Fleet:
             daemon.close()
 
     def grow(self, nodes: Nodes) -> None:
-        """Know further nodes, after those that are there."""
+        """Add nodes, after the present ones."""
         self._nodes = nodes
 
     def leave(self, nodes: Collection[int]) -> None:
-        """Ask nodes no more, from when they answer that they have no containers of the run."""
+        """Stop querying nodes, once they report no containers of the run."""
         self._leaving |= {*nodes} - self._left
 
     def look(self, *, again: bool = False) -> list[Placed]:
@@ -96,7 +96,7 @@ class Fleet:
         return [Placed(node, entry) for entry in found]
 
     def problems(self) -> dict[int, str]:
-        """What is wrong with nodes, in words: those that did not answer, and those that did."""
+        """Problems of nodes, in words, whether they answered or not."""
         asked = [
             node
             for node in range(len(self._nodes.nodes))
@@ -187,7 +187,7 @@ class Fleet:
         return remarks, left
 
     def _keep_log(self, daemon: Daemon, entry: Placed) -> None:
-        """Keep the log of an ended container; a job's log is not worth more than its end."""
+        """Keep the log of an ended container; a failure to write it does not fail the job's end."""
         if entry.container.begun:
             with suppress(OSError):
                 path = log_file(self._nodes, self._run, entry.job_id)
@@ -211,7 +211,7 @@ class Fleet:
     def other_runs(self) -> dict[str, str]:
         """Other runs with containers on the nodes that answer, each with the name of a node.
 
-        Nodes that leave are not asked, since others may have them by now.
+        Nodes that leave are not queried, since other clusters may use them by now.
         """
         found: dict[str, str] = {}
         for place, node in enumerate(self._nodes.nodes):
@@ -240,8 +240,8 @@ def only_scheduler(nodes: Nodes, run: str, removed: Collection[int] = ()) -> Ite
 
     Args:
         nodes: The nodes.
-        run: The run; empty of a new one, of which no container can be.
-        removed: Nodes that were removed, which others may use.
+        run: The run; empty for a new run, which has no containers.
+        removed: Removed nodes, which other clusters may use.
 
     Raises:
         InputError: The cluster's storage cannot be written.

@@ -1,4 +1,4 @@
-"""How much a job keeps in its folder, which it may fill with anything."""
+"""Limits of a job's folder, which the job may fill with anything."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What keeps a node that answers from being used: its clock, its GPUs, the room in the storage."""
+"""Health of a node that answers: its clock, its GPUs, free space in the storage."""
 
 import os
 import time
@@ -14,7 +14,7 @@ SKEW_SECONDS = 2.0
 """Tolerated clock skew of a node, the latency of the query excluded. An engineering bound."""
 
 KIND = "nvidia.com/gpu="
-"""What NVIDIA's devices are called in the Container Device Interface."""
+"""Prefix of NVIDIA's device names in the Container Device Interface."""
 
 
 def problem_of(node: Node, daemon: Daemon) -> str:
@@ -28,7 +28,7 @@ def problem_of(node: Node, daemon: Daemon) -> str:
     try:
         info = daemon.info()
     except (NodeGone, Refused):
-        return ""  # who does not answer is found when its containers are listed
+        return ""  # a node that does not answer is found when its containers are listed
     skew = clock_skew(info, began, time.time())
     if abs(skew) > SKEW_SECONDS:
         return f"its clock is {abs(skew):.0f} s {'ahead' if skew > 0.0 else 'behind'}"
@@ -42,9 +42,9 @@ def clock_skew(info: Mapping[str, Any], began: float, ended: float) -> float:
     """How far a daemon's clock is ahead, in seconds; 0 where that may be the query's latency.
 
     Args:
-        info: What the daemon says of itself.
-        began: When it was asked, in seconds since the epoch.
-        ended: When it had answered.
+        info: The daemon's description of itself.
+        began: Time of the query, in seconds since the epoch.
+        ended: Time of its answer.
     """
     there = system_seconds(info["SystemTime"])
     return min(there - began, 0.0) + max(there - ended, 0.0)
@@ -79,27 +79,27 @@ def lost_here(devices: Sequence[str]) -> tuple[str, ...]:
             ):
                 lost.append(device)
             except pynvml.NVMLError:
-                continue  # such as of a part of a GPU, of which not all is told
+                continue  # such as a part of a GPU, whose memory cannot be read
     finally:
         pynvml.nvmlShutdown()
     return tuple(lost)
 
 
 def lost_there(devices: Sequence[str], info: Mapping[str, Any]) -> tuple[str, ...]:
-    """The GPUs that a daemon does not list, of one that lists some (Docker 28.2 and later)."""
+    """The GPUs that a daemon does not list, if it lists any (Docker 28.2 and later)."""
     found = [str(one.get("ID", "")) for one in info.get("DiscoveredDevices") or ()]
     listed = {name.removeprefix(KIND) for name in found if name.startswith(KIND)}
     return tuple(device for device in devices if listed and device not in listed)
 
 
 class Room:
-    """Whether there is room in the storage, which all nodes share.
+    """Free space in the storage, which all nodes share, with hysteresis.
 
-    Once there is less than is asked for, it takes twice that to be enough.
+    Once it is below the threshold, twice the threshold has to be free.
 
     Args:
         storage: The folder.
-        least_bytes: Free space to be there.
+        least_bytes: Threshold of free space.
     """
 
     def __init__(self, storage: Path, least_bytes: int) -> None:

@@ -1,7 +1,7 @@
 """Logs of jobs: kept beside their folders, as Docker forgets them with the container.
 
-What each container printed is after a line with its name. Where a line of its own begins like that
-one, it has that begin twice, so that no job can print the name of a container.
+The output of each container follows a heading with its name. An output line that begins like a
+heading gets that beginning twice, so that no job can print the heading of a container.
 """
 
 import re
@@ -11,27 +11,27 @@ from pathlib import Path
 from containers.docker.nodes import Nodes
 
 MOST_BYTES = 2**25
-"""Size at which a job's log begins anew; the one before is kept as well. An engineering bound."""
+"""Size at which a job's log is rotated; the previous log is kept as well. An engineering bound."""
 
 MARK = b"--- "
-"""How the line before what a container printed begins."""
+"""How a heading begins."""
 
 _MARKED = re.compile(rb"^(?=--- )", re.MULTILINE)
 _QUOTED = re.compile(rb"^--- (?=--- )", re.MULTILINE)
 
 
 def heading(container: str) -> bytes:
-    """The line before what a container printed."""
+    """The heading of a container's output."""
     return MARK + container.encode() + b"\n"
 
 
 def quoted(log: bytes) -> bytes:
-    """What a container printed, with no line that is a heading."""
+    """A container's output, in which no line is a heading."""
     return _MARKED.sub(MARK, log)
 
 
 def unquoted(text: bytes) -> bytes:
-    """What a container printed, from what `quoted` gave."""
+    """A container's output, from the result of `quoted`."""
     return _QUOTED.sub(b"", text)
 
 

@@ -63,9 +63,9 @@ class Mps:
 
     Attributes:
         folder: Folder of its daemon's pipes (`CUDA_MPS_PIPE_DIRECTORY`).
-        threads: Most of a GPU's threads that a container may use, in percent
-            (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). A job's program can change it: the daemon's own
-            limit is what is enforced.
+        threads: Largest share of a GPU's threads that a container may use, in percent
+            (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). A job's program can change it: only
+            the daemon's own limit is enforced.
     """
 
     folder: Path
@@ -83,9 +83,9 @@ class Node:
         image: Image of all its containers.
         gpus: Its GPUs, in the cluster's order.
         tls: Folder with `ca.pem`, `cert.pem` and `key.pem` of a `tcp://` endpoint.
-        price: Of a GPU-hour, in any currency; 0 if none is given.
-        limits: Limits of its containers; None for the cluster's. Of a job's folder, which all
-            nodes share, the cluster's always holds.
+        price: Price of a GPU-hour, in any currency; 0 if none is given.
+        limits: Limits of its containers; None for the cluster's. The limit of a job's folder,
+            which all nodes share, is always the cluster's.
         mps: The Multi-Process Service that its containers use; None where there is none.
     """
 
@@ -107,7 +107,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Nodes:
-    """A cluster of nodes, of which alike ones that follow each other are a pool.
+    """A cluster of nodes; consecutive nodes of the same kind form a pool.
 
     Attributes:
         nodes: The nodes, in the order in which they and their GPUs are numbered.

@@ -1,4 +1,4 @@
-"""Images that jobs name themselves: which may be run, and which one a job goes on with."""
+"""Images that jobs name themselves: which are allowed, and with which a job resumes."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -15,12 +15,12 @@ REMEDY = "add it to images in the cluster file, or give one that is there"
 
 
 def may_run(nodes: Nodes, spec: JobSpec) -> bool:
-    """Whether a job may run on a cluster: on the node's image, or on one that is listed."""
+    """Whether a cluster allows a job's image: that of the node, or a listed one."""
     return not spec.image or any(fnmatchcase(spec.image, form) for form in nodes.images)
 
 
 def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
-    """Refuse jobs whose image may not be run, or whose secrets are not there.
+    """Refuse jobs whose image is not allowed, or whose secrets are missing.
 
     Raises:
         InputError: There is such a job.
@@ -36,7 +36,7 @@ def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
 
 
 def image_of(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iterable[int]) -> str:
-    """The id of a job's own image: of the one that it began with; empty without one.
+    """The id of a job's own image, the same from its first start on; empty without one.
 
     The id is noted beside the job's folder at its first start, where no container can write.
 

@@ -31,7 +31,7 @@ SHARED_BYTES = 2**30
 """Size of /dev/shm, through which NCCL's workers of a container communicate. An engineering
 bound: Docker's default is 64 MiB."""
 PERIOD, LEAST_QUOTA = 100_000, 1_000
-"""Of processor time, in microseconds: Docker's period, and the kernel's least quota of one."""
+"""Docker's period of processor time, and the kernel's least quota in a period, in microseconds."""
 LONGEST_NAME = 63
 """Longest label of a host name (RFC 1035); containers resolve each other's names."""
 
@@ -212,7 +212,7 @@ def _mounts(
 def quota(nodes: Nodes, node: Node, local: Sequence[int], *, shared: bool) -> dict[str, int]:
     """The processor time of a container, as the SDK's `update_container` takes it, too.
 
-    Of two jobs that share their GPUs each has half of what comes with them.
+    Two jobs that share their GPUs get half of the processor time each.
 
     Args:
         nodes: The cluster.

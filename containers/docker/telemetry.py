@@ -136,8 +136,8 @@ class JobLog:
     def _advanced(self, position: "_Position | None") -> bool:
         """Whether a job stands further than at any call before in its lease.
 
-        Where it was left before the lease does not count: until its first step it has that
-        position still, and from its checkpoint it may have to train up to it again. Other
+        Its position before the lease does not count: until its first step it still reports that
+        position, and from its checkpoint it may have to train up to it again. Other
         changes of its files are no sign of life, since a job that hangs can make them.
         """
         place = self._place(position)

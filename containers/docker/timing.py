@@ -1,6 +1,6 @@
-"""What is known of a timed job in containers: for how long it ran, and what it reports.
+"""Telemetry of a timed job: its run time, and the share of its work that it reports.
 
-It may replace `progress.json` in its folder by an object with the share of its work that is done.
+It may replace `progress.json` in its folder by an object with that share.
 """
 
 import json
@@ -39,7 +39,7 @@ class TimedLog:
         Args:
             trained: Whether it ended.
             held_seconds: Time for which its containers ran since then.
-            most_seconds: Not needed, as nothing depends on what the job says of its time.
+            most_seconds: Unused, since the time is measured, not reported by the job.
         """
         spec, whole = self.spec, self.spec.total_steps
         self.run_seconds += held_seconds
@@ -61,7 +61,7 @@ class TimedLog:
         return News(reports, stands)
 
     def _share(self) -> float:
-        """The share that the job reports: 0 without a file, the last one if it is implausible."""
+        """The share that the job reports: 0 without a file, the last share if it is implausible."""
         try:
             share = float(json.loads(read_part(self.folder / PROGRESS, 0, LONGEST_LINE))["share"])
         except FileNotFoundError:

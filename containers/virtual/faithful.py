@@ -31,13 +31,13 @@ class VirtualJob:
     """A job and where it stands.
 
     Attributes:
-        spec: What was declared.
-        truth: What it will do.
-        allocation: On what it runs.
+        spec: The declared job.
+        truth: Its ground truth.
+        allocation: Its allocation.
         epoch: Completed epochs.
         steps: Training steps done of the epoch under way.
         reported: Completed epochs that were reported.
-        seconds: Time trained since the last look.
+        seconds: Time trained since the last observation.
         run_seconds: Time trained.
         started: Whether it was ever launched.
         epoch_seconds: Time trained in each completed epoch that was not yet reported.
@@ -58,7 +58,7 @@ class VirtualJob:
 
     @property
     def batch_size(self) -> int:
-        """Of the epoch under way."""
+        """Batch size of the epoch under way."""
         return self._size(min(self.epoch, self.spec.epochs - 1))
 
     def _size(self, epoch: int) -> int:
@@ -69,14 +69,14 @@ class VirtualJob:
 
     @property
     def _steps(self) -> float:
-        """Steps of the epoch under way; the only one of a timed job ends with it."""
+        """Steps of the epoch under way; the only epoch of a timed job ends with the job."""
         if self.spec.timed:
             return self.truth.isolated_seconds
         spec, size = self.spec, self.batch_size
         return spec.steps_after(self.epoch, size) - spec.steps_after(self.epoch + 1, size)
 
     def restart(self) -> None:
-        """Go back to the first step, where the job keeps nothing."""
+        """Go back to the first step if the job writes no checkpoints."""
         if not self.spec.preemptible:
             self.steps = 0.0
 
@@ -119,7 +119,7 @@ class VirtualJob:
         return (self._steps - self.steps) / rate if rate else math.inf
 
     def reports(self) -> list[EpochReport]:
-        """The epochs completed since the last call, consecutive ones of a batch size in one."""
+        """The epochs completed since the last call, merged by batch size."""
         found: list[EpochReport] = []
         for epoch, took in enumerate(self.epoch_seconds, start=self.reported):
             add_report(found, EpochReport(self.spec.job_id, epoch, 1, self._size(epoch), took))
@@ -146,8 +146,8 @@ class Holder:
     """A job that holds GPUs.
 
     Attributes:
-        gpus: Which.
-        lost_seconds: What is left of its restart.
+        gpus: The GPUs.
+        lost_seconds: Remaining time of its restart.
     """
 
     gpus: tuple[int, ...]
@@ -184,8 +184,8 @@ class FaithfulCluster:
 
     Args:
         truths: Ground truths by job id.
-        terms: What to know of the run.
-        standing: Where it begins.
+        terms: The terms of the run.
+        standing: The standing of the run.
 
     Raises:
         InputError: See `FaithfulPlace.check`.
@@ -231,7 +231,7 @@ class FaithfulCluster:
         )
 
     def _lease_of(self, job_id: int) -> tuple[int, ...]:
-        """Take a lease back; nothing if there is none any more."""
+        """Take a lease back; returns its GPUs, none without a lease."""
         lease = self._leases.pop(job_id, None)
         return lease.gpus if lease else ()
 
@@ -287,10 +287,10 @@ class FaithfulCluster:
         return pairs
 
     def _run_together(self, *pair: int) -> float:
-        """Have two jobs train on the same GPUs until one ends, which the other does not wait for.
+        """Train two jobs on the same GPUs until one ends; the other then goes on alone.
 
-        They go at their rates together from the first second on, restarts included. These change
-        with either's batch size, at the end of an epoch.
+        They run at their shared rates from the first second on, restarts included. The rates
+        change with the batch size of either, at the end of an epoch.
 
         Returns:
             The seconds of the round after which one has ended, or the round.

@@ -28,14 +28,14 @@ Ints = npt.NDArray[np.int64]
 class HiddenJobs:
     """The hidden state of jobs: arrays of shape (jobs,), by ascending job id.
 
-    There is a row for each ground truth; it means something once its job is there.
+    There is a row for each ground truth; it is valid once its job is admitted.
 
     Args:
         truths: Ground truths, by ascending job id.
         profile: Throughputs.
 
     Attributes:
-        rows: Row of each job that is there, by job id.
+        rows: Row of each admitted job, by job id.
         ids: Job ids.
         batch_size: Batch size under way.
         next_batch_size: Batch size that follows the next round in which the job runs.
@@ -43,13 +43,13 @@ class HiddenJobs:
         steps: Steps done, counted alike.
         steps_per_epoch: At the batch size under way.
         rate: Steps per second.
-        restart_seconds: What a restart takes on the GPUs that it was last given.
-        left_of_restart: What is left of one that takes longer than a round.
+        restart_seconds: Time of a restart on its last GPUs.
+        left_of_restart: Remaining time of a restart that takes longer than a round.
         seconds: Time spent training in the last round that the job ran in.
         run_seconds: Time spent training.
         stalled_rounds: Rounds without a step left to run.
         started: Whether the job was ever launched.
-        timed: Whether its only epoch ends with it, when nobody knows beforehand.
+        timed: Whether its only epoch ends with the job, at a time not known beforehand.
     """
 
     def __init__(self, truths: Sequence[GroundTruth], profile: Profile) -> None:
@@ -65,7 +65,7 @@ class HiddenJobs:
         self._declared_steps = np.zeros(len(truths), np.int64)
         self._samples = np.zeros(len(truths), np.int64)
         self._allocations: dict[int, Allocation] = {}
-        # The batch size that a job strives for, and the epoch in which it will be another.
+        # The target batch size of a job, and the epoch in which the target changes.
         self._target, self._next_target = np.zeros((2, len(truths)), np.int64)
         self._reported_epochs, self._reported_steps = np.zeros((2, len(truths)), np.int64)
         self._open_seconds = np.zeros(len(truths))  # of the epoch under way, on earlier GPUs
@@ -89,7 +89,7 @@ class HiddenJobs:
         self._tune(rows)
 
     def move(self, job_id: int, terms: Terms, gpus: Sequence[int]) -> None:
-        """Put a job on GPUs, where its rate may be another."""
+        """Place a job on GPUs, on which its rate may differ."""
         row = self.rows[job_id]
         allocation = terms.allocation(self._specs[row], gpus)
         self.restart_seconds[row] = terms.restart(allocation)
@@ -108,7 +108,7 @@ class HiddenJobs:
         }
 
     def share(self, others: Mapping[int, int]) -> None:
-        """Have jobs share their GPUs in the coming round: rows, by row; all others share none."""
+        """Let jobs share their GPUs in the coming round: row of the other job, by row."""
         sharing = {row: (other, int(self.batch_size[other])) for row, other in others.items()}
         changed = {row for row, other in sharing.items() if self._others.get(row) != other}
         changed |= self._others.keys() - sharing.keys()
@@ -117,13 +117,13 @@ class HiddenJobs:
             self._change_pace(row)
 
     def _change_pace(self, row: int) -> None:
-        """Look the rate of a job up anew; what it has done so far took its time at the old one."""
+        """Update the rate of a job; its work so far keeps the time that it took at the old rate."""
         self._open_seconds[row] += (self.steps[row] - self._reported_steps[row]) / self.rate[row]
         self._reported_steps[row] = self.steps[row]
         self._tune(np.array([row]))
 
     def _tune(self, rows: Ints) -> None:
-        """Look up what follows from the batch size and the allocation."""
+        """Update what depends on the batch size and the allocation."""
         sizes = self.batch_size[rows]
         self.steps_per_epoch[rows] = _ceil(self._samples[rows] / sizes)
         for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):
@@ -209,7 +209,7 @@ class HiddenJobs:
         return tuple(progress)
 
     def restart(self, job_id: int) -> None:
-        """Take a job that keeps nothing back to its first step."""
+        """Take a job without checkpoints back to its first step."""
         row = self.rows[job_id]
         if not self._specs[row].preemptible:
             self.steps[row] = 0

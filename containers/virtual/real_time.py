@@ -1,4 +1,4 @@
-"""A virtual cluster in real time: what a service runs on where there are no machines.
+"""A virtual cluster in real time, for services without machines.
 
 Jobs behave as in containers (`containers.virtual.faithful`). Rounds last as long as they would, or
 less by the factor of a pace.
@@ -39,12 +39,12 @@ class Pace:
         return self._clock + (self._now() - self._at) * self.speed
 
     def wait_for(self, clock_seconds: float) -> None:
-        """Wait until the clock is there."""
+        """Wait until that time."""
         while (left := (clock_seconds - self.now()) / self.speed) > 0.0:
             self._sleep(left)
 
     def reach(self, clock_seconds: float) -> None:
-        """Wait until the clock is there; if it is long past, set it back: no round is skipped."""
+        """Wait until that time; if it is long past, set the clock back: no round is skipped."""
         self.wait_for(clock_seconds)
         if (self.now() - clock_seconds) / self.speed > LATE_SECONDS:
             self._clock, self._at = clock_seconds, self._now()
@@ -57,16 +57,16 @@ LATE_SECONDS = 1.0
 class RealTimeCluster(FaithfulCluster):
     """A `Runtime` for a service without machines, whose jobs come as it goes.
 
-    Without a pace it repeats what happened: idle rounds end when they are told.
+    Without a pace it repeats what happened: an idle round ends at the time that `advance` is given.
 
     Args:
         made: Makes the ground truth of a job.
-        terms: What to know of the run.
-        state: Where it goes on; None to begin.
+        terms: The terms of the run.
+        state: The state to continue from; None for a new run.
 
     Attributes:
         made: Makes the ground truth of a job.
-        pace: The clock to go by; None to repeat.
+        pace: The clock to follow; None to repeat.
     """
 
     def __init__(

@@ -57,12 +57,12 @@ def check_jobs(
     *,
     published_rules: bool,
 ) -> None:
-    """Refuse jobs that a virtual cluster cannot play.
+    """Refuse jobs that a virtual cluster cannot simulate.
 
     Args:
         jobs: The jobs.
         truths: Ground truths by job id.
-        terms: The run's.
+        terms: The terms of the run.
         published_rules: Whether the batch sizes of GNS jobs double on the way to a target and
             a round holds whole steps only, as in `containers.virtual.virtual_cluster`.
 
@@ -96,7 +96,7 @@ class TruthPlace(Place, ABC):
     """A virtual clock, and jobs that follow their ground truths on it.
 
     Args:
-        truths: What jobs will do, one ground truth each.
+        truths: A ground truth for each job.
     """
 
     published_rules: ClassVar[bool]
@@ -117,7 +117,7 @@ class TruthPlace(Place, ABC):
     def open(self, terms: Terms, standing: Standing) -> Runtime:
         """See `Place.open`; a run begins here, or is carried out again from its beginning.
 
-        A standing does not tell what its jobs did: none of them may have started.
+        A standing lacks the work that its jobs have done: none of them may have started.
 
         Raises:
             InputError: A job of the standing cannot run here.

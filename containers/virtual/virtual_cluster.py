@@ -57,8 +57,8 @@ class VirtualCluster:
 
     Args:
         truths: Ground truths by ascending job id.
-        terms: What to know of the run.
-        standing: Where it begins.
+        terms: The terms of the run.
+        standing: The standing of the run.
 
     Raises:
         InputError: See `VirtualPlace.check`.
@@ -144,7 +144,7 @@ class VirtualCluster:
     def _run(self, rows: Ints) -> tuple[Floats, Bools]:
         """Train jobs for a round. Two that share their GPUs hold them until both are done.
 
-        But for an opportunistic one and one that is not: that ends as if it were alone.
+        Only a guaranteed job beside an opportunistic one ends as if it were alone.
 
         Returns:
             The seconds that each held its GPUs, and whether it ended.

@@ -1,17 +1,17 @@
 """Gangs that do not fit beside each other, as limits of the program over time.
 
-The program knows GPUs, by which half a gang of four may run beside one of two. Where gangs of b or
+The program counts GPUs, so half a gang of four may run beside a gang of two. Where gangs of b or
 more GPUs all have a multiple of b, a type of C GPUs has ⌊C / b⌋ *blocks* of b. Smaller gangs share
 what blocks the others leave, and the rest of C mod b GPUs. If that rest is too small for gang j, it
 takes a block for as long as it runs, and the large ones run in what blocks are left:
 
     Σ_{g_i ≥ b} g_i y_ikt + b y_jkt ≤ b ⌊C_k / b⌋ L_t
 
-That holds for every timetable, and says of the last gang of two that it costs as much as one of
-four, unless others run beside it: so the longest of the small gangs begin while others are left.
+That holds for every timetable. By it the last gang of two costs as much as a gang of four, unless
+others run beside it: so the longest of the small gangs begin while others are left.
 There is such a limit for each b, type, interval and j, and where C mod b is not 0 the same without
 j. In the terms of integer programming these are valid inequalities. Few hold anything back, so they
-are added as cutting planes: those that the solution breaks (separation by going through all).
+are added as cutting planes: those that the solution breaks (separation by enumeration).
 """
 
 import numpy as np
@@ -20,8 +20,8 @@ from solver.backends.limits import Limits
 from solver.backends.over_time import PricesOverTime, Program, prices_over_time
 
 JOBS = 32
-"""Bound on effort: jobs, at most, of which is known what fits beside each other. Of more some fit
-anywhere: 64 did the same (docs/adr/0042)."""
+"""Bound on effort: most jobs for which limits are added. Among more, some fit anywhere: 64 did the
+same (docs/adr/0042)."""
 
 PASSES = 4
 """Bound on effort: how often the program is solved."""
@@ -30,8 +30,8 @@ ROWS = 96
 """Bound on effort: limits, at most; of more the most broken."""
 
 BROKEN = 0.02
-"""Part of a limit's room beyond which it counts as broken, by j itself where there is one: else
-that without j says the same."""
+"""Share of a limit's room beyond which it counts as broken, by j itself where there is one: else
+the limit without j is equivalent."""
 
 
 def prices_of_gangs(program: Program) -> PricesOverTime:

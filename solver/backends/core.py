@@ -37,7 +37,8 @@ def solve_core(
         options: Maximum number of counts in the core beside the best counts.
 
     Returns:
-        Counts, shape (jobs,), and whether no others can improve on both them and the incumbent.
+        Counts, shape (jobs,), and whether no other counts can improve on both these and the
+        incumbent.
     """
     counts = _filled(losses, gangs, capacity)
     flat = losses.ravel()
@@ -68,7 +69,7 @@ def solve_core(
 
 
 def _filled(losses: Floats, gangs: Ints, capacity: int) -> Ints:
-    """The least counts without loss, raised to the largest such by decreasing width if they fit."""
+    """The least counts without loss, raised to the largest, widest first, as far as they fit."""
     free = losses <= 0.0
     least: Ints = free.argmax(axis=1)
     largest = losses.shape[1] - 1 - free[:, ::-1].argmax(axis=1)

@@ -1,7 +1,7 @@
 """Linear algebra of small dense tables, the same to the last bit with any number of threads.
 
-BLAS adds up in another order where it takes more threads, which it does from a size on. So it gets
-pieces below that size, and other sums are NumPy's own.
+BLAS uses more threads above a certain size, and then sums in another order. So it gets pieces below
+that size, and other sums are NumPy's own.
 """
 
 import numpy as np
@@ -39,8 +39,8 @@ def products(table: Floats, over: Floats) -> Floats:
 def solved(matrix: Floats, right: Floats) -> Floats:
     """Solve equations, by elimination of blocks.
 
-    Pivots are looked for within a block, so that no block, with what was eliminated before it, may
-    be singular; none of a definite matrix is.
+    Pivots are searched within a block, so no block may be singular after the elimination of the
+    blocks before it; in a definite matrix none is.
 
     Args:
         matrix: Shape (rows, rows).

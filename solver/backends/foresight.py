@@ -1,4 +1,4 @@
-"""What a round of each job on each GPU type saves of all that is to come.
+"""Savings in future cost of a round of each job on each GPU type.
 
 The first interval of `solver.backends.over_time` is the coming round, and each is longer than the
 one before by the same factor. With m_t the middle of an interval and blur over it, work costs
@@ -18,9 +18,9 @@ A round on type k does the share x_jk of the work, and so is worth
 
     b_jk = W_j(1) − W_j(1 − x_jk) − its cost now
 
-Dual variables alone would be the same for long jobs. But a job that ends within the round would bid
-the very price that it has to pay, for the part of the round that it needs, and be left out as often
-as not; what it loses by waiting is another number.
+For long jobs, dual variables alone would give the same bids. But a job that ends within the round
+would bid exactly the price that it has to pay, for the part of the round that it needs, and be left
+out as often as not; its loss by waiting is another number.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ FIXED = 0.8
 """Part of the least makespan before the last interval, unless that were shorter than a round."""
 
 SPANS, LONGER = 3, 0.1
-"""Bound on effort: how often the intervals are laid out, as long as the last one is longer than was
+"""Bound on effort: lay-outs of the intervals, repeated while the last interval is longer than
 guessed by more than a share of the whole."""
 
 BLUR_SHARE, BLUR = 0.3, 0.01
@@ -48,10 +48,10 @@ interval and of the least makespan: the penalty rises before a deadline is misse
 
 
 class Foresight(NamedTuple):
-    """What a second of the coming round saves.
+    """Savings by a second of the coming round.
 
     Attributes:
-        saved: On each row, shape (rows,), at least 0, in seconds of completion.
+        saved: By row, shape (rows,), at least 0, in seconds of completion.
         closed: Whether the program over time was solved to its gap.
     """
 
@@ -73,7 +73,7 @@ def foresight(
     lateness: Floats,
     makespan: float,
 ) -> Foresight:
-    """What a second of the coming round on each row saves.
+    """Savings by a second of the coming round on each row.
 
     Args:
         seconds: e, residual run time on each bid row, shape (rows,), positive.
@@ -137,7 +137,7 @@ def _lengths(first: float) -> Floats:
 
 
 def _bids(program: Program, at: PricesOverTime) -> Floats:
-    """What running through the first interval saves each job, shape (jobs, types), at least 0.
+    """Savings of each job by running through the first interval, shape (jobs, types), at least 0.
 
     Args:
         program: The program.
@@ -145,7 +145,7 @@ def _bids(program: Program, at: PricesOverTime) -> Floats:
     """
     first, lengths = program.lengths[0], np.append(program.lengths[1:-1], at.last)
     seconds = at.paid(program.gangs)[1:] + program.fixed
-    # Beyond the end a job pays for the makespan what others do not.
+    # Only a job beyond the end pays for the makespan.
     whole = program.makespan * len(program.gangs)
     beyond = max(whole - at.ending(program.capacities), 0.0)
     speed = np.ascontiguousarray(program.speed.T)
@@ -171,14 +171,14 @@ def _bids(program: Program, at: PricesOverTime) -> Floats:
 
 
 def _offers(speed: Floats, seconds: Floats, lengths: Floats) -> tuple[Floats, Floats]:
-    """At what price of all its work how much of it is done in each later interval.
+    """The supply curve of a job: shares of its work in later intervals, by price of its work.
 
-    As the price rises a job begins to run in an interval, and then goes over to faster types: what
-    is earned is the upper envelope of a line for each type.
+    As the price rises a job begins to run in an interval, and then changes to faster types: its
+    gain is the upper envelope of a line for each type.
 
     Args:
         speed: 1 / e by type and job.
-        seconds: What a second costs by later interval, type and job.
+        seconds: Cost of a second by later interval, type and job.
         lengths: Lengths of these intervals, a column.
 
     Returns:

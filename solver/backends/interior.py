@@ -5,7 +5,7 @@ gives some jobs all the slack and others none; an interior-point method, without
 crossover, returns a point in the middle of the optimal face and so spreads the slack.
 
 On several GPU types that takes a method that stays near the central path: HiGHS ends far from the
-middle where jobs do equally well on all types, so Clarabel solves these programs.
+middle where all types are equally good for jobs, so Clarabel solves these programs.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""More rows of the program over time: limits on what runs on a GPU type in an interval.
+"""Further rows of the program over time: limits on the use of a GPU type in an interval.
 
 In the terms of integer programming they are valid inequalities: every timetable satisfies them,
 but not every solution without them.
@@ -29,7 +29,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def none(cls, jobs: int) -> "Limits":
-        """No rows, of so many jobs."""
+        """No rows, for a number of jobs."""
         nowhere = np.zeros(0, dtype=np.int64)
         return cls(nowhere, nowhere, np.zeros((0, jobs)), np.zeros(0))
 
@@ -38,7 +38,7 @@ class Limits(NamedTuple):
         return Limits(self.times[some], self.kinds[some], self.takes[some], self.room[some])
 
     def taken(self, seconds: Floats) -> Floats:
-        """What jobs take of each row, shape (rows,).
+        """Use of each row by the jobs, shape (rows,).
 
         Args:
             seconds: y, shape (intervals, types, jobs).
@@ -48,11 +48,11 @@ class Limits(NamedTuple):
         return found
 
     def priced(self, costs: Floats, prices: Floats) -> Floats:
-        """Costs, in place, with what a second of each job costs by the rows.
+        """Add the cost of a second of each job under the rows to the costs, in place.
 
         Args:
-            costs: Of a second, shape (intervals, types, jobs).
-            prices: Of each row, shape (rows,).
+            costs: Costs of a second, shape (intervals, types, jobs).
+            prices: Prices of the rows, shape (rows,).
         """
         if len(prices):
             np.add.at(costs, (self.times, self.kinds), self.takes * prices[:, None])

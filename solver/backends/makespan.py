@@ -2,9 +2,9 @@
 
     min  H    s. t.  Σ_k y_jk / e_jk = 1,  Σ_j g_j y_jk ≤ C_k H,  Σ_k y_jk ≤ H,  y ≥ 0
 
-y_jk seconds of job j on type k, of which e_jk finish it (Gavel, OSDI '20, section 4.2, solved
-exactly in place of a bisection): the program over time of a single interval, in which nothing costs
-but its length.
+y_jk are seconds of job j on type k, e_jk of which finish it (Gavel, OSDI '20, section 4.2, solved
+exactly in place of a bisection): the program over time with a single interval, whose only
+cost is its length.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from solver.backends.over_time import CLOSED, Program, prices_over_time
 from solver.market import Floats, Ints
 
 EXACT = 1e-7
-"""Gap at which the search ends, as a share of H, where it is to be exact; constraints lack less."""
+"""Gap of an exact search, as a share of H; constraints are violated by less."""
 
 
 def least_makespan(
@@ -34,7 +34,7 @@ def least_makespan(
         job_of: Index of each row's job, ascending.
         type_of: Index of each row's GPU type; a job has at most one row of each.
         capacities: C, shape (types,); where a type has none, no job has a row of it.
-        exact: Else an estimate: to a gap of `CLOSED`, or as near as the search came to it, by a
+        exact: Otherwise an estimate, to a gap of `CLOSED` if the search reaches it, from a
             sample of the jobs where there are many.
 
     Raises:

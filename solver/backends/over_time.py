@@ -5,9 +5,9 @@ Time is cut into intervals; the length of the last one, h, is a variable, so tha
     min  Σ c_jkt y_jkt + κ h    s. t.  Σ_kt y_jkt / e_jk = 1,  Σ_k y_jkt ≤ L_t,
                                        Σ_j g_j y_jkt ≤ C_k L_t,  y ≥ 0
 
-y_jkt are seconds of job j on type k in interval t, of which e_jk finish it. The dual has a price
-p_kt of a GPU for each type and interval, a premium q_jt of each job that can hardly run at more
-places at once, and v_j, what the work of a job costs:
+y_jkt are seconds of job j on type k in interval t, e_jk of which finish it. The dual has a price
+p_kt of a GPU for each type and interval, a premium q_jt of each job whose time in an interval is
+scarce, and the cost v_j of a job's work:
 
     v_j / e_jk − c_jkt ≤ g_j p_kt + q_jt,    Σ_k C_k p_kT + Σ_j q_jT ≤ κ
 
@@ -37,11 +37,11 @@ STEPS = 80
 thousandfold and more 57."""
 
 MOST = 128
-"""Bound on effort: jobs of which the program is; where there are more, it is that of a sample. Of
+"""Bound on effort: most jobs of the program; of more, it takes a sample. Of
 300 jobs on 3 types, clearing the bids of 400 in place of 128 was worth less than 1e-3 more."""
 
 SHORTENED = 0.99
-"""Of the way to the next constraint that a step goes."""
+"""Share of the way to the next constraint that a step takes."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class PricesOverTime:
     Attributes:
         prices: p, shape (intervals, types).
         last: h, length of the last interval.
-        closed: Whether the gap is; not where the search came to its bound on effort.
-        seconds: y, shape (intervals, types, jobs), of the jobs that the program was of.
+        closed: Whether the gap is closed; not where the search reached its bound on effort.
+        seconds: y, shape (intervals, types, jobs), of the jobs of the program.
         limits: The rows beside those of the GPUs.
         more: Their prices, shape (rows,).
     """
@@ -88,15 +88,15 @@ class PricesOverTime:
     more: Floats
 
     def paid(self, gangs: Floats) -> Floats:
-        """What a second of jobs costs at these prices, shape (intervals, types, jobs).
+        """Cost of a second of each job at these prices, shape (intervals, types, jobs).
 
         Args:
-            gangs: g, shape (jobs,): with limits, of the jobs that the program was of.
+            gangs: g, shape (jobs,); with limits, those of the jobs of the program.
         """
         return _paid(self.prices, gangs, self.limits, self.more)
 
     def ending(self, capacities: Floats) -> float:
-        """What a second of the last interval costs at these prices."""
+        """Cost of a second of the last interval at these prices."""
         last = self.limits.times == len(self.prices) - 1
         return float(capacities @ self.prices[-1]) + dot(self.limits.room[last], self.more[last])
 
@@ -109,7 +109,7 @@ def prices_over_time(
     Args:
         program: The program.
         gap: Where the search ends, as a share of the optimum.
-        sampled: Of more than `MOST` jobs, take those of a sample with its share of GPUs.
+        sampled: Whether more than `MOST` jobs are reduced to a sample with its share of GPUs.
         limits: Rows beside those of the GPUs, of at most `MOST` jobs.
 
     Raises:
@@ -127,7 +127,7 @@ def prices_over_time(
 
 
 def _paid(prices: Floats, gangs: Floats, limits: Limits, more: Floats) -> Floats:
-    """What a second of jobs costs, by prices of GPUs and limits: as of `PricesOverTime`."""
+    """Cost of a second of each job at prices of GPUs and limits, see `PricesOverTime`."""
     return limits.priced(np.multiply.outer(prices, gangs), more)
 
 
@@ -152,10 +152,10 @@ def _sampled(program: Program) -> Program:
 
 
 class _Parts:
-    """Numbers one after another, and views of them by what they are of.
+    """A vector of numbers, and views of its parts.
 
     Attributes:
-        all: All of them; the last is of the end.
+        all: All numbers; the last belongs to the end.
         y: Of a job on a type in an interval, shape (intervals, types, jobs).
         s: Of a job in an interval, shape (intervals, jobs).
         u: Of a type in an interval, shape (intervals, types).
@@ -183,8 +183,8 @@ class _Point:
         d: Dual: the slack of the rows of y, q, p, and the slack of the row of h. Where a job cannot
             run x is 0 and d is 1.
         runs: 1 where a job can run, else 0, shape (types, jobs).
-        dual, last: What the dual rows of y and h lack.
-        work, time, room, spare: What the primal constraints lack, by job; interval and job;
+        dual, last: Residuals of the dual rows of y and h.
+        work, time, room, spare: Residuals of the primal constraints, by job; interval and job;
             interval and type; limit.
         ends: What a second of the last interval adds to the room of each limit.
         gap: The sum of all products of x and d.
@@ -227,11 +227,11 @@ class _Point:
         self._wrong = max(float(np.abs(self.dual).max()), abs(self.last) * size / self.kappa)
 
     def paid(self, prices: "_Parts") -> Floats:
-        """What a second of each job costs at prices, shape (intervals, types, jobs)."""
+        """Cost of a second of each job at prices, shape (intervals, types, jobs)."""
         return _paid(prices.u, self.g, self.limits, prices.more)
 
     def _look(self) -> None:
-        """Work out what the primal constraints lack, and the gap."""
+        """Compute the residuals of the primal constraints, and the gap."""
         lengths = np.append(self._lengths[:-1], self.x.all[-1])[:, None]
         self.work = 1.0 - np.einsum("kj,tkj->j", self.a, self.x.y)
         self.time = lengths - self.x.y.sum(axis=1) - self.x.s
@@ -242,16 +242,16 @@ class _Point:
         self.gap = dot(self.x.all, self.d.all)
 
     def closed(self, gap: float) -> bool:
-        """Whether the search is at its end: the gap is such a share of the optimum.
+        """Whether the search has ended: the gap is at most this share of the optimum.
 
-        And what constraints still lack is less than that.
+        The residuals of the constraints are below that, too.
         """
         value = dot(self.f.ravel(), self.x.y.ravel()) + self.kappa * float(self.x.all[-1])
         near = self._lack <= 0.01 * gap and self._wrong <= 0.1 * gap * self._size
         return near and self.gap <= gap * value
 
     def step(self) -> None:
-        """Go on towards the optimum: a predictor says how far to centre the corrector."""
+        """Go on towards the optimum: a predictor decides how far to centre the corrector."""
         x, d, system = self.x.all, self.d.all, _System(self)
         ahead, dual = system.solved(-x)
         # On the way to products of 0, x falls by as much as d does not.
@@ -285,7 +285,7 @@ class _System:
         self._ratios = _Parts(at.x.all / at.d.all, at.x.y.shape)
         ratio = self._ratios.y
         self._total = total = ratio.sum(axis=1) + self._ratios.s
-        # How q follows v, and how the work of a job follows the prices.
+        # Sensitivity of q to v, and of the work of a job to the prices.
         self._share = np.einsum("kj,tkj->tj", at.a, ratio) / total
         off = at.a - self._share[:, None]
         bends = ratio * off
@@ -316,7 +316,7 @@ class _System:
         self._matrix = matrix
 
     def _limit(self, matrix: Floats) -> Floats:
-        """Add the rows of limits to the prices' system; returns what they have in common with h."""
+        """Add the rows of limits to the prices' system; returns their coupling with h."""
         limits, more, types = self._at.limits, self._more, len(self._at.c)
         shares = more / self._total[limits.times]
         rows = np.arange(len(matrix) - len(more), len(matrix))
@@ -336,13 +336,13 @@ class _System:
         return np.where(last, limits.room - shares.sum(axis=1), 0.0)
 
     def solved(self, plain: Floats) -> tuple[Floats, Floats]:
-        """The move of primal and dual.
+        """The step of primal and dual.
 
         Args:
-            plain: How the primal would change if the dual did not.
+            plain: Change of the primal with a fixed dual.
 
         Raises:
-            SolverError: There is none.
+            SolverError: There is no step.
         """
         at, shape = self._at, self._at.x.y.shape
         step = _Parts(plain, shape)

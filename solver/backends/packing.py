@@ -115,14 +115,14 @@ class _Program:
         self.first, self.second, self.value = pairs.first, pairs.second, pairs.value / scale
 
     def gains(self, prices: Floats, jobs: Floats) -> Floats:
-        """What each pair gains at prices, shape (pairs,)."""
+        """Gain of each pair at prices, shape (pairs,)."""
         first, second = self.first, self.second
         paid = self.gangs[first] * prices[self.type_of[first]]
         gains: Floats = self.value - paid - jobs[self.job_of[first]] - jobs[self.job_of[second]]
         return gains
 
     def bound(self, prices: Floats, jobs: Floats) -> float:
-        """Upper bound on any round at prices: with them raised until nothing gains."""
+        """Upper bound on any round at prices, which are raised until no row or pair gains."""
         alone = self.worth - self.gangs * prices[self.type_of]
         jobs = jobs.copy()
         np.maximum.at(jobs, self.job_of, alone)

@@ -10,13 +10,13 @@ bounds every round. D is convex, with a variable for each type. It is minimised 
 on a smooth majorant, the logarithm of a sum of exponentials in place of each maximum (Nesterov,
 Smooth minimization of non-smooth functions, 2005), which is sharpened step by step.
 
-At the prices found each job has a regret: what it loses on its second choice against its first.
-Jobs choose in order of falling regret among what has room. Then chains of moves between types,
+At the prices found each job has a regret: its loss on its second choice against its first. Jobs
+choose in order of falling regret among the types with room. Then chains of moves between types,
 into a type and out of it, are followed as long as one raises the objective: with gangs of one size
-these are the augmenting paths of the transportation problem, and the round is optimal. Where the
-prices do not prove it, those do at which no move gains: potentials of the same paths (Ahuja,
+these are the augmenting paths of the transportation problem, and the round is optimal. Where these
+prices do not prove it, prices at which no move gains do: potentials of the same paths (Ahuja,
 Magnanti and Orlin, Network Flows, 1993, section 9.3). With gangs of several sizes the core of each
-type, of those who run there or wait, is then solved as a knapsack (`solver.backends.core`).
+type, of the jobs that run there or wait, is then solved as a knapsack (`solver.backends.core`).
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ Bools = NDArray[np.bool_]
 
 SHARPEST = 1e-4
 """Temperature of the last majorant, as a share of the largest utility per GPU. Chains of moves
-mend what it leaves undecided; no sweep is recorded."""
+settle what it leaves undecided; no sweep is recorded."""
 
 NEWTON_STEPS = 12
 """Bound on effort: steps of Newton's method at a temperature."""
@@ -206,8 +206,8 @@ class _Round:
     def potentials(self, runs: Bools, prices: Floats) -> Floats:
         """Prices at which no job prefers another type or to wait, where gangs are of one size.
 
-        There are such prices if no chain of moves gains, at which D is what runs brings, but for
-        GPUs that are too few for a gang. With gangs of several sizes there are none.
+        Such prices exist if no chain of moves gains. D is then the utility of the running rows, but
+        for GPUs that are too few for a gang. With gangs of several sizes none exist.
 
         Args:
             runs: Rows that run, shape (rows,).
@@ -218,7 +218,7 @@ class _Round:
             return prices
         at_row = np.full(len(self.first), -1)
         at_row[self.job[runs]] = np.flatnonzero(runs)
-        apart, _ = self._moves(at_row, size)  # least that a type is dearer by than another
+        apart, _ = self._moves(at_row, size)  # least difference of the prices of two types
         used = np.bincount(self.kind[runs], self.gangs[runs], self.types)
         np.fill_diagonal(apart, 0.0)
         apart[-1] = np.maximum(apart[-1], 0.0)
@@ -232,7 +232,7 @@ class _Round:
         return np.maximum(found, 0.0)
 
     def _refill(self, runs: Bools, free: Floats, kind: int, least: float) -> bool:
-        """Solve the core of a type among those who run there and those who wait.
+        """Solve the core of a type among the jobs that run there and those that wait.
 
         Returns:
             Whether that raised the objective by more than the least.
@@ -271,7 +271,7 @@ class _Round:
     def _chain(
         self, at_row: Ints, free: Floats, size: float
     ) -> tuple[float, float, list[int], list[int]]:
-        """The best chain of moves of gangs of a size, each into what the next one leaves.
+        """The best chain of moves of gangs of a size, each into the GPUs that the next gang leaves.
 
         Args:
             at_row: The row that each job runs on, −1 for none, shape (jobs,).
@@ -279,7 +279,7 @@ class _Round:
             size: The size.
 
         Returns:
-            What it gains, the size, and for each move the row that stops and the row that runs,
+            Its gain, the size, and for each move the row that stops and the row that starts,
             −1 for none.
         """
         waiting = self.types
@@ -315,8 +315,8 @@ class _Round:
             size: The size.
 
         Returns:
-            What each gains, −∞ where there is none, and the row that it has run, or stops where it
-            is to waiting; shape (types + 1, types + 1).
+            Gain of each, −∞ without a move, and the row that it starts, or stops if the move is to
+            waiting; shape (types + 1, types + 1).
         """
         waiting = self.types
         rows = np.flatnonzero(self.gangs == size)

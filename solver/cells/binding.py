@@ -12,7 +12,7 @@ Usable = Callable[[Physical], bool]
 
 @dataclass(eq=False, slots=True)
 class _Wanted:
-    """A promised cell that needs a physical one, and those of its parts that do."""
+    """A promised cell that needs a physical one, and its parts that need one."""
 
     cell: Promised
     parts: list["_Wanted"] = field(default_factory=list)
@@ -34,7 +34,7 @@ def bound(
         usable: Whether a physical cell that is not bound has a GPU that may be used.
 
     Returns:
-        Physical GPU of each; None if there are none for some.
+        Physical GPU of each; None if some find none.
     """
     found: dict[Promised, Physical] = {}
     roots = _roots(gpus, found)

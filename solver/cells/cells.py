@@ -1,4 +1,4 @@
-"""A cluster's cells: who runs where, by promise or by opportunity."""
+"""A cluster's cells, and the guaranteed and opportunistic gangs that hold them."""
 
 from collections.abc import Container, Iterable, Sequence
 
@@ -27,13 +27,13 @@ from solver.cells.tree import Physical, Promised
 class Cells:
     """The cells of a cluster, and the gangs that hold them (HiveD, OSDI '20).
 
-    Nothing is drawn or timed, and ties go by the order of the layout.
+    Deterministic: ties are broken by the order of the layout.
 
     Args:
         layout: Pools, tenants and pins. All nodes are healthy at first.
 
     Raises:
-        InputError: The promises cannot be kept together, or a pin names what is not there.
+        InputError: The promises cannot be kept together, or a pin names a node that is missing.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -59,7 +59,7 @@ class Cells:
             What became of it.
 
         Raises:
-            InputError: The tenant, its cells, the pin or the GPU type are not there, or another
+            InputError: The tenant, its cells, the pin or the GPU type do not exist, or another
                 gang has that name.
         """
         self._check(request)
@@ -80,7 +80,7 @@ class Cells:
         return answer
 
     def end(self, name: str) -> None:
-        """Let go of a gang that runs, or that waits for its victims.
+        """Release the cells of a gang that runs, or that waits for its victims.
 
         Raises:
             InputError: There is no such gang.
@@ -91,7 +91,7 @@ class Cells:
         self._holdings.end(gangs[name])
 
     def report(self, node: str, healthy: bool) -> None:
-        """Take note that a node is healthy, or bad. Gangs that run there are the caller's to end.
+        """Mark a node as healthy or bad. The caller ends the gangs that run there.
 
         Raises:
             InputError: There is no such node.
@@ -99,10 +99,10 @@ class Cells:
         self._ground.report(node, healthy)
 
     def restore(self, running: Iterable[RunningGang]) -> None:
-        """Take in gangs that run already, in the order in which they began.
+        """Restore running gangs, in the order in which they began.
 
-        Every gang goes on where it is, whatever the layout is now. One that no longer fits its
-        tenant's cells is demoted to opportunistic; GPUs that are no longer there do not count.
+        Every gang stays where it is, whatever the layout is now. A gang that no longer fits its
+        tenant's cells is demoted to opportunistic; GPUs that were removed do not count.
 
         Raises:
             InputError: Two gangs have the same name, or hold the same GPU.
@@ -111,7 +111,7 @@ class Cells:
             restore(one, self._ground, self._holdings)
 
     def gangs(self) -> tuple[RunningGang, ...]:
-        """The gangs that run, in the order in which they began. Reservations do not last."""
+        """The running gangs, in the order in which they began; reservations are not kept."""
         gangs = self._holdings.gangs.values()
         return tuple(gang.running for gang in gangs if not gang.waiting)
 
@@ -124,7 +124,7 @@ class Cells:
         return {name: gang.priority for name, gang in gangs if not gang.waiting}
 
     def waiting(self) -> tuple[str, ...]:
-        """Names of the gangs that wait for those whom they preempt."""
+        """Names of the gangs that wait for the end of their victims."""
         gangs = self._holdings.gangs.items()
         return tuple(name for name, gang in gangs if gang.waiting)
 
@@ -133,7 +133,7 @@ class Cells:
         return all(left >= 0 for free in self._ground.free.values() for _, left in free.left())
 
     def promised(self, tenant: str) -> tuple[PromisedCell, ...]:
-        """How a tenant's cells are, in the order of the layout, pinned ones last."""
+        """State of a tenant's cells, in the order of the layout, pinned cells last."""
         ground = self._ground
         lost = {
             cell.root for pool in ground.layout.pools for cell in ground.lost(tenant, pool.name)
@@ -157,7 +157,7 @@ class Cells:
         )
 
     def _check(self, request: Request) -> None:
-        """Refuse requests for what is not there."""
+        """Refuse requests that name unknown tenants, cells, pins or GPU types."""
         name, layout = request.name, self._ground.layout
         gang = self._holdings.gangs.get(name)
         if gang is not None and gang.request != request:
@@ -191,7 +191,7 @@ class Cells:
     def _opportunistic(
         self, request: Request, pool: CellPool, nodes: Container[str] | None
     ) -> Answer:
-        """Place a gang on GPUs that nobody holds."""
+        """Place a gang on GPUs that no gang holds."""
         found = pack(
             self._ground.nodes[pool.name],
             lambda node: _healthy(node, nodes),
@@ -250,7 +250,7 @@ class Cells:
         return pack(views, usable, request.members, request.priority)
 
     def _settled(self, gang: Gang) -> Answer:
-        """What there is to say of a gang that has GPUs."""
+        """The answer for a gang that has GPUs."""
         victims = self._holdings.victims(gang)
         return Preempts(victims) if victims else Placed(gang.placed.slots)
 

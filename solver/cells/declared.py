@@ -1,4 +1,4 @@
-"""Cells of the pools of an inventory, and what tenants are promised, as a run declares them."""
+"""Cells of the pools of an inventory, and promises to tenants, as a run declares them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class TenantCells:
         tenant: The tenant.
         gpu_type: GPU type; empty for the only one.
         level: Name of the level.
-        number: How many.
+        number: Number of cells.
     """
 
     tenant: str
@@ -50,10 +50,10 @@ def layout_of(
     Args:
         inventory: All nodes.
         levels: Levels of cells by GPU type, from the lowest up; by default nodes only.
-        cells: What tenants are promised.
+        cells: Promises to tenants.
 
     Raises:
-        InputError: A level or a promise names what is not there, or contradicts the nodes. Whether
+        InputError: A level or a promise is unknown, or contradicts the nodes. Whether
             all promises fit together is found when `Cells` are made.
     """
     types = inventory.types

@@ -1,4 +1,4 @@
-"""Buddies: the free cells of a pool, split and merged, and whether they keep every promise."""
+"""Buddy allocation: the free cells of a pool, split and merged, and the safety of all promises."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ def _index(cell: Physical) -> int:
 
 
 class FreeCells:
-    """The free cells of a pool, and how many it still owes to tenants.
+    """The free cells of a pool, and the number of promised cells not yet served.
 
     A cell is in the list if it is whole and free and not a part of a free one. What the lists
     contain follows from the cells that are bound, not from the order in which they were.
@@ -74,12 +74,13 @@ class FreeCells:
         """By level from the highest: how many cells are left once all above are delivered.
 
         The promises can be kept, all at once, if and only if none is negative (HiveD's safety
-        condition): a level has its own free cells and the parts of those above that nobody is owed.
+        condition): a level has its own free cells and the parts of higher free cells that are not
+        owed.
         """
         return self._left([len(cells) for cells in self.lists], self.owed)
 
     def safe(self, level: int, source: int) -> bool:
-        """Whether all promises still can be kept once one is, with a part of a free cell.
+        """Whether all promises can be kept after one is served with a part of a free cell.
 
         Args:
             level: Level of the promised cell.

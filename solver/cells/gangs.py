@@ -1,4 +1,4 @@
-"""Gangs that ask for cells, and what they are answered."""
+"""Requests of gangs for cells, and the answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from solver.cells.tree import Physical, Promised
 
 OPPORTUNISTIC = -1
-"""Priority of a gang that takes what nobody is using, and gives it back to any guaranteed gang."""
+"""Priority of a gang on idle GPUs, which any guaranteed gang preempts."""
 HIGHEST = 1000
 """The highest priority of a guaranteed gang, within its tenant; the lowest is 0."""
 
@@ -86,7 +86,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Preempts:
-    """The gang has reserved its GPUs; it runs once the gangs that are on them have ended.
+    """The gang has reserved its GPUs; it runs once its victims on them have ended.
 
     Attributes:
         victims: Names of these gangs.
@@ -111,14 +111,14 @@ Answer = Placed | Preempts | Waits
 
 @dataclass(frozen=True, slots=True)
 class PromisedCell:
-    """How a cell that a tenant is promised is.
+    """State of a cell that is promised to a tenant.
 
     Attributes:
         pool: Its pool.
         level: Name of its level.
         pin: Name of the pin; empty for any cell of its level.
         slots: The GPUs that serve it; empty while no gang has taken it.
-        healthy: Whether it is, or can be had, on healthy nodes only.
+        healthy: Whether it is served, or can be served, by healthy nodes only.
     """
 
     pool: str
@@ -133,7 +133,7 @@ class RunningGang:
     """A running gang as it is kept while the cells are made anew.
 
     Attributes:
-        request: What it asked for.
+        request: Its request.
         slots: The GPUs of each member.
         levels: Name of the level of the promised cell that each GPU was placed in; empty where
             the gang is opportunistic, or was demoted.
@@ -149,11 +149,11 @@ class Gang:
     """A gang that has GPUs.
 
     Attributes:
-        request: What it asked for.
-        placed: How it was placed first.
-        gpus: Its GPUs, without those that are no longer there.
+        request: Its request.
+        placed: Its first placement.
+        gpus: Its GPUs, without those that were removed.
         claims: The promised GPU that each of them serves; None while it is opportunistic.
-        waiting: Whether it waits for those whom it preempts.
+        waiting: Whether it waits for the end of its victims.
     """
 
     request: Request

@@ -57,7 +57,7 @@ class Ground:
             free.check()
 
     def report(self, name: str, healthy: bool) -> None:
-        """Take note that a node is healthy, or bad.
+        """Mark a node as healthy or bad.
 
         Raises:
             InputError: There is no such node.
@@ -80,7 +80,7 @@ class Ground:
                     above = above.parent
 
     def lost(self, tenant: str, pool: str, pin: str = "") -> set[Promised]:
-        """Promised nodes of a tenant, or parts of nodes, that can only be had on bad nodes."""
+        """Promised nodes of a tenant, or parts of nodes, that only bad nodes can serve."""
         cells = [self.pinned[tenant, pin]] if pin else self.promised.get((tenant, pool), [])
         return hopeless(cells, self.free[pool], self._bad[pool])
 

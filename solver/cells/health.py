@@ -1,4 +1,4 @@
-"""Which promised cells can only be had on bad nodes at present."""
+"""Promised cells that only bad nodes can serve at present."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from solver.cells.tree import Physical, Promised
 def hopeless(
     cells: Sequence[Promised], free: FreeCells, bad_nodes: Iterable[Physical]
 ) -> set[Promised]:
-    """Unbound promised nodes, and parts of nodes, for which no healthy one is left.
+    """Unbound promised nodes, and parts of nodes, for which no healthy node is left.
 
     A bad node counts against a tenant only where its promised cells of a level outnumber the
     healthy ones that are free (HiveD's doomed cells). Within a bound cell, the same holds of its
@@ -37,7 +37,7 @@ def hopeless(
 
 
 def _healthy_left(level: int, free: FreeCells, bad: Sequence[Physical]) -> int:
-    """How many cells of a level the free ones have that are wholly healthy."""
+    """Number of cells of a level within free cells that are wholly healthy."""
     gpus = sum(cell.gpus for cells in free.lists[level:] for cell in cells)
     levels = free.lists[level:]
     if not any(levels):
@@ -70,7 +70,7 @@ def _within(cell: Promised, found: set[Promised]) -> None:
 def _pair(
     promised: Sequence[Promised], healthy: int, bad: Sequence[Physical], found: set[Promised]
 ) -> None:
-    """Give the promised cells that healthy ones do not suffice for the least bad ones."""
+    """Assign the least bad cells to the promised cells for which healthy cells do not suffice."""
     for cell, physical in zip(promised[max(0, healthy) :], bad, strict=False):
         if cell.level <= cell.pool.level(NODE):
             found.add(cell)

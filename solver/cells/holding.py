@@ -1,4 +1,4 @@
-"""Who holds which GPUs: every change of it, in one place."""
+"""The gangs that hold GPUs: every change, in a single place."""
 
 from collections.abc import Iterable, Mapping
 
@@ -25,7 +25,7 @@ class Holdings:
         self.gangs: dict[str, Gang] = {}
 
     def start(self, gang: Gang) -> None:
-        """Have a gang run on its GPUs or, if any has a user, reserve them and wait."""
+        """Start a gang on its GPUs or, if any is in use, reserve them and wait."""
         gang.waiting = any(gpu.user for gpu in gang.gpus)
         for gpu in gang.gpus:
             if gpu.user is not None:
@@ -38,7 +38,7 @@ class Holdings:
         self.gangs[gang.request.name] = gang
 
     def victims(self, gang: Gang) -> tuple[str, ...]:
-        """Whom a gang still waits for; if nobody, it runs from now on."""
+        """The victims that a gang still waits for; without any, it runs from now on."""
         if not gang.waiting:
             return ()
         victims = {gpu.user.request.name: None for gpu in gang.gpus if gpu.user is not None}
@@ -50,7 +50,7 @@ class Holdings:
         return tuple(victims)
 
     def end(self, gang: Gang) -> None:
-        """Free a running gang's GPUs, or return to their users what a waiting one has reserved."""
+        """Free a running gang's GPUs, or return a waiting gang's reserved GPUs to their users."""
         for gpu in gang.gpus:
             if gang.waiting:
                 self.release(gpu)
@@ -66,7 +66,7 @@ class Holdings:
         del self.gangs[gang.request.name]
 
     def demote_for(self, claims: Iterable[Promised]) -> list[tuple[Gang, list[Promised]]]:
-        """Demote the lazy gangs that run on promised GPUs; with what each claimed before."""
+        """Demote the lazy gangs that run on promised GPUs; returns them with their claims."""
         demoted: list[tuple[Gang, list[Promised]]] = []
         for claim in claims:
             gpu = claim.bound
@@ -77,7 +77,7 @@ class Holdings:
         return demoted
 
     def serve(self, gang: Gang, claims: list[Promised] | None) -> None:
-        """Have a running gang go on where it is, with other claims; without, as opportunistic."""
+        """Give a running gang other claims; without claims it goes on as opportunistic."""
         for gpu in gang.gpus:
             if gpu.taker is None:
                 self.release(gpu)
@@ -104,7 +104,7 @@ class Holdings:
             at, cell = at.parent, cell.parent
 
     def release(self, gpu: Physical) -> None:
-        """Undo `hold`, whoever the gang is."""
+        """Undo `hold`, for whichever gang."""
         priority = gpu.priority
         gpu.count(priority, -1)
         if gpu.promise is None:

@@ -1,4 +1,4 @@
-"""What a cluster of cells consists of, and what its tenants are promised: declared and checked."""
+"""Declaration of a cluster's cells and of the promises to its tenants, checked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -105,7 +105,7 @@ class CellPool:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A cell that is promised as it stands, not as any of its level.
+    """A certain cell that is promised, not any cell of its level.
 
     Attributes:
         name: Name, by which a tenant has it and a gang asks for it.
@@ -129,7 +129,7 @@ class Promise:
     Attributes:
         pool: The pool.
         level: The level.
-        number: How many.
+        number: Number of cells.
     """
 
     pool: str
@@ -159,7 +159,7 @@ class Layout:
     Whether all promises fit together is found when its cells are made (`solver/cells/cells.py`).
 
     Attributes:
-        pools: Pools. Gangs that do not say which are tried in this order.
+        pools: Pools, in the order in which gangs that name none are tried.
         tenants: Tenants.
         pins: Pinned cells.
 

@@ -1,4 +1,4 @@
-"""Where on its nodes a gang fits: few nodes, few preemptions, GPUs that are near each other."""
+"""Placement of a gang on nodes: few nodes, few preemptions, GPUs that are near each other."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar

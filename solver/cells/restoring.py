@@ -1,4 +1,4 @@
-"""Gangs that run already find their promised cells again, after a restart or in another layout."""
+"""Restores running gangs to their promised cells, after a restart or in another layout."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from solver.cells.tree import Physical, Promised
 
 
 def restore(running: RunningGang, ground: Ground, holdings: Holdings) -> None:
-    """Take in a gang that runs. If it no longer fits the promises, it goes on as opportunistic.
+    """Restore a running gang. If it no longer fits the promises, it goes on as opportunistic.
 
     Args:
-        running: The gang. GPUs that are no longer there do not count.
+        running: The gang. GPUs that were removed do not count.
         ground: The cells.
-        holdings: Who holds them; changed.
+        holdings: The gangs that hold them; changed.
 
     Raises:
         InputError: Its name or one of its GPUs is taken.

@@ -1,4 +1,4 @@
-"""Cells as trees: those that are there, and those that tenants are promised."""
+"""Cells as trees: physical cells, and cells promised to tenants."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ class Cell:
 
 
 class Physical(Cell):
-    """A cell that is there.
+    """A physical cell of the cluster.
 
     Attributes:
         promise: The promised cell that it serves.
-        pinned: Whether it serves it for good.
+        pinned: Whether it serves that cell permanently.
         free: Whether it is free, as a whole and not as a part of a larger free cell.
         bad: Number of its nodes that are bad; for parts of a node, that of the node.
         nodes: Names of its nodes; of a part of a node, that node.
         gpu: Index on its node, for a GPU.
         user: The gang that runs on it, for a GPU.
-        taker: The gang that has reserved it and waits for the user to go, for a GPU.
+        taker: The gang that has reserved it and waits for the end of the user, for a GPU.
     """
 
     __slots__ = ("bad", "free", "gpu", "nodes", "pinned", "promise", "taker", "user")
@@ -111,7 +111,7 @@ class Physical(Cell):
 
 
 class Promised(Cell):
-    """A cell that a tenant is promised, or a part of one.
+    """A cell that is promised to a tenant, or a part of one.
 
     Attributes:
         tenant: The tenant.

@@ -33,7 +33,7 @@ def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
     cannot have more keeps it, and the same is done for the others, until none can gain: a linear
     program each time, at most as many as there are jobs. Narayanan et al., Gavel (OSDI '20),
     section 4.3, where an integer program finds which jobs cannot have more: here the middle of the
-    optimal face tells it.
+    optimal face shows it.
 
     Args:
         jobs: The jobs.

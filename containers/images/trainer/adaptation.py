@@ -7,7 +7,7 @@ from trainer.job import Job
 from trainer.noise import NoiseScale
 
 DECAY = 0.1
-"""What a decay leaves of the learning rate, as with Accordion."""
+"""Factor of a decay of the learning rate, as with Accordion."""
 
 DECAY_AT = (1 / 2, 5 / 6)
 """Shares of the epochs after which it decays: 150 and 250 of 300 with Accordion."""
@@ -45,11 +45,11 @@ class Adaptation(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """What it remembers, as JSON."""
+        """Its state, as JSON."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what another one remembered."""
+        """Restore the state of an earlier instance."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Checkpoints: everything that the next step depends on, in one file.
 
 `torch.load` reads the file, and finds the weights by name under "model". A digest over all
-of it tells a damaged file from a whole one. The file before it is kept.
+of it shows whether it is damaged. The file before it is kept.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ def write(folder: Path, job: Job, checkpoint: Checkpoint) -> None:
 def read(folder: Path, job: Job) -> bytes | None:
     """The newest whole checkpoint as `parse` takes it, or None to start from the beginning.
 
-    A damaged one is reported on stderr; the one before takes its place.
+    A damaged checkpoint is reported on stderr; the previous one takes its place.
 
     Raises:
         InputError: It is of another job.

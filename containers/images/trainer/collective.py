@@ -1,4 +1,4 @@
-"""What the workers of a gang say to each other: sums, the checkpoint, and when all is done."""
+"""Communication of the workers of a gang: sums, the checkpoint, and a barrier at the end."""
 
 import os
 from datetime import timedelta
@@ -12,11 +12,11 @@ from trainer.errors import GangLost, InputError
 from trainer.place import Place
 
 PATIENCE = timedelta(minutes=5)
-"""How long a worker waits for the others, to come or to answer. An engineering bound."""
+"""How long a worker waits for the others, to join or to answer. An engineering bound."""
 
 
 class Gang:
-    """The other workers, seen from one of them; alone, it has nobody to talk to.
+    """A worker's view of its gang; without others, communication does nothing.
 
     Attributes:
         rank: Index of this worker; 0 writes the files.
@@ -42,13 +42,13 @@ class Gang:
                 raise _lost(error) from error
 
     def any(self, flag: bool) -> bool:
-        """Whether any worker says so; all get the same answer."""
+        """Whether the flag is set on any worker; all get the same answer."""
         votes = torch.tensor([float(flag)], device=self.device)
         self.sum(votes)
         return votes.item() > 0.0
 
     def share(self, payload: bytes | None) -> bytes | None:
-        """Give all workers what worker 0 has."""
+        """Broadcast the payload of worker 0."""
         if self.size == 1:
             return payload
         count = -1 if payload is None or self.rank else len(payload)
@@ -102,7 +102,7 @@ def first_rank(store: Store, place: Place, size: int) -> int:
 
     Args:
         store: A table that all nodes share.
-        place: The worker's; the first one of a node tells how many there are.
+        place: The worker's; the first worker of a node writes how many there are.
         size: Workers of the job.
 
     Raises:

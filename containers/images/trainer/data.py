@@ -48,7 +48,7 @@ class DataSet:
     def order(self, job: Job, epoch: int) -> Ints:
         """Samples of an epoch in the order of training, shape (samples_per_epoch,).
 
-        The first of them if there are more, all of them over and over if there are fewer.
+        The first samples if the set has more, all of them repeatedly if it has fewer.
         """
         generator = np.random.default_rng((job.seed, epoch))
         return generator.permutation(job.samples_per_epoch) % self.samples
@@ -118,7 +118,7 @@ def _synthetic(job: Job, shape: Shape, device: torch.device) -> DataSet:
 
 
 def _text_file(folder: Path) -> Path:
-    """The one file of running text, whatever its data set calls it."""
+    """The only file of running text, whatever its name."""
     found = sorted({*folder.glob("train.txt"), *folder.glob("*.train.t*")})
     if len(found) != 1:
         problem = f"{len(found)} files train.txt, *.train.txt or *.train.tokens"

@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code that tells the scheduler which it was.
+"""Errors of the trainer, with the exit codes by which the scheduler knows them.
 
 TrainerError
 ├── InputError      2    the job, the data set or the environment is wrong
@@ -23,7 +23,7 @@ class TrainerError(Exception):
 
 
 class InputError(TrainerError):
-    """What the trainer was given is wrong; it will be the next time, too.
+    """The trainer's input is wrong; a retry does not help.
 
     Args:
         place: The file, field or variable at fault.

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the trainer is killed."""
+"""Atomic writes of files, whenever the trainer is killed."""
 
 import os
 from pathlib import Path
@@ -41,7 +41,7 @@ def replace(path: Path, payload: bytes, durable: bool, keep: Path | None = None)
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Append a line with one write and see it onto the disk.
+    """Append a line with a single write, and flush it to the disk.
 
     A torn line, left by a machine that failed, is closed first.
 
@@ -74,7 +74,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """See names in a folder onto the disk."""
+    """Flush the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -18,7 +18,7 @@ Work = Callable[[Place, Stop], int]
 
 CRASHED = 1
 """Exit code of a worker that failed, as of any Python program."""
-TELLING = (InputError.exit_code, StorageError.exit_code)
+EXPLAINING = (InputError.exit_code, StorageError.exit_code)
 """Exit codes that explain why other workers lost their gang."""
 
 DIE_WITH_PARENT = 1
@@ -30,11 +30,11 @@ def supervise(place: Place, stop: Stop, work: Work) -> int:
 
     Args:
         place: The container's.
-        stop: Takes the signals before; they go to every worker.
+        stop: Has taken the signals so far; they go to every worker.
         work: What a worker does, from its place and its signals to its exit code.
 
     Returns:
-        0 or 75 if all workers end so, else the code of one that failed.
+        0 or 75 if all workers end so, else the code of a worker that failed.
     """
     folder = tempfile.mkdtemp(prefix="gang-", dir="/tmp")
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -59,7 +59,7 @@ def supervise(place: Place, stop: Stop, work: Work) -> int:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """An exit code whatever happens: one line for what we know, a traceback for a crash."""
+    """Run the work and return its exit code: a known error prints a line, a crash a traceback."""
     try:
         return work()
     except TrainerError as error:
@@ -100,7 +100,7 @@ def _wait(workers: list[int]) -> int:
         codes.append(code if code >= 0 else 128 - code)
         if codes[-1] not in (DONE, PREEMPTED):
             _kill(workers, signal.SIGKILL)
-    for known in TELLING:
+    for known in EXPLAINING:
         if known in codes:
             return known
     failed = [code for code in codes if code not in (DONE, PREEMPTED)]

@@ -13,7 +13,7 @@ MODELS = ("ResNet-18", "ResNet-50", "LM", "Transformer", "Recommendation")
 MODES = ("static", "accordion", "gns")
 SIZES = ("small", "full")
 SIZE_VARIABLE = "SHOCKWAVE_MODEL_SIZE"
-"""Environment variable with the size of models that the job leaves open."""
+"""Environment variable with the model size of jobs that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Job:
         return math.ceil(last * whole / initial)
 
     def identity(self) -> dict[str, Any]:
-        """Everything above, to tell whether a checkpoint is of this job."""
+        """All fields, to check whether a checkpoint is of this job."""
         return asdict(self)
 
 

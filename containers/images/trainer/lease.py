@@ -1,7 +1,7 @@
-"""Whose turn it is to write to a job's folder.
+"""The lease that may write to a job's folder.
 
-A scheduler that lost sight of a container may start the job elsewhere. It names the lease that
-holds now in the job's folder; a container of another one leaves before it writes.
+A scheduler that lost contact to a container may start the job elsewhere. It names the current lease
+in the job's folder; a container of another lease exits before it writes.
 """
 
 import os
@@ -11,7 +11,7 @@ from trainer.errors import LeaseLost
 
 FILE = "lease"
 VARIABLE = "SHOCKWAVE_LEASE"
-"""Environment variable with this container's lease; without it nobody else writes."""
+"""Environment variable with this container's lease; without it no other container writes."""
 
 
 def check(folder: Path) -> None:
@@ -26,6 +26,6 @@ def check(folder: Path) -> None:
     try:
         holds = (folder / FILE).read_text(encoding="utf-8").strip()
     except OSError:
-        return  # nobody says otherwise
+        return  # no lease is named
     if holds != own:
         raise LeaseLost(f"{folder / FILE}: lease {holds} holds, not {own}; leaving")

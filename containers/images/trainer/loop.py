@@ -64,7 +64,7 @@ def train(job: Job, folder: Path, gang: Gang, stop: Stop) -> int:
 
 
 class Training:
-    """A job on its way.
+    """A job in training.
 
     Args:
         job: The job.
@@ -132,7 +132,7 @@ class Training:
         self._reported = time.monotonic()
 
     def _end_epoch(self) -> None:
-        """Tell of the epoch, choose the next batch size, and save if it is time."""
+        """Report the epoch, choose the next batch size, and save if it is time."""
         at, noise = self._position, self._stepper.noise
         norm = self._stepper.accumulated.norm().item() / at.samples
         if self._writes:

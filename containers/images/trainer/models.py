@@ -1,4 +1,4 @@
-"""The models by name. One's own goes here: a class with `losses`, and a line in `build`."""
+"""The models by name. Add a model of your own as a class with `losses` and a line in `build`."""
 
 from typing import Protocol, cast
 

@@ -111,7 +111,7 @@ class Stepper:
         return bool(stops > 0.0)
 
     def _seed(self, at: Position, part: int) -> None:
-        """Make chance a function of the place in training, so that none of it is stored."""
+        """Seed the generators from the position in training, so that no random state is stored."""
         seed = np.random.SeedSequence((self._job.seed, at.epoch, at.step, part))
         torch.manual_seed(int(seed.generate_state(1)[0]))
 

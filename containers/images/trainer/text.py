@@ -6,7 +6,7 @@ from torch.nn import functional
 from trainer.shapes import Shape
 
 PADDING, BEGIN, END, UNKNOWN = range(4)
-"""Words of every vocabulary that are no words."""
+"""Special tokens of every vocabulary."""
 
 
 class LanguageModel(nn.Module):

@@ -15,11 +15,11 @@ from trainer.text import PADDING
 
 
 class Attention(nn.Module):
-    """Heads that look at vectors, after layer normalisation of who looks.
+    """Multi-head attention, after layer normalisation of the queries.
 
     Args:
         width: Units of a vector.
-        heads: How many; they share the units out.
+        heads: Number of heads, among which the units are divided.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -31,12 +31,12 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, state: Tensor, seen: Tensor | None, mask: Tensor) -> Tensor:
-        """What heads bring home, shape (samples, length, width).
+        """The output of the heads, shape (samples, length, width).
 
         Args:
-            state: Who looks, shape (samples, length, width).
-            seen: What they look at, shape (samples, places, width); None for themselves.
-            mask: Whether they may, of a shape that goes with (samples, 1, length, places).
+            state: The queries, shape (samples, length, width).
+            seen: Keys and values, shape (samples, places, width); None for self-attention.
+            mask: Where attention is allowed, of a shape that fits (samples, 1, length, places).
         """
         state = self.norm(state)
         key, value = self.key_value(state if seen is None else seen).chunk(2, dim=-1)

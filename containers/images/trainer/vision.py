@@ -21,7 +21,7 @@ def _convolution(inputs: int, outputs: int, side: int, stride: int = 1) -> nn.Se
 
 
 class Basic(nn.Module):
-    """Two convolutions and a way around them."""
+    """Two convolutions and a skip connection."""
 
     expansion: ClassVar[int] = 1
 
@@ -38,7 +38,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A convolution between two that narrow and widen, and a way around them."""
+    """A convolution between two that narrow and widen, and a skip connection."""
 
     expansion: ClassVar[int] = 4
 
