@@ -271,7 +271,7 @@ def test_simulate_refuses_a_trace_line(
         ("sql COPY+(SELECT+1)+TO+'{folder}/x.csv' --warehouse {w}", ["query"]),
         ("sql COPY+(SELECT+1)+TO+'{w}/records/x.parquet' --warehouse {w}", ["query"]),
         ("views --warehouse {folder}/file", ["file: is a file, not a folder; name a"]),
-        ("campaigns {run} --warehouse {w}", ["it is a run, of which shockwave show"]),
+        ("campaigns {run} --warehouse {w}", ["it is a run; see it with: shockwave show"]),
         ("why + --run {run} --warehouse {w}", ["job ' ': is not in run", "; name one of its jobs"]),
         ("views --warehouse {folder}", ["is not a warehouse"]),
         ("views --warehouse {folder}/no", ["is not a warehouse"]),

@@ -121,24 +121,24 @@ def _build(warehouse: Path) -> None:
 
 
 _before = dict[tuple[bool, bool], bytes]()
-"""The databases with all views that this process made last, by whether they read copies, and runs
-of services, which have other columns."""
+"""The last databases with all views that this process made, by whether they read copies and whether
+they read runs of services, which have other columns."""
 
 _making = Lock()
 
 
 @cache
 def _maker() -> duckdb.DuckDBPyConnection:
-    """What databases of views are made with: to start a DuckDB takes as long as to make one."""
+    """The connection that makes databases of views, cached as DuckDB takes long to start."""
     return duckdb.connect()
 
 
 def _make(database: Path, warehouse: Path) -> None:
     """Create a database of views over a warehouse's files.
 
-    To bind all views takes most of the time. So the database that this process made before, of
-    whatever warehouse, is taken over, and the views that read files or copies are replaced in it.
-    Where these have other columns than they had, views over them would not fit: all are created.
+    Binding all views takes most of the time. So the last database that this process made, of any
+    warehouse, is reused, and the views that read files or copies are replaced in it. Where these
+    have changed columns, views over them would not fit: all views are created.
     """
     copies, whole = read_copies(warehouse), no_cells(warehouse).exists()
     kind = bool(copies.runs), bool(services(warehouse))
@@ -202,10 +202,10 @@ def create_views(
         warehouse: The folder.
         runs: The runs in the views, each with at least a round; all by default.
         names: The views, each with those that it reads; all by default.
-        asked: Those of them that are needed where marts are copies; by default all of them.
+        asked: The views that are needed where marts are copies; by default all.
         later: Whether the views include runs that begin later.
         tables: Views to compute into tables of the database, unless the records are large.
-        if_small: Those to compute beside them, if there are any, where the records are small.
+        if_small: Views to compute in addition where the records are small.
         copies: The copies in use, if they are known.
         files: The files with rounds; by default those that there are now.
     """
@@ -330,7 +330,7 @@ def _create(
 
     DuckDB binds a new view with all that it reads, down to the files. Where none is made a table,
     each view that others read has an empty temporary table of its name and columns until these are
-    there: binding ends at it, which takes a third of the time.
+    there: binding stops there, which takes a third of the time.
 
     Args:
         connection: The database.

@@ -1,15 +1,14 @@
-"""Copies of marts of ended runs and of staging views of others: queries need not scan all records.
+"""Copies of marts of ended runs and of staging views of other runs, so that queries scan less.
 
     WAREHOUSE/marts/current.json              the generation in use, its checksums, its runs' stamps
     WAREHOUSE/marts/GENERATION/MART.parquet   a mart of all these runs
     WAREHOUSE/marts/PART/VIEW.parquet         a staging view of a closed part of a run under way
 
-A part is closed where it has `MOST_ROUNDS`: it stays as it is until its run ends. Its rounds do not
-have all that marts say of them (a job goes on), so that of it are copied the views that marts are
-computed from, row by row. Copies are derived from the records by `analytics.marts.materialise`, may
-be deleted at any time, and are valid only for files that are unchanged. `analytics.duckdb` names
-the files of ended runs, and is rebuilt with them; as it goes on to be read when a run has ended, it
-has no parts.
+A part with `MOST_ROUNDS` is closed: it stays as it is until its run ends. Marts of its rounds are
+not final (jobs go on), so the copies are of the row-wise views from which marts are computed.
+Copies are derived from the records by `analytics.marts.materialise`, may be deleted at any time,
+and are valid only for files that are unchanged. `analytics.duckdb` names the files of ended runs,
+and is rebuilt with them; since it is still read after a run has ended, it names no parts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from warehouse.store.folder import WHOLE, place_of
 CURRENT = "current.json"
 
 ANEW = "make the copies anew with: shockwave views"
-"""What to do about a file of theirs that is damaged."""
+"""Remedy for a damaged copy."""
 
 Stamp = tuple[int, int, str]
 """Size in bytes, time of the last change in nanoseconds and noted checksum of a file with rounds;
@@ -78,12 +77,12 @@ class Copies:
         return self.folder / f"{mart}.parquet"
 
     def of_parts(self, files: Mapping[str, Sequence[str]]) -> list[Part]:
-        """The copies of those of these files, by run, that are closed parts."""
+        """The copies of closed parts among these files, by run."""
         there = ((run, name) for run, names in files.items() for name in names)
         return [self.parts[file] for file in there if file in self.parts]
 
     def without_parts(self, files: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Those of these files, by run, that have no copies."""
+        """The files without copies, by run."""
         return {
             run: [name for name in names if (run, name) not in self.parts]
             for run, names in files.items()
@@ -140,7 +139,7 @@ def stamp(warehouse: Path, run: str) -> Stamp | None:
 
 
 def stamps(warehouse: Path, run: str, names: Iterable[str]) -> dict[str, Stamp]:
-    """Stamps that identify the versions of those of a run's files that are there."""
+    """Stamps that identify the versions of the existing files of a run."""
     folder, found = place_of(warehouse, run), dict[str, Stamp]()
     sums: dict[str, str] | None = None
     for name in names:

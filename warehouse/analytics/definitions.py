@@ -70,14 +70,14 @@ OF_ROUNDS = (
 """Staging views that marts read, each row of which comes from one round alone."""
 
 OF_SERVICES = ("commands", "jobs")
-"""Those of them that are in the rounds of services only: other runs have their jobs beside them."""
+"""Views whose rows are in the rounds of services; other runs have their jobs beside the rounds."""
 
 _NAMES = re.compile(rf"\b({'|'.join(VIEWS)})\b", re.IGNORECASE)
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _KEYS = "alias|aliases|key|column_names|column_name_alias|exclude_list|using_columns"
 _NO_VIEWS = re.compile(rf'"(?:{_KEYS})":(?:{_TEXT}|\[(?:{_TEXT},?)*\])')
-"""Names of columns and what results are called, in a query that DuckDB has parsed to JSON."""
+"""Names of columns and results in a query that DuckDB has parsed to JSON."""
 
 
 def view_sql(name: str) -> str:
@@ -96,7 +96,7 @@ def layout5_sql(name: str) -> str:
 
 
 def services_sql(name: str) -> str:
-    """The query that gives what rounds of services took in.
+    """The query of the jobs or commands that rounds of services took in.
 
     Args:
         name: Kind of rows: `workloads`, their jobs as workloads have them, or `commands`.
@@ -142,7 +142,7 @@ def needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
 
 @cache
 def read_among(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of views that others of them read, in their order."""
+    """The views that other views of these read, in order."""
     read = {*chain.from_iterable(_reads(view_sql(name)) for name in names)}
     return tuple(name for name in names if name in read)
 

@@ -1,4 +1,4 @@
-"""Bounds on what a query may take: time, memory, and room on the disk."""
+"""Limits of a query: time, memory, and disk space."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ SPILL = ".spill-"
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on a query.
+    """Limits of a query.
 
     Attributes:
         seconds: Wall time; None for no bound.
@@ -38,9 +38,9 @@ UNLIMITED = Limits()
 
 @contextmanager
 def connected(warehouse: Path, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in memory, within limits; what it spills is kept in the warehouse meanwhile.
+    """A database in memory, within limits; it spills into the warehouse.
 
-    It gets half of the room that is left on the disk, since runs write there as well. Where the
+    It gets half of the free space on the disk, since runs write there as well. Where the
     warehouse cannot be written, nothing is spilled.
     """
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def interruptible(
         connection: The connection.
         work: What to do on it.
         seconds: Wall time after which the query is ended; None for no bound.
-        ended: Set when the query is ended, for what the function does besides.
+        ended: Set when the query is ended, for other work of the function.
 
     Raises:
         InputError: It took longer.

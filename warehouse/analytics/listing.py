@@ -29,22 +29,22 @@ OF_JOBS = (
     *("mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s", "worst_ftf"),
     "unfair_fraction",
 )
-"""Figures that can be made of some of the jobs of each run."""
+"""Figures that can be computed over a part of the jobs of each run."""
 
 OF_RUNS = ("seed", "created_at", "first_hash", "workload", "same")
-"""What conditions and the order may use beside the columns of `run_summary`."""
+"""Further columns, beside those of `run_summary`, for conditions and the order."""
 
 EXAMPLES = {"where": "makespan_s < 30000", "sort": "jct_p99_s DESC", "of_jobs": "scale_factor = 4"}
-"""What conditions and the order may be."""
+"""Examples of conditions and an order."""
 
 CALLED = {"gpus": "scale_factor", "gpu": "scale_factor", "size": "scale_factor"}
-"""What figures of jobs are called by those who know them by the names of runs'."""
+"""Columns of jobs by the names that the same figures have in runs."""
 
 SETTINGS = (
     *("parameters", "forecasts", "fidelity", "asked_backend", "round_seconds", "restart_seconds"),
     "window_rounds",
 )
-"""What a run is asked for beside policy, jobs, GPUs and seed."""
+"""Settings of a run beside policy, jobs, GPUs and seed."""
 
 NEWEST = "created_at DESC, run DESC"
 
@@ -70,7 +70,7 @@ ORDER BY newest_run DESC NULLS LAST, campaign
 
 @dataclass(frozen=True)
 class Selection:
-    """Which runs are listed, and how.
+    """Selection and order of the listed runs.
 
     Attributes:
         policy: Runs of this policy only.
@@ -78,15 +78,14 @@ class Selection:
         where: A condition over the columns of `run_summary` and `OF_RUNS` (SQL).
         sort: A column or expression of these, `DESC` after it for the largest first; the newest
             first by default.
-        limit: At most so many runs.
+        limit: Most runs listed.
         of_jobs: A condition over the columns of `job_outcomes` (SQL): the figures `OF_JOBS` and
             `jobs` are of the jobs that meet it.
         like: Runs of the same jobs on as many GPUs as this one only.
         identical: Whether to list each of several identical runs, and not the newest only.
         campaign: Runs of the cells of this campaign only.
-        means: Whether means are taken over the runs: they are those that have ended, one of
-            several identical ones whatever it is called, and have a column `settings`, a text of
-            `SETTINGS`.
+        means: Whether means are taken over the runs: only ended runs are listed, one of several
+            identical runs whatever its label, with a column `settings`, a text of `SETTINGS`.
     """
 
     policy: str | None = None
@@ -104,9 +103,9 @@ class Selection:
 def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
     """The runs of a warehouse, a row each with `COLUMNS`, or with those of `of_jobs`.
 
-    Identical runs, which start from the same and end in the same hash, have one row: `same` says
-    how many there are. Those with a name, a tag or a note, and those of the campaign that is asked
-    for, have one each in any case but where means are taken over them.
+    Identical runs, with the same first and last hash, share a row; `same` is their number. Runs
+    with a name, a tag or a note, and runs of the selected campaign, always have a row of their own
+    unless means are taken.
 
     Raises:
         InputError: A condition or the order is wrong, or there is no warehouse or campaign.
@@ -131,7 +130,7 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
 
 
 def unknown(analytics: Analytics, asked: Selection) -> list[str]:
-    """What no run of a warehouse has of the policy and tags asked for, with those that runs have.
+    """The policy and tags asked for that no run has, each with those that runs have.
 
     Raises:
         InputError: There is no warehouse.
@@ -157,8 +156,8 @@ def by_policy(
     """Means over the runs of each policy, by policy and figure.
 
     Args:
-        rows: Those that `list_runs` has for `asked`, whatever their order.
-        asked: How they were selected. To sort by is a figure, `DESC` after it for the largest mean
+        rows: The rows of `list_runs` for `asked`, in any order.
+        asked: Their selection. `sort` is a figure, with `DESC` after it for the largest mean
             first; by default policies are in the order of the rows.
 
     Raises:
@@ -186,7 +185,7 @@ def by_policy(
 
 
 def list_campaigns(analytics: Analytics) -> list[dict[str, Any]]:
-    """The campaigns of a warehouse, the newest first: what they are made of and how far they are.
+    """The campaigns of a warehouse with their contents and progress, the newest first.
 
     Raises:
         InputError: There is no warehouse.
@@ -225,9 +224,9 @@ def figures_of_jobs(
 
 
 def _of_jobs(text: str) -> tuple[str, str]:
-    """Figures of some jobs: what stands for `job_outcomes`, and what to read them from.
+    """SQL for figures of some jobs: a replacement of `job_outcomes`, and the view to read.
 
-    They have their one definition in the view `run_summary`: it reads some of the jobs.
+    The figures stay defined in `run_summary`, which then reads these jobs only.
     """
     only = _one("of_jobs", text)
     counts = "(SELECT run, count(*) AS jobs FROM job_outcomes GROUP BY run)"
@@ -262,7 +261,7 @@ def labelled(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]
 
 
 def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[str]) -> str:
-    """The query of a list of runs that are in all of `only`; identical ones `apart` count each."""
+    """The query of a list of the runs in all of `only`; identical runs `apart` have a row each."""
     conditions = ["complete" if asked.means else "true"]
     if asked.policy is not None:
         conditions.append(f"policy = {listed([asked.policy])}")
@@ -312,21 +311,21 @@ def _in(runs: Collection[str]) -> str:
 
 
 def _one(field: str, text: str) -> str:
-    """A condition in parentheses, which is one by itself: what stands around it stays as it is."""
+    """A condition in parentheses, checked to be a single one that keeps the query around it."""
     inside = f"({text}\n)"  # whatever comment it ends with
     _check(field, text, f"SELECT 1 WHERE {text}", f"SELECT 1 WHERE {inside}")
     return inside
 
 
 def _order(text: str) -> str:
-    """What rows are ordered by: this, and the newest first."""
+    """The order of rows: by this text, then the newest first."""
     order = f"{text}\n, {NEWEST}"
     _check("sort", text, f"SELECT 1 ORDER BY {text}", f"SELECT 1 ORDER BY {order}")
     return order
 
 
 def _check(field: str, text: str, *queries: str) -> None:
-    """Refuse a text unless each of these queries is one, with it alone and with what follows it."""
+    """Refuse a text unless each of these queries is valid with it."""
     remedy = f"give one such as {EXAMPLES[field]}"
     if not text.strip():
         raise InputError(field, "is empty", remedy)

@@ -1,6 +1,6 @@
 """Materialises the marts of ended runs, and staging views of the closed parts of others.
 
-That keeps queries fast on large warehouses, and of runs that have gone on for long.
+That keeps queries fast on large warehouses, and on long runs.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ NEW_RUNS = 8
 about a second (`benchmarks/many_runs.py`). An engineering bound; no sweep is recorded."""
 
 SPILL_SECONDS = 86400.0
-"""Age of what a query has spilled, after which the query is taken to be over. An engineering
+"""Age of spilled data after which its query counts as ended. An engineering
 bound; no sweep is recorded."""
 
 
@@ -85,7 +85,8 @@ def materialise(
 
     Args:
         warehouse: The folder.
-        progress: Takes the number of files with copies, and of all: ended runs, closed parts.
+        progress: Called with the number of files (ended runs, closed parts) with copies, and of
+            all.
 
     Returns:
         Number of runs with copies.
@@ -107,8 +108,8 @@ def keep_fast(
 ) -> None:
     """Copy the marts of ended runs if many have no copies, and closed parts if any has none.
 
-    So queries of all runs are fast, and those of a run under way, however long it is. What ends or
-    adds runs calls it, so that no question has to copy more than the last few.
+    So queries of all runs are fast, and those of a run under way, however long it is. Whatever ends
+    or adds runs calls this, so that a query finds only few runs without copies.
 
     Args:
         warehouse: The folder; where it cannot be written, nothing happens.
@@ -201,7 +202,7 @@ def _generation(of: Mapping[str, Stamp]) -> str:
 
 
 def _whole(warehouse: Path, copies: Copies) -> Copies:
-    """The copies, or none if one of their files is not as the ledger has it."""
+    """The copies; none if the checksum of one of their files differs from the ledger."""
     if not copies.checksums and not copies.parts:
         return copies
     folder = marts_folder(warehouse)
@@ -270,7 +271,7 @@ def _copy_part(warehouse: Path, run: str, name: str, folder: Path) -> None:
 
 
 def _noted(parts: Mapping[tuple[str, str], Part]) -> dict[str, dict[str, object]]:
-    """What `read_copies` reads of parts."""
+    """The note on parts, as `read_copies` reads it."""
     found: dict[str, dict[str, object]] = {}
     for (run, name), part in parts.items():
         note = {"folder": part.folder.name, "stamp": part.stamp, "views": part.checksums}
@@ -285,7 +286,7 @@ def _copy(
     ended: dict[str, Stamp],
     progress: Callable[[int, int], None],
 ) -> dict[str, Stamp]:
-    """Write all copies into a new folder, if there are others than before.
+    """Write all copies into a new folder, if they differ from the previous copies.
 
     Returns:
         The stamps of the runs in them.

@@ -1,4 +1,4 @@
-"""The run of a warehouse that was created last, for what reads records: without DuckDB."""
+"""The newest run of a warehouse, found without DuckDB."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Differences of a figure over pairs that share all but one thing, with confidence intervals."""
+"""Paired differences of a figure, with confidence intervals."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ ORDER BY o.run, o.job_id
 
 
 ALL = "all workloads"
-"""What differences over the pairs of all workloads are called."""
+"""Label of differences over the pairs of all workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def difference(
 
 
 def reference(policies: Sequence[str], against: str | None) -> str:
-    """The policy that others are held against: the one that is asked for, else the first.
+    """The reference of comparisons: the policy asked for, else the first.
 
     Raises:
-        InputError: It is none of them.
+        InputError: It is none of these policies.
     """
     if against is None:
         return policies[0]
@@ -77,12 +77,12 @@ def reference(policies: Sequence[str], against: str | None) -> str:
 
 
 def job_by_job(warehouse: Path, base: str, others: Iterable[str]) -> dict[str, Difference]:
-    """How JCTs of jobs differ from those of the same jobs in another run, in seconds.
+    """Differences of JCTs from those of the same jobs in another run, in seconds.
 
     Args:
         warehouse: The warehouse.
-        base: The run that others are held against.
-        others: These runs; one that shares no ended job with it has no difference.
+        base: The reference run.
+        others: The compared runs; a run that shares no ended job with it has no difference.
 
     Raises:
         InputError: There is no such run.

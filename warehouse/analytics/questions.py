@@ -159,7 +159,7 @@ class Analytics:
             raise InputError(f"job {job}", f"is not in run {run!r}", "name one of its jobs")
 
     def _once(self) -> list[str] | None:
-        """The runs, of identical ones the newest only; None if there are none of these."""
+        """The runs, of identical runs the newest only; None if no runs are identical."""
         names = (name_of(folder) for folder in run_folders(self.warehouse))
         stems = Counter(name.rpartition("-")[0] for name in names)  # with the header's hash
         if max(stems.values(), default=0) < 2:

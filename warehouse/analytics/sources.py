@@ -22,7 +22,7 @@ from warehouse.store.folder import (
 )
 
 ROUNDS = "round=*.parquet"
-"""Files with rounds; where there are none later, those that no other replaces are listed."""
+"""Pattern of files with rounds, unless the files are listed."""
 
 Files = Mapping[str, Sequence[str]]
 """Names of the files with the rounds of runs, each round in one of them alone."""
@@ -173,7 +173,7 @@ def _files(
 
 
 def _others(root: Path, runs: Sequence[str] | None, without: Collection[str]) -> list[str]:
-    """The runs in a folder, or those of these, without some."""
+    """The runs in a folder, or a selection of them, without some."""
     if runs is None:
         runs = [name_of(path) for path in root.glob("run=*") if RUN_NAME.fullmatch(name_of(path))]
     return sorted({*runs} - {*without})

@@ -34,13 +34,14 @@ def verifying_read(
         runs: The runs in the views; all by default.
         named: The views that the query names.
         copies: The copies in use.
-        ended: Set when nobody waits for it any more.
+        ended: Set when the result is no longer needed.
 
     Returns:
-        What waits for the end of it, which goes on meanwhile.
+        A function that waits for the end of the verification, which runs in the background.
 
     Raises:
-        WarehouseError: A file was changed or added; it is named. What is returned raises it, too.
+        WarehouseError: A file was changed or added; the error names it. The returned function
+            raises it, too.
     """
     names, folder = {*named} - {"campaign_cells"}, warehouse.resolve()
     copied = of_copies(copies, runs)
@@ -65,7 +66,7 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
     """Verify the files of runs, as far as they have checksums.
 
     Raises:
-        WarehouseError: A file was changed or added; it is named.
+        WarehouseError: A file was changed or added; the error names it.
     """
     stored = _checksums(warehouse, runs)
     begun = [Verification(warehouse, stored, f"{RESTORE}; shockwave audit says more")]
@@ -83,11 +84,11 @@ def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterabl
     """Refuse the folder of a run that was copied or renamed: its header has another name.
 
     Args:
-        connection: What reads headers; None to start a DuckDB for it, if there are any.
+        connection: The database that reads headers; None to start a DuckDB if there are any.
         verified: The files.
 
     Raises:
-        WarehouseError: There is one.
+        WarehouseError: There is such a folder.
     """
     headers = [path for path in verified if path.name == "header.parquet"]
     headers = [path for path in headers if path.parent.name != EMPTY]
@@ -110,7 +111,7 @@ def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
     """The noted checksums of the files of runs, as far as they have any.
 
     Raises:
-        WarehouseError: A file was added, or there are no checksums; it is named.
+        WarehouseError: A file was added, or there are no checksums; the error names it.
     """
     folders = [place_of(warehouse, run) for run in sorted(runs)]
     folders += [root / EMPTY for root in roots(warehouse)]

@@ -1,4 +1,4 @@
-"""Requests become entries: those of all who wait in one transaction, with few statements."""
+"""Accepts requests as entries: all waiting ones in one transaction, with few statements."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ Row = Mapping[str, Any]
 def accepted(
     connection: Connection, together: Sequence[Sequence[Request]]
 ) -> list[list[Entry] | InputError]:
-    """The entries of each submitter's requests, new ones written; or why it is given none.
+    """Write the requests of each submitter; returns its entries, or the error that refused them.
 
     Args:
         connection: A transaction that writes alone.
-        together: Requests by submitter, of whom each is given all or none.
+        together: Requests by submitter; those of a submitter are accepted all or none.
     """
     known = _known(connection, {request.key for one in together for request in one if request.key})
     last, now = last_entry(connection), time.time()
@@ -69,10 +69,10 @@ def _known(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
 
 
 def _again(row: Row, request: Request) -> Entry:
-    """The entry of a key that comes again.
+    """The entry of a key that is used again.
 
     Raises:
-        InputError: It was that of another request.
+        InputError: The key belongs to another request.
     """
     entry = entry_of(row)
     asked_for = request.again(entry)  # others gave the rest, then and since

@@ -1,6 +1,6 @@
 """The database of the inbox, and of the lease: SQLite, a file of each, or Postgres by URL.
 
-It is brought to the present tables when it is opened.
+Its tables are migrated when it is opened.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ class Database:
     Args:
         file: Its SQLite file, made if it is missing; of Postgres, unused.
         url: URL of a Postgres database (`postgresql+asyncpg://…`); any other means the file.
-        lock: Advisory lock of Postgres that its writing transactions hold. Those of another lock
-            do not wait for them.
+        lock: Advisory lock of Postgres that its writing transactions hold. Transactions with
+            another lock do not wait for them.
 
     Raises:
-        InputError: The URL is none, or the database cannot be reached.
+        InputError: The URL is invalid, or the database cannot be reached.
         WarehouseError: The file cannot be written.
     """
 
@@ -64,7 +64,7 @@ class Database:
         self._do(_to_present, LOCK)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Ask something; in SQLite, all of it of one state.
+        """Run a query; in SQLite, in a single snapshot.
 
         Raises:
             WarehouseBusy: The database does not answer.
@@ -72,7 +72,7 @@ class Database:
         return self._do(work, None)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
-        """Do something in a transaction that is alone; on return it is on disk.
+        """Run an exclusive transaction; on return it is on disk.
 
         Raises:
             WarehouseBusy: The database does not answer, or cannot be written.
@@ -163,7 +163,7 @@ class _Postgres:
 
 
 def _to_present(connection: Connection) -> None:
-    """Bring a database to the present tables."""
+    """Migrate a database to the present tables."""
     version = table(VERSION_TABLE, sql_column("version_num"))
     if inspect(connection).has_table(VERSION_TABLE):
         if connection.scalar(select(version.c.version_num)) == VERSION:

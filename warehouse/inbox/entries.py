@@ -1,4 +1,4 @@
-"""What is handed in and what was accepted, and the rows of a database that keep it."""
+"""Requests and accepted entries, and their rows in a database."""
 
 import json
 from collections.abc import Mapping
@@ -16,26 +16,26 @@ SUBMIT = "submit"
 """Kind of an entry that is a job; the others are those of commands."""
 
 MOST_TEXT = 200
-"""Characters of a key, a tenant, or of who hands something in, at most."""
+"""Most characters of a key, a tenant, or the name of a submitter."""
 
 LONGEST_TENANT = 100
-"""Characters of a tenant that has terms, at most."""
+"""Most characters of a tenant with terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A job or a command that somebody hands in.
+    """A job or a command that is submitted.
 
     Attributes:
         kind: `submit`, or the kind of a command.
         job: A job's declaration; its job id and arrival are given when it is taken in.
         target: A command's job or node.
         value: A command's value, such as a budget.
-        by: Who hands it in.
-        key: Makes it idempotent: a second one with the same key is the first.
+        by: Its submitter.
+        key: Idempotency key: a second request with the same key returns the first entry.
         terms: Terms of a tenant.
-        given: Fields of the terms that are given; the others stay as they were accepted last. Or
-            of the node; the others are as of another node.
+        given: Fields of the terms that are given; the others keep their last accepted values. Or
+            fields of the node; the others are those of another node.
         node: A node that is added.
     """
 
@@ -50,12 +50,12 @@ class Request:
     node: NewNode = NO_NODE
 
     def onto(self, terms: TenantTerms) -> "Request":
-        """The request with whole terms: what it gives, and the rest of others."""
+        """The request with complete terms: its own fields, and the others from these terms."""
         given = {name: getattr(self.terms, name) for name in ("tenant", *self.given)}
         return replace(self, terms=replace(terms, **given))
 
     def again(self, entry: "Entry") -> "Request":
-        """The request with what it leaves open as an accepted one has it."""
+        """The request, with the fields that it leaves open taken from an accepted entry."""
         if self.kind != CommandKind.ADD:
             return self.onto(entry.terms)
         given = {name: getattr(self.node, name) for name in self.given}
@@ -71,7 +71,7 @@ class Entry:
         kind: `submit`, or the kind of a command.
         target: A command's job or node; of a job -1.
         value: A command's value.
-        by: Who handed it in.
+        by: Its submitter.
         accepted_at: When, in seconds since the epoch.
         job: A job's declaration, with its id, without its arrival.
         terms: Terms of a tenant.
@@ -90,10 +90,10 @@ class Entry:
 
 
 def check_request(request: Request) -> None:
-    """Refuse a request that means nothing, whatever the service is.
+    """Refuse a request that no service could carry out.
 
     Raises:
-        InputError: It does.
+        InputError: It is invalid.
     """
     if request.kind == SUBMIT and request.job is None:
         raise InputError("job", "is missing", "give its declaration")
@@ -115,7 +115,7 @@ _GIVEN = (SUBMIT, *(kind.value for kind in CommandKind if kind is not CommandKin
 
 
 def row_of(request: Request, number: int, now: float) -> dict[str, Any]:
-    """A request as a row; what is given when a job is taken in is left open."""
+    """A request as a row; fields that are set when a job is taken in are left open."""
     job = request.job and replace(request.job, job_id=0, arrival_seconds=0.0)
     declared = job or (request.terms if request.node == NO_NODE else request.node)
     return {
@@ -135,7 +135,7 @@ def entry_of(row: Mapping[str, Any] | RowMapping) -> Entry:
     """An entry from its row.
 
     Raises:
-        WarehouseError: It is not as it was written.
+        WarehouseError: It was changed or is damaged.
     """
     try:
         number, text = int(row["number"]), row["job"]
@@ -163,10 +163,10 @@ Declared = TypeVar("Declared")
 
 
 def _declared(kind: type[Declared], text: str) -> Declared:
-    """What was written as JSON.
+    """A dataclass from its JSON.
 
     Raises:
-        ValueError: It was not written so; other errors if it is nothing of that kind.
+        ValueError: The text differs from what was written; other errors if it is of another kind.
     """
     written = json.loads(text)
     found = from_row(kind, written)

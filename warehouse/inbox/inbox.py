@@ -19,14 +19,13 @@ from warehouse.inbox.entries import SUBMIT, Entry, Request, check_request, entry
 from warehouse.inbox.tables import ENTRIES, SERVICE
 
 FILE = Path("inbox") / "inbox.sqlite"
-"""The database in a warehouse, where no other is given."""
+"""The default database, in the warehouse."""
 
 MOST_READ = 10_000
 """Entries read at a time, at most. An engineering bound."""
 
 LATEST = 1_000
-"""The latest jobs among whose names one is looked for that an unknown one is like. An engineering
-bound."""
+"""Number of latest jobs whose names are suggested for an unknown name. An engineering bound."""
 
 
 class Inbox:
@@ -52,8 +51,8 @@ class Inbox:
 
         Raises:
             InputError: A key is that of another request, or a request is invalid.
-            WarehouseBusy: The database does not answer; what it may have accepted is known by
-                asking again with the same keys.
+            WarehouseBusy: The database does not answer; a retry with the same
+                keys shows what it may have accepted.
         """
         for request in requests:
             check_request(request)
@@ -63,7 +62,7 @@ class Inbox:
         return outcome.result()
 
     def _commit(self) -> None:
-        """Accept what all threads hand in, in one transaction: a flush takes milliseconds."""
+        """Accept the requests of all threads in one transaction: a flush takes milliseconds."""
         together = [self._waiting.get() for _ in range(self._waiting.qsize())]
         if not together:
             return  # an earlier call has taken it
@@ -116,7 +115,7 @@ class Inbox:
 
         Args:
             number: A number; 0 for all.
-            most: How many at most.
+            most: Most entries returned.
         """
         asked = select(ENTRIES).where(ENTRIES.c.number > number).order_by(ENTRIES.c.number)
         return self._database.read(
@@ -185,7 +184,7 @@ class Inbox:
         return [e for e in tasks if not index or (e.job and e.job.options.task.index_is(index))]
 
     def like(self, job: str, tenant: str | None = None) -> str:
-        """The question for the name of a late job that is most like an unknown one; see `likely`.
+        """A question that suggests the recent job's name most like an unknown one; see `likely`.
 
         Args:
             job: The unknown name.

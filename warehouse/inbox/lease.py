@@ -4,8 +4,8 @@ Each holder has a *fencing token*, one more than that of the holder before (Gray
 '89; Kleppmann, Designing Data-Intensive Applications, chapter 8). A process that was stopped for
 longer than its lease finds a later token there, and writes nothing more.
 
-Who renews it waits for no submission, however many there are: SQLite, with one writer a file, has a
-file of its own for it, and Postgres a lock.
+A renewal never waits for submissions: in SQLite, which has a single writer per file, the lease has
+a file of its own, in Postgres a lock.
 """
 
 import json
@@ -33,7 +33,7 @@ FILE = Path("inbox") / "lease.sqlite"
 """The SQLite file in the warehouse."""
 
 LOCK = 0x5AFF
-"""Advisory lock of Postgres that who changes the lease holds."""
+"""Advisory lock of Postgres, held while the lease is changed."""
 
 
 class TakenOver(WarehouseBusy):
@@ -85,7 +85,7 @@ class Leases:
         return self._database.read(work)
 
     def take(self, *, alone: bool) -> int | None:
-        """Take the lease; returns its token, or None if somebody has it.
+        """Take the lease; returns its token, or None if another process has it.
 
         Args:
             alone: Whether it is known that a holder on this machine has ended.
@@ -118,7 +118,7 @@ class Leases:
         return lease
 
     def renew(self, token: int) -> None:
-        """Hold the lease for some time more.
+        """Extend the lease.
 
         Raises:
             TakenOver: Another process has it.

@@ -1,4 +1,4 @@
-"""Tokens with which programs use the API: whom each one is for, and what it may do."""
+"""Tokens for the API: the holder and the role of each."""
 
 import secrets
 import time
@@ -15,7 +15,7 @@ from warehouse.inbox.inbox import FILE
 from warehouse.inbox.tables import TOKENS
 
 PREFIX = "shockwave_"
-"""Beginning of every token, by which scanners for secrets find one."""
+"""Prefix of every token, by which scanners for secrets find it."""
 
 _BYTES = 32
 """Random bytes of a token: 256 bits, as is conventional for keys."""
@@ -42,7 +42,7 @@ class Token:
     Attributes:
         name: Its name, which entries of the inbox carry as who handed them in.
         role: What it allows.
-        tenant: Whose jobs, of a tenant's; else empty.
+        tenant: The tenant, of a token with that role; else empty.
         made_at: When it was made, in seconds since the epoch.
     """
 
@@ -52,7 +52,7 @@ class Token:
     made_at: float = 0.0
 
     def sees(self, tenant: str) -> bool:
-        """Whether jobs of a tenant are its to see, and to command if it commands at all."""
+        """Whether it may see the jobs of a tenant, and command them if its role allows commands."""
         return self.role is not Role.TENANT or tenant == self.tenant
 
 
@@ -73,7 +73,7 @@ class Tokens:
         self._database = Database(warehouse / FILE, url)
 
     def add(self, name: str, role: Role, tenant: str = "") -> str:
-        """Make a token; what this returns is kept nowhere.
+        """Make a token; the returned text is stored nowhere.
 
         Raises:
             InputError: The name is taken, or something is missing or invalid.
@@ -105,7 +105,7 @@ class Tokens:
         """Remove a token: whoever has it is refused from now on.
 
         Raises:
-            InputError: There is none of this name.
+            InputError: There is no token of this name.
             WarehouseBusy: The database does not answer.
         """
         asked = delete(TOKENS).where(TOKENS.c.name == name)
@@ -122,7 +122,7 @@ class Tokens:
         )
 
     def find(self, *texts: str) -> list[Token | None]:
-        """Whose tokens some texts are; None for what is none."""
+        """The tokens of some texts; None for a text that is no token."""
         hashes = [_hash(text) for text in texts]
         asked = select(TOKENS.c.hash, *_SHOWN).where(TOKENS.c.hash.in_({*hashes}))
         rows = self._database.read(lambda connection: connection.execute(asked).all())

@@ -1,4 +1,4 @@
-"""What became of a job, in sentences and figures, for its section of the page."""
+"""The account of a job, in sentences and figures, for its section of the page."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -44,7 +44,7 @@ def table(jobs: Jobs) -> Table:
 
 
 def accounts(jobs: Jobs) -> dict[str, dict[str, Any]]:
-    """What the section of each job shows, by its number."""
+    """The contents of each job's section, by its number."""
     return {str(job): _account(jobs, job) for job in jobs.rows}
 
 
@@ -121,7 +121,7 @@ def _longest_absence(leases: Sequence[Row]) -> tuple[float, float]:
 
 
 def _longest_wait(row: Row, leases: Sequence[Row]) -> int | None:
-    """The round from which it waited longest."""
+    """The round in which its longest wait began."""
     number: int | None = row["admitted_round"]
     if leases and row["preemptions"]:
         longest, since = _longest_absence(leases)

@@ -69,7 +69,7 @@ def paired(
 ) -> Figure | None:
     """Differences between policies over the same workload, cluster, options and seed.
 
-    Returns None where no two pairs exist, so that a difference could not be told from chance.
+    Returns None where no two pairs exist, so that no test of a difference is possible.
 
     Args:
         entries: The runs.

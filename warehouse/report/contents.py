@@ -41,8 +41,8 @@ class Section:
     Attributes:
         key: Its name in links.
         question: Its heading.
-        figure: What answers it at a glance.
-        table: What answers it in full.
+        figure: The answer at a glance.
+        table: The answer in full.
         folded: Whether its reader has to open it.
     """
 
@@ -154,7 +154,7 @@ Asked = Mapping[str, Mapping[str, Sequence[Row]]]
 def _all(
     entries: Sequence[Entry], drawn: Sequence[Entry], asked: Asked, against: str | None
 ) -> Chapter:
-    """What the runs have in common, and how they differ."""
+    """The chapter of all runs: what they have in common, and how they differ."""
     compared = policies(entries)
     found = [
         Section(compared.key, compared.title, compared, _by_policy(entries)),

@@ -1,4 +1,4 @@
-"""Fairness by who asked for what, and when: tenant, model, size of the job, load of the cluster."""
+"""Fairness by tenant, model, size of the job, and load of the cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median, quantiles
@@ -26,7 +26,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "model": ("model", lambda job: str(job["model"])),
     "load": ("active jobs per GPU when it came", lambda job: _load(job["load"])),
 }
-"""What jobs are told apart by, what that is called, and a job's kind."""
+"""What jobs are grouped by, its title, and the group of a job."""
 
 
 def _load(load: float | None) -> str:
@@ -54,7 +54,7 @@ def fairness(jobs: Sequence[Row], key: str = "fairness") -> Figure:
     rows: list[Row] = []
     charts = {}
     for by, (name, kind) in KINDS.items():
-        found = [_fared(by, value, members) for value, members in _told_apart(ended, kind).items()]
+        found = [_fared(by, value, members) for value, members in _grouped(ended, kind).items()]
         rows += found
         if len(found) > 1:
             worst = sorted(found, key=lambda row: -row["worst_ftf"])[:MOST]
@@ -67,7 +67,7 @@ def fairness(jobs: Sequence[Row], key: str = "fairness") -> Figure:
     return chosen(key, title, about, charts, rows, "By")
 
 
-def _told_apart(jobs: Sequence[Row], kind: Callable[[Row], str]) -> dict[str, list[Row]]:
+def _grouped(jobs: Sequence[Row], kind: Callable[[Row], str]) -> dict[str, list[Row]]:
     order = [name for _, name in LOADS]
     found: dict[str, list[Row]] = {}
     for job in jobs:
@@ -113,8 +113,8 @@ def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
         alt.Tooltip("kind:N", title=title),
         alt.Tooltip("jobs:Q"),
         *(
-            alt.Tooltip(f"{name}:Q", title=told, format=",.3~r")
-            for name, told in (
+            alt.Tooltip(f"{name}:Q", title=label, format=",.3~r")
+            for name, label in (
                 ("median_ftf", "median ρ"),
                 ("worst_ftf", "worst ρ"),
                 ("unfair_percent", "unfair (%)"),

@@ -72,7 +72,7 @@ CONFIG: dict[str, Any] = {
 
 
 WORKLOAD = "Workload"
-"""What the reader chooses by where a figure has a chart for each workload."""
+"""Label of the choice, where a figure has a chart for each workload."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Figure:
         chart: The chart; None without data.
         rows: Its data, as a table.
         missing: Reason for the lack of data.
-        choose: What the reader chooses by, where there are several charts.
+        choose: Label of the choice, where there are several charts.
         choices: These charts by name; the first is `chart`.
     """
 

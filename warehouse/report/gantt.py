@@ -69,7 +69,7 @@ FROM apart GROUP BY run, job_id, spell, type, strip ORDER BY run, hours, gpu
 """Rounds of one lease at one batch size become one rectangle, neighbouring GPUs too."""
 
 JOB_HUES = 8
-"""Colours that jobs take in turn. As many as tell apart."""
+"""Number of colours that jobs take in turn: as many as the eye can distinguish."""
 
 REGIMES = {
     -3: "#08519c",

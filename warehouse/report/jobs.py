@@ -1,4 +1,4 @@
-"""The jobs of a run: how each fared, why, and what was seen and expected of it."""
+"""The jobs of a run: outcomes, leases, regimes and forecasts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

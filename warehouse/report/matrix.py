@@ -1,4 +1,4 @@
-"""Who ran on which GPU type, against where he is fastest."""
+"""GPU types that jobs ran on, against the types on which they are fastest."""
 
 from collections.abc import Sequence
 

@@ -11,7 +11,7 @@ NAME_LENGTH = 80
 """Longest report name before its hash; lists of many runs are longer. An engineering choice."""
 
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="Shockwave">', 1024
-"""What pages of reports have near their beginning, and within how many bytes."""
+"""Mark of report pages, and the number of first bytes that it is in."""
 
 
 def report_name(about: str) -> str:
@@ -35,7 +35,7 @@ def check_replaced(path: Path) -> None:
     """Refuse to replace a file that is no page of a report; an empty one may be.
 
     Raises:
-        InputError: There is such a file, or it cannot be read.
+        InputError: The file is no page of a report, or cannot be read.
     """
     if not path.is_file():
         return

@@ -213,9 +213,9 @@ def _names(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> tuple[str, st
 
     parameters = row["parameters"] if differs("parameters") else ()
     policy = [row["policy"], *(f"{part['name']}={part['value']:g}" for part in parameters)]
-    options = [f"{name}={_told(row[name])}" for name in NAMED if differs(name)]
+    options = [f"{name}={_as_text(row[name])}" for name in NAMED if differs(name)]
     return " ".join(policy), " ".join(options)
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

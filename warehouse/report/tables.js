@@ -9,7 +9,7 @@ const tables = (() => {
     return String(Number(value.toPrecision(3)));
   }
 
-  function told(value) {
+  function shown(value) {
     if (value === null) return "–";
     if (Array.isArray(value)) return value.filter((part) => part !== null).map(number).join(" ± ");
     return typeof value === "number" ? number(value) : value;
@@ -40,14 +40,14 @@ const tables = (() => {
         const link = element("a", { href: `#job-${table.sections}-${value}` }, String(value));
         return element("th", { scope: "row", class: "number" }, link);
       }
-      return element("td", typeof key(value) === "number" ? { class: "number" } : {}, told(value));
+      return element("td", typeof key(value) === "number" ? { class: "number" } : {}, shown(value));
     });
     return element("tr", {}, ...cells);
   }
 
   function fill(place, table) {
     const rows = table.rows.map((row) => ({ row, text: row.join(" ").toLowerCase() }));
-    const status = element("p", { class: "told", role: "status" });
+    const status = element("p", { class: "note", role: "status" });
     const body = element("tbody", {});
     const chosen = new Map();
     let words = [];
@@ -63,7 +63,7 @@ const tables = (() => {
       kept = rows.filter(
         ({ row, text }) =>
           words.every((word) => text.includes(word)) &&
-          [...chosen].every(([column, value]) => value === "" || told(row[column]) === value),
+          [...chosen].every(([column, value]) => value === "" || shown(row[column]) === value),
       );
       body.replaceChildren();
       more();
@@ -96,7 +96,7 @@ const tables = (() => {
       });
       tools.append(element("label", {}, "Search", search));
       for (const column of table.filters) {
-        const values = new Set(table.rows.map((row) => told(row[column])));
+        const values = new Set(table.rows.map((row) => shown(row[column])));
         if (values.size < 2 || values.size > 60) continue;
         const names = [...values].sort(letters.compare);
         const options = names.filter(Boolean).map((name) => element("option", {}, name));
@@ -113,7 +113,7 @@ const tables = (() => {
     drawn.append(element("thead", {}, element("tr", {}, ...heads)), body);
     const long = rows.length > 30 ? " long" : ""; // the rest is not printed
     const box = element("div", { class: "scroll" + long, tabindex: "0", role: "group", "aria-label": table.caption }, drawn);
-    const hint = element("p", { class: "told hint", hidden: "" }, "More columns to the right: scroll the table sideways.");
+    const hint = element("p", { class: "note hint", hidden: "" }, "More columns to the right: scroll the table sideways.");
     place.append(hint, box, status);
     box.addEventListener("scroll", () => {
       if (box.scrollTop + 2 * box.clientHeight > box.scrollHeight) more();
@@ -129,5 +129,5 @@ const tables = (() => {
     fill(place, found);
   }
 
-  return { draw, element, told };
+  return { draw, element };
 })();

@@ -1,4 +1,4 @@
-"""Tiles: the few figures that answer how good a run, or a policy, was."""
+"""Tiles: the headline figures of a run, or of policies."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ SELECT run, sum(cost::DECIMAL(18, 6))::DOUBLE AS cost,
     sum((scale_factor * (seconds - shared_seconds / 2))::DECIMAL(18, 6))::DOUBLE / 3600 AS gpu_hours
 FROM leases GROUP BY run
 """
-"""What the GPU time of a run cost, in the currency of the prices, and how much it was."""
+"""Cost of a run's GPU time in the currency of the prices, and its GPU-hours."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Tile:
     """A figure at the head of a report.
 
     Attributes:
-        name: What it is.
+        name: Its name.
         value: The figure, with its unit.
-        notes: What to read it against.
+        notes: Figures for comparison.
         job: A job to look at, if there is one.
     """
 
@@ -115,10 +115,12 @@ def published_beside(analytics: Analytics, entry: Entry) -> Row | None:
     return row if row["complete"] else None
 
 
-def _beside(published: Row | None, column: str, told: Callable[[float | None], str]) -> list[str]:
+def _beside(
+    published: Row | None, column: str, as_text: Callable[[float | None], str]
+) -> list[str]:
     if published is None:
         return []
-    return [f"published system: {told(published[column])}"]
+    return [f"published system: {as_text(published[column])}"]
 
 
 def of_policies(entries: Sequence[Entry]) -> list[Tile]:
@@ -156,9 +158,9 @@ def of_policies(entries: Sequence[Entry]) -> list[Tile]:
             if (known_ := [v for e in counted if e.policy == policy and (v := of(e)) is not None])
         }
         ranked = sorted(values, key=lambda policy: (values[policy], policy))
-        told = [f"{_plain(values[policy])}\N{NO-BREAK SPACE}{unit}".strip() for policy in ranked]
-        notes = [f"{policy} {value}" for policy, value in zip(ranked, told, strict=True)]
-        tiles.append(Tile(name, told[0] if told else "–", _few(notes)))
+        texts = [f"{_plain(values[policy])}\N{NO-BREAK SPACE}{unit}".strip() for policy in ranked]
+        notes = [f"{policy} {value}" for policy, value in zip(ranked, texts, strict=True)]
+        tiles.append(Tile(name, texts[0] if texts else "–", _few(notes)))
     return tiles
 
 

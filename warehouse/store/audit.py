@@ -42,7 +42,7 @@ from warehouse.store.ledger import LEDGER, Held, Ledger, folder_name, read_ledge
 from warehouse.store.reader import read_workload, taken_in
 
 CHANGED = f"was changed: {LEDGER} has another checksum"
-"""The problem of a file that is not as the ledger has it."""
+"""The problem of a file whose checksum differs from the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ def _held(
     stored: dict[int, _Stored],
     before: Sequence[Finding],
 ) -> Iterator[Finding]:
-    """What is not as the ledger holds it, of files without other findings.
+    """Differences from the ledger, of files without other findings.
 
     Args:
         folder: The run's folder.

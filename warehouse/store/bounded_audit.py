@@ -1,7 +1,7 @@
-"""The audit of a run that a stranger may have written, in a process of bounded memory.
+"""The audit of a run from an untrusted source, in a process of bounded memory.
 
-A Parquet file of some KiB can say that it has any number of rows, and what it says of its sizes
-need not be true; so it is the process that is bounded: `python -m warehouse.store.bounded_audit
+A Parquet file of some KiB can declare any number of rows, and its declared sizes need not be true,
+so the process is bounded: `python -m warehouse.store.bounded_audit
 WAREHOUSE RUN MIB`, which prints what it finds.
 """
 
@@ -18,7 +18,7 @@ from warehouse.store.audit import Audit, Finding, audit
 from warehouse.store.ledger import Ledger
 
 USUAL_MIB = 2048
-"""Memory of the process where no other is asked for. An engineering bound."""
+"""Default memory of the process. An engineering bound."""
 
 
 def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audit:
@@ -28,10 +28,10 @@ def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audi
         memory_mib: Memory that it may take, in MiB.
         warehouse: The folder.
         run: The run.
-        place: What the run came from, for errors.
+        place: Origin of the run, for errors.
 
     Raises:
-        InputError: It takes more, or what is found cannot be read.
+        InputError: It takes more memory, or its result cannot be read.
     """
     ran = subprocess.run(
         [sys.executable, "-P", "-m", __name__, warehouse, run, str(memory_mib)],

@@ -75,7 +75,7 @@ def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of a campaign's folder; what a killed process left there goes."""
+    """Hold the lock of a campaign's folder; leftovers of a killed process are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / ".lock"):
         for left_over in left_overs(folder):
@@ -84,7 +84,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _enter(warehouse: Path, path: Path, temporary: Path) -> None:
-    """Enter a file ahead: if its process is killed now, it is written anew by the next."""
+    """Enter a file in the ledger ahead; after a kill, the next process writes it anew."""
     enter(warehouse, path.parent, {path.name: checksum(temporary)})
 
 
@@ -100,7 +100,7 @@ def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
         known = (file.parent.name for file in path.parents[1].glob(f"*/{path.name}"))
         remedy = f"{likely(campaign, known)}list campaigns with: shockwave campaigns"
         if RUN_NAME.fullmatch(campaign) and is_begun(place_of(warehouse, campaign)):
-            remedy = f"it is a run, of which shockwave show {campaign} tells"
+            remedy = f"it is a run; see it with: shockwave show {campaign}"
         raise InputError(f"campaign {campaign!r}", f"not in the warehouse {warehouse}", remedy)
     rows = read_parquet(path, CELLS).to_pylist()
     try:

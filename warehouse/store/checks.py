@@ -43,7 +43,7 @@ def check_links(warehouse: Path) -> None:
     """Refuse links in place of a warehouse's own folders.
 
     Raises:
-        WarehouseError: There is one.
+        WarehouseError: There is such a link.
     """
     for folder in (*roots(warehouse), warehouse / "campaigns", warehouse / "marts"):
         no_link(folder)
@@ -91,7 +91,7 @@ def _check_files_only(folder: Path) -> set[str]:
 
 
 def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
-    """The name of the file with the first round that is in none of those there."""
+    """The name of the file with the first missing round."""
     from warehouse.store.checksums import noted
 
     end = 0
@@ -100,7 +100,7 @@ def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
             gone = [name for name in noted(folder) or {} if end in (rounds_of(name) or ())]
             return max(gone, key=len, default=part_name(range(end, end + 1)))
         end = max(end, rounds.stop)
-    if not parts and WHOLE in (noted(folder) or {}):  # it has its name before the parts go
+    if not parts and WHOLE in (noted(folder) or {}):  # named before the parts are removed
         return WHOLE
     return None
 

@@ -1,6 +1,6 @@
 """SHA-256 of each file of a run, kept beside them as `sha256sum` writes and checks it.
 
-The hash chain of the records covers what a file says; these cover its bytes.
+The hash chain of the records covers the contents of a file; these cover its bytes.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ def note(path: Path, temporary: Path | None = None) -> str:
 
     Args:
         path: The file.
-        temporary: Where it is until it gets its name; noted ahead, no file is there without.
+        temporary: Its path until it gets its name; noted ahead, so that no file lacks a checksum.
     """
     digest = checksum(temporary or path)
     with (path.parent / CHECKSUMS).open("ab+") as file:
@@ -102,7 +102,7 @@ def _write(folder: Path, known: Mapping[str, str]) -> None:
 
 
 def with_sums(folder: Path, new: Mapping[str, str]) -> bytes:
-    """What is noted, with other checksums for some files."""
+    """The noted checksums, with changes for some files."""
     return _lines({**(noted(folder) or {}), **new})
 
 

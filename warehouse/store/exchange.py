@@ -88,7 +88,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
         memory_mib: Memory that the audit may take, in MiB.
 
     Raises:
-        InputError: The file is none, or damaged, or its run is in the warehouse, or its audit
+        InputError: The file is no archive, or damaged, or its run is in the warehouse, or its audit
             takes more memory.
         WarehouseError: The warehouse cannot be written.
     """
@@ -119,7 +119,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
 
 @contextmanager
 def _scratch(warehouse: Path) -> Iterator[Path]:
-    """A folder in the warehouse to unpack into; what killed imports left of theirs goes as well."""
+    """A folder in the warehouse to unpack into; leftovers of killed imports are removed."""
     folder, lock = held_folder(warehouse, ".import-", present(warehouse) / EMPTY / ".lock")
     try:
         yield folder
@@ -151,7 +151,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | None]:
-    """Unpack a file into an empty folder, as a warehouse; the run's folder in it and its label."""
+    """Unpack a file into an empty folder, as a warehouse; returns the run's folder and label."""
     places = {root.relative_to(warehouse).as_posix() for root in roots(warehouse)}
     label, found = None, set[Path]()
     with _reading(file):
@@ -183,7 +183,7 @@ def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | N
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """Convert what goes wrong with a file to an error that names it."""
+    """Convert errors of reading a file to an error that names it."""
     try:
         yield
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, EOFError):

@@ -42,21 +42,22 @@ EMPTY = "run=_"
 SERVICE = "service"
 """Beginning of the ids of services' runs, by which queries find the rounds with their jobs."""
 SNAPSHOT = Path("inbox") / "snapshot.json"
-"""Where a service's run stood at one of its last rounds, from which its next start goes on."""
+"""A service's run at one of its last rounds, from which its next start goes on."""
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 """Names of runs, which become names of folders and of containers."""
 
 
 RESTORE = "restore it from a backup, or remove its run with shockwave rm"
-"""What to do about a damaged file."""
+"""Remedy for a damaged file."""
 MISPLACED = "move the folder out of the warehouse, or give it that name back"
-"""What to do about a run's folder that was copied or renamed."""
+"""Remedy for a run's folder that was copied or renamed."""
 
 FAN = 8
-"""Parts that are put into one: a query of a run under way opens at most FAN - 1 files of each size,
-and each round is written again once for each size. With 8, that of a run of 3,000 rounds takes 1.2
-times what that of an ended one takes, with 16 up to 1.5 times (`benchmarks/under_way.py`)."""
+"""Number of parts that are merged into one: a query of a run under way opens at most FAN - 1 files
+of each size, and each round is rewritten once for each size. With 8, a query of a run of 3,000
+rounds takes 1.2 times as long as that of an ended run, with 16 up to 1.5 times
+(`benchmarks/under_way.py`)."""
 
 MOST_ROUNDS = FAN**4
 """Rounds of the largest part of a run under way: what a writer reads and writes at once, however
@@ -70,7 +71,7 @@ def part_name(rounds: range) -> str:
 
 
 def rounds_of(name: str) -> range | None:
-    """The rounds that a file has by its name; None for other files and that of all rounds."""
+    """The rounds of a file, by its name; None for other files and the file of all rounds."""
     found = _PART.fullmatch(name)
     return range(int(found[1]), int(found[2] or found[1]) + 1) if found else None
 
@@ -273,7 +274,7 @@ def run_folders(warehouse: Path) -> list[Path]:
     """The folders of all runs, in the order of their names; others are no runs.
 
     Raises:
-        WarehouseError: One is a link.
+        WarehouseError: One of them is a link.
     """
     found = [(name, root) for root in roots(warehouse) for name in names_in(root) if _is_run(name)]
     return [no_link(root / name) for name, root in sorted(found, key=itemgetter(0))]
@@ -330,5 +331,5 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     names = [label.name for of, label in read_labels(warehouse).items() if label.name and of in ids]
     remedy = f"{likely(run, [*ids, *names])}list them with: shockwave runs"
     if run in {file.parent.name for file in (warehouse / "campaigns").glob("*/cells.parquet")}:
-        remedy = f"it is a campaign, of which shockwave campaigns {run} tells"
+        remedy = f"it is a campaign; see it with: shockwave campaigns {run}"
     return InputError(f"run {shown!r}", f"not in the warehouse {warehouse}", remedy)

@@ -1,4 +1,4 @@
-"""Audit of a whole warehouse: runs, campaigns and copies, held against the ledger.
+"""Audit of a whole warehouse: runs, campaigns and copies, compared with the ledger.
 
 Every file that a query can read is in the ledger, and every file in the ledger is there as it was
 written. What is derived from records (`marts`, `analytics.duckdb`) may be removed at any time.
@@ -40,11 +40,11 @@ class Holdings:
 
     Attributes:
         runs: The audits of its runs.
-        files: Other files that were held against the ledger.
+        files: Other files that were compared with the ledger.
         ledger: The ledger.
         findings: Findings, each with the run that it is about, or an empty text.
-        missing: Files that are there and not in the ledger, by folder; of whole runs only.
-        gone: Files that are in the ledger and not there, by folder.
+        missing: Files that the ledger lacks, by folder; of whole runs only.
+        gone: Files in the ledger that do not exist, by folder.
     """
 
     ledger: Ledger
@@ -74,7 +74,7 @@ def audit_all(
     Args:
         warehouse: The folder.
         expected: A hash that one of the ledger's entries must have.
-        progress: Takes the number of runs that were audited, and of all.
+        progress: Called with the number of audited runs, and of all.
 
     Raises:
         InputError: The ledger's key cannot be used.
@@ -133,7 +133,7 @@ def _runs(
     states: dict[str, Held],
     progress: Callable[[int, int], None],
 ) -> None:
-    """Audit the runs, and hold them against what the ledger has of them."""
+    """Audit the runs, and compare them with the ledger."""
     folders = run_folders(warehouse)
     for number, folder in enumerate(folders):
         progress(number, len(folders))
@@ -157,7 +157,7 @@ def _runs(
 
 
 def _others(warehouse: Path, found: Holdings, states: dict[str, Held]) -> None:
-    """Hold the files that are no run's against what the ledger has of them."""
+    """Compare the files that belong to no run with the ledger."""
     there = {path.relative_to(warehouse).as_posix(): path for path in _files(warehouse)}
     found.files = len(there)
     entered = {
@@ -200,7 +200,7 @@ def _files(warehouse: Path) -> Iterator[Path]:
 
 
 def _foreign(warehouse: Path) -> Iterator[Finding]:
-    """What is among the records, or in the trash, and is none of a run's files."""
+    """Files among the records, or in the trash, that belong to no run."""
     for name in ("records", "trash"):
         for path in sorted((warehouse / name).rglob("*")):
             place = path.relative_to(warehouse)
@@ -212,7 +212,7 @@ def _foreign(warehouse: Path) -> Iterator[Finding]:
 
 
 def _snapshot(warehouse: Path) -> Iterator[Finding]:
-    """A service's snapshot that no entry has: of several, the file may be an older one."""
+    """A service's snapshot that is in no entry of the ledger; it may be an older one."""
     path = warehouse / SNAPSHOT
     digest = checksum_found(path)
     with suppress(OSError):  # without a ledger, which is a finding by itself
@@ -245,7 +245,7 @@ def _cell(
 
 
 def accept(warehouse: Path, found: Holdings) -> None:
-    """Enter what the ledger lacks, as it is, and that what is gone was removed.
+    """Enter the files that the ledger lacks, as they are, and the removal of missing ones.
 
     Args:
         warehouse: The folder.

@@ -1,6 +1,6 @@
-"""Names, tags and notes of runs: `WAREHOUSE/labels.json`, beside the records and in none of them.
+"""Names, tags and notes of runs: `WAREHOUSE/labels.json`, outside the records.
 
-The ledger does not have the file: it may be changed or removed at any time.
+The file is not in the ledger: it may be changed or removed at any time.
 """
 
 import re
@@ -26,7 +26,7 @@ NOTE_LENGTH = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What users say of a run.
+    """A user's name, tags and note of a run.
 
     Attributes:
         name: A second name of the run, which no other run has; empty if there is none.
@@ -40,7 +40,7 @@ class Label:
 
 
 def label_of(row: Any) -> Label:
-    """The label that a stored object is.
+    """The label from a stored object.
 
     Raises:
         ValueError: It has a name or a tag that is no word, or a note that is too long.
@@ -95,7 +95,7 @@ def name_run(warehouse: Path, run: str, name: str) -> Label:
     """Give a run a name, in place of the one that it has; an empty text takes it away.
 
     Raises:
-        InputError: There is no such run, or the name is another run's or none.
+        InputError: There is no such run, or the name is taken or invalid.
         WarehouseError: The file cannot be written.
     """
     if name:
@@ -143,7 +143,7 @@ def note_run(warehouse: Path, run: str, note: str) -> Label:
 
 
 def label_run(warehouse: Path, run: str, label: Label) -> None:
-    """Give a run the label that it had elsewhere; without a name that is taken here.
+    """Give a run the label that it had elsewhere, without its name if that is taken here.
 
     Raises:
         InputError: There is no such run.
@@ -172,7 +172,7 @@ def _is_id(warehouse: Path, text: str) -> bool:
 
 
 def _whose_id(warehouse: Path, text: str) -> str:
-    """Whose id a name is, a run's or a campaign's; empty if it is neither."""
+    """The owner of an id, a run or a campaign, in words; empty if it is neither."""
     if _is_id(warehouse, text):
         return "run"
     return "campaign" if text and (warehouse / "campaigns" / text).is_dir() else ""

@@ -2,9 +2,9 @@
 
     WAREHOUSE/ledger.jsonl    an entry a line
 
-An entry lists files with their checksums, and of a run how many rounds it had and its last hash.
-It has the hash of the line before, so that no line can be changed or left out unnoticed but the
-last ones; where `warehouse.store.signing` finds a key, it is signed.
+An entry lists files with their checksums, and for a run its number of rounds and its last hash. It
+has the hash of the line before, so that only the last lines can be changed or removed unnoticed;
+where `warehouse.store.signing` finds a key, it is signed.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ class Entry:
 
 @dataclass
 class Held:
-    """What the ledger holds of a folder.
+    """The entries of a folder in the ledger.
 
     Attributes:
         files: Checksum by file; empty for those that were removed.
@@ -197,7 +197,7 @@ def _append(file: BufferedRandom, line: bytes) -> None:
 def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
     """Whether an entry has a file with this checksum; where a key is given, one signed with it.
 
-    Neither the chain nor other entries are looked at, so that it takes no time.
+    Neither the chain nor other entries are verified, so that it is fast.
 
     Raises:
         InputError: The key cannot be used.

@@ -59,7 +59,7 @@ class Reader:
         return self._header(run_folder(self.warehouse, run)).header
 
     def start(self, run: str) -> Start:
-        """The start of a run: header and workload, of a service what it has taken in so far.
+        """The start of a run: header and workload, of a service with what it has taken in so far.
 
         Raises:
             InputError: No such run.
@@ -98,7 +98,7 @@ class Reader:
         return _decoded(path, decode)
 
     def packages(self, run: str) -> tuple[Package, ...]:
-        """What a run was made with: packages, and images of its containers.
+        """Packages of a run, and images of its containers.
 
         Raises:
             InputError: No such run.
@@ -190,7 +190,7 @@ class Reader:
         return found
 
     def _verify(self, folder: Path, files: Sequence[Path]) -> None:
-        """Hold files against their checksums, each once for each version of it.
+        """Compare files with their checksums, once for each version of a file.
 
         Raises:
             WarehouseError: A file was changed, or has no checksum where others have.
@@ -218,7 +218,7 @@ class Reader:
 
 
 def _has(path: Path, first: int, stop: float) -> bool:
-    """Whether a file has rounds from one on, before another; that of all rounds has."""
+    """Whether a file has rounds of a range; the file of all rounds always has."""
     part = rounds_of(path.name)
     return part is None or (part.start < stop and first < part.stop)
 

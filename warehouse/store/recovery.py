@@ -1,4 +1,4 @@
-"""What a writer that was killed had begun, and what was changed since."""
+"""Recovery after a killed writer, and checks for changes since."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,7 +3,7 @@
     WAREHOUSE/trash/records/layout=7/run=RUN/    the run's files, as they were
 
 The ledger has an entry of what was moved here and one that it is gone from `records`. Both list
-the checksums that it had before, so that what was changed stays found, here and when it is back.
+the checksums from before, so that changes are still found, here and after a restore.
 """
 
 import os
@@ -43,12 +43,12 @@ def removed_runs(warehouse: Path) -> list[Removed]:
 
 
 def is_removed(warehouse: Path, run: str) -> bool:
-    """Whether a run is in the trash: it keeps its id, which no new run gets."""
+    """Whether a run is in the trash: no new run gets its id."""
     return any(name_of(folder) == run for folder in _folders(warehouse))
 
 
 def remove(warehouse: Path, run: str) -> None:
-    """Move a run to the trash. Called again after a crash, it completes what was begun.
+    """Move a run to the trash. Called again after a crash, it completes the move.
 
     Raises:
         InputError: There is no such run, or a run of this name is in the trash.
@@ -74,7 +74,7 @@ def remove(warehouse: Path, run: str) -> None:
 
 
 def restore(warehouse: Path, run: str) -> None:
-    """Move a run back from the trash. Called again after a crash, it completes what was begun.
+    """Move a run back from the trash. Called again after a crash, it completes the move.
 
     Raises:
         InputError: It is not in the trash, or there is a run of this name.
@@ -112,7 +112,7 @@ def purge(warehouse: Path, run: str) -> None:
 
 
 def _move_entry(warehouse: Path, source: Path, target: Path) -> None:
-    """Enter that the files of a folder are in another; nothing of a run that is not entered."""
+    """Enter the move of a folder's files in the ledger; nothing if the run is not in the ledger."""
     here = read_ledger(warehouse).held.get(folder_name(warehouse, source), Held())
     if here.gone:  # already entered as moved, or never entered: then it is not in `target` either
         return

@@ -2,9 +2,9 @@
 
     WAREHOUSE/.verified.json    checksum by file, and the version of the file that has it
 
-A version is what the operating system says of a file: size, times of the last change of content
-and of state, inode. Who writes a file notes it as well, so that what was written here is not read
-again for its checksum. The note may be removed at any time; an audit takes no notice of it.
+A version is a file's size, its times of the last change of content and of state, and its inode.
+Writers note their files as well, so that these are not read again for their checksums. The note may
+be removed at any time; an audit takes no notice of it.
 """
 
 import fcntl
@@ -32,15 +32,15 @@ Version = list[int]
 
 
 class Verification:
-    """Holds files against their checksums, in threads of its own; `finish` waits for them.
+    """Compares files with their checksums in threads of its own; `finish` waits for them.
 
     Files that are gone are left to their readers.
 
     Args:
         warehouse: The folder that the files are in.
         expected: Checksum by file.
-        remedy: What to do about a file with another checksum.
-        ended: Set when nobody waits for it any more.
+        remedy: Remedy for a file with another checksum.
+        ended: Set when the result is no longer needed.
 
     Attributes:
         fresh: The files that were not verified before, or were changed since.
@@ -71,7 +71,7 @@ class Verification:
         """Wait until all files are verified.
 
         Raises:
-            WarehouseError: A file has another checksum; it is named.
+            WarehouseError: A file has another checksum; the error names it.
             InputError: It was ended before that.
         """
         for path in self.fresh:
@@ -105,9 +105,8 @@ def note_written(warehouse: Path, folder: Path, written: Mapping[str, tuple[Vers
     Args:
         warehouse: The folder of the warehouse.
         folder: The folder of the files.
-        written: By name of a file its version, as it was when it was complete, and its checksum.
-            Those that were changed since are left out, but for the time of the state, which a file
-            has from its name.
+        written: Version of each complete file, and its checksum, by name. Files that were changed
+            since are left out; the time of the state may differ, since renaming changes it.
     """
     found: dict[Path, tuple[Version, str]] = {}
     for name, ([*before, _], digest) in written.items():
@@ -120,7 +119,7 @@ def note_written(warehouse: Path, folder: Path, written: Mapping[str, tuple[Vers
 
 
 def version_of(path: Path) -> Version:
-    """The version of a file that there is now."""
+    """The present version of a file."""
     state = os.stat(path)
     return [state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns]
 

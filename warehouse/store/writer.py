@@ -3,7 +3,7 @@
 A run under way has the parts of `warehouse.store.folder.tidy`, one that has ended a single file.
 Rounds that can be simulated again may be written together, see `Writer`.
 A file's checksum is noted before it gets its name, and a file that is replaced goes last: at every
-moment each round is in a file with a checksum, and what the ledger has is there.
+moment each round is in a file with a checksum, and every file in the ledger exists.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ from warehouse.store.trash import is_removed
 from warehouse.store.verified import Version, note_written, version_of
 
 READ_SECONDS = 10.0
-"""Time for which files that were replaced stay, for queries that have listed them. An engineering
+"""Time for which replaced files are kept, for queries that have listed them. An engineering
 choice; no sweep is recorded."""
 
 ENTRY_SECONDS = 300.0
@@ -191,7 +191,7 @@ class Writer:
         self._written[path.name] = version_of(temporary), digest
 
     def _recover(self) -> None:
-        """Bring to an end what the last writer, which may have been killed, had begun.
+        """Complete the writes of the last writer, which may have been killed.
 
         Raises:
             WarehouseError: A file is missing, or was changed.
@@ -225,7 +225,7 @@ class Writer:
     def _write_waiting(self) -> None:
         """Write the rounds that wait, in the parts in which they are to be.
 
-        After an error none waits any more, so that none is written without those before it.
+        After an error no round waits any more, so that none is written without its predecessors.
         """
         waiting, self._waiting = self._waiting, []
         if not waiting:
@@ -300,7 +300,7 @@ class Writer:
             yield pa.concat_tables(waiting)
 
     def _replace(self, names: Sequence[str]) -> None:
-        """Let files go that others replace; if the ledger has them, it gets the others first."""
+        """Remove files that others replace; if they are in the ledger, it gets the others first."""
         entered = any(name not in self._new for name in names)
         self._new = {name: new for name, new in self._new.items() if name not in names}
         if entered:
@@ -344,7 +344,7 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Write what waits and release the run, with an entry for what the ledger lacks of it."""
+        """Write the waiting rounds and release the run, with an entry for what the ledger lacks."""
         try:
             self._write_waiting()
             there = {name for name in self._new if (self._folder / name).exists()}

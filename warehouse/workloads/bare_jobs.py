@@ -35,7 +35,7 @@ ROLES = (
     "tenant",
     "model",
 )
-"""What a column can mean."""
+"""Roles of columns."""
 
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 """Units of times that are numbers, in seconds."""
@@ -51,7 +51,7 @@ _MISSING = ("", "none", "null", "nan", "nat")
 
 @dataclass(frozen=True, slots=True)
 class BareJob:
-    """What a table says of a job.
+    """A job as a table declares it.
 
     Attributes:
         arrival_seconds: Submission time, on any clock: the first job arrives at 0.
@@ -151,7 +151,7 @@ def _check_roles(columns: Mapping[str, str]) -> None:
 
 
 def _check_units(columns: Mapping[str, str], header: str) -> None:
-    """Refuse what stands behind a column of the header and is no unit of its role."""
+    """Refuse suffixes of columns that are no units of their roles."""
     for role, column in columns.items():
         name, _, unit = column.rpartition(":")
         if not name or column in header or name not in header:
@@ -165,12 +165,12 @@ def _check_units(columns: Mapping[str, str], header: str) -> None:
 
 
 def _check_clock(row: Row, columns: Mapping[str, str], clocks: dict[str, tuple[str, str]]) -> None:
-    """Refuse times that cannot be held against those of an earlier line.
+    """Refuse times that cannot be compared with those of an earlier line.
 
     Args:
         row: A line.
         columns: Column by role.
-        clocks: How times are given, and where they were first, of arrivals and of runs; noted here.
+        clocks: Form and first place of the times of arrivals and of runs; updated.
     """
     for role in ("arrival", "start", "end"):
         if role in columns:
@@ -187,7 +187,7 @@ def _check_clock(row: Row, columns: Mapping[str, str], clocks: dict[str, tuple[s
 
 
 def _clock(text: str) -> str:
-    """How a time is given, in words."""
+    """The form of a time, in words."""
     try:
         float(plain(text))
     except ValueError:
@@ -317,7 +317,7 @@ def drawn(
     rng: np.random.Generator,
     modes: Mapping[Mode, float] = MODE_WEIGHTS,
 ) -> Workload:
-    """A workload of bare jobs, in the order of their ids, with what they lack drawn.
+    """A workload of bare jobs, in the order of their ids, with missing attributes drawn.
 
     Args:
         source: Name of the workload.

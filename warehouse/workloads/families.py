@@ -1,4 +1,4 @@
-"""The generator's model families: what an epoch of each costs.
+"""The generator's model families, with the costs of their epochs.
 
 Five kinds as in the public traces, with sizes and costs of our own, chosen so that an
 epoch takes seconds to minutes, the largest batch size on one GPU is 1.5 to 3.5 times as

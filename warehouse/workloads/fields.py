@@ -18,7 +18,7 @@ LARGEST = 2**53
 """Upper bound on numbers in a file: floats represent all integers up to it."""
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-"""What tables are separated by that are not read, by their characters."""
+"""Names of separators that are not supported, by character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Row:
         """A field as a number.
 
         Raises:
-            InputError: It is none of this kind.
+            InputError: It is no number of this kind.
         """
         try:
             value = kind(plain(self.values[column]))

@@ -50,7 +50,7 @@ TABLE_COLUMNS = ("gpu_type", "job_type", "scale_factor", "partner_job_type", "st
 """Columns of the throughputs that are read; in a row of a pair, what its first job gets."""
 
 SPREAD = "_unconsolidated"
-"""What the table has behind a GPU type for gangs on several nodes."""
+"""Suffix of a GPU type for gangs on several nodes."""
 
 USUAL_TYPE = "v100"
 """GPU type where none is asked for and the table has several."""
@@ -63,9 +63,9 @@ MOST_BYTES = 2**28
 An engineering bound."""
 
 MOST_TIMES_ALONE = 10.0
-"""Most times as fast as alone that a job may be beside another. In the published table none is
-faster, as the other takes GPUs from it. What was measured at another hour, on machines with other
-work, wavers by less than this; more is another unit or column. An engineering bound."""
+"""Largest plausible speed-up of a job beside another. In the published table none is faster than
+alone. Measurements at other times, on machines with other work, vary by less than this; more is
+another unit or column. An engineering bound."""
 
 _Key = tuple[str, int, str, int]
 _Rates = dict[_Key, float]
@@ -85,8 +85,8 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
 
     Args:
         path: The table; compressed if its name ends in .gz.
-        gpu_types: GPU types that it must have, of which alone it is read; by default V100, or
-            the only one.
+        gpu_types: Required GPU types, the only ones that are read; by default V100, or the only
+            type.
 
     Raises:
         InputError: The file is no such table, or lacks a GPU type; names file and line.
@@ -103,7 +103,7 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
 
 
 def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read all of a table of throughputs, but pairs of the types only that it must have.
+    """Read a whole table of throughputs, with pairs of the required types only.
 
     Args:
         path: The table; compressed if its name ends in .gz.
@@ -125,7 +125,7 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
         if not 0.0 <= rate < math.inf:
             raise row.refusal("steps_per_second", f"{rate:g} is no rate", "give 0 or more")
         if 0.0 < rate < 1.0 / LARGEST:
-            problem = f"at {rate:g} a step takes longer than can be told"
+            problem = f"at {rate:g} a step takes longer than the largest number allowed"
             raise row.refusal("steps_per_second", problem, "give 0 where the job cannot run")
         gpus = row.positive("scale_factor", int)
         key: _Key | _Pair
@@ -174,10 +174,10 @@ def of_first(pair: _Pair) -> _Key:
 
 
 def _check_pair(row: Row, rate: float, alone: float | None) -> None:
-    """Refuse a rate beside another job that says nothing beside that alone.
+    """Refuse an implausible rate beside another job, given the rate alone.
 
     Raises:
-        InputError: There is none alone, or it is far below.
+        InputError: There is no rate alone, or it is far below.
     """
     if alone is None:
         problem, remedy = "has no line for this job alone", "give it as well, or leave this out"
@@ -187,12 +187,12 @@ def _check_pair(row: Row, rate: float, alone: float | None) -> None:
 
 
 def too_fast(rate: float, alone: float) -> tuple[str, str]:
-    """Problem and remedy of a rate beside another job that is far above that alone."""
+    """Problem and remedy for a rate beside another job that is far above the rate alone."""
     return f"{rate:g} beside another job is far above {alone:g} alone", "give steps per second"
 
 
 def one_way(pairs: Collection[_Pair]) -> _Pair | None:
-    """The first pair that is not there the other way round, if there is one."""
+    """The first pair without an entry in the other order, if there is one."""
     for pair in pairs:
         model, size, other, other_size, kind, gpus = pair
         if (other, other_size, model, size, kind, gpus) not in pairs:
@@ -201,10 +201,10 @@ def one_way(pairs: Collection[_Pair]) -> _Pair | None:
 
 
 def _check_spread(row: Row, rate: float, on_one_node: float | None) -> None:
-    """Refuse a rate on several nodes that says nothing beside that on one node.
+    """Refuse an implausible rate on several nodes, given the rate on one node.
 
     Raises:
-        InputError: There is none on one node, or one GPU is said to make other steps on several.
+        InputError: There is no rate on one node, or a single GPU has another rate on several.
     """
     kind = row.name("gpu_type").removesuffix(SPREAD)
     if on_one_node is None:

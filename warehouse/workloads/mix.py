@@ -109,7 +109,7 @@ class Mix:
 
 
 def smaller_than(scale_factors: Mapping[int, float]) -> str:
-    """What helps against a generated job that a cluster is too small for."""
+    """The remedy for a generated job that is too large for a cluster."""
     weights = ",".join(f"{gpus}={weight:g}" for gpus, weight in scale_factors.items())
     return f"leave its number out of scale_factors {weights}"
 
@@ -118,7 +118,7 @@ def check_weights(field: str, weights: Mapping[int, float] | Mapping[Mode, float
     """Refuse weights of which any is out of range, or all are zero.
 
     Raises:
-        InputError: They are; the error names the field.
+        InputError: The weights are invalid; the error names the field.
     """
     for name, weight in weights.items():
         if not 0 <= weight <= LARGEST:

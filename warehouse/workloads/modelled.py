@@ -18,7 +18,7 @@ Key = tuple[str, int, str, int]
 
 
 def tabulated(plugin: Plugin, jobs: Iterable[JobSpec], gpu_types: Collection[str] = ()) -> Profile:
-    """The rates of jobs by a model: at each of their batch sizes, on all that they may hold.
+    """The rates of jobs by a model: at each of their batch sizes, on each allocation.
 
     Args:
         plugin: The model: a class without arguments, with `gpu_types` and a method `rate` as
@@ -27,7 +27,8 @@ def tabulated(plugin: Plugin, jobs: Iterable[JobSpec], gpu_types: Collection[str
         gpu_types: GPU types of the table; by default the model's first.
 
     Raises:
-        PluginError: It failed, or is no such model; or it tells jobs of the same model apart.
+        PluginError: The plugin failed, or is no such model; or its rates of jobs of the same model
+            differ.
         InputError: It lacks a GPU type.
     """
     model = plugin.call("be made", plugin.load())

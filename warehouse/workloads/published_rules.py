@@ -36,7 +36,7 @@ GnsTable = Mapping[tuple[str, int, int], tuple[Regime, ...]]
 
 
 def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTruth:
-    """What the published simulator makes of a job.
+    """The ground truth of a job under the rules of the published simulator.
 
     Two rules differ there and here alike: the *profiled* batch sizes give the isolated
     run time; the *targets* are what the cluster meets, tested at the epoch begun.

@@ -110,7 +110,7 @@ def _pairs(
     table: Mapping[str, Any],
     alone: Mapping[tuple[str, int, str, int], float],
 ) -> dict[tuple[str, int, str, int, str, int], float]:
-    """The rates of each job beside others: those of the entries that are no `null`."""
+    """The rates of each job beside others; `null` entries are left out."""
     found = {}
     for key, entry in table.items():
         for other, rates in entry.items():
@@ -160,7 +160,7 @@ def _losses(path: Path, table: Any) -> dict[str, tuple[float, ...]]:
 def _restarts(
     path: Path, measured: Mapping[str, Any], kinds: Collection[str]
 ) -> dict[tuple[str, int], float]:
-    """What a restart takes by GPU type and GPUs: the median of all that was measured there."""
+    """Restart time by GPU type and GPUs: the median of all measurements."""
     found: dict[tuple[str, int], list[float]] = {}
     for kind in sorted(kinds):
         for key, entry in _part(path, measured, kind).items():

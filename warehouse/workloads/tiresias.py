@@ -75,7 +75,7 @@ def read_cluster(path: Path) -> Shape:
 
 
 def _job_ids(rows: Sequence[Row]) -> list[int]:
-    """The file's ids if they are such, else the positions of the jobs."""
+    """The file's ids if they are valid, else the positions of the jobs."""
     texts = [row.values["job_id"].strip() for row in rows]
     if all(text.isdecimal() and text.isascii() and len(text) < len(str(LARGEST)) for text in texts):
         ids = [int(text) for text in texts]

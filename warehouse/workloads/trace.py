@@ -186,7 +186,7 @@ def _parse_job_type(row: Row) -> tuple[str, int]:
 
 
 def _parse_declared(row: Row) -> dict[str, Any]:
-    """What stands in place of the command; nothing for a command proper."""
+    """The JSON object in place of the command; empty for an actual command."""
     text = row.values["command"]
     if not text.startswith("{"):
         return {}
