@@ -23,18 +23,9 @@ from tasks.record import RunHeader, Settings, one_pool
 from tasks.rows import to_row
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
-from warehouse.store.arrow import rows_to_table, to_table
+from warehouse.store.arrow import rows_to_table, to_table, write_groups, write_table
 from warehouse.store.checksums import note
-from warehouse.store.files import (
-    GROUP_ROUNDS,
-    HEADER,
-    ROUND,
-    WORKLOAD,
-    HeaderLabel,
-    PlayedJob,
-    write_groups,
-    write_table,
-)
+from warehouse.store.files import GROUP_ROUNDS, HEADER, ROUND, WORKLOAD, HeaderLabel, PlayedJob
 from warehouse.store.folder import WORKLOAD_FILE, present
 
 ROUND_SECONDS = 120.0

@@ -35,8 +35,8 @@ from tasks.sources import Workload
 from tests.runs import chained, start_of, write
 from tests.strategies import certain, gang_bid
 from warehouse.analytics.questions import Analytics
-from warehouse.store.arrow import to_table
-from warehouse.store.files import CELLS, CellRow, CellStatus, write_table
+from warehouse.store.arrow import to_table, write_table
+from warehouse.store.files import CELLS, CellRow, CellStatus
 
 ISOLATED = {0: 200.0, 1: 150.0, 2: 100.0}
 END = 315.0009

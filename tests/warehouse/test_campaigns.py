@@ -13,9 +13,9 @@ from predictor.errors import InputError, WarehouseError
 from tests.runs import ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
-from warehouse.store.arrow import to_table
+from warehouse.store.arrow import to_table, write_table
 from warehouse.store.campaigns import CellStore, read_cells
-from warehouse.store.files import CELLS, CellRow, CellStatus, write_table
+from warehouse.store.files import CELLS, CellRow, CellStatus
 from warehouse.store.folder import run_folder
 
 

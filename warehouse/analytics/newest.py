@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from predictor.errors import WarehouseError
 from warehouse.analytics.copies import ANEW, Copies, read_copies
+from warehouse.store.arrow import read_from
 from warehouse.store.checks import check_warehouse
 from warehouse.store.checksums import noted
-from warehouse.store.files import read_from
 from warehouse.store.folder import MISPLACED, RESTORE, is_begun, name_of, run_folders
 from warehouse.store.verified import Verification
 

@@ -17,6 +17,7 @@ from tasks.chain import broken
 from tasks.invariants import Invariants
 from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
+from warehouse.store.arrow import read_groups, read_parquet
 from warehouse.store.checks import check_links
 from warehouse.store.checksums import CHECKSUMS, checksum_found, noted, spoilt
 from warehouse.store.decoding import (
@@ -27,7 +28,7 @@ from warehouse.store.decoding import (
     stored_round,
 )
 from warehouse.store.durable import left_overs
-from warehouse.store.files import GROUP_ROUNDS, read_groups, read_parquet
+from warehouse.store.files import GROUP_ROUNDS
 from warehouse.store.folder import (
     EMPTY,
     WHOLE,

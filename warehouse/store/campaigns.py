@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from predictor.errors import InputError, WarehouseError, likely
 from tasks.rows import from_row
-from warehouse.store.arrow import rows_to_table
+from warehouse.store.arrow import read_parquet, rows_to_table, write_table
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, left_overs, regular, write_text, writing
-from warehouse.store.files import CELLS, ROUND, CellRow, read_parquet, write_table
+from warehouse.store.files import CELLS, ROUND, CellRow
 from warehouse.store.folder import RUN_NAME, WHOLE, is_begun, make_folder, place_of
 from warehouse.store.ledger import enter
 

@@ -107,7 +107,7 @@ def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
 
 def check_files(warehouse: Path) -> None:
     """Name the first damaged file, if there is one."""
-    from warehouse.store.files import read_parquet
+    from warehouse.store.arrow import read_parquet
 
     for folder in run_folders(warehouse):
         for path in sorted(folder.glob("*.parquet")):

@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 import orjson
 
 from predictor.errors import InputError, WarehouseError
+from warehouse.store.arrow import count_rows
 from warehouse.store.audit import Audit, audit
 from warehouse.store.bounded_audit import USUAL_MIB, audit_within
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.durable import give_name, held_folder, temporary_name, writing, written
-from warehouse.store.files import count_rows
 from warehouse.store.folder import (
     EMPTY,
     RUN_NAME,

@@ -148,7 +148,7 @@ def round_files(folder: Path) -> list[Path]:
 
 
 def _count(path: Path) -> int:
-    from warehouse.store.files import count_rows
+    from warehouse.store.arrow import count_rows
 
     return count_rows(path)
 
@@ -179,8 +179,8 @@ def make_folder(warehouse: Path) -> None:
 
 def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, Path | pa.Schema]") -> None:
     """Write files without rows: last, so that a killed process leaves them to the next."""
+    from warehouse.store.arrow import without_rows
     from warehouse.store.checksums import CHECKSUMS, with_sums
-    from warehouse.store.files import without_rows
     from warehouse.store.ledger import enter
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,8 @@ def _stale(warehouse: Path) -> "dict[Path, Path | pa.Schema]":
 
     Those of a folder together, as the ledger's last entry of a folder has all of its files.
     """
-    from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD, read_schema
+    from warehouse.store.arrow import read_schema
+    from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD
 
     empty = present(warehouse) / EMPTY
     found: dict[Path, Path | pa.Schema] = {}

@@ -15,12 +15,13 @@ import orjson
 
 from predictor.errors import InputError, ShockwaveError
 from tasks.rows import from_row
+from warehouse.store.arrow import read_parquet
 from warehouse.store.audit import CHANGED, Audit, Finding, audit, in_ledger
 from warehouse.store.campaigns import FinishedCell
 from warehouse.store.checksums import CHECKSUMS, checksum, checksum_found
 from warehouse.store.decoding import GARBLED
 from warehouse.store.durable import regular
-from warehouse.store.files import CELLS, CellRow, CellStatus, read_parquet
+from warehouse.store.files import CELLS, CellRow, CellStatus
 from warehouse.store.folder import EMPTY, SNAPSHOT, name_of, place_of, run_folders
 from warehouse.store.ledger import LEDGER, Held, Ledger, enter, folder_name, is_entered, read_ledger
 

@@ -13,6 +13,7 @@ from tasks.chain import broken
 from tasks.record import Package, RoundRecord, RunHeader, Start
 from tasks.rows import from_row, typed_fields
 from tasks.sources import Workload
+from warehouse.store.arrow import filled_rows, read_from, read_parquet
 from warehouse.store.checks import first_missing
 from warehouse.store.checksums import noted
 from warehouse.store.decoding import (
@@ -23,7 +24,7 @@ from warehouse.store.decoding import (
     stored_header,
     stored_round,
 )
-from warehouse.store.files import WORKLOAD, PlayedJob, filled_rows, read_from, read_parquet
+from warehouse.store.files import WORKLOAD, PlayedJob
 from warehouse.store.folder import (
     MISPLACED,
     RESTORE,

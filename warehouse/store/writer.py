@@ -24,7 +24,14 @@ from predictor.errors import InputError, ShockwaveError
 from tasks.layouts import VERSION
 from tasks.record import Package, RoundRecord, Start, Timings
 from tasks.rows import from_row
-from warehouse.store.arrow import rows_to_table, to_table
+from warehouse.store.arrow import (
+    each_group,
+    read_parquet,
+    rows_to_table,
+    to_table,
+    write_groups,
+    write_table,
+)
 from warehouse.store.checksums import CHECKSUMS, drop, mend, note, noted
 from warehouse.store.durable import give_name, held_folder, lock_run, writing
 from warehouse.store.files import (
@@ -34,12 +41,8 @@ from warehouse.store.files import (
     HeaderLabel,
     PlayedJob,
     RoundLabel,
-    each_group,
     header_columns,
-    read_parquet,
     round_columns,
-    write_groups,
-    write_table,
 )
 from warehouse.store.folder import (
     EMPTY,
