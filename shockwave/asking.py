@@ -187,7 +187,8 @@ def report(
 
     Args:
         name: A run, runs separated by commas, or a campaign.
-        out: The file; by default in `reports/` of the warehouse. An earlier page is replaced.
+        out: The file, or its folder; by default `reports/` of the warehouse. An earlier page is
+            replaced.
         title: Its heading.
         against: The policy that paired differences are taken from; by default the first.
         warehouse: Folder that keeps the records; see `folder_of`.
@@ -203,13 +204,11 @@ def report(
 
     require("report", "report")
     from warehouse.analytics.questions import Analytics
-    from warehouse.report import check_replaced, report_name, write_report
+    from warehouse.report import page_path, write_report
 
-    if out:
-        check_replaced(Path(out))
-    path = Path(out) if out else folder_of(warehouse) / "reports" / f"{report_name(name)}.html"
-    analytics, heading = Analytics(folder_of(warehouse)), title or f"Shockwave: {name}"
-    return write_report(analytics, name, path, heading, against)
+    folder = folder_of(warehouse)
+    path = page_path(Path(out) if out else None, folder, name)
+    return write_report(Analytics(folder), name, path, title or f"Shockwave: {name}", against)
 
 
 @working("figures")

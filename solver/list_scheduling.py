@@ -131,10 +131,10 @@ def by_placement(
     consolidated: dict[int, float] = {}
     for position, claim in enumerate(on_few):
         job, few, other = claim
-        more, slower = _spread(job, few)
+        slower = _slower_spread(job, few)
         if slower <= 1.0 and other is None:
             found.append(claim)
-        elif other or more is None or job.spec.consolidate:
+        elif other or _never_spread(job, slower):
             consolidated[len(found)] = 0.0 if other else inf
             found.append(claim)
         else:
@@ -146,6 +146,7 @@ def by_placement(
             else:
                 consolidated[len(found)] = worth - spread * restart * few.gpus
                 found.append(claim)
+                more = _spread(few)
                 rate = job.rate(more)
                 last = max(n for n, speed in faster[job.job_id] if speed > rate)
                 then.setdefault(max(last, position), []).append(Claim(job, more))
@@ -153,18 +154,22 @@ def by_placement(
     return found, consolidated
 
 
-def _spread(job: ActiveJob, few: Allocation) -> tuple[Allocation | None, float]:
-    """An allocation on more nodes, and the factor on the job's run time there.
+def _spread(few: Allocation) -> Allocation:
+    """An allocation on more nodes."""
+    return replace(few, nodes=few.nodes + 1)
 
-    None if it cannot run there, or there are no more nodes.
+
+def _slower_spread(job: ActiveJob, few: Allocation) -> float:
+    """The factor on the job's run time on more nodes.
+
+    Infinite if it cannot run there, 1 if each of its GPUs has a node of its own.
     """
-    more = replace(few, nodes=few.nodes + 1)
     if few.nodes >= few.gpus:
-        return None, 1.0
-    throughput, spec, size = job.throughput, job.spec, job.belief.batch_size
+        return 1.0
+    more, throughput, spec, size = _spread(few), job.throughput, job.spec, job.belief.batch_size
     if not (runs_on(throughput, spec, more) and throughput.can_run(spec, size, more)):
-        return None, inf
-    return more, job.rate(few) / job.rate(more)
+        return inf
+    return job.rate(few) / job.rate(more)
 
 
 def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
@@ -174,10 +179,14 @@ def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
         job: The job.
         few: Its GPUs, on as few nodes as hold them.
     """
-    if job.spec.consolidate or not job.throughput.knows_nodes:
+    if not job.throughput.knows_nodes:
         return job.spec.consolidate
-    more, slower = _spread(job, few)
-    return more is None and slower > 1.0
+    return _never_spread(job, _slower_spread(job, few))
+
+
+def _never_spread(job: ActiveJob, slower: float) -> bool:
+    """Whether a gang may not be on more nodes, by the factor on its run time there."""
+    return job.spec.consolidate or slower == inf
 
 
 def _spread_over(pool: Pool, gpus: Sequence[int]) -> bool:

@@ -5,6 +5,7 @@ the run's state is a fold over records and any round can be solved again. Record
 chain that starts with the header's hash: two runs with the same last hash are identical.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -35,6 +36,11 @@ class Parameter:
 
     name: str
     value: float
+
+
+def values_of(parameters: Iterable[Parameter]) -> dict[str, float]:
+    """The values of parameters, by name."""
+    return {parameter.name: parameter.value for parameter in parameters}
 
 
 @dataclass(frozen=True, slots=True)

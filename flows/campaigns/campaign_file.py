@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from flows.campaigns.plan import Campaign
-from flows.runs.toml_file import first_mistake, read_toml
+from flows.runs.toml_file import checked, read_toml
 from predictor.errors import InputError
 from predictor.plugins import Kind, plugins
 
@@ -23,10 +21,7 @@ def read_campaign(path: Path) -> Campaign:
     """
     fields = read_toml(path, "a campaign's TOML file")
     _resolve_files(path, fields)
-    try:
-        return Campaign.model_validate(fields)
-    except ValidationError as error:
-        raise first_mistake(path, error, Campaign, "a campaign") from None
+    return checked(path, Campaign, fields, "a campaign")
 
 
 def _resolve_files(path: Path, fields: dict[str, Any]) -> None:

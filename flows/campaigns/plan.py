@@ -20,7 +20,7 @@ from flows.runs.settings import (
     recorded,
     runtime_names,
 )
-from flows.runs.toml_file import LOWER_CASE
+from flows.runs.toml_file import LOWER_CASE, LOWER_CASE_OR_EMPTY
 from flows.runs.workload_source import Jobs, Source, format_names
 from predictor.errors import InputError, meant
 from solver.policies import policy_names
@@ -30,7 +30,7 @@ from warehouse.workloads.kinds import Format
 Name = Annotated[str, Field(pattern=LOWER_CASE, max_length=60)]
 """Lower-case letters, digits, dots and dashes: part of file names and of Prefect's keys."""
 
-NameOrEmpty = Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$", max_length=60)]
+NameOrEmpty = Annotated[str, Field(pattern=LOWER_CASE_OR_EMPTY, max_length=60)]
 """The same, or empty, as Prefect's form sends what is not filled in."""
 
 Seed = Annotated[int, SEED]

@@ -18,10 +18,7 @@ from flows.cli.errors import WAREHOUSE_VARIABLE, place_as_option, with_options, 
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import (
     BACKEND,
-    CELLS,
     GPUS,
-    GPUS_PER_NODE,
-    LEVELS,
     POLICY,
     POOLS,
     ClusterSize,
@@ -145,14 +142,9 @@ DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect 
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
+class ClusterOptions(ClusterSize):
     """A virtual cluster, given by its size or by a file."""
 
-    gpus: Annotated[int | None, GPUS] = None
-    gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
-    pools: Annotated[str, POOLS] = ""
-    cells: Annotated[str, CELLS] = ""
-    levels: Annotated[str, LEVELS] = ""
     cluster: Annotated[
         Path | None, Setting("Cluster", "Cluster spec (CSV) of Tiresias, instead of --gpus.")
     ] = None

@@ -31,8 +31,7 @@ def report(
     from flows.cli.progress import progress
     from warehouse.analytics.questions import Analytics
     from warehouse.report import (
-        check_replaced,
-        report_name,
+        page_path,
         report_of,
         write_figures,
         write_page,
@@ -40,12 +39,7 @@ def report(
     from warehouse.store.durable import check_writable
 
     shown = progress()
-    path = out or warehouse / "reports"
-    if out is None or out.is_dir():
-        path /= f"{report_name(name)}.html"
-    check_writable(path)
-    if out:
-        check_replaced(path)
+    path = page_path(out, warehouse, name)
     if figures:
         check_writable(figures / "figure")  # which is a folder, or can be made
     shown.stage(f"reading {name}")

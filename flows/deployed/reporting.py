@@ -52,13 +52,13 @@ class Written:
 )
 def write(form: ReportForm, warehouse: Path) -> Written:
     """Write the page and its first figures below the warehouse's `reports`."""
-    from warehouse.report import report_name, report_of, write_figures, write_page
+    from warehouse.report import page_path, report_of, write_figures, write_page
 
-    folder, name = warehouse / "reports", report_name(form.about)
+    path = page_path(None, warehouse, form.about)
     content = report_of(Analytics(warehouse), form.about, form.against or None)
-    page = write_page(content, folder / f"{name}.html", form.title or f"About {form.about}")
+    page = write_page(content, path, form.title or f"About {form.about}")
     drawn = [replace(figure, choices={}) for figure in content.figures if figure.chart is not None]
-    files = write_figures(drawn[:MOST_FIGURES], folder / name)
+    files = write_figures(drawn[:MOST_FIGURES], path.with_suffix(""))
     return Written(content.runs, page, [file for file in files if file.suffix == ".png"])
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from flows.runs.job_file import JobFile
-from flows.runs.toml_file import first_mistake, read_toml
+from flows.runs.toml_file import checked, read_toml
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
@@ -72,10 +72,7 @@ def job_of(path: Path, fields: Mapping[str, Any], *, texts: bool = False) -> Job
     Raises:
         InputError: A field is invalid; the error names it.
     """
-    try:
-        return JobFile.model_validate(fields, strict=False if texts else None)
-    except ValidationError as error:
-        raise first_mistake(path, error, JobFile, "a job") from None
+    return checked(path, JobFile, fields, "a job", strict=False if texts else None)
 
 
 def launch_of(job: JobFile) -> str:

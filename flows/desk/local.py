@@ -6,14 +6,12 @@ from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from flows.desk.declared import Added, Terms, job_of
 from flows.desk.desk import Desk
 from flows.desk.front import FrontDesk
 from flows.desk.guarded import Guarded, accepted
 from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
-from flows.runs.toml_file import first_mistake
+from flows.runs.toml_file import checked
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token
 
@@ -58,11 +56,7 @@ class LocalDesk(FrontDesk):
         """See `FrontDesk`."""
         from flows.desk.forecasting import WhatIf
 
-        try:
-            asked = WhatIf.model_validate(change)
-        except ValidationError as error:
-            raise first_mistake(Path("change"), error, WhatIf, "a change") from None
-        return self._guarded.forecast(self._me, asked)
+        return self._guarded.forecast(self._me, checked("change", WhatIf, change, "a change"))
 
     def command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
@@ -72,18 +66,12 @@ class LocalDesk(FrontDesk):
 
     def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
-        try:
-            fields = Added.model_validate(node)
-        except ValidationError as error:
-            raise first_mistake(Path("node"), error, Added, "a node") from None
+        fields = checked("node", Added, node, "a node")
         return accepted(self._guarded.add(self._me, fields, key))
 
     def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
-        try:
-            fields = Terms.model_validate(terms)
-        except ValidationError as error:
-            raise first_mistake(Path("terms"), error, Terms, "a tenant's terms") from None
+        fields = checked("terms", Terms, terms, "a tenant's terms")
         return accepted(self._guarded.tenant(self._me, name, fields, key))
 
     def status(self) -> Status:

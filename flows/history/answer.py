@@ -324,20 +324,38 @@ def _left(
     ranked before it may come later on another: if there was room at first, the GPUs left in the
     end count.
     """
-    placement, there = this.plan.placement, this.nodes.inventory
 
     def left_by(jobs: Iterable[int]) -> dict[str, int]:
-        taken = {gpu for other in jobs for gpu in placement.get(other, ())} | cordoned
-        held = Counter(inventory.allocation([gpu]).gpu_type for gpu in taken)
-        capacities = there.capacities if there else {}
-        kinds = (choice.gpu_type for choice in job.choices)
-        return {kind: capacities.get(kind, 0) - held[kind] for kind in kinds}
+        idle = _idle(this, job, inventory, cordoned, jobs)
+        return {kind: sum(pool.total() for pool in pools) for kind, pools in idle.items()}
 
-    first = left_by(_before(this.plan, job.job_id))
+    placement, first = this.plan.placement, left_by(_before(this.plan, job.job_id))
     if not inventory.mixed or job.job_id in placement:
         return first
     end = left_by(placement)
     return {kind: gpus if gpus < job.gang else end[kind] for kind, gpus in first.items()}
+
+
+def _idle(
+    this: Round,
+    job: ActiveJob,
+    inventory: Inventory,
+    cordoned: frozenset[int],
+    jobs: Iterable[int],
+) -> dict[str, list[Counter[int]]]:
+    """GPUs in service that some jobs leave, by node: of each pool of each type of a job's menu."""
+    out = (node for node in this.observation.drained if node < inventory.nodes)
+    taken = cordoned.union(
+        *(this.plan.placement.get(other, ()) for other in jobs),
+        *(inventory.gpus_of(node) for node in out),
+    )
+    return {
+        kind: [
+            Counter(inventory.node(gpu) for gpu in inventory.gpus_in(number) if gpu not in taken)
+            for number in inventory.pools_of.get(kind, ())
+        ]
+        for kind in dict.fromkeys(choice.gpu_type for choice in job.choices)
+    }
 
 
 def _before(plan: Plan, job_id: int) -> set[int]:
@@ -352,19 +370,13 @@ def _scattered(this: Round, job: ActiveJob, inventory: Inventory, cordoned: froz
 
     GPUs are left as in `_left`; on several types, those left in the end.
     """
-    plan, enough = this.plan, False
-    before = plan.placement if inventory.mixed else _before(plan, job.job_id)
-    taken = cordoned.union(*(plan.placement.get(other, ()) for other in before))
-    out = (node for node in this.observation.drained if node < inventory.nodes)
-    taken |= {gpu for node in out for gpu in inventory.gpus_of(node)}
+    before = this.plan.placement if inventory.mixed else _before(this.plan, job.job_id)
+    idle, enough = _idle(this, job, inventory, cordoned, before), False
     for few in job.choices:
-        pools = [
-            Counter(inventory.node(gpu) for gpu in inventory.gpus_in(number) if gpu not in taken)
-            for number in inventory.pools_of.get(few.gpu_type, ())
-        ]
-        if sum(idle.total() for idle in pools) < few.gpus:
+        pools = idle[few.gpu_type]
+        if sum(pool.total() for pool in pools) < few.gpus:
             continue
-        most = max(sum(gpus for _, gpus in idle.most_common(few.nodes)) for idle in pools)
+        most = max(sum(gpus for _, gpus in pool.most_common(few.nodes)) for pool in pools)
         if most >= few.gpus or not must_consolidate(job, few):
             return False
         enough = True

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from containers.docker.nodes import DEVICE, Gpu, Limits, Mps, Node, Nodes
-from flows.runs.toml_file import first_mistake, read_toml
+from flows.runs.toml_file import checked, read_toml
 from predictor.errors import InputError
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
@@ -273,12 +273,11 @@ def read_cluster_file(path: Path) -> Nodes:
             file and the field.
     """
     fields = read_toml(path, "a cluster's TOML file")
+    file = checked(path, ClusterFile, fields, "a cluster")
     try:
-        nodes = ClusterFile.model_validate(fields).cluster
+        nodes = file.cluster
         if nodes.cells:
             Cells(layout_of(nodes.inventory, nodes.levels, nodes.cells))  # all can be kept
         return nodes
-    except ValidationError as error:
-        raise first_mistake(path, error, ClusterFile, "a cluster") from None
     except InputError as error:
         raise InputError(f"{path}: {error.place}", error.problem, error.remedy) from None

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from containers.virtual.truth import GroundTruth
-from flows.runs.toml_file import first_mistake, read_toml
+from flows.runs.toml_file import checked, read_toml
 from predictor.allocation import Demand
 from predictor.errors import InputError, meant
 from predictor.job import JobKind, JobSpec, Mode, Regime, named, timed_job
@@ -312,10 +312,7 @@ def read_job(
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
     fields = read_toml(path, "a job's TOML file")
-    try:
-        job = JobFile.model_validate(fields)
-    except ValidationError as error:
-        raise first_mistake(path, error, JobFile, "a job") from None
+    job = checked(path, JobFile, fields, "a job")
     like = {spec.model: spec.samples_per_epoch for spec in workload.specs}
     if job.array:
         raise InputError(f"{path}: array", "is one job here", "leave it out, or give it to submit")
@@ -336,10 +333,7 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
     fields = read_toml(path, "a TOML file of jobs")
-    try:
-        file = JobsFile.model_validate(fields)
-    except ValidationError as error:
-        raise first_mistake(path, error, JobsFile, "a file of jobs") from None
+    file = checked(path, JobsFile, fields, "a file of jobs")
     like = {job.model: job.samples_per_epoch for job in file.jobs if job.model}
     known = {model: samples for model, samples in like.items() if samples}
     made: list[tuple[JobSpec, GroundTruth]] = []

@@ -3,7 +3,7 @@
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED, Profile
 from solver.policies import PACKED, policy_class
-from tasks.record import Fork, RuntimeKind, Settings
+from tasks.record import Fork, RuntimeKind, Settings, values_of
 
 
 def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
@@ -22,7 +22,7 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
             service or on a runtime of another package; or it is a fork of a run without pairs.
     """
     own = settings.runtime in {*RuntimeKind} and not service
-    asked = any(parameter.name == PACKED and parameter.value for parameter in settings.parameters)
+    asked = bool(values_of(settings.parameters).get(PACKED))
     if asked and not own:
         where = "a service" if service else f"the runtime {settings.runtime}"
         raise InputError(
@@ -52,5 +52,5 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
 
 def _would_pack(settings: Settings | Fork) -> bool:
     """Whether the policy has jobs share GPUs, by its parameter or by default."""
-    values = {parameter.name: parameter.value for parameter in settings.parameters}
-    return bool(values.get(PACKED, getattr(policy_class(settings.policy), PACKED, 0.0)))
+    default = getattr(policy_class(settings.policy), PACKED, 0.0)
+    return bool(values_of(settings.parameters).get(PACKED, default))

@@ -35,6 +35,7 @@ from tasks.record import (
     Settings,
     Start,
     record_hash,
+    values_of,
 )
 from tasks.sources import Workload
 from tasks.state import RunState, advance
@@ -140,7 +141,7 @@ def make_header(
     settings = _typed(asked, workload.profile)
     profile = _placed(workload.profile, settings.pools)
     several = getattr(policy_of(settings), "several_pools", False)
-    check_switches(settings.policy, {each.name: each.value for each in settings.parameters})
+    check_switches(settings.policy, values_of(settings.parameters))
     if len(settings.pools) > 1 and not several:
         raise InputError(
             "policy",
@@ -269,7 +270,7 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
     Raises:
         InputError: A pool has no price.
     """
-    if any(parameter.name == COSTED and parameter.value for parameter in settings.parameters):
+    if values_of(settings.parameters).get(COSTED):
         check_priced(pools)
 
 
@@ -326,7 +327,7 @@ def policy_of(settings: Settings) -> Policy:
         settings.policy,
         settings.backend,
         settings.fidelity,
-        {parameter.name: parameter.value for parameter in settings.parameters},
+        values_of(settings.parameters),
     )
 
 

@@ -4,14 +4,21 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import GenericAlias
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from predictor.errors import InputError, meant
 
-LOWER_CASE = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+Model = TypeVar("Model", bound=BaseModel)
+
+_LOWER_CASE = "[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
+
+LOWER_CASE = f"^{_LOWER_CASE}$"
 """Pattern of names of lower-case letters, digits, dots and dashes."""
+
+LOWER_CASE_OR_EMPTY = f"^({_LOWER_CASE})?$"
+"""The same, or empty."""
 
 _IN_WORDS = {
     LOWER_CASE: "give lower-case letters, digits, dots and dashes, a letter or digit at both ends"
@@ -40,24 +47,36 @@ def read_toml(path: Path, needed: str) -> dict[str, Any]:
         raise InputError(str(path), f"is not TOML ({error})", "correct that line") from None
 
 
-def first_mistake(
-    path: Path, error: ValidationError, model: type[BaseModel], what: str
-) -> InputError:
-    """The first of pydantic's errors as an `InputError`.
+def checked(
+    path: Path | str,
+    model: type[Model],
+    fields: Mapping[str, Any],
+    what: str,
+    *,
+    strict: bool | None = None,
+) -> Model:
+    """What the fields of a file make, by its model.
 
     Args:
         path: The file.
-        error: The errors that pydantic found.
-        model: Model of the file.
+        model: Its model.
+        fields: Its fields.
         what: Description of the model, for the error message.
+        strict: Whether fields must be of the model's types to the letter; by default as it says.
+
+    Raises:
+        InputError: A field is invalid; the error names the first one.
     """
-    return mistake_of(str(path), error.errors()[0], model, what)
+    try:
+        return model.model_validate(fields, strict=strict)
+    except ValidationError as error:
+        raise mistake_of(str(path), error.errors()[0], model, what) from None
 
 
 def mistake_of(
     path: str, first: Mapping[str, Any], model: type[BaseModel], what: str
 ) -> InputError:
-    """One of pydantic's errors as an `InputError`; see `first_mistake`."""
+    """One of pydantic's errors as an `InputError`; see `checked`."""
     parts = first["loc"]
     place = f"{path}: {_field(parts)}" if parts else path
     if first["type"] == "extra_forbidden":

@@ -1,8 +1,9 @@
 """Declaration of a cluster's cells and of the promises to its tenants, checked."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from predictor.errors import InputError, meant
 
@@ -201,10 +202,7 @@ class Layout:
         Raises:
             InputError: There is none of that name.
         """
-        for pool in self.pools:
-            if pool.name == name:
-                return pool
-        raise InputError("pools", f"there is no pool {name!r}", meant(name, self._pool_names()))
+        return _named("pool", self.pools, name)
 
     def pin(self, name: str) -> Pin:
         """A pinned cell by name.
@@ -212,14 +210,19 @@ class Layout:
         Raises:
             InputError: There is none of that name.
         """
-        for pin in self.pins:
-            if pin.name == name:
-                return pin
-        known = [pin.name for pin in self.pins]
-        raise InputError("pins", f"there is no pin {name!r}", meant(name, known))
+        return _named("pin", self.pins, name)
 
-    def _pool_names(self) -> Iterator[str]:
-        return (pool.name for pool in self.pools)
+
+Part = TypeVar("Part", CellPool, Pin)
+
+
+def _named(kind: str, parts: Sequence[Part], name: str) -> Part:
+    """The one of pools or of pins with a name."""
+    for part in parts:
+        if part.name == name:
+            return part
+    known = [part.name for part in parts]
+    raise InputError(f"{kind}s", f"there is no {kind} {name!r}", meant(name, known))
 
 
 def _unique(place: str, names: list[str]) -> None:

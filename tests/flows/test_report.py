@@ -10,7 +10,7 @@ from flows.deployed.forms import ReportForm
 from flows.deployed.reporting import write
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, tree
-from warehouse.report import check_replaced
+from warehouse.report.output import check_replaced
 
 pytestmark = pytest.mark.slow
 

@@ -1,13 +1,13 @@
 """Reports: one self-contained page about a few runs, and its figures for papers."""
 
 from warehouse.report.contents import Report, report_of
-from warehouse.report.output import check_replaced, report_name
+from warehouse.report.output import page_path, report_name
 from warehouse.report.page import write_page, write_report
 from warehouse.report.paper import write_figures
 
 __all__ = [
     "Report",
-    "check_replaced",
+    "page_path",
     "report_name",
     "report_of",
     "write_figures",

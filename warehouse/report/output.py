@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from predictor.errors import InputError
-from warehouse.store.durable import temporary_name
+from warehouse.store.durable import check_writable, temporary_name
 
 NAME_LENGTH = 80
 """Longest report name before its hash; lists of many runs are longer. An engineering choice."""
@@ -29,6 +29,28 @@ def report_name(about: str) -> str:
         return name
     digest = hashlib.sha256(about.encode()).hexdigest()[:8]
     return f"{name}-{digest}".lstrip("-")
+
+
+def page_path(out: Path | None, warehouse: Path, about: str) -> Path:
+    """Where a report's page is written.
+
+    Args:
+        out: The file, or a folder, in which it has the report's name; by default `reports` of the
+            warehouse.
+        warehouse: The warehouse.
+        about: See `report_name`.
+
+    Raises:
+        InputError: It cannot be written, or `out` has another file than a report's page.
+    """
+    if out is None or out.is_dir():
+        path = (out or warehouse / "reports") / f"{report_name(about)}.html"
+    else:
+        path = out
+    check_writable(path)
+    if out:
+        check_replaced(path)
+    return path
 
 
 def check_replaced(path: Path) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ Number = TypeVar("Number", int, float)
 
 LARGEST = 2**53
 """Upper bound on numbers in a file: floats represent all integers up to it."""
+
+JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>[0-9]{1,18})\)")
+"""A model and its batch size in tables and traces."""
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 """Names of separators that are not supported, by character."""

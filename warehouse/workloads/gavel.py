@@ -7,7 +7,6 @@ jobs alone and in pairs. `docs/traces.md` describes both.
 
 import gzip
 import math
-import re
 import zlib
 from collections.abc import Collection
 from pathlib import Path
@@ -17,7 +16,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError, likely
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
-from warehouse.workloads.fields import LARGEST, Row, rows_of
+from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, rows_of
 from warehouse.workloads.published_rules import SAMPLES_PER_EPOCH
 
 COLUMNS = (
@@ -71,8 +70,6 @@ _Key = tuple[str, int, str, int]
 _Rates = dict[_Key, float]
 _Pair = tuple[str, int, str, int, str, int]
 _Pairs = dict[_Pair, float]
-
-_JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>[0-9]{1,18})\)")
 
 
 def is_table(path: Path) -> bool:
@@ -236,7 +233,7 @@ def _text(path: Path) -> str:
 def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:
     """Model and batch size of a job type; 1 where it says none."""
     text = row.name(column)
-    match = _JOB_TYPE.fullmatch(text)
+    match = JOB_TYPE.fullmatch(text)
     if match is None and "(batch size" in text:
         problem = f"{text!r} is not like 'LM (batch size 5)'"
         raise row.refusal(column, problem, "give a whole number above 0, or the model alone")

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from statistics import median
@@ -12,7 +11,7 @@ from predictor.errors import InputError
 from predictor.numbers import plain
 from predictor.throughput import Profile
 from warehouse.workloads import gavel
-from warehouse.workloads.fields import LARGEST, read_text
+from warehouse.workloads.fields import JOB_TYPE, LARGEST, read_text
 
 WORKER_TYPE = "v100"
 """Worker type of written throughputs, and the default of several: that of the public tables."""
@@ -22,9 +21,6 @@ MEASURED = "measured"
 
 LOSSES = "losses"
 """Key of a throughput table with the training loss after each epoch, by model."""
-
-JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>[0-9]{1,18})\)")
-"""A model and its batch size in tables and traces."""
 
 
 def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:

@@ -21,12 +21,12 @@ from predictor.plugins import Kind, find_plugin
 from predictor.throughput import Profile
 from tasks.sources import Workload, by_arrival
 from warehouse.workloads import gavel
-from warehouse.workloads.fields import LARGEST, Row, read_text
+from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, read_text
 from warehouse.workloads.mix import MOST_SECONDS
 from warehouse.workloads.modelled import tabulated
 from warehouse.workloads.published_rules import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
 from warehouse.workloads.regimes import RegimeTable, read_regimes
-from warehouse.workloads.tables import JOB_TYPE, read_throughputs
+from warehouse.workloads.tables import read_throughputs
 
 COLUMNS = (
     "job_type",
