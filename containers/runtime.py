@@ -63,8 +63,8 @@ class Terms:
     @property
     def _alike(self) -> bool:
         """Whether every job is as fast on any GPUs as on its reference allocation."""
-        one = self.inventory is None or len(self.inventory.pools) == 1
-        return one and not self.throughputs.knows_nodes
+        single_pool = self.inventory is None or len(self.inventory.pools) == 1
+        return single_pool and not self.throughputs.knows_nodes
 
     def restart(self, allocation: Allocation) -> float:
         """Seconds from a launch on an allocation to the first training step in a simulation."""

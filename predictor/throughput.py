@@ -220,16 +220,18 @@ class Profile:
         total s = Σ shared rate / own rate stays, so the opportunistic job keeps s - 1.
         """
         kind, gpus = allocation.gpu_type, allocation.gpus
-        one, two = (job.model, batch_size), (other.model, other_batch_size)
-        table = self._at(allocation.nodes, (*one, kind, gpus))
-        rate = table.pairs.get((*one, *two, kind, gpus), 0.0)
+        own, partner = (job.model, batch_size), (other.model, other_batch_size)
+        table = self._at(allocation.nodes, (*own, kind, gpus))
+        rate = table.pairs.get((*own, *partner, kind, gpus), 0.0)
         if job.opportunistic == other.opportunistic or not rate:
             return rate
-        alone = table.rates[*one, kind, gpus]
+        alone = table.rates[*own, kind, gpus]
         if not job.opportunistic:
             return alone
-        beside = self._at(allocation.nodes, (*two, kind, gpus))
-        of_other = beside.pairs.get((*two, *one, kind, gpus), 0.0) / beside.rates[*two, kind, gpus]
+        beside = self._at(allocation.nodes, (*partner, kind, gpus))
+        of_other = (
+            beside.pairs.get((*partner, *own, kind, gpus), 0.0) / beside.rates[*partner, kind, gpus]
+        )
         return alone * max(rate / alone + of_other - 1.0, 0.0) if of_other else 0.0
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:

@@ -131,13 +131,13 @@ class Wavering:
         """Variance of the mean of the rounds in which a job trains for so long."""
         if not self.rounds:
             return 0.0
-        one, rounds = self.squares / self.rounds, seconds * self.rounds / self.seconds
+        of_round, rounds = self.squares / self.rounds, seconds * self.rounds / self.seconds
         if rounds <= 1.0:
-            return one
+            return of_round
         alike = min(max(self.products / self.before, 0.0), STRONGEST) if self.before else 0.0
         unlike = 1.0 - alike
         decay = 1.0 - math.exp(rounds * math.log(alike)) if alike else 1.0
-        return one * (1.0 + alike - 2.0 * alike * decay / unlike / rounds) / (unlike * rounds)
+        return of_round * (1.0 + alike - 2.0 * alike * decay / unlike / rounds) / (unlike * rounds)
 
 
 def _beyond(log: float, unknown: float) -> float:

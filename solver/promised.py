@@ -64,7 +64,7 @@ class Noted:
 
     def written(self) -> str:
         """As JSON: a row for each job in cells, and the policy's own text."""
-        rows = [[one.job_id, one.gpus, one.levels] for one in self.held]
+        rows = [[job.job_id, job.gpus, job.levels] for job in self.held]
         return orjson.dumps([rows, self.policy]).decode()
 
 
@@ -98,11 +98,11 @@ class Promises:
             cells.report(str(node), False)
         cells.restore(
             RunningGang(
-                self.request(one.job_id, tenant_of[one.job_id], one.gpus[0][0], len(one.whole)),
-                tuple(tuple(map(self.slot, member)) for member in one.gpus),
-                one.levels,
+                self.request(job.job_id, tenant_of[job.job_id], job.gpus[0][0], len(job.whole)),
+                tuple(tuple(map(self.slot, member)) for member in job.gpus),
+                job.levels,
             )
-            for one in held
+            for job in held
         )
         for node in self.cordoned:  # jobs in cells there stay in them
             if node < self.whole.nodes:
@@ -124,7 +124,7 @@ class Promises:
             tenant: Its tenant.
             menu: GPU types and numbers of GPUs.
         """
-        own = next((one for one in self.layout.tenants if one.name == tenant), None)
+        own = next((known for known in self.layout.tenants if known.name == tenant), None)
         numbers = {int(promise.pool) for promise in own.cells} if own else set()
         return [
             self.request(job_id, tenant, self.whole.first_gpus[number], gpus)
@@ -156,7 +156,7 @@ def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situat
     noted = Noted.read(situation.memory)
     held, why = _in_cells(promises, noted.held, situation)
     nodes = promises.nodes
-    placement = {one.job_id: nodes.numbered(one.whole) for one in held}
+    placement = {job.job_id: nodes.numbered(job.whole) for job in held}
     inventory = situation.inventory.without(chain.from_iterable(placement.values()))
     trading = [
         without_lost(job, inventory) for job in situation.jobs if job.job_id not in placement
@@ -181,10 +181,10 @@ def _in_cells(
     """The jobs that run in cells from now on, and in words the result for each job that may ask."""
     jobs = {job.job_id: job for job in situation.jobs}
     runs = {job.job_id: promises.nodes.known_as(job.gpus) for job in situation.jobs if job.gpus}
-    before = [one for one in noted if runs.get(one.job_id) == one.whole]
+    before = [job for job in noted if runs.get(job.job_id) == job.whole]
     tenant_of = {job_id: job.spec.tenant for job_id, job in jobs.items()}
     cells = promises.cells(before, tenant_of)
-    inside = {one.job_id for one in before}
+    inside = {job.job_id for job in before}
     # A single job stands for a pair that shares GPUs: both give way together.
     traded = {gpus: job_id for job_id, gpus in runs.items() if job_id not in inside}
     cells.restore(_trading(job_id, gpus, promises) for gpus, job_id in traded.items())
@@ -206,9 +206,9 @@ def _in_cells(
         for gang in cells.gangs()
         if gang.request.guaranteed
     )
-    for one in held:
-        levels = ", ".join(dict.fromkeys(chain.from_iterable(one.levels)))
-        why[one.job_id] = f"{levels} of {tenant_of[one.job_id]}"
+    for in_cells in held:
+        levels = ", ".join(dict.fromkeys(chain.from_iterable(in_cells.levels)))
+        why[in_cells.job_id] = f"{levels} of {tenant_of[in_cells.job_id]}"
     return held, why
 
 

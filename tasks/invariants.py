@@ -267,11 +267,11 @@ class Invariants:
             if len({*pair}) != 2 or len({now.get(job, ()) for job in pair}) > 1:
                 yield f"jobs {list(pair)} are a pair and do not hold the same GPUs"
             elif self.active.keys() >= {*pair} and now.keys() >= {*pair}:
-                one, other = (self.active[job] for job in pair)
-                there = self._inventory().allocation(now[one.job_id])
-                sizes = [self.batch_sizes.get(job.job_id, job.batch_size) for job in (one, other)]
+                first, other = (self.active[job] for job in pair)
+                there = self._inventory().allocation(now[first.job_id])
+                sizes = [self.batch_sizes.get(job.job_id, job.batch_size) for job in (first, other)]
                 rate = self.header.throughputs.shared_rate
-                if not rate(one, sizes[0], other, sizes[1], there):
+                if not rate(first, sizes[0], other, sizes[1], there):
                     yield f"jobs {list(pair)} share GPUs and cannot run together there"
 
     def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:
@@ -304,17 +304,17 @@ class Invariants:
             return
         cordoned = tuple(sorted(self.orders.cordoned))
         promises = Promises(settings.layout, settings.inventory, nodes, drained, cordoned)
-        held = [one for one in Noted.read(self.memory).held if one.job_id in self.active]
-        for one in held:
-            if now.get(one.job_id) != one.whole:
-                yield f"job {one.job_id} is in cells of its tenant and does not hold their GPUs"
+        held = [job for job in Noted.read(self.memory).held if job.job_id in self.active]
+        for gang in held:
+            if now.get(gang.job_id) != gang.whole:
+                yield f"job {gang.job_id} is in cells of its tenant and does not hold their GPUs"
         cells = promises.cells(held, {job: spec.tenant for job, spec in self.active.items()})
         demoted = [name for name, priority in cells.priorities().items() if priority < 0]
         if demoted:
             yield f"jobs {', '.join(demoted)} are in cells that their tenants do not have"
         if not cells.safe():
             yield "promised cells that are not taken could not all be given at once"
-        inside = {one.job_id for one in held}
+        inside = {job.job_id for job in held}
         for job, spec in self.active.items():
             waits = spec.options.after or array_of(job, spec.options) is not None
             kept = job in self.failed or not self.orders.may_run(job) or self._over_quota(spec)

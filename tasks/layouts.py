@@ -147,10 +147,10 @@ def _to_6_record(row: Row, header: Row) -> None:
 def _to_7_header(row: Row) -> None:
     """`shockwave` cleared the market of the window in each round, as it does with `preview`."""
     settings = row["settings"]
-    for one in (settings, *settings["forked"]):
-        if one["policy"] == "shockwave":
-            given = [*one["parameters"], {"name": "preview", "value": 1.0}]
-            one["parameters"] = sorted(given, key=lambda parameter: str(parameter["name"]))
+    for origin in (settings, *settings["forked"]):
+        if origin["policy"] == "shockwave":
+            given = [*origin["parameters"], {"name": "preview", "value": 1.0}]
+            origin["parameters"] = sorted(given, key=lambda parameter: str(parameter["name"]))
 
 
 def _to_7_record(row: Row, header: Row) -> None:

@@ -299,8 +299,8 @@ class Play:
 
     def _pair(self, first: int, second: int, gpus: Sequence[int], paces: dict[int, _Pace]) -> None:
         """Have two jobs train on the same GPUs, until the first of them ends."""
-        one, other = self.jobs[first].seen, self.jobs[second].seen
-        for job_id, job, beside in ((first, one, other), (second, other, one)):
+        for job_id, beside_id in ((first, second), (second, first)):
+            job, beside = self.jobs[job_id].seen, self.jobs[beside_id].seen
             there = self._held(job, gpus) or job.own
             slower = job.rate(there) / max(job.shared_rate(beside, there), LEAST_RATE)
             paces[job_id] = replace(paces[job_id], slower=slower)

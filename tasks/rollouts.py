@@ -262,7 +262,7 @@ def _coming(
         belief = job.seen.belief
         seen[job_id] = belief.spec, belief.reference_seconds + job.length
     together: dict[int, list[tuple[JobSpec, float]]] = {}
-    for spec, length in sorted(seen.values(), key=lambda one: one[0].arrival_seconds):
+    for spec, length in sorted(seen.values(), key=lambda entry: entry[0].arrival_seconds):
         first = spec.job_id - spec.options.task.place
         together.setdefault(first, []).append((spec, length))
     alike = list(together.values())[-COUNTED - 1 :]
@@ -270,7 +270,9 @@ def _coming(
     times = arrivals_after(now.clock_seconds, arrived, rng)
     times = islice(times, MOST_COMING * len(alike))
     coming = (
-        (time, at, *one) for time in times for at, one in enumerate(alike[rng.integers(len(alike))])
+        (time, at, *task)
+        for time in times
+        for at, task in enumerate(alike[rng.integers(len(alike))])
     )
     most = islice(coming, MOST_COMING * (COUNTED + 1))
     for job_id, (time, at, spec, length) in enumerate(most, start=max(seen, default=0) + 1):

@@ -69,11 +69,11 @@ class JobSource(Protocol):
         ...
 
     def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
-        """When a round in which nothing runs ends, at the latest; None if that is not known.
+        """The latest end of a round in which nothing runs; None if it is not known.
 
         Args:
             taken: What was taken so far.
-            quotas: When quotas allow more to jobs that wait for that.
+            quotas: Times at which quotas allow waiting jobs more.
 
         Returns:
             A time on the run's clock in seconds: of the next arrival, or before.
@@ -117,7 +117,7 @@ class Trace:
         )
 
     def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
-        """See `JobSource.idle_until`; a simulated clock is told of quotas, as it stands still."""
+        """See `JobSource.idle_until`; quotas count, as its clock stands still when idle."""
         job, command = self._next(taken)
         jobs, given = self.jobs[job : job + 1], self.commands[command : command + 1]
         arrivals = [job.arrival_seconds for job in jobs] + [entry.at_seconds for entry in given]

@@ -278,13 +278,13 @@ def _versions(node: Node, daemon: Daemon, info: dict[str, Any]) -> Finding:
     for name, escapes in (("Engine", ENGINE), ("runc", RUNC)):
         version = components.get(name, "")
         try:
-            open_ = [one for one in escapes if one.concerns(version)]
+            open_ = [escape for escape in escapes if escape.concerns(version)]
         except ValueError:
             found.append(f"the version of {name} is unknown")
             continue
         found.append(f"{name} {version}")
-        open_ = [one for one in open_ if plugins or not one.authorization]
-        known += (f"{one.names} ({one.what})" for one in open_)
+        open_ = [escape for escape in open_ if plugins or not escape.authorization]
+        known += (f"{escape.names} ({escape.what})" for escape in open_)
         if open_:
             sound = " or ".join(open_[-1].fixed)
             update.append(f"update {name} to {sound}, unless its distribution has mended it")

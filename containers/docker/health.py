@@ -87,7 +87,7 @@ def lost_here(devices: Sequence[str]) -> tuple[str, ...]:
 
 def lost_there(devices: Sequence[str], info: Mapping[str, Any]) -> tuple[str, ...]:
     """The GPUs that a daemon does not list, if it lists any (Docker 28.2 and later)."""
-    found = [str(one.get("ID", "")) for one in info.get("DiscoveredDevices") or ()]
+    found = [str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()]
     listed = {name.removeprefix(KIND) for name in found if name.startswith(KIND)}
     return tuple(device for device in devices if listed and device not in listed)
 

@@ -12,9 +12,9 @@ PIECE = 64
 """Rows and columns of tables that BLAS multiplies, or solves equations of, by one thread."""
 
 
-def dot(one: Floats, other: Floats) -> float:
+def dot(left: Floats, right: Floats) -> float:
     """Sum of products."""
-    return float(np.einsum("i,i->", one, other))
+    return float(np.einsum("i,i->", left, right))
 
 
 def products(table: Floats, over: Floats) -> Floats:

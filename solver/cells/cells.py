@@ -107,8 +107,8 @@ class Cells:
         Raises:
             InputError: Two gangs have the same name, or hold the same GPU.
         """
-        for one in running:
-            restore(one, self._ground, self._holdings)
+        for gang in running:
+            restore(gang, self._ground, self._holdings)
 
     def gangs(self) -> tuple[RunningGang, ...]:
         """The running gangs, in the order in which they began; reservations are not kept."""

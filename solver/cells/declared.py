@@ -57,12 +57,12 @@ def layout_of(
             all promises fit together is found when `Cells` are made.
     """
     types = inventory.types
-    for kind in {*(one.gpu_type for one in levels), *(one.gpu_type for one in cells)}:
+    for kind in {*(level.gpu_type for level in levels), *(promise.gpu_type for promise in cells)}:
         if kind not in types:
             raise InputError("cells", f"there are no GPUs {kind!r}", meant(kind, types))
     pools = []
     for number, pool in enumerate(inventory.pools):
-        parts = [(one.name, one.parts) for one in levels if one.gpu_type == pool.gpu_type]
+        parts = [(level.name, level.parts) for level in levels if level.gpu_type == pool.gpu_type]
         parts = parts or [(NODE, pool.gpus_per_node)]
         names, counts = zip(*parts, strict=True)
         sizes = dict(zip(names, accumulate(counts, mul), strict=True))
@@ -79,7 +79,10 @@ def layout_of(
     tenants = tuple(
         Tenant(
             tenant,
-            tuple(Promise(_pool(inventory, one), one.level, one.number) for one in some),
+            tuple(
+                Promise(_pool(inventory, promise), promise.level, promise.number)
+                for promise in some
+            ),
         )
         for tenant, some in groupby(sorted(cells, key=of_tenant), key=of_tenant)
     )

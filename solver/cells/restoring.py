@@ -82,8 +82,10 @@ def _serves(
     """The promised cell that a physical one serves, or can: the one held least, if by less."""
     if cell.promise is not None:
         return cell.promise if cell.promise in candidates else None
-    open_ones = [one for one in candidates if one.bound is None or not one.bound.pinned]
-    least = min(open_ones, key=lambda one: (one.priority, one.index), default=None)
+    open_ones = [
+        promised for promised in candidates if promised.bound is None or not promised.bound.pinned
+    ]
+    least = min(open_ones, key=lambda promised: (promised.priority, promised.index), default=None)
     if least is None or least.priority >= priority:
         return None
     if least.bound is not None:

@@ -50,7 +50,7 @@ class Gavel:
     filling: float = 0.0
 
     def __post_init__(self) -> None:
-        known = [float(one) for one in Filling]
+        known = [float(filling) for filling in Filling]
         if self.filling not in known or (self.filling and self.packed):
             if self.filling in known:
                 raise InputError("parameters.packed", "packed=1 needs filling=0", "leave one out")

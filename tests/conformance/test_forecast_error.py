@@ -61,10 +61,15 @@ def test_so_do_those_that_a_run_records_and_those_of_starts_and_finishes(
 ) -> None:
     monkeypatch.setenv("SHOCKWAVE_DATA", str(data.parent))
     found = intervals("120 jobs", "shockwave", 60)
-    assert all(one.width > 0.0 for one in found)
-    of = {kind: [one for one in found if one.of == kind] for kind in (LEFT, START, FINISH)}
-    assert np.mean([one.held for one in of[LEFT]]) == pytest.approx(0.8, abs=0.05)
+    assert all(interval.width > 0.0 for interval in found)
+    of = {
+        kind: [interval for interval in found if interval.of == kind]
+        for kind in (LEFT, START, FINISH)
+    }
+    assert np.mean([interval.held for interval in of[LEFT]]) == pytest.approx(0.8, abs=0.05)
     for kind in (START, FINISH):
-        assert np.mean([one.held for one in of[kind]]) == pytest.approx(0.8, abs=0.15)
-    both = [one for one in of[LEFT] if one.baseline == one.baseline]
-    assert np.mean([one.width for one in both]) < np.mean([one.baseline for one in both])
+        assert np.mean([interval.held for interval in of[kind]]) == pytest.approx(0.8, abs=0.15)
+    both = [interval for interval in of[LEFT] if interval.baseline == interval.baseline]
+    assert np.mean([interval.width for interval in both]) < np.mean(
+        [interval.baseline for interval in both]
+    )

@@ -114,7 +114,9 @@ class Driver:
     def epochs(self, job_id: int) -> list[int]:
         """Each reported epoch, in the order of the reports."""
         mine = [report for report in self.reports if report.job_id == job_id]
-        return [epoch for one in mine for epoch in range(one.epoch, one.epoch + one.epochs)]
+        return [
+            epoch for report in mine for epoch in range(report.epoch, report.epoch + report.epochs)
+        ]
 
 
 @contextmanager

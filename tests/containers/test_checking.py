@@ -14,7 +14,7 @@ from predictor.errors import InputError
 
 def findings(nodes: Nodes) -> dict[tuple[str, str], Finding]:
     """What was found, by node and check."""
-    return {(one.node, one.check): one for one in check_cluster(nodes)}
+    return {(finding.node, finding.check): finding for finding in check_cluster(nodes)}
 
 
 def two(daemon: Dockerd, storage: Path, *gpus: tuple[str, ...]) -> Nodes:
@@ -24,7 +24,7 @@ def two(daemon: Dockerd, storage: Path, *gpus: tuple[str, ...]) -> Nodes:
     return replace(
         nodes,
         nodes=tuple(
-            replace(node, gpus=tuple(Gpu(device=one) for one in mine)) for node, mine in given
+            replace(node, gpus=tuple(Gpu(device=device) for device in mine)) for node, mine in given
         ),
     )
 
@@ -54,7 +54,7 @@ def test_a_sound_cluster_is_sound_and_tells_that_two_nodes_are_one_daemon(
     nodes = cluster(daemon, jobs, nodes=endpoints, gpus=1, datasets=datasets)
     nodes = with_slots(nodes, 0.4)
     found = findings(nodes)
-    assert [one for one in found.values() if not one.sound] == []
+    assert [finding for finding in found.values() if not finding.sound] == []
     assert found["one", "daemon"].found == "its own"
     assert found["two", "daemon"].found == "is the daemon of one, with other GPUs"
     assert found["one", "versions"].found.startswith(
@@ -82,12 +82,12 @@ def test_slots_of_a_daemon_are_reckoned_over_all_its_nodes(daemon: Dockerd, stor
 def test_a_gpu_of_one_daemon_is_not_given_twice(daemon: Dockerd, storage: Path) -> None:
     shared = "GPU-0a"  # an index and a UUID may be the same GPU
     nodes = two(daemon, storage, ("0", "1"), ("GPU-0a", "GPU-0b"))
-    one = findings(nodes)["two", "daemon"]
-    assert (one.sound, one.found) == (
+    finding = findings(nodes)["two", "daemon"]
+    assert (finding.sound, finding.found) == (
         False,
         f"is the daemon of node one, and both have GPU {shared}",
     )
-    assert one.remedy.startswith("give each GPU once")
+    assert finding.remedy.startswith("give each GPU once")
     with pytest.raises(InputError, match="node two: is the daemon of node one"):
         check_before_run(nodes)
     apart = two(daemon, storage, ("0", "1"), ("2", "3"))
@@ -101,14 +101,14 @@ def test_missing_data_sets_are_reported(daemon: Dockerd, storage: Path, there: b
     if there:
         datasets.mkdir()
     found = findings(cluster(daemon, storage / "jobs", gpus=1, datasets=datasets))
-    one = found["one", "container"]
-    assert not one.sound
-    assert str(datasets) in one.found
-    assert one.remedy
+    finding = found["one", "container"]
+    assert not finding.sound
+    assert str(datasets) in finding.found
+    assert finding.remedy
     assert list((storage / "jobs").iterdir()) == []
 
 
 def test_a_missing_network_is_reported(daemon: Dockerd, storage: Path) -> None:
-    one = findings(cluster(daemon, storage, gpus=1, network="jobs"))["one", "network"]
-    assert (one.sound, one.found) == (False, "network jobs not found")
-    assert one.remedy.startswith("docker network create")
+    finding = findings(cluster(daemon, storage, gpus=1, network="jobs"))["one", "network"]
+    assert (finding.sound, finding.found) == (False, "network jobs not found")
+    assert finding.remedy.startswith("docker network create")

@@ -71,11 +71,13 @@ print(json.dumps({
 """
 
 
-def look(one: Any) -> dict[str, Any]:
+def look(container: Any) -> dict[str, Any]:
     """What a container's user finds in it."""
-    code, output = one.exec_run([python(), "-c", LOOK.replace("OUTSIDE", OUTSIDE)], demux=True)
+    code, output = container.exec_run(
+        [python(), "-c", LOOK.replace("OUTSIDE", OUTSIDE)], demux=True
+    )
     out, err = output
-    assert code == 0, (err, one.logs())
+    assert code == 0, (err, container.logs())
     found: dict[str, Any] = json.loads(out)
     return found
 
@@ -102,12 +104,14 @@ def confined(
         driver.dispatch({0: (0,), 1: (1, 2)})
         found = daemon.containers(RUN)
         names = [
-            f"job {one.labels['shockwave.job']}, {one.labels['shockwave.node']}" for one in found
+            f"job {container.labels['shockwave.job']}, {container.labels['shockwave.node']}"
+            for container in found
         ]
         with ThreadPoolExecutor() as pool:
             seen = list(pool.map(look, found))
         yield {
-            name: (one.attrs, inside) for name, one, inside in zip(names, found, seen, strict=True)
+            name: (container.attrs, inside)
+            for name, container, inside in zip(names, found, seen, strict=True)
         }
 
 
@@ -177,14 +181,14 @@ def test_a_job_has_no_network_and_a_gang_one_without_a_way_out(confined: Confine
 
 
 def test_on_a_usual_network_there_would_be_a_way_out(daemon: Dockerd) -> None:
-    one = daemon.client().containers.run(
+    container = daemon.client().containers.run(
         STUBBORN, detach=True, volumes=[f"{path}:{path}:ro" for path in mounts()]
     )
     try:
-        inside = look(one)
+        inside = look(container)
         assert inside["out"] == inside["bridge"] == "Connection refused"  # by who is there
     finally:
-        one.remove(force=True)
+        container.remove(force=True)
 
 
 def test_memory_processors_and_processes_are_limited(confined: Confined) -> None:

@@ -81,7 +81,7 @@ def ran(nodes: Nodes, warehouse: Path, *specs: JobSpec) -> tuple[str, dict[int, 
         The run, and what happened to each job.
     """
     held = {spec.job_id: (Regime(32, spec.epochs),) for spec in specs}
-    truths = tuple(GroundTruth(number, 2.0, one, one) for number, one in held.items())
+    truths = tuple(GroundTruth(number, 2.0, regimes, regimes) for number, regimes in held.items())
     profile = Profile.of_type({("Recommendation", 32, 1): 10.0})
     settings = Settings(
         "fifo", one_pool(5, 5), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
@@ -163,7 +163,7 @@ def test_a_job_that_blocks_its_own_files_crashes(own: Dockerd, storage: Path) ->
 def test_an_image_that_declares_volumes_is_refused(own: Dockerd, storage: Path) -> None:
     nodes = cluster(own, storage, image=DEAR, gpus=1)
     problem = f"image {DEAR} declares the volume /cache, /opt/models: build it without VOLUME"
-    found = {one.check: one for one in check_cluster(nodes)}
+    found = {finding.check: finding for finding in check_cluster(nodes)}
     for check in ("image", "container"):
         assert (found[check].sound, found[check].found) == (False, problem)
     with pytest.raises(InputError, match=f"node one: image {DEAR} declares the volume /cache"):
@@ -176,4 +176,4 @@ def test_an_image_that_declares_volumes_is_refused(own: Dockerd, storage: Path) 
         assert own.containers("dear") == []
     assert own.client().volumes.list() == []
     sound = replace(nodes, nodes=(replace(nodes.nodes[0], image=COSTLY),), limits=LIMITS)
-    assert {one.check: one for one in check_cluster(sound)}["image"].sound
+    assert {finding.check: finding for finding in check_cluster(sound)}["image"].sound

@@ -93,7 +93,7 @@ def test_jobs_run_behind_tls(far: Dockerd, storage: Path, authority: Authority) 
     checked = shockwave(far, storage, tls, "cluster", "check", file, "--json")
     found = [json.loads(line) for line in checked.stdout.splitlines()]
     assert checked.returncode == 0, (found, checked.stderr)
-    endpoint = next(one["found"] for one in found if one["check"] == "endpoint")
+    endpoint = next(row["found"] for row in found if row["check"] == "endpoint")
     assert endpoint.endswith(f"at tcp://127.0.0.1:{PORT}")
 
     (storage / "jobs.trace").write_text(JOB)
@@ -149,7 +149,7 @@ def test_certificates_of_another_authority_are_refused(
 def test_jobs_run_through_ssh(daemon: Dockerd, storage: Path, server: Sshd) -> None:
     named = {"far": server.endpoint}
     nodes = cluster(daemon, storage, nodes=named, gpus=2, image=COUNTING)
-    assert [one for one in findings(nodes).values() if not one.sound] == []
+    assert [finding for finding in findings(nodes).values() if not finding.sound] == []
     with driven(nodes, "ssh", [job(0), long(1)]) as driver:
         driver.play({0: (0,), 1: (1,)})
         while 0 in driver.leases or not driver.epochs(1):
@@ -159,7 +159,8 @@ def test_jobs_run_through_ssh(daemon: Dockerd, storage: Path, server: Sshd) -> N
         # Docker reports it once a second, and jobs that count may have ended before.
         wait_for(
             lambda: (
-                driver.play(driver.leases) and any(one.cpu_seconds for one in driver.progress[1])
+                driver.play(driver.leases)
+                and any(entry.cpu_seconds for entry in driver.progress[1])
             )
         )
         (preempted,) = driver.dispatch({})
@@ -173,9 +174,9 @@ def test_the_reason_of_an_ssh_failure_is_reported(
 ) -> None:
     def reason(host: str = "127.0.0.1", user: str = "root") -> str:
         endpoint = f"ssh://{user}@{host}:{server.port}"
-        one = findings(cluster(daemon, storage, nodes={"far": endpoint}))["far", "endpoint"]
-        assert not one.sound
-        return one.found.removeprefix(f"{endpoint}: ")
+        finding = findings(cluster(daemon, storage, nodes={"far": endpoint}))["far", "endpoint"]
+        assert not finding.sound
+        return finding.found.removeprefix(f"{endpoint}: ")
 
     assert reason(host="localhost") == "Host key verification failed."
     assert reason(user="nobody").startswith("nobody@127.0.0.1: Permission denied (publickey")
@@ -235,11 +236,11 @@ def test_a_gang_spans_two_daemons_over_an_overlay_network(
     named = {"one": daemon.endpoint, "two": far.endpoint}
     nodes = with_slots(cluster(daemon, storage, nodes=named, gpus=2, network="gangs"), 0.4)
     with swarm(daemon, far, "gangs"):
-        assert [one for one in findings(nodes).values() if not one.sound] == []
+        assert [finding for finding in findings(nodes).values() if not finding.sound] == []
         with driven(nodes, "gang", [job(0, gpus=3, epochs=2)]) as driver:
             driver.dispatch({0: (1, 2, 3)})
-            for one in (daemon, far):
-                (container,) = one.containers("gang")
+            for host in (daemon, far):
+                (container,) = host.containers("gang")
                 assert container.attrs["NetworkSettings"]["Networks"].keys() == {"gangs"}
             driver.until_over()
             assert driver.epochs(0) == [0, 1], driver.events

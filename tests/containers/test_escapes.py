@@ -6,7 +6,7 @@ from containers.docker.escapes import ENGINE, RUNC, TOOLKIT, Escape, parsed
 
 
 def known(escapes: tuple[Escape, ...], version: str) -> list[str]:
-    return [one.names[:14] for one in escapes if one.concerns(version)]
+    return [escape.names[:14] for escape in escapes if escape.concerns(version)]
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ def known(escapes: tuple[Escape, ...], version: str) -> list[str]:
 def test_each_line_of_runc_is_held_against_its_own_fix(
     version: str, first: bool, second: bool
 ) -> None:
-    assert [one.concerns(version) for one in RUNC] == [first, second]
+    assert [escape.concerns(version) for escape in RUNC] == [first, second]
 
 
 def test_fixes_ascend_and_the_last_one_mends_all() -> None:
-    for one in (*RUNC, *ENGINE, *TOOLKIT):
-        fixes = [parsed(text) for text in one.fixed]
+    for escape in (*RUNC, *ENGINE, *TOOLKIT):
+        fixes = [parsed(text) for text in escape.fixed]
         assert fixes == sorted(fixes)
-        assert not any(map(one.concerns, one.fixed))
+        assert not any(map(escape.concerns, escape.fixed))
     assert known(TOOLKIT, "1.17.7") == ["CVE-2025-23266", "CVE-2026-24260"]
     assert known(TOOLKIT, TOOLKIT[-1].fixed[-1]) == []
 

@@ -112,8 +112,8 @@ def test_a_job_goes_on_with_the_image_that_it_began_with(daemon: Dockerd, storag
         daemon.add_image(tag, [], "ENV OTHER=1")  # another image has the tag from now on
         second = daemon.client().images.get(tag).id
         driver.play({0: (1,)})
-        (one,) = daemon.containers("changing")
-        assert one.image.id == first
+        (container,) = daemon.containers("changing")
+        assert container.image.id == first
         driver.play({})
         daemon.client().images.remove(first, force=True)
         driver.play({0: (0,)})

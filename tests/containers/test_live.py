@@ -36,8 +36,12 @@ from tests.containers.driver import by_job, driven, job, long, losses
 
 def container(daemon: Dockerd, run: str, job_id: int) -> Any:
     """The one container of a job."""
-    (one,) = [one for one in daemon.containers(run) if one.labels["shockwave.job"] == str(job_id)]
-    return one
+    (container,) = [
+        container
+        for container in daemon.containers(run)
+        if container.labels["shockwave.job"] == str(job_id)
+    ]
+    return container
 
 
 def images(daemon: Dockerd, storage: Path, *names: str, hung_rounds: int = 1_000) -> Nodes:
@@ -75,8 +79,8 @@ def test_each_trouble_is_recorded_in_words(daemon: Dockerd, storage: Path) -> No
         assert crashed.pop(lying) == "exited as if done, and reported 0 of 10000 epochs"
         assert crashed.pop(loud) == "exited with code 1: no such data set"
         assert crashed == {}
-        for one in (imageless, spanning):
-            reason = lost.pop(one)
+        for job_id in (imageless, spanning):
+            reason = lost.pop(job_id)
             assert reason.startswith("could not be started: No such image")
             assert reason.endswith("shockwave-test:missing: build or load the image on that node")
         assert lost == {removed: "its container vanished"}
@@ -164,11 +168,12 @@ def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, stora
         return DockerPlace(nodes, WallClock(began)).open(Terms(run, 1.0), standing)
 
     def running() -> dict[str, tuple[str, str]]:
-        """Containers and GPUs by job, as labels tell."""
+        """Containers and GPUs by job, as labels say."""
         found = daemon.containers(run)
-        assert {one.status for one in found} == {"running"}
+        assert {container.status for container in found} == {"running"}
         jobs = {
-            one.labels["shockwave.job"]: (one.id, one.labels["shockwave.gpus"]) for one in found
+            container.labels["shockwave.job"]: (container.id, container.labels["shockwave.gpus"])
+            for container in found
         }
         assert len(jobs) == len(found)
         return jobs
@@ -213,14 +218,18 @@ def test_a_gang_spans_machines_on_a_network_of_its_own(daemon: Dockerd, storage:
     nodes = cluster(daemon, storage, nodes={"one": daemon.endpoint, "two": daemon.endpoint}, gpus=2)
     with driven(nodes, run, [job(0, gpus=3, epochs=2)]) as driver:
         driver.dispatch({0: (1, 2, 3)})
-        found = {one.labels["shockwave.node"]: one for one in daemon.containers(run)}
+        found = {
+            container.labels["shockwave.node"]: container for container in daemon.containers(run)
+        }
         assert found.keys() == {"one", "two"}
         (network,) = daemon.client().networks.list(names=[run[:20]])
         network.reload()
         assert network.attrs["Internal"]
-        assert {one.id for one in network.containers} == {one.id for one in found.values()}
-        for one in found.values():
-            assert one.attrs["NetworkSettings"]["Networks"].keys() == {network.name}
+        assert {container.id for container in network.containers} == {
+            container.id for container in found.values()
+        }
+        for container in found.values():
+            assert container.attrs["NetworkSettings"]["Networks"].keys() == {network.name}
         driver.until_over()
         assert driver.epochs(0) == [0, 1], driver.events
         assert driver.kinds(0) == ["started", "finished"]

@@ -14,8 +14,14 @@ from tests.containers.driver import driven, job
 
 def quotas(daemon: Dockerd, run: str) -> list[int]:
     """Processor time of the running containers of a run, in parts of 100,000, by job."""
-    found = sorted(daemon.containers(run), key=lambda one: str(one.labels["shockwave.job"]))
-    return [one.attrs["HostConfig"]["CpuQuota"] for one in found if one.status == "running"]
+    found = sorted(
+        daemon.containers(run), key=lambda container: str(container.labels["shockwave.job"])
+    )
+    return [
+        container.attrs["HostConfig"]["CpuQuota"]
+        for container in found
+        if container.status == "running"
+    ]
 
 
 def test_jobs_of_a_pair_go_on_alone_and_together_as_if_nothing_happened(
@@ -49,6 +55,6 @@ def test_jobs_of_a_pair_go_on_alone_and_together_as_if_nothing_happened(
         assert quotas(daemon, "pair") == [100_000]
         driver.play(both)
         driver.until_over()
-        for one in specs:
-            assert driver.epochs(one.job_id) == list(range(one.epochs))
-            assert driver.last(one.job_id).kind is EventKind.FINISHED
+        for spec in specs:
+            assert driver.epochs(spec.job_id) == list(range(spec.epochs))
+            assert driver.last(spec.job_id).kind is EventKind.FINISHED

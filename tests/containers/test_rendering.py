@@ -37,12 +37,12 @@ def bind(source: str, target: str, *, read_only: bool = True) -> dict[str, str |
 
 
 def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
-    (one,) = render(nodes(), "srtf-1", 7, Lease(3, (1, 2)))
-    assert (one.node, one.network) == (0, "")
-    assert one.name == "shockwave-srtf-1-job-3-round-7-node-0"
-    assert one.options["network_mode"] == "none"
-    assert one.options["image"] == "image:0"
-    assert one.options["labels"] == {
+    (rendered,) = render(nodes(), "srtf-1", 7, Lease(3, (1, 2)))
+    assert (rendered.node, rendered.network) == (0, "")
+    assert rendered.name == "shockwave-srtf-1-job-3-round-7-node-0"
+    assert rendered.options["network_mode"] == "none"
+    assert rendered.options["image"] == "image:0"
+    assert rendered.options["labels"] == {
         "shockwave.run": "srtf-1",
         "shockwave.job": "3",
         "shockwave.round": "7",
@@ -50,17 +50,17 @@ def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
         "shockwave.rank": "0",
         "shockwave.gpus": "1,2",
     }
-    assert one.options["environment"] == {
+    assert rendered.options["environment"] == {
         "SHOCKWAVE_JOB_FOLDER": "/job",
-        "SHOCKWAVE_LEASE": one.name,
+        "SHOCKWAVE_LEASE": rendered.name,
         "NVIDIA_VISIBLE_DEVICES": "void",
     }
-    assert one.options["mounts"] == [bind("/srv/jobs/srtf-1/job-3", "/job", read_only=False)]
+    assert rendered.options["mounts"] == [bind("/srv/jobs/srtf-1/job-3", "/job", read_only=False)]
 
 
 def test_limits_are_by_gpu_and_nothing_is_privileged() -> None:
-    (one,) = render(nodes(), "srtf-1", 0, Lease(0, (0, 1, 3)))
-    options = one.options
+    (rendered,) = render(nodes(), "srtf-1", 0, Lease(0, (0, 1, 3)))
+    options = rendered.options
     assert (options["cpu_quota"], options["cpu_period"]) == (150_000, 100_000)
     assert options["cpuset_cpus"] == "0,1,3"
     assert options["mem_limit"] == options["memswap_limit"] == 3 * 2**30
@@ -75,10 +75,10 @@ def test_limits_are_by_gpu_and_nothing_is_privileged() -> None:
 
 def test_gpus_are_pinned_by_id_and_never_all() -> None:
     real = nodes(device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
-    (one,) = render(real, "srtf-1", 0, Lease(0, (1, 3)))
-    assert one.options["devices_by_id"] == ["GPU-0001", "GPU-0003"]
-    assert one.options["cpu_quota"] == 300_000
-    assert "NVIDIA_VISIBLE_DEVICES" not in one.options["environment"]
+    (rendered,) = render(real, "srtf-1", 0, Lease(0, (1, 3)))
+    assert rendered.options["devices_by_id"] == ["GPU-0001", "GPU-0003"]
+    assert rendered.options["cpu_quota"] == 300_000
+    assert "NVIDIA_VISIBLE_DEVICES" not in rendered.options["environment"]
     assert "devices_by_id" not in render(nodes(), "srtf-1", 0, Lease(0, (1,)))[0].options
     for device in ("all", "0,1", "none", "GPU-1 --privileged", "../dev"):
         with pytest.raises(InputError, match="is not the id of one GPU"):
@@ -86,23 +86,25 @@ def test_gpus_are_pinned_by_id_and_never_all() -> None:
 
 
 def test_of_two_jobs_on_the_same_gpus_each_has_half_of_what_comes_with_them() -> None:
-    (one,) = render(nodes(), "srtf-1", 0, Lease(0, (1, 2)), shared=True)
-    assert (one.options["cpu_quota"], one.options["cpuset_cpus"]) == (50_000, "1,2")
-    assert one.options["mem_limit"] == 2 * 2**30
+    (rendered,) = render(nodes(), "srtf-1", 0, Lease(0, (1, 2)), shared=True)
+    assert (rendered.options["cpu_quota"], rendered.options["cpuset_cpus"]) == (50_000, "1,2")
+    assert rendered.options["mem_limit"] == 2 * 2**30
 
 
 def test_processes_share_a_gpu_by_the_service_of_its_host() -> None:
     real = nodes(device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
     mps = Mps(Path("/run/mps"), threads=60.0)
     served = replace(real, nodes=(replace(real.nodes[0], mps=mps),))
-    (without,), (one,) = (render(some, "srtf-1", 0, Lease(0, (1, 3))) for some in (real, served))
-    assert without.options.keys() ^ one.options.keys() == {"ipc_mode", "shm_size"}
-    assert one.options["ipc_mode"] == "host"
-    assert one.options["mounts"] == [
+    (without,), (rendered,) = (
+        render(some, "srtf-1", 0, Lease(0, (1, 3))) for some in (real, served)
+    )
+    assert without.options.keys() ^ rendered.options.keys() == {"ipc_mode", "shm_size"}
+    assert rendered.options["ipc_mode"] == "host"
+    assert rendered.options["mounts"] == [
         *without.options["mounts"],
         bind("/run/mps", "/run/mps", read_only=False),
     ]
-    assert one.options["environment"] == without.options["environment"] | {
+    assert rendered.options["environment"] == without.options["environment"] | {
         "CUDA_MPS_PIPE_DIRECTORY": "/run/mps",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60",
     }
@@ -113,11 +115,11 @@ def test_processes_share_a_gpu_by_the_service_of_its_host() -> None:
 def test_gangs_of_real_gpus_share_memory_and_no_others_do() -> None:
     real = nodes("tcp://a:1", "tcp://b:1", device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
     for gpus in ((0, 1), (3, 4)):
-        for one in render(real, "srtf-1", 0, Lease(0, gpus)):
-            assert one.options["shm_size"] == 2**30
-            local = len(one.options["devices_by_id"])
-            assert one.options["mem_limit"] == local * 2**30
-            assert f"size={local * 2**26}" in one.options["tmpfs"]["/tmp"]
+        for rendered in render(real, "srtf-1", 0, Lease(0, gpus)):
+            assert rendered.options["shm_size"] == 2**30
+            local = len(rendered.options["devices_by_id"])
+            assert rendered.options["mem_limit"] == local * 2**30
+            assert f"size={local * 2**26}" in rendered.options["tmpfs"]["/tmp"]
     for cluster, gpus in ((real, (0,)), (nodes(), (0, 1))):
         assert "shm_size" not in render(cluster, "srtf-1", 0, Lease(0, gpus))[0].options
 
@@ -126,9 +128,15 @@ def test_a_gang_over_two_names_of_one_daemon_has_a_network_of_its_own() -> None:
     first, second = render(nodes("unix:///a", "unix:///a"), "srtf-1", 2, Lease(5, (3, 4, 5)))
     assert (first.node, second.node) == (0, 1)
     assert first.network == second.network == "shockwave-srtf-1-job-5"
-    assert {one.options["network_mode"] for one in (first, second)} == {first.network}
-    assert [one.options["environment"]["NODE_RANK"] for one in (first, second)] == ["0", "1"]
-    assert [one.options["environment"]["LOCAL_WORKERS"] for one in (first, second)] == ["1", "2"]
+    assert {rendered.options["network_mode"] for rendered in (first, second)} == {first.network}
+    assert [rendered.options["environment"]["NODE_RANK"] for rendered in (first, second)] == [
+        "0",
+        "1",
+    ]
+    assert [rendered.options["environment"]["LOCAL_WORKERS"] for rendered in (first, second)] == [
+        "1",
+        "2",
+    ]
     assert second.options["environment"]["MASTER_ADDR"] == first.name
     assert second.options["environment"]["SHOCKWAVE_LEASE"] == first.name
     assert second.options["environment"]["NNODES"] == "2"
@@ -138,8 +146,8 @@ def test_a_gang_over_daemons_uses_the_network_of_the_cluster_or_none() -> None:
     apart = nodes("tcp://a:2376", "tcp://b:2376")
     shared = replace(apart, network="jobs")
     for cluster, mode in ((apart, "none"), (shared, "jobs")):
-        for one in render(cluster, "srtf-1", 2, Lease(5, (3, 4))):
-            assert (one.network, one.options["network_mode"]) == ("", mode)
+        for rendered in render(cluster, "srtf-1", 2, Lease(5, (3, 4))):
+            assert (rendered.network, rendered.options["network_mode"]) == ("", mode)
         (alone,) = render(cluster, "srtf-1", 2, Lease(5, (0, 3)))
         assert alone.options["network_mode"] == "none"
 
@@ -196,8 +204,8 @@ def test_no_mount_shows_a_docker_socket_or_the_folders_of_other_jobs(path: str) 
         with pytest.raises(InputError, match=r"would show .* to every job"):
             replace(nodes(), **field)
     fine = replace(nodes(), datasets=Path("/srv/data"), mounts=(Path("/usr"),))
-    (one,) = render(fine, "srtf-1", 0, Lease(0, (0,)))
-    assert one.options["mounts"][1:] == [bind("/srv/data", "/data"), bind("/usr", "/usr")]
+    (rendered,) = render(fine, "srtf-1", 0, Lease(0, (0,)))
+    assert rendered.options["mounts"][1:] == [bind("/srv/data", "/data"), bind("/usr", "/usr")]
 
 
 @examples(50)
@@ -221,9 +229,9 @@ def test_a_task_gets_its_index_and_a_secret_is_a_file_of_its_tenant() -> None:
         tenant="b",
         options=JobOptions(secrets=("wandb",), task=tasks_of("7-9")[1]),
     )
-    (one,) = render(safe, "srtf-1", 0, Lease(3, (1,)), spec)
-    assert one.options["environment"]["SHOCKWAVE_ARRAY_INDEX"] == "8"
-    assert one.options["mounts"][1:] == [bind("/etc/keys/b/wandb", "/run/secrets/wandb")]
+    (rendered,) = render(safe, "srtf-1", 0, Lease(3, (1,)), spec)
+    assert rendered.options["environment"]["SHOCKWAVE_ARRAY_INDEX"] == "8"
+    assert rendered.options["mounts"][1:] == [bind("/etc/keys/b/wandb", "/run/secrets/wandb")]
     check_images(replace(safe, images=("a",)), [spec])
     with pytest.raises(InputError, match="secrets: the cluster has none"):
         check_images(replace(nodes(), images=("a",)), [spec])

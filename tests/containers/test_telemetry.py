@@ -39,7 +39,7 @@ def add(folder: Path, text: bytes) -> None:
 def reported(log: JobLog, *, trained: bool = False) -> list[tuple[int, int, int, float]]:
     reports = log.read(trained=trained).reports
     assert all(report.job_id == 4 for report in reports)
-    return [(one.epoch, one.epochs, one.batch_size, one.seconds) for one in reports]
+    return [(report.epoch, report.epochs, report.batch_size, report.seconds) for report in reports]
 
 
 def test_a_job_that_wrote_nothing_stands_at_its_beginning(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_flood_of_lines_does_not_hold_up_the_round(tmp_path: Path, garbage: by
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, garbage * (2**20 // len(garbage)) + line(0))
     assert reported(log) == []  # the rest is read the next time
-    found = [one for _ in range(4) for one in reported(log)]
+    found = [report for _ in range(4) for report in reported(log)]
     assert found == [(0, 1, 10, 2.0)]
 
 

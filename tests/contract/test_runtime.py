@@ -42,8 +42,8 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
                 {(spec.model, 32, spec.demand.least): STEPS_PER_SECOND for spec in jobs}
             )
             pairs = {
-                (one.model, 32, other.model, 32, UNTYPED, one.demand.least): STEPS_PER_SECOND / 2
-                for one in jobs
+                (spec.model, 32, other.model, 32, UNTYPED, spec.demand.least): STEPS_PER_SECOND / 2
+                for spec in jobs
                 for other in jobs
             }
             profile = replace(profile, pairs=pairs)
@@ -86,7 +86,7 @@ def check(driver: Driver, specs: list[JobSpec]) -> None:
             assert (earlier.epochs, earlier.fraction) <= (later.epochs, later.fraction)
             assert earlier.steps_left >= later.steps_left
             assert later.run_seconds == pytest.approx(earlier.run_seconds + later.seconds)
-        assert all(0.0 <= one.fraction <= 1.0 and one.seconds >= 0.0 for one in stood)
+        assert all(0.0 <= entry.fraction <= 1.0 and entry.seconds >= 0.0 for entry in stood)
         assert (stood[-1].epochs, stood[-1].steps_left) == (spec.epochs, 0)
         seconds = [report.seconds for report in driver.reports if report.job_id == spec.job_id]
         assert 0.0 < sum(seconds) == pytest.approx(stood[-1].run_seconds, rel=0.2)

@@ -45,7 +45,7 @@ GPU, OTHER = Allocation(UNTYPED, 1), Allocation("other", 1)
 Case = tuple[tuple[Belief, ...], Profile]
 
 
-def one(belief: Belief) -> Forecast:
+def forecast_of(belief: Belief) -> Forecast:
     (result,) = forecast([belief], PROFILE, trajectories=True)
     return result
 
@@ -59,10 +59,12 @@ def test_a_job_of_one_regime_is_exact() -> None:
     belief = Belief(static).after(
         [EpochReport(0, 0, 3, 16, 300.0)], JobProgress(0, 3, 0.25, 16, 325.0, 325.0, 2_700)
     )
-    assert one(belief) == Forecast(0, (16,), (0.0,), (6.75,), (6.75,), (6.75,), ((6.75,),))
-    assert run_time(one(belief), static, PROFILE, GPU) == RunTime(675.0, 675.0, 675.0, (675.0,))
+    assert forecast_of(belief) == Forecast(0, (16,), (0.0,), (6.75,), (6.75,), (6.75,), ((6.75,),))
+    assert run_time(forecast_of(belief), static, PROFILE, GPU) == RunTime(
+        675.0, 675.0, 675.0, (675.0,)
+    )
     twice = RunTime(1_350.0, 1_350.0, 1_350.0, (1_350.0,))
-    assert run_time(one(belief), static, PROFILE, OTHER) == twice
+    assert run_time(forecast_of(belief), static, PROFILE, OTHER) == twice
     assert belief.share_done == pytest.approx(0.325, abs=1e-15)
 
 
@@ -86,7 +88,7 @@ def test_a_reactive_forecast_keeps_the_current_batch_size() -> None:
 
 
 def test_without_history_forecasts_follow_the_prior() -> None:
-    result = run_time(one(Belief(SPEC)), SPEC, PROFILE, GPU)
+    result = run_time(forecast_of(Belief(SPEC)), SPEC, PROFILE, GPU)
     assert result.samples[0] < 250.0 < result.samples[-1] == 400.0
     assert np.std(result.samples) > 10.0
     assert result.low < np.mean(result.samples) < result.high
@@ -97,7 +99,7 @@ def test_no_jobs_have_no_forecasts() -> None:
 
 
 def test_the_same_work_takes_another_time_on_another_allocation() -> None:
-    result = one(Belief(SPEC))
+    result = forecast_of(Belief(SPEC))
     here, there = (run_time(result, SPEC, PROFILE, gpus) for gpus in (GPU, OTHER))
     at_16 = [sum(work[::2]) for work in result.trajectories]
     # Work at batch size 16 takes twice as long; all the rest is as fast.
@@ -109,7 +111,7 @@ def test_the_same_work_takes_another_time_on_another_allocation() -> None:
 
 def test_an_allocation_on_which_a_job_cannot_run_is_named() -> None:
     with pytest.raises(InputError, match="on 2 GPUs of type other"):
-        run_time(one(Belief(SPEC)), SPEC, PROFILE, Allocation("other", 2))
+        run_time(forecast_of(Belief(SPEC)), SPEC, PROFILE, Allocation("other", 2))
 
 
 def posterior(belief: Belief, profile: Profile) -> Sequences:
@@ -118,8 +120,10 @@ def posterior(belief: Belief, profile: Profile) -> Sequences:
     if is_settled(job, profile):
         seconds = training_seconds(profile, job.spec, job.batch_size)
         seconds *= math.exp(job.slowness_at(job.batch_size))
-        one = np.ones((1, 1))
-        return Sequences(one, job.left * one[:, :, None], seconds * one, ((job.batch_size,),))
+        matrix = np.ones((1, 1))
+        return Sequences(
+            matrix, job.left * matrix[:, :, None], seconds * matrix, ((job.batch_size,),)
+        )
     return sequences([job], profile, NOTHING, 0)
 
 

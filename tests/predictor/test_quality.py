@@ -94,8 +94,8 @@ def test_a_belief_keeps_the_latest_losses_and_the_largest_change() -> None:
     losses = [9.0, 5.0, *(4.0 - 0.01 * n for n in range(2 * MOST_LOSSES))]
     reported = [EpochLoss(spec.job_id, n, loss) for n, loss in enumerate(losses)]
     at_once, belief = Belief(spec).with_losses(reported), Belief(spec)
-    for one in reported:
-        belief = belief.with_losses([one])
+    for loss in reported:
+        belief = belief.with_losses([loss])
     assert belief == at_once
     assert belief.losses == tuple(reported[-MOST_LOSSES:])
     assert belief.largest_change == 4.0

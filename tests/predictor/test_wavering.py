@@ -87,8 +87,8 @@ def test_the_more_speeds_waver_the_wider_intervals_are(
         found.offsets + offsets,
     )
     widths = []
-    for one in (Wavering(), found, more):
-        low, high = Calibration().interval_of(belief, SURE, one)
+    for wavering in (Wavering(), found, more):
+        low, high = Calibration().interval_of(belief, SURE, wavering)
         assert low <= SURE.remaining <= high
         widths.append((SURE.remaining - low, high - SURE.remaining))
     for narrow, wide in pairwise(widths):

@@ -118,13 +118,13 @@ def inside(made: Made) -> Iterator[tuple[int, Noted]]:
 
 def test_jobs_in_cells_keep_their_gpus_to_their_end_and_others_trade(made: Made) -> None:
     specs: dict[int, JobSpec] = {spec.job_id: spec for spec in made.specs}
-    ever = {one.job_id for _, noted in inside(made) for one in noted.held}
+    ever = {job.job_id for _, noted in inside(made) for job in noted.held}
     assert {specs[job].tenant for job in ever} == {"vision", "speech"}
     events = [event for record in made.records for event in record.events]
     preempted = {event.job_id for event in events if event.kind == "preempted"}
     assert preempted, "the rest is traded, and idle cells with it"
     for number, noted in inside(made):
-        held = {one.job_id: one.whole for one in noted.held}
+        held = {job.job_id: job.whole for job in noted.held}
         leases = {lease.job_id: lease.gpus for lease in made.records[number].leases}
         assert held.items() <= leases.items()
         following = made.records[number + 1 : number + 2]
@@ -167,7 +167,7 @@ def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: 
         for spec in [belief.spec for belief in state.beliefs.values()]
         if record.round >= number
         and spec.tenant == "vision"
-        and spec.job_id not in {one.job_id for one in Noted.read(state.memory).held}
+        and spec.job_id not in {job.job_id for job in Noted.read(state.memory).held}
     )
     other = why(outside[1], tmp_path, run, outside[0])
     assert other.promised == "too few cells of tenant 'vision' in pool '0'"
@@ -195,11 +195,13 @@ def test_jobs_that_share_gpus_or_choose_types_trade_beside_cells(policy: str) ->
 
 def test_an_audit_expects_no_cells_of_opportunistic_jobs() -> None:
     plain = start("fifo", 2, CELLS, 4, jobs=14)
-    specs = tuple(replace(one, opportunistic=one.job_id % 2 == 1) for one in plain.workload.specs)
+    specs = tuple(
+        replace(spec, opportunistic=spec.job_id % 2 == 1) for spec in plain.workload.specs
+    )
     made = make(make_start(replace(plain.workload, specs=specs), plain.header.settings))
     invariants = Invariants(made.header, made.start.workload)
     assert [said for record in made.records for said in invariants.broken(record)] == []
-    guaranteed = {one.job_id for _, noted in inside(made) for one in noted.held}
+    guaranteed = {job.job_id for _, noted in inside(made) for job in noted.held}
     assert guaranteed
     assert not guaranteed & {spec.job_id for spec in specs if spec.opportunistic}
 

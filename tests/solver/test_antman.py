@@ -16,8 +16,10 @@ from tests.solver.test_policies import job, situation
 from tests.strategies import among, examples
 
 
-def opportunistic(one: ActiveJob) -> ActiveJob:
-    return replace(one, belief=replace(one.belief, spec=replace(one.spec, opportunistic=True)))
+def opportunistic(active: ActiveJob) -> ActiveJob:
+    return replace(
+        active, belief=replace(active.belief, spec=replace(active.spec, opportunistic=True))
+    )
 
 
 def test_the_guaranteed_job_of_a_pair_goes_as_if_alone_and_the_other_at_what_is_left() -> None:
@@ -48,17 +50,17 @@ def test_whoever_is_opportunistic_no_guaranteed_job_is_served_otherwise(
         together=0.75,
     )
     rest = {data.draw(numbers) for _ in range(5)}
-    classed = [opportunistic(one) if one.job_id in rest else one for one in jobs]
+    classed = [opportunistic(active) if active.job_id in rest else active for active in jobs]
     policy = make_policy("antman")
     plan = policy.plan(situation(*classed))
-    alone = policy.plan(situation(*(one for one in classed if one.job_id not in rest)))
+    alone = policy.plan(situation(*(active for active in classed if active.job_id not in rest)))
     assert plan.placement.keys() - rest == alone.placement.keys()
     for pair in plan.pairs:
         assert len({*pair} & rest) == 1
-        assert len({plan.placement[one] for one in pair}) == 1
+        assert len({plan.placement[job_id] for job_id in pair}) == 1
     idle = 4 - len({gpu for gpus in plan.placement.values() for gpu in gpus})
-    for one in classed:
-        assert one.job_id in plan.placement or one.gang > idle or one.job_id not in rest
+    for active in classed:
+        assert active.job_id in plan.placement or active.gang > idle or active.job_id not in rest
 
 
 def test_who_shares_stays_with_whom_it_is() -> None:

@@ -149,9 +149,9 @@ def rounds(draw: st.DrawFn) -> tuple[Mapping[Key, float], Mapping[Key, float], l
                 held = tuple(there)
                 free = [gpu for gpu in free if gpu not in there]
         epochs = draw(among(10.0, 1_000.0))
-        one = job(number, gpus, profile, held, epochs=epochs)
-        if one.menu:
-            jobs.append(one)
+        gang = job(number, gpus, profile, held, epochs=epochs)
+        if gang.menu:
+            jobs.append(gang)
     return alone, spread, jobs
 
 
@@ -172,8 +172,8 @@ def test_nobody_is_spread_who_cannot_be_and_equal_rates_change_nothing(
             assert len({NODES.pool(gpu) for gpu in gpus}) == 1
     # Where placement does not matter, knowing so changes nothing.
     equal = Profile(alone, by_nodes={2: Profile(alone)})
-    plain = [replace(one, throughput=Profile(alone)) for one in jobs]
-    known = [replace(one, throughput=equal) for one in jobs]
+    plain = [replace(active, throughput=Profile(alone)) for active in jobs]
+    known = [replace(active, throughput=equal) for active in jobs]
     assert served(*known) == served(*plain)
 
 

@@ -153,7 +153,7 @@ def test_a_pair_on_cordoned_gpus_goes_on_as_long_as_both_fit() -> None:
     plan = around_kept("antman", make_policy("antman").plan, given)
     assert plan.placement == {0: (0,), 1: (0,), 2: (1,)}
     assert plan.pairs == ((0, 1),)
-    alone = [replace(one, throughput=Profile(one.throughput.rates)) for one in jobs]
+    alone = [replace(active, throughput=Profile(active.throughput.rates)) for active in jobs]
     apart = around_kept("antman", make_policy("antman").plan, replace(given, jobs=tuple(alone)))
     assert apart.pairs == ()
     assert all(gpus == (1,) for gpus in apart.placement.values())

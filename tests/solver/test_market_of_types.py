@@ -127,10 +127,10 @@ def test_a_shared_cluster_knows_its_jobs_after_types_went_and_came() -> None:
         Sharer.new(1, 0.0, 100.0, 1.0, [0.0, 1.0], [1.0, 1.0]),
     ]
     both = SharedCluster(types=("v100", "k80")).joined(jobs, {0, 1}, [1, 1], 10.0)
-    one = SharedCluster.read(both.written(), ("v100",))
-    assert [job.fair for job in one.sharers] == [job.fair for job in both.sharers]
-    assert [job.speeds for job in one.sharers] == [(1.0,), (0.0,)]
-    again = SharedCluster.read(one.written(), ("p100", "v100"))
+    single = SharedCluster.read(both.written(), ("v100",))
+    assert [job.fair for job in single.sharers] == [job.fair for job in both.sharers]
+    assert [job.speeds for job in single.sharers] == [(1.0,), (0.0,)]
+    again = SharedCluster.read(single.written(), ("p100", "v100"))
     assert [job.speeds for job in again.sharers] == [(0.0, 1.0), (0.0, 0.0)]
     assert [job.received for job in again.sharers] == [(0.5, 0.5)] * 2
     assert again.stale
@@ -205,13 +205,16 @@ def test_a_round_says_so_if_what_jobs_bid_by_was_not_solved_to_its_gap(
 
 def test_a_dear_start_is_paid_by_who_goes_there_and_keeps_who_is_there() -> None:
     """On a type that is a little faster, and where a start takes more than that saves."""
-    one = Inventory((Pool("v100", 1), Pool("k80", 1)))
+    inventory_ = Inventory((Pool("v100", 1), Pool("k80", 1)))
     rates = {("cnn", 8, kind, 1): rate for kind, rate in (("v100", 10.0), ("k80", 9.9))}
 
     def job(restarts: dict[tuple[str, int], float], gpus: tuple[int, ...] = ()) -> ActiveJob:
-        profile, there = Profile(rates, restarts=restarts), active(0, "cnn", 4000.0, inventory=one)
-        held = one.allocation(gpus) if gpus else None
-        found = replace(there, throughput=profile, menu=one.menu_of(there.spec, 8, profile))
+        profile, there = (
+            Profile(rates, restarts=restarts),
+            active(0, "cnn", 4000.0, inventory=inventory_),
+        )
+        held = inventory_.allocation(gpus) if gpus else None
+        found = replace(there, throughput=profile, menu=inventory_.menu_of(there.spec, 8, profile))
         return replace(found, gpus=gpus, held=held, lease_rounds=3 * len(gpus))
 
     dear = {("v100", 1): 90.0, ("k80", 1): 10.0}
@@ -222,8 +225,8 @@ def test_a_dear_start_is_paid_by_who_goes_there_and_keeps_who_is_there() -> None
         (dear, (0,), "v100"),  # it is there already
         (dear, (1,), "k80"),
     ):
-        inputs = situation(job(restarts, gpus), inventory=one)
-        assert ran_on(Shockwave().plan(inputs), one) == {0: kind}, (restarts, gpus)
+        inputs = situation(job(restarts, gpus), inventory=inventory_)
+        assert ran_on(Shockwave().plan(inputs), inventory_) == {0: kind}, (restarts, gpus)
 
 
 def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
@@ -332,10 +335,10 @@ def test_fair_finish_times_outlast_a_type_that_is_out_of_service_for_a_while() -
 
 
 def test_a_job_unknown_to_the_shared_cluster_has_all_its_work_before_it_there() -> None:
-    one = active(0, "cnn", 4000.0)
+    new = active(0, "cnn", 4000.0)
     alone, ran = (
         SharedCluster.read(Shockwave().plan(situation(job, clock=900.0)).memory, MIXED.types)
-        for job in (one, replace(one, belief=replace(one.belief, progress=trained(one, 300.0))))
+        for job in (new, replace(new, belief=replace(new.belief, progress=trained(new, 300.0))))
     )
     assert ran.sharers[0].left == pytest.approx(alone.sharers[0].left + 300.0)
     assert ran.sharers[0].fair >= alone.sharers[0].fair + 300.0

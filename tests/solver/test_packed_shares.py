@@ -29,11 +29,11 @@ def packing(*jobs: ActiveJob, models: str, together: float = 0.8) -> tuple[Activ
     gangs = {job.gang for job in jobs}
     rates = {(model, 16, kind, g): 10.0 for model in models for g in gangs}
     pairs = {
-        (one, 16, two, 16, kind, g): together * 10.0
-        for one in models
+        (model, 16, two, 16, kind, g): together * 10.0
+        for model in models
         for two in models
         for g in gangs
-        if one != two
+        if model != two
     }
     profile = Profile(rates, pairs=pairs)
     return tuple(
@@ -144,7 +144,7 @@ def test_a_pair_gets_the_gpus_of_one_claim_and_goes_on_where_one_of_it_was() -> 
 
 def test_of_two_claims_that_held_the_same_gpus_the_first_goes_on_there() -> None:
     jobs = packing(job(0, 5, gpus=(1,)), job(1, 5, gpus=(1,)), models="ab")
-    order = [Claim(one, one.menu[0]) for one in (jobs[1], jobs[0])]
+    order = [Claim(active, active.menu[0]) for active in (jobs[1], jobs[0])]
     placement = next_round(replace(situation(*jobs), inventory=cluster(2)), order)
     assert placement == {1: (1,), 0: (0,)}
     assert pairs_in(placement, order) == ()
@@ -155,7 +155,7 @@ def test_pairs_are_drawn_of_equal_gangs_and_the_draws_go_on_where_they_were() ->
     generator, published = _Draws(0), Random(0)
     pairs = _drawn(jobs, gangs, generator)
     assert pairs
-    assert all(gangs[one] == gangs[other] for one, other in pairs)
+    assert all(gangs[first] == gangs[other] for first, other in pairs)
     assert len({job for pair in pairs for job in pair}) == 2 * len(pairs)
     assert pairs == _drawn(jobs, gangs, published)
     again = _drawn(jobs, gangs, _Draws(generator.words))

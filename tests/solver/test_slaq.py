@@ -15,14 +15,14 @@ from tests.solver.test_policies import job, situation
 STEEP, FLAT = [9.0, 6.0, 4.0, 2.7], [9.0, 3.0, 2.9, 2.88, 2.87, 2.87, 2.87]
 
 
-def trained(one: ActiveJob, losses: Sequence[float], epochs: int = 0) -> ActiveJob:
+def trained(active: ActiveJob, losses: Sequence[float], epochs: int = 0) -> ActiveJob:
     """A job that has completed its epochs with these losses."""
-    spec, done = one.spec, epochs or len(losses)
+    spec, done = active.spec, epochs or len(losses)
     reported = [EpochLoss(spec.job_id, n, loss) for n, loss in enumerate(losses)]
     size = spec.batch_size
     stands = JobProgress(spec.job_id, done, 0.0, size, 1.0, 1.0, spec.steps_after(done, size))
-    belief = replace(one.belief, observed=(Regime(size, done),), progress=stands)
-    return replace(one, belief=belief.with_losses(reported))
+    belief = replace(active.belief, observed=(Regime(size, done),), progress=stands)
+    return replace(active, belief=belief.with_losses(reported))
 
 
 def order(*jobs: ActiveJob) -> tuple[int, ...]:

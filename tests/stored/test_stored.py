@@ -143,7 +143,7 @@ def test_a_stored_run_is_simulated_with_the_same_decisions(stored: tuple[Path, s
     after = make(anew(start)).records
     reasons = start.header.version >= FIRST_WITH_REASONS
     assert decisions(after, reasons) == decisions(before, reasons)
-    assert [one.reports for one in after] == [one.reports for one in before]
+    assert [record.reports for record in after] == [record.reports for record in before]
 
 
 OTHER = {
@@ -171,7 +171,9 @@ def test_runs_of_all_layouts_side_by_side_have_the_figures_of_runs_made_today(
     with duckdb.connect() as connection:
         create_views(connection, tmp_path, tables=MARTS)
         asked = {view: connection.sql(f"FROM {view} ORDER BY ALL") for view in views}
-        answers = {view: (one.columns, one.fetchall()) for view, one in asked.items()}
+        answers = {
+            view: (relation.columns, relation.fetchall()) for view, relation in asked.items()
+        }
     for view, (names, rows) in answers.items():
         kept = [n for n, name in enumerate(names) if name not in {"run"} | OTHER.get(view, set())]
         found: dict[str, list[tuple[object, ...]]] = {}
@@ -192,10 +194,12 @@ def test_every_policy_and_runtime_is_among_them(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     settings = [reader.header(name_of(path)).settings for path in RUNS if "layout5" in path.parts]
     policies = POLICIES.keys() - {"antman", "gandiva", "slaq"}  # they came after that layout
-    assert {(one.policy, one.fidelity) for one in settings} >= set(product(policies, Fidelity))
-    assert {one.runtime for one in settings} == set(RuntimeKind)
-    assert {one.forecasts for one in settings} == set(Basis)
-    assert any(one.forked for one in settings)
+    assert {(setting.policy, setting.fidelity) for setting in settings} >= set(
+        product(policies, Fidelity)
+    )
+    assert {setting.runtime for setting in settings} == set(RuntimeKind)
+    assert {setting.forecasts for setting in settings} == set(Basis)
+    assert any(setting.forked for setting in settings)
 
 
 def test_a_warehouse_that_only_older_versions_wrote_to_answers(tmp_path: Path) -> None:

@@ -152,8 +152,8 @@ def make(
 
     by_job = {job_id: fate(rounds) for job_id, rounds in (fates or {}).items()}
     stood = {
-        one.job_id: JobProgress(one.job_id, 0, 0.0, one.batch_size, 0.0, 0.0, one.total_steps)
-        for one in given.workload.specs
+        spec.job_id: JobProgress(spec.job_id, 0, 0.0, spec.batch_size, 0.0, 0.0, spec.total_steps)
+        for spec in given.workload.specs
     }
     per_node = given.header.settings.inventory.pools[0].gpus_per_node
     runtime = Troubled(inner, per_node, by_job, drained, stood)
@@ -269,16 +269,18 @@ def findings(tmp_path: Path, made: Made, number: int, **fields: object) -> list[
     records = made.records
     records[number] = replace(records[number], **fields)  # type: ignore[arg-type]
     name = write(tmp_path, made.start, chained(made.start, records))
-    return [one.problem for one in audit(tmp_path, name).findings if one.round == number]
+    return [
+        finding.problem for finding in audit(tmp_path, name).findings if finding.round == number
+    ]
 
 
 def test_an_audit_finds_a_gpu_of_a_drained_node_given_away(
     tmp_path: Path, drained_run: Made
 ) -> None:
     busy = next(r for r in drained_run.records if r.solve.drained and r.leases)
-    one = busy.leases[0]
-    gpus = tuple(range(4, 4 + len(one.gpus)))
-    leases = (replace(one, gpus=gpus), *busy.leases[1:])
+    lease = busy.leases[0]
+    gpus = tuple(range(4, 4 + len(lease.gpus)))
+    leases = (replace(lease, gpus=gpus), *busy.leases[1:])
     found = findings(tmp_path, drained_run, busy.round, leases=leases)
     assert "GPU 4 is given away, and its node is out of service" in " | ".join(found)
 

@@ -228,8 +228,8 @@ def test_an_isolated_run_time_is_that_at_the_mean_speed_of_the_gpus() -> None:
 def test_one_pool_of_a_table_of_several_types_is_like_a_table_of_that_type() -> None:
     two = mixed("shockwave", pools=(Pool("v100", 8),))
     workload = replace(two.workload, profile=Profile(two.header.throughputs.rates))
-    one = make_start(workload, two.header.settings)
-    assert one.digest == two.digest
+    single = make_start(workload, two.header.settings)
+    assert single.digest == two.digest
     assert two.header.throughputs.gpu_types == ("v100",)
 
 
@@ -265,8 +265,8 @@ def test_cells_on_several_types_say_of_which() -> None:
         said = f"{field}: a GPU type is missing, .*; say of which type: {kinds}"
         with pytest.raises(InputError, match=said):
             make_start(start.workload, asked)
-    one = replace(settings, pools=(Pool("v100", 4),), cells=cells)
-    (promised,) = make_start(start.workload, one).header.settings.cells
+    typed = replace(settings, pools=(Pool("v100", 4),), cells=cells)
+    (promised,) = make_start(start.workload, typed).header.settings.cells
     assert promised.gpu_type == "v100"  # the only one of the cluster, not the first of the table
 
 
@@ -305,7 +305,7 @@ def test_all_types_but_one_go_out_of_service_and_return(policy: str, last: str) 
         start.workload,
         specs=tuple(replace(spec, job_id=n) for n, (spec, _) in enumerate(jobs, 1)),
         truths=tuple(replace(truth, job_id=n) for n, (_, truth) in enumerate(jobs, 1)),
-        commands=tuple(Command(n, *one) for n, one in enumerate(given, len(jobs) + 1)),
+        commands=tuple(Command(n, *command) for n, command in enumerate(given, len(jobs) + 1)),
         service=True,
     )
     made = make(make_start(workload, start.header.settings, service=True))

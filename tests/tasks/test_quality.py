@@ -45,9 +45,9 @@ def test_each_epoch_has_its_loss_and_the_run_is_kept_and_decided_again(
     invariants = Invariants(made.header, workload)
     assert [fault for record in made.records for fault in invariants.broken(record)] == []
     for truth in workload.truths:
-        found = [one for r in made.records for one in r.losses if one.job_id == truth.job_id]
-        assert [one.epoch for one in found] == list(range(len(truth.losses)))
-        assert [one.loss for one in found] == list(truth.losses)
+        found = [loss for r in made.records for loss in r.losses if loss.job_id == truth.job_id]
+        assert [loss.epoch for loss in found] == list(range(len(truth.losses)))
+        assert [loss.loss for loss in found] == list(truth.losses)
     state = RunState.initial(made.start)
     for record, digest, _ in made.rounds:
         state = advance(made.header, state, record, digest)

@@ -53,16 +53,16 @@ def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
     ends = {e.job_id: e.at_seconds for record in records for e in record.finished}
     assert found.keys() == ends.keys()
     late = []
-    for job_id, one in found.items():
+    for job_id, times in found.items():
         started = next(
             record.clock_seconds
             for record in records[1:]
             if any(lease.job_id == job_id for lease in record.leases)
         )
-        assert one.start_low <= one.start <= one.start_high
-        assert one.finish_low < one.finish < one.finish_high
-        assert (one.start == clock) is (started == clock)
-        late.append((one.finish - ends[job_id]) / (ends[job_id] - clock))
+        assert times.start_low <= times.start <= times.start_high
+        assert times.finish_low < times.finish < times.finish_high
+        assert (times.start == clock) is (started == clock)
+        late.append((times.finish - ends[job_id]) / (ends[job_id] - clock))
     assert np.mean(np.abs(late)) < 0.1
 
 
@@ -160,7 +160,7 @@ def test_jobs_that_share_gpus_finish_as_foretold(runtime: RuntimeKind) -> None:
             run_round(run)
     clock = this.observation.clock_seconds
     ends = {e.job_id: e.at_seconds for record, _, _ in kept.rounds for e in record.finished}
-    late = {job: (one.finish - ends[job]) / (ends[job] - clock) for job, one in found.items()}
+    late = {job: (times.finish - ends[job]) / (ends[job] - clock) for job, times in found.items()}
     paired = {job for pair in this.plan.pairs for job in pair}
     assert paired
     assert paired <= late.keys() == this.active.keys()

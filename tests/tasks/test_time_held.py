@@ -71,7 +71,7 @@ def test_a_job_that_needs_no_more_is_left_alone(tmp_path: Path) -> None:
         make_start(tiny().workload, limited("fifo", RuntimeKind.VIRTUAL, 0.0).header.settings)
     )
     made = limited("fifo", RuntimeKind.VIRTUAL, held(free, 0) + 1.0)
-    assert [record.leases for record in made.records] == [one.leases for one in free.records]
+    assert [record.leases for record in made.records] == [record.leases for record in free.records]
 
 
 def test_a_limit_is_stored_and_other_runs_have_the_hashes_that_they_had(tmp_path: Path) -> None:

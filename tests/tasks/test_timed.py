@@ -79,9 +79,9 @@ def test_jobs_of_all_kinds_run_together(tmp_path: Path, runtime: RuntimeKind) ->
 def test_a_job_learns_how_long_it_takes_from_those_before_it() -> None:
     made = mixed()
     last = max(made.specs, key=lambda spec: spec.arrival_seconds).job_id
-    estimates = [one for record in made.records for one in record.estimates]
-    first = next(one for one in estimates if one.job_id == 8)
-    later = next(one for one in estimates if one.job_id == last)
+    estimates = [estimate for record in made.records for estimate in record.estimates]
+    first = next(estimate for estimate in estimates if estimate.job_id == 8)
+    later = next(estimate for estimate in estimates if estimate.job_id == last)
     assert (first.remaining_seconds, first.low_seconds) == pytest.approx((2_500.0, 0.0), abs=1e-3)
     assert first.high_seconds == pytest.approx(5_000.0)
     assert later.low_seconds == pytest.approx(1_500.0, rel=0.05)

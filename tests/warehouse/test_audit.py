@@ -34,7 +34,10 @@ def made() -> Made:
 
 
 def problems(warehouse: Path, run: str) -> list[tuple[int | None, str]]:
-    return [(one.round, f"{one.place} {one.problem}") for one in audit(warehouse, run).findings]
+    return [
+        (finding.round, f"{finding.place} {finding.problem}")
+        for finding in audit(warehouse, run).findings
+    ]
 
 
 def test_a_run_without_a_header_or_a_round_is_none(tmp_path: Path, made: Made) -> None:
@@ -279,7 +282,9 @@ def test_rounds_that_cannot_be_read_are_narrowed_down(tmp_path: Path, made: Made
     offset = groups.row_group(1).column(0).dictionary_page_offset
     path.write_bytes(sound[:offset] + bytes(40) + sound[offset + 40 :])
     found = audit(tmp_path, run).findings
-    assert any(one.round == 64 and "rounds 64 to 127 at most" in one.problem for one in found)
+    assert any(
+        finding.round == 64 and "rounds 64 to 127 at most" in finding.problem for finding in found
+    )
 
 
 def test_a_run_is_sound_at_every_moment_of_its_writing(tmp_path: Path, made: Made) -> None:
@@ -357,7 +362,7 @@ def broken(tmp_path: Path, made: Made, number: int, **fields: Any) -> list[tuple
     records = [*made.records]
     records[number] = replace(records[number], **fields)
     run = write(tmp_path, made.start, chained(made.start, records))
-    return [(one.round, one.problem) for one in audit(tmp_path, run).findings]
+    return [(finding.round, finding.problem) for finding in audit(tmp_path, run).findings]
 
 
 def busy(made: Made) -> int:
@@ -394,7 +399,7 @@ def test_a_lease_without_an_event_is_found(tmp_path: Path, made: Made) -> None:
 def test_a_job_that_ends_early_is_found(tmp_path: Path, made: Made) -> None:
     number = next(n for n, record in enumerate(made.records) if record.finished)
     (event, *_), job = made.records[number].finished, made.records[number].finished[0].job_id
-    reports = tuple(one for one in made.records[number].reports if one.job_id != job)
+    reports = tuple(report for report in made.records[number].reports if report.job_id != job)
     found = broken(tmp_path, made, number, reports=reports)
     assert any(f"job {event.job_id} ends after" in problem for _, problem in found)
 

@@ -28,7 +28,7 @@ def build_at(moment: float, warehouse: Path) -> None:
 @pytest.mark.process
 def test_processes_that_build_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        list(pool.map(build_at, [0.0] * 4, [tmp_path / f"warm{one}" for one in range(4)]))
+        list(pool.map(build_at, [0.0] * 4, [tmp_path / f"warm{number}" for number in range(4)]))
         for attempt in range(5):
             warehouse = tmp_path / f"new{attempt}"
             moment = time.time() + 0.2

@@ -91,8 +91,8 @@ def test_copies_of_parts_change_no_view_while_runs_go_on_and_end(
     copied = read_copies(tmp_path).parts
     for run, made, rounds in zip(names, runs, half, strict=True):
         with Writer(tmp_path, made.start, run=run) as again:
-            for one in made.rounds[rounds : rounds + 6]:
-                again.append(*one)
+            for stored in made.rounds[rounds : rounds + 6]:
+                again.append(*stored)
     all_computed = computed(tmp_path, SOME)
     assert contents(tmp_path, SOME) == all_computed
     keep_fast(tmp_path)
@@ -102,8 +102,8 @@ def test_copies_of_parts_change_no_view_while_runs_go_on_and_end(
     assert contents(tmp_path, SOME) == all_computed
     for run, made, rounds in zip(names[1:], runs[1:], half[1:], strict=True):
         with Writer(tmp_path, made.start, run=run) as again:
-            for one in made.rounds[rounds + 6 :]:
-                again.append(*one)
+            for stored in made.rounds[rounds + 6 :]:
+                again.append(*stored)
             again.compact()
     assert {run for run, _ in read_copies(tmp_path).parts} == {names[0]}
     all_computed = computed(tmp_path, SOME)
@@ -149,8 +149,8 @@ def test_copying_that_was_cut_off_leaves_the_copies_as_they_were(
     copies = read_copies(tmp_path)
     assert not {*OF_SERVICES} & {*copies.parts[run, "round=000000-000003.parquet"].checksums}
     with Writer(tmp_path, runs[0].start, run=run) as again:
-        for one in runs[0].rounds[5:13]:
-            again.append(*one)
+        for stored in runs[0].rounds[5:13]:
+            again.append(*stored)
     before = contents(tmp_path, SOME)
     with monkeypatch.context() as cut_off:
         # When the folders of two parts have their names, and nothing notes them.

@@ -188,5 +188,5 @@ def test_every_optional_field_has_a_column_in_some_run() -> None:
     settings = replace(HEADER.settings, runtime=RuntimeKind.DOCKER)
     rare = {"service": True, "pairs": (pair,), "losses": True, "spread": (Spread(2, ()),)}
     most = replace(HEADER, settings=settings, **rare)
-    assert {one.name for one in fields(RunHeader)} <= {*header_columns(most).names}
-    assert {one.name for one in fields(RoundRecord)} <= {*round_columns(most).names}
+    assert {field.name for field in fields(RunHeader)} <= {*header_columns(most).names}
+    assert {field.name for field in fields(RoundRecord)} <= {*round_columns(most).names}

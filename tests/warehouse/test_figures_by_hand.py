@@ -268,9 +268,9 @@ def priced(shared: bool) -> list[Any]:
     return rounds
 
 
-@pytest.mark.parametrize(("shared", "one", "two"), [(False, 0.75, 0.2), (True, 0.65, 0.1)])
+@pytest.mark.parametrize(("shared", "first", "second"), [(False, 0.75, 0.2), (True, 0.65, 0.1)])
 def test_gpu_rounds_cost_what_each_market_says(
-    tmp_path: Path, shared: bool, one: float, two: float
+    tmp_path: Path, shared: bool, first: float, second: float
 ) -> None:
     # Rounds of 100 s. Job 0 holds 2 GPUs in round 0, which has no market, and for 15.0009 s at 2.
     # Job 1 holds a GPU at 0.5, then at 0.25; job 2 for 80 s at 0.25, alone or on that of job 1.
@@ -281,16 +281,16 @@ def test_gpu_rounds_cost_what_each_market_says(
     late = 2 * 15.0009 / 100 * 2.0
     assert column(analytics, "leases", "market_cost", "round, job_id") == [
         None,
-        *(pytest.approx(cost) for cost in (one, two, late)),
+        *(pytest.approx(cost) for cost in (first, second, late)),
     ]
-    assert by_job(analytics, "market_cost") == pytest.approx([late, one, two])
+    assert by_job(analytics, "market_cost") == pytest.approx([late, first, second])
     tariff = [2.3 + 0.000018, 1.6, 0.4] if shared else [2.300018, 2.0, 0.8]
     assert by_job(analytics, "cost") == pytest.approx(tariff)
     blue, red = tenants(analytics)
     assert (blue["cost"], red["cost"]) == pytest.approx((tariff[1] + tariff[2], tariff[0]))
-    assert (blue["market_cost"], red["market_cost"]) == pytest.approx((one + two, late))
+    assert (blue["market_cost"], red["market_cost"]) == pytest.approx((first + second, late))
     (whole,) = column(analytics, "run_summary", "(cost, market_cost)")
-    assert whole == pytest.approx((sum(tariff), late + one + two))
+    assert whole == pytest.approx((sum(tariff), late + first + second))
     found = analytics.recipe("costs")
     rows = [dict(zip(found[0], row, strict=True)) for row in found[1]]
     assert sum(row["market_share"] for row in rows) == pytest.approx(1.0)

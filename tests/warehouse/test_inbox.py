@@ -292,9 +292,9 @@ def test_terms_that_several_give_at_once_are_all_kept(inbox: Inbox) -> None:
         [{"budget": 2.0}, {"gpu_hours": 5.0}, {"images": ("x",)}, {"rollover": 3.0}],
     )
     with ThreadPoolExecutor(4) as threads:
-        entries = [*threads.map(lambda one: inbox.tenant("a", one, key=str(one)), given)]
+        entries = [*threads.map(lambda terms: inbox.tenant("a", terms, key=str(terms)), given)]
     assert inbox.terms("a") == TenantTerms("a", 2.0, 5.0, rollover=3.0, images=("x",))
-    again = [inbox.tenant("a", one, key=str(one)) for one in given]
+    again = [inbox.tenant("a", terms, key=str(terms)) for terms in given]
     assert (again, inbox.last()) == (entries, before + 4)
     with pytest.raises(InputError, match="asks for something else"):
         inbox.tenant("a", {"budget": 3.0}, key=str(given[0]))

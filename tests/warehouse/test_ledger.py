@@ -69,8 +69,8 @@ def test_a_run_is_entered_when_it_begins_is_left_and_has_ended(tmp_path: Path, m
     assert (left.rounds, left.last_hash) == (3, made.rounds[2][1])
     assert left.files == {path.name: checksum(path) for path in folder.glob("round=*.parquet")}
     with Writer(tmp_path, made.start, run=run) as again:
-        for one in made.rounds[3:]:
-            again.append(*one)
+        for stored in made.rounds[3:]:
+            again.append(*stored)
         again.compact()
     *_, last = of_run(tmp_path, run)
     assert (last.rounds, last.last_hash) == (len(made.rounds), made.rounds[-1][1])
@@ -171,7 +171,9 @@ def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(
     with pytest.raises(WarehouseError, match=r"ledger\.jsonl, last line: is no entry"):
         write(tmp_path, made.start, made.rounds)
     assert path.read_bytes() == before
-    assert [one.name for one in place_of(tmp_path, run).parent.glob("run=srtf*")] == [f"run={run}"]
+    assert [path.name for path in place_of(tmp_path, run).parent.glob("run=srtf*")] == [
+        f"run={run}"
+    ]
 
 
 def test_a_warehouse_is_sound_while_it_is_written_to(
@@ -220,7 +222,7 @@ def test_a_file_that_is_written_anew_while_it_is_audited_is_sound(
         store.finish("1", run, 0.5)
     other.write_bytes(other.read_bytes().replace(b"0.5", b"0.6"))
     found = audit_all(tmp_path, progress=finish).findings
-    assert [one.place for _, one in found] == ["campaigns/cells/1.json"]
+    assert [finding.place for _, finding in found] == ["campaigns/cells/1.json"]
 
 
 def test_a_run_does_not_go_on_from_what_is_not_in_the_ledger(tmp_path: Path, made: Made) -> None:
@@ -258,7 +260,7 @@ def test_what_was_cut_off_consistently_is_found(tmp_path: Path, made: Made) -> N
     sums = folder / "SHA256SUMS"
     kept = sums.read_text().splitlines(keepends=True)[:-2]
     sums.write_text("".join(kept))
-    assert [(one.round, one.place) for one in audit(tmp_path, run).findings] == [
+    assert [(finding.round, finding.place) for finding in audit(tmp_path, run).findings] == [
         (4, "round=000004.parquet"),
         (5, "round=000005.parquet"),
     ]

@@ -54,8 +54,8 @@ def test_a_run_under_way_is_in_few_files_and_reads_the_same_after_each_round(
     monkeypatch.setattr("warehouse.store.writer.GROUP_ROUNDS", 3)
     expected = [(record, digest) for record, digest, _ in made.rounds]
     with Writer(tmp_path, made.start) as writer:
-        for number, one in enumerate(made.rounds[:34]):
-            writer.append(*one)
+        for number, stored in enumerate(made.rounds[:34]):
+            writer.append(*stored)
             assert Reader(tmp_path).records(writer.run) == expected[: number + 1]
             found = audit(tmp_path, writer.run)
             assert (found.rounds, found.findings) == (number + 1, ())
@@ -64,8 +64,8 @@ def test_a_run_under_way_is_in_few_files_and_reads_the_same_after_each_round(
         "round=000032-000033.parquet",
     ]
     with Writer(tmp_path, made.start, run=writer.run) as again:
-        for one in made.rounds[34:]:
-            again.append(*one)
+        for stored in made.rounds[34:]:
+            again.append(*stored)
         again.compact()
     assert names(tmp_path, writer.run) == [WHOLE]
     assert Reader(tmp_path).records(writer.run) == expected
@@ -83,19 +83,19 @@ def test_rounds_that_are_written_together_are_the_same_on_disk(
     for delay in (0.0, 1e9):
         warehouse = tmp_path / str(delay)
         with Writer(warehouse, made.start, delay_seconds=delay) as writer:
-            for one in made.rounds[:5]:
-                writer.append(*one)
+            for stored in made.rounds[:5]:
+                writer.append(*stored)
         assert names(warehouse, writer.run) == [part_name(range(n, n + 1)) for n in range(5)]
         with Writer(warehouse, made.start, run=writer.run, delay_seconds=delay) as again:
-            for number, one in enumerate(made.rounds[5:29], start=6):
-                again.append(*one)
+            for number, stored in enumerate(made.rounds[5:29], start=6):
+                again.append(*stored)
                 seen = number if not delay else 5 if number < 21 else 21
                 assert len(Reader(warehouse).records(again.run)) == seen
         files = [path.name for path in round_files(place_of(warehouse, writer.run))]
         assert files == list(map(part_name, tidy(29)))
         with Writer(warehouse, made.start, run=writer.run, delay_seconds=delay) as last:
-            for one in made.rounds[29:]:
-                last.append(*one)
+            for stored in made.rounds[29:]:
+                last.append(*stored)
             last.compact()
         assert audit_all(warehouse).findings == []
         kept[delay] = (place_of(warehouse, writer.run) / WHOLE).read_bytes()
@@ -105,8 +105,8 @@ def test_rounds_that_are_written_together_are_the_same_on_disk(
 def test_after_a_failed_write_no_later_round_is_written(tmp_path: Path, made: Made) -> None:
     with Writer(tmp_path, made.start, delay_seconds=1e9) as writer:
         place = place_of(tmp_path, writer.run)
-        for one in made.rounds[:3]:
-            writer.append(*one)
+        for stored in made.rounds[:3]:
+            writer.append(*stored)
         (place / part_name(range(1, 2))).mkdir()
         with pytest.raises(WarehouseError):
             writer.compact()
@@ -118,8 +118,8 @@ def test_files_that_were_replaced_stay_for_their_readers_and_are_not_read(
     tmp_path: Path, made: Made
 ) -> None:
     with Writer(tmp_path, made.start) as writer:
-        for one in made.rounds[:9]:
-            writer.append(*one)
+        for stored in made.rounds[:9]:
+            writer.append(*stored)
         assert len(names(tmp_path, writer.run)) == 10
         files = round_files(place_of(tmp_path, writer.run))
         assert [path.name for path in files] == [

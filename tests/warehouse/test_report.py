@@ -75,7 +75,7 @@ def page(report: Report) -> str:
     return render(report, f"A report on {HOSTILE}")
 
 
-def one(analytics: Analytics, sql: str, run: str) -> Any:
+def value(analytics: Analytics, sql: str, run: str) -> Any:
     return analytics.query(sql, [run])[1][0][0]
 
 
@@ -117,9 +117,11 @@ def test_the_gantt_chart_holds_every_leased_second_once(
     run = runs[number]
     boxes = figure(report, f"gantt-{run}").rows
     held = sum((b["hours_end"] - b["hours"]) * (b["gpu_end"] - b["gpu"]) for b in boxes)
-    assert held == pytest.approx(one(analytics, "SELECT gpu_hours FROM run_summary", run), rel=1e-3)
+    assert held == pytest.approx(
+        value(analytics, "SELECT gpu_hours FROM run_summary", run), rel=1e-3
+    )
     lost = {(b["job"], b["hours_end"]) for b in boxes if b.get("ended") == "preempted"}
-    assert len(lost) == one(analytics, "SELECT preemptions FROM run_summary", run)
+    assert len(lost) == value(analytics, "SELECT preemptions FROM run_summary", run)
     by_gpu = defaultdict(list)
     for box in boxes:
         for gpu in range(box["gpu"], box["gpu_end"]):

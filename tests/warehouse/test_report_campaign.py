@@ -136,7 +136,7 @@ def test_differences_are_taken_from_a_policy_over_all_workloads_and_in_each(
         for cell in read_cells(campaign.warehouse, "c-1")
     ]
     first, back = (
-        [one.row() for one in differences(campaign.warehouse, cells, against=against)]
+        [difference.row() for difference in differences(campaign.warehouse, cells, against=against)]
         for against in (None, "my-fifo")
     )
     found = [(row["policy"], row["against"], row["workload"], row["pairs"]) for row in back]
@@ -165,9 +165,9 @@ def test_differences_are_taken_from_a_policy_over_all_workloads_and_in_each(
 def test_campaigns_are_listed_whatever_has_run(campaign: Analytics) -> None:
     rows = {row["campaign"]: row for row in list_campaigns(campaign) if row["campaign"] != "c-3"}
     assert [*rows] == ["c-1", "c-2"]
-    one = rows["c-1"]
-    assert (one["cells"], one["finished"], one["failed"], one["seeds"]) == (8, 8, 0, 2)
-    assert (one["policies"], one["variants"]) == ("my-fifo my-srtf", 2)
+    first = rows["c-1"]
+    assert (first["cells"], first["finished"], first["failed"], first["seeds"]) == (8, 8, 0, 2)
+    assert (first["policies"], first["variants"]) == ("my-fifo my-srtf", 2)
     assert (rows["c-2"]["cells"], rows["c-2"]["finished"]) == (1, 0)
 
 

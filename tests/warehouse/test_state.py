@@ -20,7 +20,9 @@ from warehouse.store.reader import Reader
 
 def fold(start: Start, records: list[tuple[RoundRecord, str]]) -> RunState:
     return reduce(
-        lambda state, one: advance(start.header, state, *one), records, RunState.initial(start)
+        lambda state, stored: advance(start.header, state, *stored),
+        records,
+        RunState.initial(start),
     )
 
 

@@ -146,8 +146,8 @@ def test_rounds_from_before_a_field_are_compacted_with_its_default(
         pq.write_table(pa.Table.from_pylist(table.to_pylist(), schema=old), path)
         note(path)
     with Writer(tmp_path, made.start, run=run) as writer:
-        for one in made.rounds[3:]:
-            writer.append(*one)
+        for stored in made.rounds[3:]:
+            writer.append(*stored)
         writer.compact()
     found = Reader(tmp_path).records(run)
     assert found == [(record, digest) for record, digest, _ in made.rounds]

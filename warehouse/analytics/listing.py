@@ -228,7 +228,7 @@ def _of_jobs(text: str) -> tuple[str, str]:
 
     The figures stay defined in `run_summary`, which then reads these jobs only.
     """
-    only = _one("of_jobs", text)
+    only = _condition("of_jobs", text)
     counts = "(SELECT run, count(*) AS jobs FROM job_outcomes GROUP BY run)"
     return f"job_outcomes AS (SELECT * FROM main.job_outcomes WHERE {only})", (
         f"(SELECT s.* REPLACE (c.jobs AS jobs) FROM ({view_sql('run_summary')}) AS s "
@@ -270,7 +270,7 @@ def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[
         same = f"SELECT workload, gpus FROM runs WHERE run = {listed([asked.like])}"
         conditions.append(f"(workload, gpus) IN ({same})")
     if asked.where is not None:
-        conditions.append(_one("where", asked.where))
+        conditions.append(_condition("where", asked.where))
     columns = [name for name in COLUMNS if name not in ("name", "tags")]
     figures, shadow = "run_summary", ""
     if asked.of_jobs is not None:
@@ -310,7 +310,7 @@ def _in(runs: Collection[str]) -> str:
     return listed(sorted(runs)) or "''"
 
 
-def _one(field: str, text: str) -> str:
+def _condition(field: str, text: str) -> str:
     """A condition in parentheses, checked to be a single one that keeps the query around it."""
     inside = f"({text}\n)"  # whatever comment it ends with
     _check(field, text, f"SELECT 1 WHERE {text}", f"SELECT 1 WHERE {inside}")

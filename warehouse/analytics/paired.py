@@ -94,4 +94,4 @@ def job_by_job(warehouse: Path, base: str, others: Iterable[str]) -> dict[str, D
     for run, value, reference in rows:
         pairs.setdefault(run, []).append((value, reference))
     found = {run: difference(of) for run, of in pairs.items()}
-    return {run: one for run, one in found.items() if one is not None}
+    return {run: difference for run, difference in found.items() if difference is not None}

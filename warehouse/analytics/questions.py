@@ -207,11 +207,11 @@ class Analytics:
                     for name, value in (variables or {}).items():
                         connection.execute(f"SET VARIABLE {name} = $1", [value])
                     seal(connection, self.warehouse)
-                    for one in asked:
+                    for sql in asked:
                         # Binding fails for everything but a single SELECT.
-                        connection.sql("FROM query($1)", params=[one])
+                        connection.sql("FROM query($1)", params=[sql])
                     verified()
-                    return [read(connection, one) for one in asked]
+                    return [read(connection, sql) for sql in asked]
 
                 return interruptible(connection, work, self.limits.seconds, ended)
         except duckdb.OutOfMemoryException as error:

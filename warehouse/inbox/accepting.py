@@ -27,7 +27,9 @@ def accepted(
         connection: A transaction that writes alone.
         together: Requests by submitter; those of a submitter are accepted all or none.
     """
-    known = _known(connection, {request.key for one in together for request in one if request.key})
+    known = _known(
+        connection, {request.key for requests in together for request in requests if request.key}
+    )
     last, now = last_entry(connection), time.time()
     rows, outcomes = list[Row](), list[list[Entry] | InputError]()
     for requests in together:

@@ -107,7 +107,10 @@ class Inbox:
         """Accept a command about several jobs or nodes, for all or none; see `accept`."""
         asked = zip(targets, _keys(key, len(targets)), strict=True)
         return self.accept(
-            [Request(kind.value, target=one, value=value, by=by, key=own) for one, own in asked]
+            [
+                Request(kind.value, target=target, value=value, by=by, key=own)
+                for target, own in asked
+            ]
         )
 
     def after(self, number: int, most: int = MOST_READ) -> list[Entry]:

@@ -156,7 +156,7 @@ def _audit(
     header = _header(folder, findings)
     workload = _workload(folder, header, findings) if header else None
     stored = _rounds(files, run, header, findings) if header else {}
-    unread = {number for one in findings for number in rounds_of(one.place) or ()}
+    unread = {number for finding in findings for number in rounds_of(finding.place) or ()}
     findings += _bytes(folder, files, stored, header, before, state)
     unended: list[int] = []
     if header is not None:
@@ -193,7 +193,7 @@ def _audit(
         jobs=len(workload.specs) if workload else 0,
         unended=len(unended),
         checksums=before is not None,
-        entered=None if state is None else max((one.rounds for one in state.states), default=0),
+        entered=None if state is None else max((entry.rounds for entry in state.states), default=0),
         last_hash=hashes[max(hashes)] if hashes else "",
         findings=tuple(sorted(findings, key=_position)),
     )

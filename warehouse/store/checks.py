@@ -56,9 +56,9 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
         WarehouseError: A file is missing, or something else is in its place; the error names it.
     """
     folders = run_folders(warehouse)
-    for one, other in pairwise(folders):
-        if one.name == other.name:
-            raise WarehouseError(str(one), f"is a run that is in {other.parent}, too", MISPLACED)
+    for folder, other in pairwise(folders):
+        if folder.name == other.name:
+            raise WarehouseError(str(folder), f"is a run that is in {other.parent}, too", MISPLACED)
     if runs is not None:
         folders = [place_of(warehouse, run) for run in sorted(runs)]
     campaigns = warehouse / "campaigns"

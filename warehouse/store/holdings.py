@@ -91,10 +91,11 @@ def audit_all(
     later = read_ledger(warehouse).entries[len(found.ledger.entries) :]
     written = {f"{entry.folder}/{name}".lstrip("/") for entry in later for name in entry.files}
     again.findings = [
-        (run, one)
-        for run, one in again.findings
+        (run, finding)
+        for run, finding in again.findings
         # A file that was written in between may have been caught before its entry both times.
-        if (run, one) in found.findings and not (one.problem == CHANGED and one.place in written)
+        if (run, finding) in found.findings
+        and not (finding.problem == CHANGED and finding.place in written)
     ]
     again.missing = {name: again.missing[name] for name in again.missing if name in found.missing}
     again.gone = {name: again.gone[name] for name in again.gone if name in found.gone}
@@ -112,13 +113,13 @@ def _audit_all(
     if expected is not None and all(entry.hash != expected for entry in ledger.entries):
         found.add([Finding(None, LEDGER, f"has no entry with the hash {expected}")])
     states = ledger.held
-    of_runs = {name: one for name, one in states.items() if _of_run(name)}
+    of_runs = {name: state for name, state in states.items() if _of_run(name)}
     _runs(warehouse, found, of_runs, progress)
     kept = SNAPSHOT.parent.as_posix()
-    others = {n: one for n, one in states.items() if not _of_run(n) and n != kept}
+    others = {n: state for n, state in states.items() if not _of_run(n) and n != kept}
     _others(warehouse, found, others)
     found.add(_snapshot(warehouse))
-    found.add(_cells(warehouse, {one.run: one.last_hash for one in found.runs}))
+    found.add(_cells(warehouse, {audited.run: audited.last_hash for audited in found.runs}))
     found.add(_foreign(warehouse))
     return found
 
@@ -140,15 +141,15 @@ def _runs(
         progress(number, len(folders))
         run, name = name_of(folder), folder_name(warehouse, folder)
         try:
-            one = audit(warehouse, run, ledger=found.ledger)
+            audited = audit(warehouse, run, ledger=found.ledger)
         except InputError:
             continue  # nothing is in it
-        found.runs.append(one)
-        found.add(one.findings, run)
+        found.runs.append(audited)
+        found.add(audited.findings, run)
         state = states.pop(name, None)
         if state is None:
             found.add([Finding(None, folder.name, f"is not in {LEDGER}")], run)
-            if not one.findings:
+            if not audited.findings:
                 found.missing[name] = sorted(path.name for path in folder.glob("*.parquet"))
     for name, state in states.items():
         if not state.gone:
@@ -256,11 +257,13 @@ def accept(warehouse: Path, found: Holdings) -> None:
         InputError: The entries cannot be signed.
         WarehouseError: The ledger cannot be written.
     """
-    runs = {folder_name(warehouse, place_of(warehouse, one.run)): one for one in found.runs}
+    runs = {
+        folder_name(warehouse, place_of(warehouse, audited.run)): audited for audited in found.runs
+    }
     for name, names in found.missing.items():
-        folder, one = warehouse / name, runs.get(name)
+        folder, audited = warehouse / name, runs.get(name)
         files = {file: checksum(folder / file) for file in names}
-        rounds, last_hash = (one.rounds, one.last_hash) if one else (0, "")
+        rounds, last_hash = (audited.rounds, audited.last_hash) if audited else (0, "")
         enter(warehouse, folder, files, rounds=rounds, last_hash=last_hash)
     for name, names in found.gone.items():
         enter(warehouse, warehouse / name, dict.fromkeys(names, ""))

@@ -72,8 +72,8 @@ def generate_from_table(
     gaps = np.zeros(jobs) if at_once else rng.exponential(mean_interarrival_seconds, jobs)
     specs = []
     for job_id, arrival in enumerate(np.cumsum(gaps) - gaps[0]):
-        one = len(scale_factors) == 1
-        gpus = next(iter(scale_factors)) if one else int(rng.choice([*scale_factors], p=weights))
+        single = len(scale_factors) == 1
+        gpus = next(iter(scale_factors)) if single else int(rng.choice([*scale_factors], p=weights))
         model, batch_size = kinds[gpus][rng.integers(len(kinds[gpus]))]
         power = rng.uniform(1.5, 3.0) if rng.random() < 0.8 else rng.uniform(3.0, 4.0)
         rate = profile.rates[model, batch_size, drawn_on, gpus]

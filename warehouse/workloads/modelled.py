@@ -33,7 +33,11 @@ def tabulated(plugin: Plugin, jobs: Iterable[JobSpec], gpu_types: Collection[str
     """
     model = plugin.call("be made", plugin.load())
     known = getattr(model, "gpu_types", None)
-    if not isinstance(known, tuple) or not known or not all(isinstance(one, str) for one in known):
+    if (
+        not isinstance(known, tuple)
+        or not known
+        or not all(isinstance(name, str) for name in known)
+    ):
         raise plugin.refused("has no gpu_types, a tuple of names")
     if not callable(getattr(model, "rate", None)):
         raise plugin.refused("has no method rate")

@@ -62,9 +62,9 @@ def begun() -> Cells:
 def demoted(cells: Cells) -> set[str]:
     """Guaranteed gangs that run as opportunistic ones."""
     return {
-        one.request.name
-        for one in cells.gangs()
-        if one.request.guaranteed and cells.priorities()[one.request.name] == OPPORTUNISTIC
+        gang.request.name
+        for gang in cells.gangs()
+        if gang.request.guaranteed and cells.priorities()[gang.request.name] == OPPORTUNISTIC
     }
 
 
@@ -110,19 +110,19 @@ def test_user_errors_change_nothing(request_of, match: str) -> None:  # type: ig
 def test_stateful_preemption() -> None:
     cells = Cells(design())
 
-    def one(number: int, priority: int, lazy: bool = True):  # type: ignore[no-untyped-def]
+    def ask(number: int, priority: int, lazy: bool = True):  # type: ignore[no-untyped-def]
         return cells.ask(gang(number, "VC1", priority, (16,), pin="YQW", lazy=lazy))
 
     assert nodes(cells.ask(gang(28, "VC1", 1, (16, 16), pin="YQW", lazy=False)))[0] == "0.0.3.0"
-    assert one(29, 2) == Preempts(("28",))
-    assert isinstance(one(30, 1), Waits)
-    assert one(31, 2) == Preempts(("28",))
-    assert isinstance(one(32, 2), Waits)  # 29 and 31 have reserved both nodes
+    assert ask(29, 2) == Preempts(("28",))
+    assert isinstance(ask(30, 1), Waits)
+    assert ask(31, 2) == Preempts(("28",))
+    assert isinstance(ask(32, 2), Waits)  # 29 and 31 have reserved both nodes
     assert cells.waiting() == ("29", "31")
     assert cells.ask(THIRTY_THREE) == Preempts(("28",))
     assert cells.waiting() == ("33",)  # it cancelled theirs
     cells.end("28")
-    assert nodes(one(34, 4, lazy=False)) == ["0.0.3.0"]
+    assert nodes(ask(34, 4, lazy=False)) == ["0.0.3.0"]
     assert cells.waiting() == ()
     assert cells.ask(gang(35, "VC1", 5, (16, 16), pin="YQW")) == Preempts(("34",))
     cells.end("35")
@@ -260,8 +260,8 @@ def test_reconfiguration() -> None:
     assert list(cells.priorities()) == list(before.priorities())  # all go on
     assert demoted(before) == {"5, 6", "24"}
     assert demoted(cells) == {"5, 6", "24"} | {"8, 9", "20, 21"}
-    for one in reversed(before.gangs()):
-        cells.end(one.request.name)
+    for running in reversed(before.gangs()):
+        cells.end(running.request.name)
     assert not cells.priorities()
     assert all(cell.pin for cell in cells.promised("VC1") if cell.slots)
     assert not any(cell.slots for cell in cells.promised("VC2"))

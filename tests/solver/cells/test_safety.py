@@ -47,7 +47,7 @@ def layouts(draw: st.DrawFn) -> Layout:
     pins: tuple[Pin, ...] = ()
     if draw(st.booleans()):
         pool, level = draw(st.sampled_from(levels))
-        nodes = next(one.nodes for one in found if one.name == pool)
+        nodes = next(known.nodes for known in found if known.name == pool)
         pins = (Pin("pin", pool, level, draw(st.sampled_from(nodes))),)
     layout = Layout(found, tuple(Tenant(name) for name in TENANTS), pins)
     layout = replace(
@@ -194,16 +194,16 @@ def hold(cells: Cells, layout: Layout) -> None:
     for pool in layout.pools:
         owed = unclaimed(cells, layout, pool)
         assert can_be_allocated(pool, owed, taken), "a promise cannot be kept"
-    slots = [slot for one in cells.gangs() for gpus in one.slots for slot in gpus]
+    slots = [slot for gang in cells.gangs() for gpus in gang.slots for slot in gpus]
     assert len({*slots}) == len(slots), "two gangs run on a GPU"
     running = cells.priorities()
-    for one in cells.gangs():
-        request = one.request
-        assert tuple(len(gpus) for gpus in one.slots) == request.members
-        assert all(len({slot.node for slot in gpus}) == 1 for gpus in one.slots)
+    for gang in cells.gangs():
+        request = gang.request
+        assert tuple(len(gpus) for gpus in gang.slots) == request.members
+        assert all(len({slot.node for slot in gpus}) == 1 for gpus in gang.slots)
         if running[request.name] > OPPORTUNISTIC:
             own = {*served[request.tenant]}
-            assert all(slot in own for gpus in one.slots for slot in gpus), "not in its cells"
+            assert all(slot in own for gpus in gang.slots for slot in gpus), "not in its cells"
 
 
 def carry_out(cells: Cells, layout: Layout, step: Step, name: str, bad: set[str]) -> None:
@@ -285,10 +285,10 @@ def everybody_asks_for_all(cells: Cells, layout: Layout) -> None:
                 name = f"all of {tenant.name} in {pool.name}"
                 request = Request(name, tenant.name, HIGHEST, tuple(members), pool.gpu_type)
                 others = {
-                    one.request.name
-                    for one in cells.gangs()
-                    if one.request.tenant != tenant.name
-                    and cells.priorities()[one.request.name] > OPPORTUNISTIC
+                    gang.request.name
+                    for gang in cells.gangs()
+                    if gang.request.tenant != tenant.name
+                    and cells.priorities()[gang.request.name] > OPPORTUNISTIC
                 }
                 answer = cells.ask(request)
                 assert not isinstance(answer, Waits), answer
