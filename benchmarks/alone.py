@@ -1,4 +1,4 @@
-"""What training jobs tell when nobody disturbs them: the same losses, bit for bit."""
+"""Losses of undisturbed training jobs, the reference for bit-equal losses."""
 
 import json
 import os
@@ -24,7 +24,7 @@ for folder in sys.argv[1:]:
     if os.waitpid(child, 0)[1]:
         sys.exit(f"{folder} did not end well")
 """
-"""Trains the jobs of some folders, one after another, each in a process of its own."""
+"""Trains the jobs of some folders one after another, each in its own process."""
 
 
 def train_alone(specs: Iterable[JobSpec], folder: Path) -> None:
@@ -35,7 +35,7 @@ def train_alone(specs: Iterable[JobSpec], folder: Path) -> None:
         folder: Gets a folder for each, `job-ID`.
 
     Raises:
-        RuntimeError: A job does not tell all its epochs.
+        RuntimeError: A job does not report all its epochs.
     """
     jobs = {folder / f"job-{spec.job_id}": spec for spec in specs}
     for job, spec in jobs.items():
@@ -53,13 +53,13 @@ def train_alone(specs: Iterable[JobSpec], folder: Path) -> None:
 
 
 def losses(folder: Path) -> dict[int, set[tuple[int, float]]]:
-    """Batch sizes and losses by epoch, of the lines that can be read; one each if all is well."""
-    found: dict[int, set[tuple[int, float]]] = {}
+    """Batch sizes and losses by epoch, from the readable lines; one pair each if all is well."""
+    results: dict[int, set[tuple[int, float]]] = {}
     if not (folder / LINES).exists():
-        return found
+        return results
     for line in (folder / LINES).read_bytes().splitlines():
         with suppress(ValueError, KeyError, TypeError):
             row = json.loads(line)
             epoch, result = row["epoch"], (row["batch_size"], row["loss"])
-            found.setdefault(epoch, set()).add(result)
-    return found
+            results.setdefault(epoch, set()).add(result)
+    return results

@@ -1,4 +1,4 @@
-"""How long cells take to place gangs on a thousand nodes.
+"""Time of cells to place gangs on a thousand nodes.
 
     python -m benchmarks.cells [--nodes 1000] [--asks 6000] [--seed 0] [--json]
 
@@ -24,7 +24,7 @@ from solver.cells.layout import NODE, CellPool, Layout, Promise, Tenant
 
 TENANTS = 10
 MEMBERS = ((1,), (2,), (4,), (8,), (8, 8), (8, 8, 8, 8), (8,) * 10)
-"""What gangs ask for, the smaller the more often."""
+"""Sizes of gangs, smaller ones more often."""
 
 
 def layout_of(nodes: int) -> Layout:
@@ -56,14 +56,14 @@ class Times:
 
     @contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        """Take the time of what is done within."""
+        """Time the code within the context."""
         began = process_time()
         yield
         self.by_kind[kind].append(1e3 * (process_time() - began))
 
 
 def play(layout: Layout, asks: int, seed: int) -> tuple[Times, Counter[str]]:
-    """Times of all calls, and how often gangs were answered what."""
+    """Times of all calls, and counts of answers to gangs."""
     draw = random.Random(seed)
     times, answers = Times(), Counter[str]()
     with times.of("make"):
@@ -105,7 +105,7 @@ def play(layout: Layout, asks: int, seed: int) -> tuple[Times, Counter[str]]:
 
 
 def main() -> None:
-    """Print the times, and how gangs were answered."""
+    """Print the times, and the counts of answers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--asks", type=int, default=6000)

@@ -4,7 +4,7 @@
 
 Jobs are drawn: gangs of 1 to 8 GPUs, utilities from a log-normal distribution, of which each type
 gives a share between a tenth and all. Times are processor times, the median of the repeats: `ms` of
-`solve_counts`, `program ms` of the linear programs by which jobs bid, `arrival ms` of projecting
+`solve_counts`, `program ms` of the linear programs of the bids, `arrival ms` of projecting
 fair finish times when a job arrives, and those of HiGHS and Gurobi are theirs on the same round,
 where they take it. The second table is of rounds with pairs of jobs on the same GPUs: a third of
 all pairs fit on a type, with rates that sum up to 1.0 to 1.6 times those alone, and those of at
@@ -134,12 +134,12 @@ def packed(repeats: int) -> list[list[float]]:
     """A row for each shape of a round with pairs."""
     rows = []
     for jobs, types, gpus in PACKED:
-        found = []
+        results = []
         for seed in range(repeats):
             market, rng = drawn(jobs, types, gpus, 1, seed), np.random.default_rng(seed)
-            one, two = np.triu_indices(jobs, 1)
-            first = np.add.outer(np.arange(types), one * types).ravel()
-            second = np.add.outer(np.arange(types), two * types).ravel()
+            first_jobs, second_jobs = np.triu_indices(jobs, 1)
+            first = np.add.outer(np.arange(types), first_jobs * types).ravel()
+            second = np.add.outer(np.arange(types), second_jobs * types).ravel()
             total, part = rng.uniform(1.0, 1.6, len(first)), rng.uniform(0.4, 0.6, len(first))
             taken = (total >= GAIN) & (rng.random(len(first)) < 1.0 / 3.0)
             worth = market.utility[:, 1]
@@ -147,8 +147,8 @@ def packed(repeats: int) -> list[list[float]]:
             table = PairTable(first[taken], second[taken], value[taken])
             begun = process_time()
             pack(worth, market.gangs, market.job_of, market.type_of, market.capacities, table)
-            found.append((1e3 * (process_time() - begun), len(table.value)))
-        times, sizes = zip(*found, strict=True)
+            results.append((1e3 * (process_time() - begun), len(table.value)))
+        times, sizes = zip(*results, strict=True)
         rows.append([jobs, types, gpus, int(median(sizes)), median(times)])
     return rows
 

@@ -3,12 +3,11 @@
     python benchmarks/commands.py [OLD] [--data DATA] [--runs 7] [--only NAME] [--json]
 
 OLD is the `shockwave` executable of another checkout, in an environment of its own; without
-it only this one's times are shown. Both run in turn, `--runs` times each. Shown are the medians
-of what the processes took of the processors, in user and system time, children included, and
-their ratio, with the machine's load. Both find Python's bytecode in a folder of its own. The
-small warehouse that each reads it made itself. The simulation is of the public 120-job trace on
-32 GPUs; DATA is the folder with it, by default `shockwave` in the folder that the environment
-variable SHOCKWAVE_DATA names; without it that one is left out.
+it only this checkout is timed. Both run in turn, `--runs` times each. Shown are the medians
+of user and system time, children included, and their ratio, with the machine's load. Each has its
+own folder of bytecode, and a small warehouse that it made itself. The simulation is of the public
+120-job trace on 32 GPUs; DATA is the folder with it, by default `shockwave` in the folder that the
+environment variable SHOCKWAVE_DATA names; without it, the simulation is left out.
 """
 
 import argparse
@@ -61,7 +60,7 @@ def parse() -> argparse.Namespace:
 
 
 def own_environment(bytecode: Path) -> dict[str, str]:
-    """This one, in which each checkout's own code is found and its bytecode is kept."""
+    """This environment, so that each checkout imports its own code and keeps its bytecode."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -85,7 +84,7 @@ def made(program: Path, warehouse: Path, seed: int, environment: dict[str, str])
 
 
 def commands(folder: Path, run: str, data: Path | None) -> dict[str, list[str]]:
-    """What is measured, by name."""
+    """The measured commands, by name."""
     kept = ["--warehouse", str(folder / "warehouse")]
     measured = {
         "--help": ["--help"],
@@ -105,7 +104,7 @@ def commands(folder: Path, run: str, data: Path | None) -> dict[str, list[str]]:
 
 
 def by_turns(both: Sequence[list[str]], runs: int, environment: dict[str, str]) -> dict[str, float]:
-    """Median seconds of processor time of commands, and the last's over the first's."""
+    """Median processor seconds of commands, and the ratio of the last to the first."""
     seconds: list[list[float]] = [[] for _ in both]
     for turn in range(runs + 1):
         for command, taken in zip(both, seconds, strict=True):
@@ -124,7 +123,7 @@ def _rounded(value: float) -> float:
 
 
 def processor_seconds(command: list[str], environment: dict[str, str]) -> float:
-    """What a process and its children took, in user and system time."""
+    """User and system time of a process and its children, in seconds."""
     before = getrusage(RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     after = getrusage(RUSAGE_CHILDREN)

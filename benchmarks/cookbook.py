@@ -5,9 +5,9 @@
 
 The warehouse (`benchmarks/generated.py`) has RUNS × ROUNDS × SLOTS rows of placements, 10 million
 by default. It is made once and kept where FOLDER is given. Each recipe is asked in a process of
-its own. `query_s` is from the call of `Analytics.recipe` to its rows, `cpu_s` is
-what all its threads took of that, `process_s` is all of the process with Python's start and
-imports, `peak_mib` is the most memory it held.
+its own. `query_s` is the time from the call of `Analytics.recipe` to its rows, `cpu_s` the
+processor time of all its threads in it, `process_s` the time of the whole process with Python's
+start and imports, `peak_mib` its peak memory.
 Before each the files are dropped from the operating system's memory.
 """
 
@@ -25,7 +25,7 @@ from benchmarks.generated import WHOLE, generate
 from warehouse.analytics.recipes import recipe, recipes
 
 ASKED = "shockwave-000000-1"
-"""The run that recipes of one run are asked of: one with a market."""
+"""The run of recipes about a single run: a run with a market."""
 ASK = """
 import json, resource, sys
 from pathlib import Path
@@ -48,7 +48,7 @@ def main() -> None:
         folder = options.warehouse or Path(temporary)
         if not (folder / WHOLE).exists():
             generate(folder, options.runs, options.rounds, options.slots)
-        for figures in (in_a_process(folder, found.name) for found in recipes()):
+        for figures in (in_a_process(folder, recipe.name) for recipe in recipes()):
             if options.json:
                 print(json.dumps(figures), flush=True)
             else:
@@ -67,7 +67,7 @@ def parser_of(doc: str) -> argparse.ArgumentParser:
 
 
 def in_a_process(folder: Path, name: str) -> dict[str, Any]:
-    """Ask one recipe in a process of its own, from its start to its end."""
+    """Ask a recipe in a process of its own, from its start to its end."""
     forget(folder)
     started = perf_counter()
     run = [ASKED] if recipe(name).of_one_run else []
@@ -77,10 +77,10 @@ def in_a_process(folder: Path, name: str) -> dict[str, Any]:
 
 
 def forget(folder: Path) -> None:
-    """Let the operating system drop what it remembers of the files."""
+    """Drop the files from the operating system's page cache."""
     for path in folder.rglob("*.parquet"):
         handle = os.open(path, os.O_RDONLY)
-        os.fsync(handle)  # what is not on disk yet would stay
+        os.fsync(handle)  # dirty pages would stay
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(handle)
 

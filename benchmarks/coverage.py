@@ -1,23 +1,23 @@
-"""How many truths the 80 % intervals of a run held, and how wide they were.
+"""Coverage and width of the 80 % intervals of a run.
 
     python -m benchmarks.coverage [--policy shockwave] [--seeds 10-11] [--every 15]
         [--recorded WAREHOUSE [--runtime docker]] [--json | --markdown]
 
 Forecasts are of the run time left, as recorded, and of the next start of waiting jobs and the
-finish of all jobs, as `why` tells them; these of each EVERY-th round. Runs are the public traces
+finish of all jobs, as in `why`; the latter of each EVERY-th round. Runs are the public traces
 (in the folder `shockwave` of that which SHOCKWAVE_DATA names), for each seed 120 generated jobs on
 32 GPUs, the same with a third of the jobs of each mode, 16 jobs on 16, and streams of 200 jobs on
 16 GPUs (`load`) and on 64 (`load64`), at loads 0.3 to 1.1. With `--recorded` they are the runs of a
-warehouse that have ended, such as `benchmarks.fidelity` keeps of its containers: each is gone
-through again from its records. Intervals of all seeds or runs are pooled.
+warehouse that have ended, such as those of `benchmarks.fidelity` in containers; each is replayed
+from its records. Intervals of all seeds or runs are pooled.
 
-`error` is the standard error of `held`, were 80 % the truth: that of a share in clusters (Liang and
-Zeger, Biometrika 1986), the jobs, as what is foretold of a job time and again is missed or held
-together. `width` is the mean width over the mean truth, both in seconds from the forecast on.
-`baseline` is the width of split conformal prediction on the same forecasts: an interval about each
-point forecast, by the relative errors of the jobs of the run that finished before it, in the same
-mode and tenth of progress, or in more of them where these have too few. `ours` is the width of the
-intervals with such a baseline, `baseline held` how many truths that held.
+`error` is the standard error of `held` if 80 % is the truth: that of a share in clusters (Liang and
+Zeger, Biometrika 1986), with jobs as clusters, since the forecasts of a job are correlated. `width`
+is the mean width over the mean truth, both in seconds from the forecast on. `baseline` is the width
+of split conformal prediction on the same forecasts: an interval about each point forecast, by the
+relative errors of earlier finished jobs of the run in the same mode and tenth of progress, or in
+more of both if these are too few. `ours` is the width of our intervals where there is a baseline,
+`baseline held` the share of truths in the baseline's intervals.
 """
 
 import argparse
@@ -51,7 +51,7 @@ from warehouse.store.reader import Reader
 
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 BAND_OF_ALL, BAND = 0.04, 0.08
-"""Around 80 %: what is asked of all intervals together, and of those of a group."""
+"""Accepted deviation from 80 %: of all intervals together, and of those of a group."""
 LEFT, START, FINISH = "run time left", "start", "finish"
 
 
@@ -80,7 +80,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval and what came of it.
+    """An interval and its truth.
 
     Attributes:
         of: What was forecast.
@@ -89,8 +89,8 @@ class Interval:
         tenth: Tenth of its epochs.
         held: Whether it held the truth.
         width: Its width in seconds.
-        baseline: That of split conformal prediction; NaN where it has too few scores.
-        baseline_held: Whether that one held the truth.
+        baseline: Width of split conformal prediction; NaN if it has too few scores.
+        baseline_held: Whether the baseline's interval held the truth.
         left: The truth, in seconds from the forecast on.
     """
 
@@ -117,10 +117,10 @@ def main() -> None:
     shape.add_argument("--markdown", action="store_true", help="print the table of the docs")
     asked = parser.parse_args()
     groups: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
-    for kind, ones in recorded(asked) if asked.recorded else simulated(asked):
-        for one in ones:
-            for group in ("all", one.mode, f"tenth {one.tenth}", kind):
-                groups[one.of, group].append(one)
+    for kind, sample in recorded(asked) if asked.recorded else simulated(asked):
+        for interval in sample:
+            for group in ("all", interval.mode, f"tenth {interval.tenth}", kind):
+                groups[interval.of, group].append(interval)
     rows = [row(*group, groups[group]) for group in sorted(groups)]
     if asked.json:
         for one_row in rows:
@@ -141,8 +141,8 @@ def simulated(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         every = [asked.every] * len(names)
         found = pool.map(intervals, names, [asked.policy] * len(names), every)
-        for name, ones in zip(names, found, strict=True):
-            yield (name if name in TRACES else name.rpartition(" ")[0]), ones
+        for name, sample in zip(names, found, strict=True):
+            yield (name if name in TRACES else name.rpartition(" ")[0]), sample
 
 
 def recorded(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]:
@@ -160,33 +160,33 @@ def recorded(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]:
             yield str(start.header.settings.runtime), seen(name, run, kept)
 
 
-def row(of: str, group: str, ones: list[Interval]) -> dict[str, Any]:
+def row(of: str, group: str, sample: list[Interval]) -> dict[str, Any]:
     """The figures of a group of intervals."""
-    both = [one for one in ones if not math.isnan(one.baseline)]
+    both = [interval for interval in sample if not math.isnan(interval.baseline)]
 
     def relative(widths: list[float], some: list[Interval]) -> float:
-        return float(sum(widths) / sum(one.left for one in some)) if some else math.nan
+        return float(sum(widths) / sum(interval.left for interval in some)) if some else math.nan
 
     return {
         "of": of,
         "group": group,
-        "intervals": len(ones),
-        "jobs": len({one.job for one in ones}),
-        "held": float(np.mean([one.held for one in ones])),
-        "error": error(ones),
-        "width": relative([one.width for one in ones], ones),
-        "ours": relative([one.width for one in both], both),
-        "baseline": relative([one.baseline for one in both], both),
-        "baseline held": float(np.mean([one.baseline_held for one in both])) if both else math.nan,
+        "intervals": len(sample),
+        "jobs": len({interval.job for interval in sample}),
+        "held": float(np.mean([interval.held for interval in sample])),
+        "error": error(sample),
+        "width": relative([interval.width for interval in sample], sample),
+        "ours": relative([interval.width for interval in both], both),
+        "baseline": relative([interval.baseline for interval in both], both),
+        "baseline held": float(np.mean([i.baseline_held for i in both])) if both else math.nan,
     }
 
 
-def error(ones: list[Interval]) -> float:
+def error(sample: list[Interval]) -> float:
     """Standard error of the share of intervals that hold, by job, were `HELD` the truth."""
     beyond: defaultdict[tuple[str, int], float] = defaultdict(float)
-    for one in ones:
-        beyond[one.job] += one.held - HELD
-    return math.sqrt(sum(each**2 for each in beyond.values())) / len(ones)
+    for interval in sample:
+        beyond[interval.job] += interval.held - HELD
+    return math.sqrt(sum(each**2 for each in beyond.values())) / len(sample)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -209,14 +209,14 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def held_of(row: dict[str, Any]) -> str:
-    """How many truths were held and its error, in %; bold outside of the band."""
+    """The share of truths held and its error, in %; bold outside of the band."""
     band = BAND_OF_ALL if row["group"] == "all" else BAND
     text = f"{100.0 * row['held']:.0f} ± {100.0 * row['error']:.0f}"
     return f"**{text}**" if abs(row["held"] - HELD) > band else text
 
 
 class Kept:
-    """A sink that keeps forecasts and the ends of jobs in their order, and what became of them."""
+    """A sink that keeps forecasts and the ends of jobs in order, and the truths of forecasts."""
 
     def __init__(self) -> None:
         self.happened: list[Made | int] = []
@@ -235,31 +235,31 @@ class Kept:
         self.happened += [
             Made(
                 LEFT,
-                one.job_id,
-                min(int(one.done * TENTHS), TENTHS - 1),
-                one.run_seconds,
-                one.remaining_seconds,
-                one.low_seconds,
-                one.high_seconds,
+                estimate.job_id,
+                min(int(estimate.done * TENTHS), TENTHS - 1),
+                estimate.run_seconds,
+                estimate.remaining_seconds,
+                estimate.low_seconds,
+                estimate.high_seconds,
             )
-            for one in record.estimates
+            for estimate in record.estimates
         ]
 
     def play(self, run: Run, this: Round) -> None:
         """Keep when a solved round's jobs are expected to start and finish."""
         clock = this.observation.clock_seconds
-        for job_id, one in expected(run, this, this.active.keys()).items():
+        for job_id, ahead in expected(run, this, this.active.keys()).items():
             tenth = tenth_of(this.state.beliefs[job_id])
-            bounds = [(FINISH, one.finish, one.finish_low, one.finish_high)]
+            bounds = [(FINISH, ahead.finish, ahead.finish_low, ahead.finish_high)]
             if job_id not in this.plan.placement:
-                bounds.append((START, one.start, one.start_low, one.start_high))
+                bounds.append((START, ahead.start, ahead.start_low, ahead.start_high))
             self.happened += [
                 Made(of, job_id, tenth, clock, *(time - clock for time in times))
                 for of, *times in bounds
             ]
 
     def truth(self, made: Made, total: dict[int, float]) -> float:
-        """What came true of a forecast, in seconds from when it was made."""
+        """The truth of a forecast, in seconds from its time on."""
         if made.of == LEFT:
             return total[made.job_id] - made.since
         if made.of == FINISH:
@@ -290,7 +290,7 @@ def go_on(run: Run, kept: Kept, every: int, done: RoundRecord | None = None) -> 
         run: The run.
         kept: Takes the forecasts.
         every: Rounds between those in which starts and finishes are forecast.
-        done: The round as it was recorded: what ran then, runs.
+        done: The recorded round, whose plan is carried out.
     """
     this = Round()
     for step in ROUND:
@@ -319,35 +319,35 @@ def held(
     @cache
     def reach(of: str, tenth: int, mode: str) -> float:
         """Conformal quantile of the relative errors, of all modes or all tenths if these lack."""
-        alike = {key: ones for key, ones in errors.items() if key[0] == of}
+        alike = {key: scores for key, scores in errors.items() if key[0] == of}
         for known in (
             errors[of, tenth, mode],
-            [one for key, ones in alike.items() if key[1] == tenth for one in ones],
-            [one for ones in alike.values() for one in ones],
+            [score for key, scores in alike.items() if key[1] == tenth for score in scores],
+            [score for scores in alike.values() for score in scores],
         ):
             rank = math.ceil(HELD * (len(known) + 1))
             if rank <= len(known):
                 return sorted(known)[rank - 1]
         return math.nan
 
-    for one in kept.happened:
-        if isinstance(one, int):
-            for key, error in made.pop(one, {}).items():
-                errors[*key, modes[one]].append(abs(error))
+    for event in kept.happened:
+        if isinstance(event, int):
+            for key, error in made.pop(event, {}).items():
+                errors[*key, modes[event]].append(abs(error))
             reach.cache_clear()
             continue
-        left = kept.truth(one, total)
-        made[one.job_id].setdefault((one.of, one.tenth), left / one.point - 1.0)
-        share = reach(one.of, one.tenth, modes[one.job_id])
+        left = kept.truth(event, total)
+        made[event.job_id].setdefault((event.of, event.tenth), left / event.point - 1.0)
+        share = reach(event.of, event.tenth, modes[event.job_id])
         yield Interval(
-            one.of,
-            (name, one.job_id),
-            modes[one.job_id],
-            one.tenth,
-            one.low <= left <= one.high,
-            one.high - one.low,
-            (min(share, 1.0) + share) * one.point,
-            abs(left / one.point - 1.0) <= share,
+            event.of,
+            (name, event.job_id),
+            modes[event.job_id],
+            event.tenth,
+            event.low <= left <= event.high,
+            event.high - event.low,
+            (min(share, 1.0) + share) * event.point,
+            abs(left / event.point - 1.0) <= share,
             left,
         )
 

@@ -1,10 +1,10 @@
-"""What a round's dispatch costs on a real Docker daemon, against the same calls made bare.
+"""Cost of a round's dispatch on a real Docker daemon, against the same bare calls.
 
     python -m benchmarks.dispatch [--containers 32] [--repeats 5] [--json]
 
 A round preempts CONTAINERS jobs and launches as many others. `bare` is a script that makes
 the same Docker calls (stop, remove, create, start) with the same options from a pool of
-threads, `runtime` is `DockerRuntime.preempt` and `.launch`; ratio is the one over the other,
+threads, `runtime` is `DockerRuntime.preempt` and `.launch`; `ratio` is `runtime` over `bare`,
 both medians of REPEATS. `idle` is a whole round under Shockwave, from collect to record, in
 which nothing changes and all CONTAINERS jobs run on, less the wait for its end. The containers
 wait for SIGTERM and exit at once. Exit code 1 if the ratio is above 1.5 or `idle` above 0.5 s.
@@ -64,13 +64,13 @@ def main() -> int:
         os.chmod(storage, 0o755)
         daemon.add_image(IMAGE, WAITS)
         client = docker.DockerClient(daemon.endpoint, max_pool_size=THREADS)
-        found = measured(client, daemon.endpoint, Path(storage), asked.containers, asked.repeats)
+        figures = measured(client, daemon.endpoint, Path(storage), asked.containers, asked.repeats)
     if asked.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
     else:
-        for name, value in found.items():
+        for name, value in figures.items():
             print(f"{name:24} {value:.3f}")
-    return int(found["ratio"] > MOST_RATIO or found["idle_s"] > MOST_IDLE_SECONDS)
+    return int(figures["ratio"] > MOST_RATIO or figures["idle_s"] > MOST_IDLE_SECONDS)
 
 
 def measured(
@@ -112,7 +112,7 @@ def measured(
 
 
 def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
-    """Seconds that rounds take in which nothing changes."""
+    """Seconds of rounds in which nothing changes."""
     specs = tuple(_spec(job_id) for job_id in range(count))
     regimes = (Regime(16, EPOCHS),)
     truths = tuple(GroundTruth(spec.job_id, 1.0, regimes, regimes) for spec in specs)
@@ -143,9 +143,9 @@ def _spec(job_id: int) -> JobSpec:
 
 def _bare_start(client: Any, nodes: Nodes, repeat: int, count: int) -> list[Any]:
     def start(place: int) -> Any:
-        (one,) = render(nodes, "bare", repeat, Lease(repeat * count + place, (place,)))
+        (rendered,) = render(nodes, "bare", repeat, Lease(repeat * count + place, (place,)))
         nodes.folder("bare", repeat * count + place).mkdir(parents=True)
-        container = client.containers.create(name=one.name, **one.options)
+        container = client.containers.create(name=rendered.name, **rendered.options)
         container.start()
         return container
 

@@ -1,31 +1,30 @@
-"""Does the simulator foretell what real training jobs do?
+"""Fidelity of the simulator against real training jobs.
 
     python -m benchmarks.fidelity [--runs 3] [--mixed] [--measured FILE] [--driver prefect|plain]
         [--warehouse FOLDER] [--json]
 
-Measures a profile of this machine, or takes the one that it printed before to FILE, runs twelve
+Measures a profile of this machine, or reads one printed before from FILE, runs twelve
 training jobs of three families, in all three modes, on one and two of four emulated GPUs, in
 rounds of twelve seconds under Shockwave, RUNS times; then simulates the same jobs with
 `--runtime faithful`, the measured profile and the batch sizes that the jobs went through (they
 follow from the jobs alone). Prints real and simulated makespan and mean JCT of each run, what the
 latter is made of (time that jobs waited, trained, and lost to starts and ends), and the medians of
-the ratios; `training_ratio` is that of the time that jobs spent training, which only the profile
-decides.
+the ratios; `training_ratio` is that of the training time, which depends on the profile only.
 
-Each emulated GPU is a quota of one processor that all share: jobs on different processors slow
-each other down by what processors share (caches, memory, often the core itself), so that their
-speed would be that of their neighbours. The scheduler and Prefect get the other processors.
+Each emulated GPU is a quota of the same single processor: jobs on different processors would slow
+each other down through shared caches, memory and often cores. The scheduler and Prefect get the
+other processors.
 With `--mixed` they are two pools, whose GPUs have quotas of two sizes.
-Jobs arrive so that few wait: with a long queue, what runs hangs on near ties, and mean JCTs of
-two runs of the same jobs differ by 7 % (speeds varied by 3 %, simulated).
+Few jobs wait: with a long queue, plans depend on near ties, and mean JCTs of two runs of the same
+jobs differ by 7 % (simulated, with speeds varied by 3 %).
 
-At the end each job's losses are held against those of the same job left alone. Exit code 1 if
+At the end each job's losses are compared with those of the same job undisturbed. Exit code 1 if
 they are not bit-equal, if an adaptive job kept its batch size, or if a median is off by more than
 5 %; also if no job was preempted, or, with two pools, if a job ended on another type than in
 simulation, or would have preferred another at its price.
 
-Containers, and the scheduler, go before all other processes of the machine; yet they share its
-caches and memory with these, so few should run. Needs root, dockerd, iptables, two processors.
+Containers and the scheduler have priority over all other processes of the machine, but share its
+caches and memory: few others should run. Needs root, dockerd, iptables, two processors.
 """
 
 import argparse
@@ -63,18 +62,18 @@ GROUP = "shockwave-fidelity"
 """Control group of all containers."""
 CONTROL = Path("/sys/fs/cgroup")
 MOST_SHARES, MOST_WEIGHT = 262_144, 10_000
-"""The most that a group may weigh against others, in versions 1 and 2 of control groups."""
+"""Largest weight of a control group, in versions 1 and 2."""
 NICE = -10
 """Of the scheduler."""
 
 CPUS = 0.23
-"""Of an emulated GPU; four of them leave a little of their processor."""
+"""Processor quota of an emulated GPU; four of them leave a little of the processor."""
 FAST, SLOW = 0.3, 0.15
-"""Of the emulated GPUs of two pools, with two each."""
+"""Quotas of the emulated GPUs of two pools of two."""
 ROUND_SECONDS = 12.0
 GAP_SECONDS, GAP_OF_TYPES = 20.0, 37.0
-"""Between two arrivals, to one pool and to two: gangs of two fill a pool of two. No multiple of
-rounds: what arrives with a round would be in time for it in simulation, and late in fact."""
+"""Time between arrivals, on one pool and on two: gangs of two fill a pool of two. No multiple of
+rounds: a job arriving with a round would be in time for it in simulation, but late in reality."""
 MOST_OFF = 0.05
 """Of a median ratio."""
 JOBS = (
@@ -108,7 +107,7 @@ def fidelity(
     report: Callable[[str], None],
     printed: Path | None,
 ) -> tuple[list[dict[str, float]], list[str]]:
-    """Profile, real runs, simulations; what each came to, and what jobs did amiss."""
+    """Profile, real runs, simulations; returns the figures of each, and the problems of jobs."""
     measured = (
         measured_before(printed)
         if printed
@@ -120,8 +119,8 @@ def fidelity(
         }
     )
     for kind, some in measured.items():
-        for one in some:
-            report(json.dumps({"gpu_type": kind} | one.row))
+        for entry in some:
+            report(json.dumps({"gpu_type": kind} | entry.row))
     mixed = len(measured) > 1
     gap = GAP_OF_TYPES if mixed else GAP_SECONDS
     restarts = _restarts(measured)
@@ -158,37 +157,39 @@ def fidelity(
 
 
 def _misplaced(folder: Path, real: str, simulated: str) -> list[str]:
-    """Jobs that ended on another GPU type than foretold, or preferred another at its price."""
+    """Jobs that ended on another GPU type than in simulation, or preferred another at its price."""
     ended = "SELECT job_id, arg_max(gpu_type, round) FROM leases GROUP BY job_id"
-    there, foretold = (dict(Analytics(folder).query(ended, [run])[1]) for run in (real, simulated))
+    there, expected = (dict(Analytics(folder).query(ended, [run])[1]) for run in (real, simulated))
     problems = [
-        f"{real}: job {job} ended on {kind}, and on {foretold[job]} in simulation"
+        f"{real}: job {job} ended on {kind}, and on {expected[job]} in simulation"
         for job, kind in sorted(there.items())
-        if kind != foretold[job]
+        if kind != expected[job]
     ]
     envious = Analytics(folder).query("SELECT sum(envious) FROM solves", [real])[1][0][0]
     return [*problems, *[f"{real}: jobs preferred another type {envious} times"] * bool(envious)]
 
 
 def measured_before(printed: Path) -> dict[str, list[Measured]]:
-    """The profile that an earlier run printed, by GPU type."""
-    found: dict[str, list[Measured]] = {}
+    """The measurements that an earlier run printed, by GPU type."""
+    profile: dict[str, list[Measured]] = {}
     for line in printed.read_text().splitlines():
         row = json.loads(line) if line.startswith('{"gpu_type"') else None
         if row:
             what = Combination(row["model"], row["batch_size"], row["scale_factor"])
-            one = Measured(what, row["steps_per_second"], restart_seconds=row["restart_seconds"])
-            found.setdefault(row["gpu_type"], []).append(one)
-    return found
+            entry = Measured(what, row["steps_per_second"], restart_seconds=row["restart_seconds"])
+            profile.setdefault(row["gpu_type"], []).append(entry)
+    return profile
 
 
 def _amiss(nodes: Nodes, run: str) -> list[str]:
-    """What is wrong with the losses and batch sizes of a run, in words."""
+    """The problems of the losses and batch sizes of a run, in words."""
     problems = []
     for spec in specs():
         there = losses(nodes.folder(run, spec.job_id))
         if there != losses(nodes.storage / "alone" / f"job-{spec.job_id}"):
-            problems.append(f"{run}: losses of job {spec.job_id} are not those of it left alone")
+            problems.append(
+                f"{run}: losses of job {spec.job_id} differ from those of the undisturbed job"
+            )
         sizes = {size for each in there.values() for size, _ in each}
         if (len(sizes) > 1) != (spec.mode is not Mode.STATIC):
             problems.append(f"{run}: job {spec.job_id}, {spec.mode}, trained with {sorted(sizes)}")
@@ -196,13 +197,13 @@ def _amiss(nodes: Nodes, run: str) -> list[str]:
 
 
 def _restarts(measured: dict[str, list[Measured]]) -> dict[tuple[str, int], float]:
-    """What a start takes by GPU type and GPUs, in seconds."""
-    found: dict[tuple[str, int], list[float]] = {}
+    """Duration of a start by GPU type and GPUs, in seconds."""
+    seconds: dict[tuple[str, int], list[float]] = {}
     for kind, some in measured.items():
-        for one in some:
-            gpus = one.combination.scale_factor
-            found.setdefault((kind, gpus), []).append(one.restart_seconds)
-    return {key: median(took) for key, took in found.items()}
+        for entry in some:
+            gpus = entry.combination.scale_factor
+            seconds.setdefault((kind, gpus), []).append(entry.restart_seconds)
+    return {key: median(took) for key, took in seconds.items()}
 
 
 def _workload(
@@ -211,17 +212,17 @@ def _workload(
     jobs = specs(gap)
     profile = Profile(
         {
-            (what.model, what.batch_size, kind, what.scale_factor): one.steps_per_second
+            (what.model, what.batch_size, kind, what.scale_factor): entry.steps_per_second
             for kind, some in measured.items()
-            for one in some
-            for what in [one.combination]
+            for entry in some
+            for what in [entry.combination]
         },
         restarts=_restarts(measured),
     )
     truths = []
     for spec in jobs:
         own = regimes.get(spec.job_id) or (Regime(spec.batch_size, spec.epochs),)
-        seconds = sum(one.epochs * epoch_seconds(profile, spec, one.batch_size) for one in own)
+        seconds = sum(r.epochs * epoch_seconds(profile, spec, r.batch_size) for r in own)
         truths.append(GroundTruth(spec.job_id, seconds, own, own))
     return Workload("fidelity", jobs, tuple(truths), profile)
 
@@ -243,11 +244,11 @@ def _row(folder: Path, real: str, simulated: str) -> dict[str, float]:
     query = f"SELECT run, {names} FROM run_summary"
     trained = "SELECT run, sum(seconds) FROM usage GROUP BY run"
     seconds = dict(Analytics(folder).query(trained)[1])
-    found = {row[0]: row[1:] for row in Analytics(folder).query(query)[1]}
+    figures = {row[0]: row[1:] for row in Analytics(folder).query(query)[1]}
     row = {"training_ratio": round(seconds[simulated] / seconds[real], 4)}
     for place, name in enumerate(names.split(", ")):
-        row[f"real_{name}"] = round(found[real][place], 2)
-        row[f"simulated_{name}"] = round(found[simulated][place], 2)
+        row[f"real_{name}"] = round(figures[real][place], 2)
+        row[f"simulated_{name}"] = round(figures[simulated][place], 2)
     for run, kind in ((real, "real"), (simulated, "simulated")):
         row |= {f"{kind}_{name}": seconds for name, seconds in _parts(folder, run).items()}
     for name in ("makespan_s", "mean_jct_s"):
@@ -256,9 +257,9 @@ def _row(folder: Path, real: str, simulated: str) -> dict[str, float]:
 
 
 def _parts(folder: Path, run: str) -> dict[str, float]:
-    """What a mean JCT is made of, in seconds: what jobs waited, trained, and lost in leases.
+    """The parts of a mean JCT in seconds: time waited, trained, and lost in leases.
 
-    They lose what a start takes, and what passes from the last step until the end is known.
+    Time is lost to starts, and between the last step and its detection.
     """
     query = """
         SELECT mean(waiting_seconds), mean(run_seconds),
@@ -269,7 +270,7 @@ def _parts(folder: Path, run: str) -> dict[str, float]:
 
 
 def go_first() -> None:
-    """Have containers go before all other processes, within their quotas."""
+    """Give containers priority over all other processes, within their quotas."""
     second = (CONTROL / "cgroup.controllers").exists()
     group = CONTROL / GROUP if second else CONTROL / "cpu" / GROUP
     group.mkdir(exist_ok=True)
@@ -330,7 +331,7 @@ def main() -> int:
     ratios = {name: median(row[name] for row in rows) for name in rows[0] if "ratio" in name}
     print(json.dumps({"runs": rows, **ratios, "amiss": amiss}) if asked.json else ratios)
     if not asked.json:
-        print("\n".join(amiss) or "losses as of the jobs left alone, batch sizes changed")
+        print("\n".join(amiss) or "losses as of the undisturbed jobs, batch sizes changed")
     return int(bool(amiss) or any(abs(ratio - 1.0) > MOST_OFF for ratio in ratios.values()))
 
 

@@ -7,8 +7,8 @@ A table of figures stands after a comment that names the command that prints it 
     <!-- figures: python -m benchmarks.loads --gpus 16 --markdown #1 -->
     | Load | Policy | …
 
-Each command runs once, in the project's folder; of the tables that it prints the one of that number
-replaces the one after the comment. Without FILE, all tables of README.md and docs/ are measured,
+Each command runs once, in the project's folder; the printed table of that number replaces the table
+after the comment. Without FILE, all tables of README.md and docs/ are measured,
 which takes hours; `--only` takes those whose command contains TEXT, and `--list` prints the
 commands. A file is written when all its commands have succeeded.
 """
@@ -46,12 +46,12 @@ def main() -> None:
 
 def commands(text: str, only: str = "") -> list[str]:
     """The commands of a text's tables, in order."""
-    found = (match["command"] for match in TABLE.finditer(text))
-    return [command for command in dict.fromkeys(found) if only in command]
+    commands = (match["command"] for match in TABLE.finditer(text))
+    return [command for command in dict.fromkeys(commands) if only in command]
 
 
 def measured(text: str, only: str = "") -> str:
-    """The text with its tables as their commands print them now."""
+    """The text with its tables replaced by the new output of their commands."""
 
     def table(match: re.Match[str]) -> str:
         if only not in match["command"]:

@@ -1,14 +1,14 @@
-"""What it costs in mean JCT that the longest jobs end soon, and that none waits too long.
+"""The trade-off of mean JCT against the longest jobs and the worst ρ.
 
     python -m benchmarks.front [--gpus 16] [--loads 0.9,1.1] [--seeds 20-23] [--jobs 200]
         [--workers 2] [--markdown]
 
 Streams of `benchmarks.loads` under `fifo`, `srtf` and `slack`, under `shockwave` with other values
-of the parameters that trade mean JCT for the longest jobs and for the worst ρ, and under a rule
-that knows more than a scheduler can: shortest remaining time first, but no job later than some
-times the 99 % JCT that FIFO comes to, known beforehand, as are all run times. The 99 % JCT of 200
-jobs is that of the third longest, so that to give the two longest up, whom it also knows, is the
-cheapest way to it. Figures are means over seeds, over the least of `fifo`, `srtf` and `slack`.
+of the parameters that trade mean JCT for the longest jobs and for the worst ρ, and under an oracle:
+shortest remaining time first, but no job later than a multiple of FIFO's 99 % JCT, with all run
+times known. The 99 % JCT of 200 jobs is that of the third longest, so that giving up the two
+longest, which the oracle also knows, is the cheapest way to it. Figures are means over seeds,
+relative to the least of `fifo`, `srtf` and `slack`.
 """
 
 import argparse
@@ -37,8 +37,8 @@ class Bounded:
 
     Attributes:
         bound: The bound, in seconds.
-        one: Id of a job that is excepted.
-        other: Id of another.
+        one: Id of an excepted job.
+        other: Id of another excepted job.
         reach: Slack below which a job goes first, in seconds.
         favour: Taken off the rank of running jobs, in seconds: two restarts and some rounds.
     """
@@ -78,7 +78,7 @@ class Rule:
     """A policy with parameters.
 
     Attributes:
-        label: What it is called in the table.
+        label: Its name in the table.
         policy: The policy.
         parameters: Names and values.
         times: Bound as a multiple of FIFO's 99 % JCT, for `Bounded`; else 0.
@@ -126,7 +126,7 @@ def main() -> None:
     asked = parser.parse_args()
     first, last = map(int, asked.seeds.split("-"))
     loads = [float(load) for load in asked.loads.split(",")]
-    found: dict[tuple[str, float], dict[str, float]] = {}
+    figures: dict[tuple[str, float], dict[str, float]] = {}
     with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn")) as pool:
         seeds = range(first, last + 1)
         cases = [
@@ -139,9 +139,10 @@ def main() -> None:
         results = pool.map(run, rules, cases)
         for rule in RULES:
             for load in loads:
-                ones = [next(results) for _ in seeds]
-                found[rule.label, load] = {name: fmean(one[name] for one in ones) for name in SHOWN}
-    heads, rows = ["Rule"], list(shown(found, loads))
+                runs = [next(results) for _ in seeds]
+                means = {name: fmean(run[name] for run in runs) for name in SHOWN}
+                figures[rule.label, load] = means
+    heads, rows = ["Rule"], list(shown(figures, loads))
     for load in loads:
         heads += [f"{load:g}: mean JCT", "99 % JCT", "worst ρ"]
     if asked.markdown:
@@ -151,16 +152,16 @@ def main() -> None:
 
 
 def shown(
-    found: dict[tuple[str, float], dict[str, float]], loads: list[float]
+    figures: dict[tuple[str, float], dict[str, float]], loads: list[float]
 ) -> Iterator[list[str]]:
     """The rows of the table."""
     for rule in RULES:
         row = [rule.label]
         for load in loads:
-            least = [found[f"`{name}`", load] for name in YARDSTICKS]
+            least = [figures[f"`{name}`", load] for name in YARDSTICKS]
             for name in SHOWN:
-                best = min(one[name] for one in least)
-                row.append(f"{found[rule.label, load][name] / best:.3f}")
+                best = min(means[name] for means in least)
+                row.append(f"{figures[rule.label, load][name] / best:.3f}")
         yield row
 
 
@@ -168,7 +169,7 @@ def run(rule: Rule, case: Case) -> dict[str, float]:
     """Simulate a stream under a rule; its figures."""
     workload, pools = stream(case), one_pool(case.gpus, min(case.gpus, 8))
     if not rule.times:
-        parameters = tuple(Parameter(*one) for one in rule.parameters)
+        parameters = tuple(Parameter(*named) for named in rule.parameters)
         return streamed(workload, Settings(rule.policy, pools, parameters=parameters))
     ours = streamed(workload, Settings("fifo", pools))
     alone = {truth.job_id: truth.isolated_seconds for truth in workload.truths}

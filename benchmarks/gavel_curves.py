@@ -1,4 +1,4 @@
-"""Put the market on Gavel's published curves: mean JCT of jobs that keep arriving, by their rate.
+"""The market on Gavel's published curves: mean JCT of a continuous stream, by arrival rate.
 
     python -m benchmarks.gavel_curves [DATA] [--rates 4.8,5.6] [--packed] [--jobs 4000-5000]
         [--seeds 0] [--policy shockwave] [--set NAME=VALUE] [--markdown]
@@ -35,7 +35,7 @@ from warehouse.workloads.gavel_generator import generate_from_table
 POOLS = tuple(Pool(kind, 36) for kind in GPU_TYPES)
 CURVE = "continuous-single"
 AFTER = 500
-"""Jobs that still arrive after the last one that counts, so that it does not end alone."""
+"""Jobs that arrive after the last measured job, so that it does not end alone."""
 
 
 def main() -> None:
@@ -66,11 +66,11 @@ def main() -> None:
     )
     rows = []
     for rate in options.rates.split(","):
-        found = [
+        results = [
             measured(options.data, settings, float(rate), first, last, int(seed))
             for seed in options.seeds.split(",")
         ]
-        hours, seconds = (fmean(column) for column in zip(*found, strict=True))
+        hours, seconds = (fmean(column) for column in zip(*results, strict=True))
         plain, packed = (
             curves[f"max_min_fairness_{kind}", float(rate)] for kind in ("perf", "packed")
         )

@@ -1,4 +1,4 @@
-"""A generated warehouse of any size, as ended runs leave one.
+"""A generated warehouse of ended runs, of any size.
 
 It has RUNS × ROUNDS × SLOTS rows of placements, in files like those of ended runs: the records'
 own columns, with shorter forecasts and bids and without valid hashes.
@@ -37,11 +37,11 @@ TENANTS = ("blue", "green", "red")
 MODELS = ("ResNet-18", "LM", "Recommendation")
 POLICIES = ("shockwave", "themis", "gavel", "srtf")
 WHOLE = ".generated"
-"""A file that a warehouse has once all of it is made."""
+"""File that marks a complete warehouse."""
 
 
 def generate(folder: Path, runs: int, rounds: int, slots: int) -> None:
-    """Write the records of ended runs, and the marts; then note that nothing is missing."""
+    """Write the records of ended runs and the marts; then mark the warehouse as complete."""
     if folder.exists() and any(folder.iterdir()):
         raise SystemExit(f"--warehouse: {folder} is not empty, or was left half made; remove it")
     started = perf_counter()
@@ -112,7 +112,7 @@ class Generated:
         return RunHeader(VERSION, settings, source, "", ())
 
     def _lay_out(self, slots: int, rounds: int) -> None:
-        """Who holds each slot in each round, -1 for nobody, and how its turn stands."""
+        """The job that holds each slot in each round, -1 for none, and the progress of its turn."""
         local = np.arange(self.rounds)[:, None] - np.arange(slots) % TURN
         busy = (local >= 0) & (local < rounds)
         within = np.where(busy, local, 0)
@@ -208,11 +208,11 @@ class Generated:
         )
 
     def _events(self, count: int, clock: Any, parts: list[tuple[str, Any, Any]]) -> pa.Array:
-        found = [(*np.nonzero(mask), kind, who) for kind, mask, who in parts]
-        at = np.concatenate([rounds for rounds, *_ in found])
-        slots = np.concatenate([where for _, where, *_ in found])
-        kinds = np.concatenate([np.full(len(where), kind) for _, where, kind, _ in found])
-        jobs = np.concatenate([who[rounds, where] for rounds, where, _, who in found])
+        events = [(*np.nonzero(mask), kind, who) for kind, mask, who in parts]
+        at = np.concatenate([rounds for rounds, *_ in events])
+        slots = np.concatenate([where for _, where, *_ in events])
+        kinds = np.concatenate([np.full(len(where), kind) for _, where, kind, _ in events])
+        jobs = np.concatenate([who[rounds, where] for rounds, where, _, who in events])
         order = np.argsort(at, kind="stable")
         return self._per_round(
             "events",

@@ -1,14 +1,14 @@
-"""Do guaranteed jobs run as if alone where opportunistic ones fill what they leave?
+"""Guaranteed jobs beside opportunistic ones: do they run as if alone?
 
     python -m benchmarks.guaranteed [DATA] [--traces all] [--share 0.5] [--seed 0] [--restart 20]
         [--markdown] [--json]
 
 Of each of Gavel's traces a part of the jobs is made opportunistic, drawn by SEED. `antman` runs the
 guaranteed ones alone, then all of them, with opportunistic ones on idle GPUs only (`packed=0`) and
-beside guaranteed ones. Printed are the mean JCT of the guaranteed jobs over that alone, the largest
-of such a ratio of a job, the mean JCT of the opportunistic ones over that under `fifo`, where there
-are no classes, and how much more of the cluster is used until the last guaranteed job ends: in GPU
-time held, and in work, as time that it takes on exclusive GPUs of the type that it ran on. Exit
+beside guaranteed ones. Printed are the ratio of the mean JCT of the guaranteed jobs to that alone,
+the largest such ratio of a job, the ratio of the mean JCT of the opportunistic jobs to that under
+`fifo`, which has no classes, and the additional use of the cluster until the last guaranteed job
+ends: in GPU time held, and in work, as its time on exclusive GPUs of the same type. Exit
 code 1 if a mean or a median is off by more than 1 %, or an opportunistic job does not end.
 
 DATA is the folder with the traces, by default `gavel` in the folder that SHOCKWAVE_DATA names.
@@ -119,9 +119,9 @@ def compared(
 def ran(
     workload: Workload, settings: Settings, rest: set[int]
 ) -> tuple[dict[int, float], tuple[float, float]]:
-    """JCTs by job, and the parts of the cluster that were held and worked.
+    """JCTs by job, and the shares of the cluster's GPU time that were held and worked.
 
-    The parts are of the time until the last guaranteed job ended.
+    The shares are of the time until the last guaranteed job ended.
     """
     with tempfile.TemporaryDirectory() as folder:
         run = str(figures_of(workload, settings, Path(folder))["run"])

@@ -38,11 +38,11 @@ def main() -> None:
 
 def commands(group: object, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """The words of all commands below a group."""
-    found = list[tuple[str, ...]]()
+    names = list[tuple[str, ...]]()
     for name, command in getattr(group, "commands", {}).items():
         words = (*before, name)
-        found += [words, *commands(command, words)]
-    return found
+        names += [words, *commands(command, words)]
+    return names
 
 
 if __name__ == "__main__":

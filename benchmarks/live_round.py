@@ -6,8 +6,8 @@
 Jobs that outlast it are handed to the inbox of a service on a virtual cluster, and its rounds are
 driven as `shockwave up` drives them, without the waits between them. Inbox and Prefect's server
 have a Postgres of their own, or SQLite. A round lasts from the begin of `collect` to the end of
-`record`, what Prefect does between the steps included; beside each step's time is the scheduler's
-own processor time in it, and `all` is the whole flow run, artifacts included. The first round,
+`record`, Prefect's work between the steps included; beside each step's time is the scheduler's own
+processor time in it, and `all` is the whole flow run, artifacts included. The first round,
 which takes all jobs in, has a row of its own; the other has the medians of the others.
 """
 
@@ -33,7 +33,7 @@ from tasks.round import Round, Run, Step, run_round
 from warehouse.inbox.inbox import Inbox
 
 SPEED = 100_000.0
-"""Seconds of the service in a second: that no round waits for the one before."""
+"""Seconds of the service in a second: so many that no round waits for its time."""
 
 
 def main() -> None:
@@ -57,11 +57,11 @@ def main() -> None:
 def taken(
     warehouse: Path, url: str, options: argparse.Namespace
 ) -> Iterator[list[dict[str, float]]]:
-    """What each round took in milliseconds: in all, by step, and of the processor."""
+    """Milliseconds of each round: in all, by step, and of processor time."""
     service = ServiceOptions(gpus=options.gpus, gpus_per_node=4, speed=SPEED, driver=options.driver)
     rng = Random(0)
     jobs = [replace(job(rng), epochs=2_000, total_steps=0) for _ in range(options.jobs)]
-    found = list[dict[str, float]]()
+    rows = list[dict[str, float]]()
     with Inbox(warehouse, url) as inbox, under_way(warehouse, inbox, service) as run:
         inbox.submit_all(jobs)
         with driving(options.driver) as drive:
@@ -69,7 +69,7 @@ def taken(
             def driver(run: Run) -> Round:
                 began, cpu = time.perf_counter(), time.process_time()
                 this = drive(run)
-                found.append(
+                rows.append(
                     {
                         "jobs": len(this.active),
                         "round ms": (ended["record"] - ended["collect"]) * 1e3
@@ -83,7 +83,7 @@ def taken(
                 return this
 
             schedule(run, warehouse, driver, rounds=options.rounds)
-    yield found
+    yield rows
 
 
 process_seconds, ended = dict[str, float](), dict[str, float]()

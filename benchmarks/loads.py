@@ -1,4 +1,4 @@
-"""Compare policies in steady streams, from a cluster that is half empty to one that is overloaded.
+"""Compare policies in steady streams, from a half-empty to an overloaded cluster.
 
     python -m benchmarks.loads [--gpus 16,64] [--loads 0.3,0.5,0.7,0.9,1.1] [--seeds 10-14]
         [--jobs 200] [--policies all] [--cache FILE] [--again POLICIES] [--plot FILE]
@@ -28,7 +28,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.special import stdtrit  # as scipy.stats has it, which costs half a second to import
+from scipy.special import stdtrit  # as in scipy.stats, which takes half a second to import
 
 from containers.runtime import EventKind
 from flows.cli.output import print_table
@@ -107,24 +107,24 @@ def results(
     Args:
         cases: The cases.
         cache: A line of JSON for each run: the case's fields and its figures. The last counts.
-        again: Policies that are simulated all the same.
+        again: Policies that are simulated in any case.
         workers: Processes.
     """
-    found: dict[Case, dict[str, float]] = {}
+    figures_of: dict[Case, dict[str, float]] = {}
     if cache and cache.exists():
         for line in cache.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             case = Case(**{field.name: row[field.name] for field in fields(Case)})
             if case.policy not in again:
-                found[case] = {name: row[name] for name in FIGURES}
-    missing = [case for case in cases if case not in found]
+                figures_of[case] = {name: row[name] for name in FIGURES}
+    missing = [case for case in cases if case not in figures_of]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for case, figures in zip(missing, pool.map(run, missing), strict=True):
-            found[case] = figures
+            figures_of[case] = figures
             if cache:
                 with cache.open("a", encoding="utf-8") as file:
                     print(json.dumps(asdict(case) | figures), file=file)
-    return {case: found[case] for case in cases}
+    return {case: figures_of[case] for case in cases}
 
 
 class Ends:
@@ -180,10 +180,10 @@ def mean_active(arrived: Floats, ended: Floats) -> Floats:
     return passed / (ended - arrived)
 
 
-def summary(found: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:
+def summary(results: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:
     """A row for each cluster, load and policy: means over seeds."""
     groups: dict[tuple[int, float, str], dict[int, dict[str, float]]] = {}
-    for case, figures in found.items():
+    for case, figures in results.items():
         groups.setdefault((case.gpus, case.load, case.policy), {})[case.seed] = figures
     rows = []
     for (gpus, load, policy), by_seed in groups.items():
@@ -191,7 +191,7 @@ def summary(found: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:
         gaps = np.array([by_seed[seed]["jct_s"] - base[seed]["jct_s"] for seed in by_seed])
         error = gaps.std(ddof=1) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
         row: dict[str, Any] = {"gpus": gpus, "load": load, "policy": policy}
-        row |= {name: fmean(one[name] for one in by_seed.values()) for name in FIGURES}
+        row |= {name: fmean(each[name] for each in by_seed.values()) for name in FIGURES}
         row[GAP] = float(gaps.mean())
         row["±"] = float(stdtrit(max(len(gaps) - 1, 1), 0.975) * error)
         rows.append(row)
@@ -199,7 +199,7 @@ def summary(found: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The table of the docs; the first column is left out where all is on one cluster."""
+    """The table of the docs; the first column is left out if there is only one cluster."""
     first = int(len({row["gpus"] for row in rows}) == 1)
     heads = ("GPUs", "Load", "Policy", "makespan (s)", "mean JCT (s)", "99 % JCT (s)")
     shown = [
@@ -216,21 +216,21 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def spread(row: dict[str, Any]) -> str:
-    """The confidence interval of the gap to `shockwave`; nothing of a single seed."""
+    """The confidence interval of the gap to `shockwave`; empty for a single seed."""
     return "" if math.isnan(row["±"]) else f" ± {row['±']:,.0f}"
 
 
 def to_the_best(rows: list[dict[str, Any]]) -> str:
-    """A table of the figures of `shockwave` over the least of all policies, and whose that is."""
+    """A table of the figures of `shockwave` over the least of all policies, with that policy."""
     groups: dict[tuple[int, float], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["gpus"], row["load"]), []).append(row)
     shown = []
-    for (gpus, load), ones in groups.items():
-        (ours,) = (row for row in ones if row["policy"] == BASE)
+    for (gpus, load), alike in groups.items():
+        (ours,) = (row for row in alike if row["policy"] == BASE)
         cells = [f"{gpus}", f"{load:g}"]
         for name in FIGURES[:-1]:
-            best = min(ones, key=lambda row: row[name])
+            best = min(alike, key=lambda row: row[name])
             cells.append(f"{ours[name] / best[name]:.3f} (`{best['policy']}`)")
         shown.append(cells)
     return markdown(

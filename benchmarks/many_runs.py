@@ -1,4 +1,4 @@
-"""What `why`, `runs` and `sql` take on a warehouse of many runs.
+"""Processor time of `why`, `runs` and `sql` on a warehouse of many runs.
 
     python -m benchmarks.many_runs [--runs 1000] [--jobs 20] [--repeat 5] [--warehouse FOLDER]
         [--json]
@@ -8,12 +8,12 @@ goes on with them. Shown is the processor time of each command, the median of `-
 imports included, in each state of the copies of figures that queries read:
 
 - `all`: all runs are copied
-- `under way`: one run more has not ended, so that it cannot be copied
+- `under way`: a further run has not ended, so that it cannot be copied
 - `usual`: eight more are not: the most that `simulate`, `compare` and `campaign` leave so
 - `one more`: once, with a ninth: what copies these
 - `none`: once, without any, as after another version has changed the views: what copies them all
 
-Asked: at most one second each, in the first three.
+Bound: one second each, in the first three.
 """
 
 import argparse
@@ -45,10 +45,10 @@ POLICIES = ("shockwave", "srtf", "fifo")
 GPUS = 16
 BATCH = 20
 MOST_SECONDS = 1.0
-"""The most processor time that is asked of each command."""
+"""Bound on the processor time of each command."""
 
 ONCE = ("one more", "none")
-"""States that the first question ends."""
+"""States that the first command ends."""
 
 LINES = (
     ["why", "3"],
@@ -76,12 +76,12 @@ def main() -> None:
                 took = median(processor_seconds(warehouse, line) for _ in range(times))
                 slow |= state not in ONCE and took > MOST_SECONDS
                 row = {"copies": state, "cpu_s": round(took, 2), "command": " ".join(line)}
-                tell(row, options.json)
+                show(row, options.json)
     sys.exit(slow)
 
 
 def states(warehouse: Path, runs: int, jobs: int) -> Iterator[str]:
-    """Bring the warehouse into one state of its copies after the other; gives their names."""
+    """Bring the warehouse into each state of its copies in turn; yields their names."""
     make(warehouse, runs - len(run_folders(warehouse)), jobs)
     materialise(warehouse)
     yield "all"
@@ -116,14 +116,14 @@ def simulate_all(
         simulate(make_start(workload, settings), warehouse, rounds=rounds)
 
 
-def tell(row: Mapping[str, object], as_json: bool) -> None:
+def show(row: Mapping[str, object], as_json: bool) -> None:
     """Print a row as a JSON object, or as names and values."""
     text = "  ".join(f"{name} {value}" for name, value in row.items())
     print(json.dumps(row) if as_json else text, flush=True)
 
 
 def processor_seconds(warehouse: Path, line: Sequence[str]) -> float:
-    """What a command and its children take, in user and system time."""
+    """User and system time of a command and its children, in seconds."""
     before = getrusage(RUSAGE_CHILDREN)
     command = [*PROGRAM, *line, "--warehouse", str(warehouse)]
     subprocess.run(command, check=True, capture_output=True)

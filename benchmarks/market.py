@@ -1,4 +1,4 @@
-"""Hold the market against the published one, the rule it must beat, and itself with parts removed.
+"""Compare the market with the published market, a simple rule, and itself with parts removed.
 
     python -m benchmarks.market [DATA] [--seeds 10-19] [--ablations] [--plot FILE] [--json]
 
@@ -61,7 +61,7 @@ FRONT = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 
 @dataclass(frozen=True)
 class Case:
-    """A run to make: a workload by name, and what is asked."""
+    """A run to make: a workload by name, and its options."""
 
     workload: str
     settings: Settings
@@ -104,11 +104,11 @@ def main() -> None:
             policy: [Case(name, _settings(name, policy=policy)) for name in names]
             for policy in (*RIVALS, "srtf", "srtf-gpu", "themis", "gavel", "allox")
         }
-    found = _run(asked, options.data)
-    published = found.get("shockwave-published") or found["published objective"]
+    results = _run(asked, options.data)
+    published = results.get("shockwave-published") or results["published objective"]
     rows = [
         {"variant": label, "workload": name} | row | {"jct/published": row["jct_s"] / base["jct_s"]}
-        for label, of_label in found.items()
+        for label, of_label in results.items()
         for name, row, base in zip(names, of_label, published, strict=True)
     ]
     if options.json:
@@ -116,7 +116,7 @@ def main() -> None:
             print(json.dumps(row))
     else:
         table = rows if not options.ablations else []
-        for label in found:
+        for label in results:
             for kind, some in (("public", traces), ("generated", names[len(traces) :])):
                 of_kind = [r for r in rows if r["variant"] == label and r["workload"] in some]
                 table.append(_mean(of_kind, label, f"{kind}, mean of {len(some)}"))

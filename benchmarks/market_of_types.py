@@ -1,4 +1,4 @@
-"""Hold the market of GPU types against Gavel's max-min fairness on Gavel's traces.
+"""Compare the market of GPU types with Gavel's max-min fairness on Gavel's traces.
 
     python -m benchmarks.market_of_types [DATA] [--restarts 0,20] [--traces all] [--set NAME=VALUE]
         [--markdown] [--json]
@@ -42,7 +42,7 @@ OURS, THEIRS, YARDSTICK = "shockwave", "gavel", "isolated"
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a policy got.
+    """The outcome of a policy.
 
     Attributes:
         makespan: Seconds.
@@ -101,11 +101,11 @@ def parse() -> argparse.Namespace:
 
 def clusters(data: Path, traces: str) -> list[tuple[str, tuple[Pool, ...]]]:
     """Traces with their clusters, in the order of the published table."""
-    found = dict.fromkeys((run.trace, run.pools) for run in published_runs(data))
+    pairs = dict.fromkeys((run.trace, run.pools) for run in published_runs(data))
     asked = None if traces == "all" else traces.split(",")
     return [
         (trace, tuple(replace(pool, price=PRICES[pool.gpu_type]) for pool in pools))
-        for trace, pools in found
+        for trace, pools in pairs
         if asked is None or trace in asked
     ]
 
@@ -167,10 +167,10 @@ def least(workload: Workload, pools: tuple[Pool, ...]) -> float:
     """The least makespan of all jobs at once, in seconds."""
     inventory, profile = Inventory(pools), workload.profile
     rows = [
-        (job, inventory.types.index(found.gpu_type), spec.demand.least, spec.total_steps / rate)
+        (job, inventory.types.index(there.gpu_type), spec.demand.least, spec.total_steps / rate)
         for job, spec in enumerate(workload.specs)
-        for found in inventory.menu_of(spec, spec.batch_size, profile)
-        if (rate := profile.rate(spec, spec.batch_size, found)) > 0.0
+        for there in inventory.menu_of(spec, spec.batch_size, profile)
+        if (rate := profile.rate(spec, spec.batch_size, there)) > 0.0
     ]
     job_of, type_of, gangs, seconds = map(np.array, zip(*rows, strict=True))
     capacities = np.array(list(inventory.capacities.values()))
@@ -178,7 +178,7 @@ def least(workload: Workload, pools: tuple[Pool, ...]) -> float:
 
 
 def with_means(rows: Sequence[dict[str, object]]) -> Iterator[dict[str, object]]:
-    """The rows, and after those of a restart the means of the static traces."""
+    """The rows; after those of each restart cost, the means of the static traces."""
     for restart in dict.fromkeys(row["restart"] for row in rows):
         some = [row for row in rows if row["restart"] == restart]
         yield from some

@@ -1,4 +1,4 @@
-"""Every policy on the public traces, and what it costs as its user meets it.
+"""Every policy on the public traces, with the cost of its commands.
 
     python -m benchmarks.policies [DATA] [--policies all] [--json]
 
@@ -7,7 +7,7 @@ Three workloads: the public traces of 120 jobs on 32 GPUs and 220 on 64, and 900
 traces, by default `shockwave` in the folder that the environment variable SHOCKWAVE_DATA names.
 The published policy has its authors' parameters for each trace, all others have their defaults. The
 cost is the processor time of the whole command, from the start of Python to the table. Beside it
-stand the wall times that the published simulator was recorded with on another machine of two cores.
+are recorded wall times of the published simulator on another machine of two cores.
 """
 
 import argparse
@@ -40,17 +40,17 @@ def main() -> None:
     data: Path = options.data
     policies = options.policies.split(",")
     run("fifo", GENERATED)  # the first start reads everything from the disk
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    results: dict[str, dict[str, dict[str, Any]]] = {}
     for case in CASES:
-        found[case.name] = {name: run(name, public(case, name, data)) for name in policies}
-    found["jobs900_gpus256"] = {name: run(name, GENERATED) for name in policies}
+        results[case.name] = {name: run(name, public(case, name, data)) for name in policies}
+    results["jobs900_gpus256"] = {name: run(name, GENERATED) for name in policies}
     recorded = {case.name: published(data / "reference_results.csv", case) for case in CASES}
     if options.json:
         for name in policies:
-            for workload, rows in found.items():
+            for workload, rows in results.items():
                 print(json.dumps({"workload": workload, "policy": name} | rows[name]))
     else:
-        print("\n".join(tables(found, recorded)))
+        print("\n".join(tables(results, recorded)))
 
 
 def public(case: Case, policy: str, data: Path) -> tuple[object, ...]:
@@ -59,7 +59,7 @@ def public(case: Case, policy: str, data: Path) -> tuple[object, ...]:
     return (
         *("--trace", data / f"{case.name}.trace", "--gpus", case.gpus),
         *("--profile", data / case.profile, "--regimes", data / "gns_regimes.csv"),
-        *(word for one in tuning for word in ("--set", f"{one.name}={one.value}")),
+        *(word for each in tuning for word in ("--set", f"{each.name}={each.value}")),
     )
 
 
@@ -90,10 +90,10 @@ def published(path: Path, case: Case) -> dict[str, dict[str, float]]:
 
 
 def tables(
-    found: dict[str, dict[str, dict[str, Any]]], recorded: dict[str, dict[str, dict[str, float]]]
+    results: dict[str, dict[str, dict[str, Any]]], recorded: dict[str, dict[str, dict[str, float]]]
 ) -> list[str]:
     """The tables of the docs: each public trace, costs, ours beside the published."""
-    small, large, generated = found.values()
+    small, large, generated = results.values()
     times = next(iter(recorded.values()))
     costs = [
         [
@@ -109,7 +109,7 @@ def tables(
         _comparison(small),
         _comparison(large),
         markdown(heads, costs),
-        _against(found, recorded),
+        _against(results, recorded),
     ]
 
 
@@ -133,12 +133,12 @@ def _comparison(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def _against(
-    found: dict[str, dict[str, dict[str, Any]]], recorded: dict[str, dict[str, dict[str, float]]]
+    results: dict[str, dict[str, dict[str, Any]]], recorded: dict[str, dict[str, dict[str, float]]]
 ) -> str:
     rows = []
     for trace, there in recorded.items():
         jobs, gpus = trace.removeprefix("jobs").split("_gpus")
-        here = found[trace]["shockwave"]
+        here = results[trace]["shockwave"]
         both = (there["shockwave"], "published simulator", "wall_s"), (here, "this one", "cpu_s")
         for row, system, time in both:
             label = f"{jobs} jobs, {gpus} GPUs" if system != "this one" else ""

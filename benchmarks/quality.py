@@ -1,16 +1,15 @@
-"""How soon do losses fall where GPUs go to whose loss falls most?
+"""How soon do losses fall under SLAQ, which gives GPUs to the jobs whose losses fall most?
 
     python -m benchmarks.quality [--jobs 40] [--gpus 8] [--seeds 3] [--gap 300]
         [--markdown] [--json]
 
 Jobs are generated, each with a loss curve that is drawn: half of them sublinear, half linear, with
 some noise; four fifths of the fall come in about a fifth of the epochs, as Zhang et al. found
-(SoCC '17, section 2). Printed are means over the jobs under `slaq` and under policies that do not
-look at losses: the time from a job's arrival until 90 % and 95 % of its loss's fall were reported,
-the loss above its end over its whole fall, on average over the time from its arrival until the last
-job of all runs ended, and the JCT. Below stands how far fitted curves are off 1 and 10 epochs
-ahead, in parts of a job's whole fall. Exit code 1 if `slaq` is not sooner than fair sharing
-(`gavel`).
+(SoCC '17, section 2). Printed are means over the jobs under `slaq` and under policies that ignore
+losses: the time from a job's arrival until 90 % and 95 % of its loss's fall were reported, the
+remaining share of the fall, averaged over the time from its arrival to the last end in all runs,
+and the JCT. Below is the mean error of fitted curves 1 and 10 epochs ahead, as a share of a job's
+whole fall. Exit code 1 if `slaq` is not sooner than fair sharing (`gavel`).
 """
 
 import argparse
@@ -37,7 +36,7 @@ POLICIES = "slaq", "gavel", "tiresias-las", "srtf"
 NOISE = 0.005
 """Standard deviation of a loss, over the job's whole fall."""
 SOON = 0.1, 0.3
-"""Part of a job's epochs in which four fifths of its fall come, about a fifth as in the paper."""
+"""Share of a job's epochs in which four fifths of its fall come, about a fifth as in the paper."""
 
 
 @dataclass
@@ -62,10 +61,10 @@ def curve(epochs: int, rng: np.random.Generator) -> tuple[float, ...]:
 def workload_of(jobs: int, seed: int, gap: float, mix: Mix | None = None) -> Workload:
     """Generated jobs with losses."""
     rng = np.random.default_rng(seed)
-    found = generate_workload(jobs, rng=rng, mean_interarrival_seconds=gap, mix=mix or Mix())
-    epochs = {spec.job_id: spec.epochs for spec in found.specs}
-    truths = [replace(truth, losses=curve(epochs[truth.job_id], rng)) for truth in found.truths]
-    return replace(found, truths=tuple(truths))
+    workload = generate_workload(jobs, rng=rng, mean_interarrival_seconds=gap, mix=mix or Mix())
+    epochs = {spec.job_id: spec.epochs for spec in workload.specs}
+    truths = [replace(truth, losses=curve(epochs[truth.job_id], rng)) for truth in workload.truths]
+    return replace(workload, truths=tuple(truths))
 
 
 def ran(workload: Workload, policy: str, gpus: int) -> list[RoundRecord]:
@@ -77,20 +76,20 @@ def ran(workload: Workload, policy: str, gpus: int) -> list[RoundRecord]:
     return sink.records
 
 
-def told(
+def reported(
     workload: Workload, records: Sequence[RoundRecord]
 ) -> dict[int, list[tuple[float, float]]]:
-    """By job, when its losses were reported, with the loss above its end, over its whole fall."""
+    """By job, the times of its reports, each with the remaining share of the loss's fall."""
     curves = {truth.job_id: truth.losses for truth in workload.truths}
-    found: dict[int, list[tuple[float, float]]] = {job: [] for job in curves}
+    losses: dict[int, list[tuple[float, float]]] = {job: [] for job in curves}
     for record in records:
         for report in record.reports:
             losses = curves[report.job_id]
             end, fall = min(losses), (losses[0] - min(losses)) or 1.0
             last = min(report.epoch + report.epochs, len(losses))
             lowest = min(losses[:last])
-            found[report.job_id].append((record.clock_seconds, (lowest - end) / fall))
-    return found
+            losses[report.job_id].append((record.clock_seconds, (lowest - end) / fall))
+    return losses
 
 
 def figures(workload: Workload, runs: dict[str, list[RoundRecord]]) -> list[dict[str, float | str]]:
@@ -99,7 +98,7 @@ def figures(workload: Workload, runs: dict[str, list[RoundRecord]]) -> list[dict
     came = {spec.job_id: spec.arrival_seconds for spec in workload.specs}
     rows = []
     for policy, records in runs.items():
-        course = told(workload, records)
+        course = reported(workload, records)
         ends = {e.job_id: e.at_seconds for r in records for e in r.finished if e.ends_job}
         rows.append(
             {
@@ -118,22 +117,22 @@ def _reached(course: Sequence[tuple[float, float]], left: float) -> float:
 
 
 def _mean_left(course: Sequence[tuple[float, float]], came: float, until: float) -> float:
-    """The mean over time of what is left of a job's fall; the whole before its first report."""
+    """The mean over time of the remaining share of a job's fall; 1 before its first report."""
     times = np.array([came, *(at for at, _ in course), until])
     return float(np.diff(times) @ np.array([1.0, *(above for _, above in course)])) / (until - came)
 
 
 def errors(workload: Workload, recency: float = 0.9) -> dict[int, float]:
-    """By epochs ahead, how far fitted curves are off on average, over a job's whole fall."""
-    found: dict[int, list[float]] = {1: [], 10: []}
+    """Mean error of fitted curves by epochs ahead, as a share of a job's whole fall."""
+    errors_ahead: dict[int, list[float]] = {1: [], 10: []}
     for truth in workload.truths:
         losses, every = truth.losses, range(1, len(truth.losses) + 1)
         fall = (losses[0] - min(losses)) or 1.0
         for known in range(5, len(losses) - 9, max(len(losses) // 5, 1)):
             fit = fitted(tuple(every[:known]), losses[:known], recency)
-            for ahead, off in found.items():
+            for ahead, off in errors_ahead.items():
                 off.append(abs(fit.at(known + ahead) - losses[known + ahead - 1]) / fall)
-    return {ahead: fmean(off) for ahead, off in found.items() if off}
+    return {ahead: fmean(off) for ahead, off in errors_ahead.items() if off}
 
 
 def main() -> int:
@@ -155,8 +154,8 @@ def main() -> int:
         off.append(errors(workload))
     names = "to_90", "to_95", "left", "jct"
     means = {
-        policy: {name: fmean(float(row[name]) for row in found) for name in names}
-        for policy, found in rows.items()
+        policy: {name: fmean(float(row[name]) for row in policy_rows) for name in names}
+        for policy, policy_rows in rows.items()
     }
     if options.json:
         for policy, row in means.items():
@@ -176,7 +175,7 @@ def main() -> int:
         shown = markdown(heads, cells)
         print(shown if options.markdown else shown.replace("`", ""), end="")
         if not options.markdown:
-            ahead = {n: fmean(found[n] for found in off) for n in (1, 10)}
+            ahead = {n: fmean(errors_ahead[n] for errors_ahead in off) for n in (1, 10)}
             print(f"\nfitted curves are off by {ahead[1]:.4f} and {ahead[10]:.4f} of a job's fall")
     return int(means["slaq"]["to_90"] >= means["gavel"]["to_90"])
 

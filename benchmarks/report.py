@@ -1,4 +1,4 @@
-"""Report a large run and a campaign, and measure both pages as their readers meet them.
+"""Report a large run and a campaign, and measure both pages in a browser.
 
     python benchmarks/report.py [--reports run,campaign] [--pages FOLDER] [--json]
 
@@ -6,12 +6,12 @@ The run has the 900 jobs of a generated workload on 256 GPUs under Shockwave; th
 `examples/campaign.toml` with its 54 cells. Both are made in a new warehouse, each report by the
 command line in a process of its own, whose processor time includes the imports. Chromium then opens
 the page, 1,200 pixels wide, in the light and in the dark. FOLDER keeps the pages, and pictures of
-each: light, dark, 500 pixels wide, and as it is printed. Asked of each page:
+each: light, dark, 500 pixels wide, and as it is printed. Bounds on each page:
 
 - at most 10 s of processor time and 5 MB
 - at most 6,000 pixels high before anything is opened, the first paint within 1.5 s
 - jobs sorted by a column in at most 100 ms, from the click to the next frame
-- nothing for axe-core to object to, with all details open
+- no findings of axe-core, with all details open
 """
 
 import argparse
@@ -46,7 +46,7 @@ LIMITS = {
     "sort_ms": 100,
     "violations": 0,
 }
-"""The largest value asked of each figure."""
+"""The largest accepted value of each figure."""
 
 SORT = """async () => {
   const buttons = document.querySelectorAll("[data-table^='jobs-'] thead th button");
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def measure(warehouse: Path, name: str, pages: Path | None) -> dict[str, Any]:
-    """Make what is reported, report it, and open the page."""
+    """Make the runs, report them, and open the page."""
     about = a_run(warehouse) if name == "run" else a_campaign(warehouse)
     page = (pages or warehouse) / f"{name}.html"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -108,7 +108,7 @@ def measure(warehouse: Path, name: str, pages: Path | None) -> dict[str, Any]:
 
 
 def look(browser: Browser, page: Path, scheme: Any) -> dict[str, float]:
-    """A page as a reader meets it, in a window of 1,200 pixels."""
+    """Figures of a page in a browser window of 1,200 pixels."""
     context = browser.new_context(
         offline=True, color_scheme=scheme, viewport={"width": 1200, "height": 900}
     )

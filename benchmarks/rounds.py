@@ -1,4 +1,4 @@
-"""What a round of many jobs costs: processor milliseconds of each of its steps.
+"""Cost of a round of many jobs: processor milliseconds of each of its steps.
 
     python -m benchmarks.rounds [--jobs 900] [--gpus 256] [--rounds 30] [--policy NAME] [--json]
 

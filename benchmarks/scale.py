@@ -1,4 +1,4 @@
-"""Run generated workloads of growing size and say how time and memory grow.
+"""Run generated workloads of growing size; prints the growth of time and memory.
 
     python benchmarks/scale.py [--jobs 1000,2000,5000,10000,20000] [--load 1.25]
                                [--policies srtf,tiresias-las] [--json] [--plot FILE]
@@ -6,7 +6,7 @@
 The cluster grows with the jobs, 1,024 GPUs for 10,000 of them, and the jobs arrive LOAD
 times as fast as it could serve them. Each size is a process of its own, started like the
 command line: its time includes the imports, drawing the workload, the records on disk and
-reading the figures back, and its memory is the most that it ever held.
+reading the figures back, and its memory is the peak.
 """
 
 import argparse
@@ -47,7 +47,7 @@ FIELDS = (
 
 @dataclass
 class Tally:
-    """Counts what a run went through."""
+    """Counts the events of a run."""
 
     job_rounds: int = 0
     most_active: int = 0

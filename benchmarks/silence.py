@@ -1,13 +1,13 @@
-"""How long commands that take a while are mute, without a terminal.
+"""The longest silence of slow commands, without a terminal.
 
     python -m benchmarks.silence [--commands compare,campaign,report] [--busy 0] [--json]
 
 Each command runs in a process of its own, stdout and stderr in one pipe. Shown is the longest time
-between two things that it says, its start and end included, after which line, and how long it took.
-The runs that are asked about are those that `compare` and `campaign` make before. `run` and `setup`
+between two lines of output, its start and end included, after which line, and its duration.
+The queried runs are those that `compare` and `campaign` make before. `run` and `setup`
 are a clone of this repository and its `make run` (installation and first comparison) or
 `make setup`, which need an index of packages. `--busy` starts so many processes that compute.
-Asked: none is mute for more than ten seconds.
+Bound: no silence of more than ten seconds.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from warehouse.store.folder import name_of, run_folders
 ROOT = Path(__file__).parents[1]
 PROGRAM = (sys.executable, "-c", "from flows.cli.main import main; main()")
 MUTE_SECONDS = 10.0
-"""The longest that is asked."""
+"""The longest accepted silence."""
 
 LINES = {
     "compare": "compare --warehouse w",
@@ -82,7 +82,7 @@ def computing(processes: int) -> Iterator[None]:
 
 
 def command(name: str, folder: Path) -> list[str]:
-    """What is measured under a name."""
+    """The command of a name."""
     if name in MAKE:
         return ["sh", "-c", f"git clone -q {ROOT} {name} && make -C {name} {name}"]
     known = {"run": "", "campaign": ""}
@@ -95,22 +95,22 @@ def command(name: str, folder: Path) -> list[str]:
 
 
 def measure(line: list[str], folder: Path) -> dict[str, Any]:
-    """The longest time for which a command is mute, after what, and how long it takes."""
+    """The longest silence of a command, the line before it, and the command's duration."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("SHOCKWAVE_PROGRESS", None)
     began = said = time.monotonic()
-    mute, after, told = 0.0, "its start", b""
+    mute, after, output = 0.0, "its start", b""
     with subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, env=environment
     ) as process:
         assert process.stdout is not None
         while some := os.read(process.stdout.fileno(), 2**16):
-            mute, after = max((mute, after), (time.monotonic() - said, last_line(told)))
-            said, told = time.monotonic(), (told + some)[-2000:]
+            mute, after = max((mute, after), (time.monotonic() - said, last_line(output)))
+            said, output = time.monotonic(), (output + some)[-2000:]
     ended = time.monotonic()
     if process.returncode:
-        sys.exit(f"{' '.join(line)} failed: {told.decode(errors='replace')}")
-    mute, after = max((mute, after), (ended - said, last_line(told)))
+        sys.exit(f"{' '.join(line)} failed: {output.decode(errors='replace')}")
+    mute, after = max((mute, after), (ended - said, last_line(output)))
     return {
         "mute_s": round(mute, 1),
         "after": after,
@@ -119,9 +119,9 @@ def measure(line: list[str], folder: Path) -> dict[str, Any]:
     }
 
 
-def last_line(told: bytes) -> str:
-    """The last line that was said."""
-    return next(reversed(told.decode(errors="replace").split("\n")[-2:-1]), "its start").strip()
+def last_line(output: bytes) -> str:
+    """The last line of the output."""
+    return next(reversed(output.decode(errors="replace").split("\n")[-2:-1]), "its start").strip()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Run the public 120-job trace and say where the time goes.
+"""Run the public 120-job trace; prints the time of each step.
 
     python benchmarks/simulate_trace.py [DATA] [--json]
 
 DATA is the folder with the public traces, by default `shockwave` in the folder that the
 environment variable SHOCKWAVE_DATA names. The published simulator's wall time on the
 same trace was recorded on another machine; FIFO in the same process, which solves
-nothing, shows what the market costs here and now.
+nothing, shows the cost of the market by comparison.
 """
 
 import argparse

@@ -115,12 +115,12 @@ def against_full_model(
         counts = solve_counts(market, options.backend)
         ours.append(perf_counter() - started)
         started = perf_counter()
-        found = full_model(market, options.time_limit)
+        objective = full_model(market, options.time_limit)
         full.append(perf_counter() - started)
-        unsolved += found is None
+        unsolved += objective is None
         best = market.objective(counts.counts)
-        if found is not None:
-            lost = max(lost, (best - found) / max(abs(best), 1e-12))
+        if objective is not None:
+            lost = max(lost, (best - objective) / max(abs(best), 1e-12))
         print(f"problem {contended[index].seq}: {full[-1]:.2f} s", file=sys.stderr)
     return {
         "sample": len(picked),

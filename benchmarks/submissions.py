@@ -1,4 +1,4 @@
-"""Submissions through the API of a service: how long each takes, and that none is lost.
+"""Submissions through the API of a service: latency, and that none is lost.
 
     python -m benchmarks.submissions [--rate 200] [--seconds 30] [--speed 6] [--database-url URL]
         [--url URL --token TOKEN] [--json]
@@ -6,8 +6,8 @@
 Without a URL it starts a service of its own on a virtual cluster and a free port, in a temporary
 folder, with the inbox in SQLite or in an empty Postgres database; a round takes 120 s by its
 clock. Once its first round is over, submissions begin at their rate whether earlier ones are
-answered or not, each with a key of its own; one in ten is sent twice, and so is what a lost
-connection leaves in doubt. Shown are the latencies of the answers in milliseconds, and the
+answered or not, each with its own key; one in ten is sent twice, and so are requests whose
+connection was lost. Shown are the latencies of the answers in milliseconds, and the
 server's processor time for each; jobs that were acknowledged and are not in the service's list, or
 twice; and, once all are taken in, the rounds, and those that were late.
 """
@@ -87,7 +87,7 @@ def processor_seconds(process: int) -> float:
 
 
 async def submitted(url: str, token: str, process: int, rate: int, seconds: int) -> dict[str, Any]:
-    """Submit at a rate, then compare with what the service has."""
+    """Submit at a rate, then compare with the service's list."""
     bearer, seed = {"Authorization": f"Bearer {token}"}, time.time_ns()
     pool, limit = aiohttp.TCPConnector(limit=CONNECTIONS), aiohttp.ClientTimeout(120.0)
     async with aiohttp.ClientSession(connector=pool, headers=bearer, timeout=limit) as client:
@@ -98,41 +98,41 @@ async def submitted(url: str, token: str, process: int, rate: int, seconds: int)
             for _ in range(RETRIES):  # a connection that the server has just closed
                 with suppress(aiohttp.ClientConnectionError):
                     async with client.post(f"{url}/v1/jobs", json=JOB, headers=key) as answer:
-                        told = await answer.json()
-                        return time.perf_counter() - began, answer.status, told.get("job_id", -1)
+                        content = await answer.json()
+                        return time.perf_counter() - began, answer.status, content.get("job_id", -1)
             return time.perf_counter() - began, 0, -1
 
-        async def told(path: str) -> Any:
+        async def content_of(path: str) -> Any:
             async with client.get(f"{url}/v1/{path}") as answer:
                 return await answer.json()
 
         await submit(-10)
-        while not (await told("status"))["rounds"]:
+        while not (await content_of("status"))["rounds"]:
             await asyncio.sleep(0.5)
         await asyncio.sleep(SETTLE_SECONDS)
         asked, began, used = [], time.perf_counter(), processor_seconds(process)
         for number in range(rate * seconds):
             await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
             asked.append(asyncio.create_task(submit(number)))
-        found = await asyncio.gather(*asked)
+        answers = await asyncio.gather(*asked)
         whole, used = time.perf_counter() - began, processor_seconds(process) - used
-        listed = [row["job_id"] for row in (await told("jobs"))[1:]]
-        while (status := await told("status"))["pending"]:
+        listed = [row["job_id"] for row in (await content_of("jobs"))[1:]]
+        while (status := await content_of("status"))["pending"]:
             await asyncio.sleep(0.5)
-    refused = [code for _, code, _ in found if code != 201]
-    acknowledged = {job for _, code, job in found if code == 201}
-    cuts = quantiles((taken * 1e3 for taken, _, _ in found), n=100)
+    refused = [code for _, code, _ in answers if code != 201]
+    acknowledged = {job for _, code, job in answers if code == 201}
+    cuts = quantiles((taken * 1e3 for taken, _, _ in answers), n=100)
     expected = sum(number % 10 != 9 for number in range(rate * seconds))
     return {
-        "submissions": len(found),
+        "submissions": len(answers),
         "seconds": round(whole, 1),
         "refused": len(refused),
         "lost": len(acknowledged - {*listed}),
         "doubled": len(listed) - len({*listed}) + max(0, len(acknowledged) - expected),
-        "server_ms": round(used * 1e3 / len(found), 2),
+        "server_ms": round(used * 1e3 / len(answers), 2),
         "p50_ms": round(cuts[49], 1),
         "p99_ms": round(cuts[98], 1),
-        "most_ms": round(max(taken for taken, _, _ in found) * 1e3, 1),
+        "most_ms": round(max(taken for taken, _, _ in answers) * 1e3, 1),
         "rounds": status["rounds"],
         "late_rounds": status["late"],
     }

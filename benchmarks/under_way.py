@@ -3,10 +3,10 @@
     python -m benchmarks.under_way [--rounds 3000] [--asked 5] [--json]
 
 A run is simulated for ROUNDS rounds, and a copy of it put into one file, as when it ends. Both are
-asked in turns, ASKED times, each time in another process; `under_way_s` and `ended_s` are the least
-processor time of all its threads that this took, without Python's start and imports, `ratio` is the
-first over the second. `files` is how many files the rounds are in, `append_ms` the processor time
-of writing a round, with all that is put together on the way. Exit code 1 if a ratio is above 1.3.
+asked in turns, ASKED times, each time in a new process; `under_way_s` and `ended_s` are the least
+processor times of all its threads, without Python's start and imports, `ratio` is the first over
+the second. `files` is the number of files of the rounds, `append_ms` the processor time of writing
+a round, compaction on the way included. Exit code 1 if a ratio is above 1.3.
 """
 
 import argparse
@@ -89,11 +89,11 @@ def measure(folder: Path, policy: str, rounds: int, asked: int) -> Iterator[dict
     shutil.copytree(warehouse, copy)
     with Writer(copy, start, run=writer.run) as writer:
         writer.compact()
-    found: tuple[list[list[float]], list[list[float]]] = [], []
+    by_place: tuple[list[list[float]], list[list[float]]] = [], []
     for _ in range(asked):
-        for seconds, place in zip(found, (warehouse, copy), strict=True):
+        for seconds, place in zip(by_place, (warehouse, copy), strict=True):
             seconds.append(ask(place))
-    least = [list(map(min, zip(*seconds, strict=True))) for seconds in found]
+    least = [list(map(min, zip(*seconds, strict=True))) for seconds in by_place]
     for query, ours, ended in zip(QUERIES, *least, strict=True):
         figures = {"under_way_s": round(ours, 3), "ended_s": round(ended, 3)}
         yield {"query": query, **figures, "ratio": round(ours / ended, 2)}
@@ -103,8 +103,8 @@ def ask(warehouse: Path) -> list[float]:
     """The processor time of each query, in seconds."""
     command = [sys.executable, "-c", ASK, str(warehouse), "FROM runs", *QUERIES]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    _, *found = map(float, output.split())  # the first pays for what all load
-    return found
+    _, *seconds = map(float, output.split())  # the first includes common imports
+    return seconds
 
 
 if __name__ == "__main__":

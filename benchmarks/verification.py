@@ -1,12 +1,12 @@
-"""What it costs that queries verify the files that they read, on 10 million rows.
+"""Cost of verifying the files that queries read, on 10 million rows.
 
     python -m benchmarks.verification [--runs 100] [--rounds 500] [--slots 200] [--asked 5]
                                       [--warehouse FOLDER] [--json]
 
-Of a warehouse as `benchmarks/generated.py` makes it each query is asked ASKED times in turns, each
-time in a process of its own: without verification (`without`), where the files' checksums are
-noted, as they are by who writes them and by queries before (`noted`), and where no file is known,
-as in a warehouse that was copied from elsewhere (`unknown`). Figures are the least wall and
+On a warehouse of `benchmarks/generated.py`, each query is asked ASKED times in turns, each time in
+a new process: without verification (`without`), with noted checksums of the files, as after their
+writing or an earlier query (`noted`), and without any, as in a warehouse copied from elsewhere
+(`unknown`). Figures are the least wall and
 processor seconds from the query to its rows. Exit code 1 if `noted` takes more than 1.1 times as
 much processor time as `without`, and 10 ms more.
 """
@@ -33,7 +33,7 @@ QUERIES = (
     "SELECT run, max(ftf) FROM job_outcomes GROUP BY run",
     "SELECT run, sum(run_seconds) FROM leases GROUP BY run",
 )
-"""Of records, and of copies of marts."""
+"""Queries of records, and of copies of marts."""
 ASK = """
 import sys
 from pathlib import Path
@@ -71,16 +71,16 @@ def main() -> int:
 
 def measure(folder: Path, asked: int) -> Iterator[dict[str, Any]]:
     for query in QUERIES:
-        found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
-        ask(folder, "unknown", query)  # what the operating system has not read yet
+        times: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+        ask(folder, "unknown", query)  # warms the page cache
         for _ in range(asked):
             for way in WAYS:
-                found[way].append(ask(folder, way, query))
+                times[way].append(ask(folder, way, query))
                 if way == "unknown":
                     ask(folder, "noted", query)
         row: dict[str, Any] = {"query": query}
         for way in WAYS:
-            wall, busy = zip(*found[way], strict=True)
+            wall, busy = zip(*times[way], strict=True)
             row |= {f"{way}_s": round(min(wall), 3), f"{way}_cpu_s": round(min(busy), 3)}
         yield row
 

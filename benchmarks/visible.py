@@ -1,4 +1,4 @@
-"""How long after `submit` a job is in the queue and on the live page, on a laptop without Docker.
+"""Delay from `submit` to the queue and the live page, on a laptop without Docker.
 
     python -m benchmarks.visible [--jobs 5] [--json]
 

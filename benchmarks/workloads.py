@@ -27,7 +27,7 @@ STREAMS = {"load": 16, "load64": 64}
 """GPUs of streams."""
 
 SIZES = {16: (16, 90.0), 32: (120, 45.0), 64: (240, 22.5)}
-"""Generated jobs, and the mean seconds between their arrivals, by GPUs."""
+"""Number of generated jobs, and mean seconds between arrivals, by GPUs."""
 
 
 def gpus_of(name: str) -> int:

@@ -1,13 +1,13 @@
-"""What questions about the last day take where the scheduler has run for a year.
+"""Cost of questions about the last day after a year of scheduling.
 
     python -m benchmarks.year [--days 365] [--gpus 8] [--load 0.5] [--repeat 3]
         [--warehouse FOLDER] [--json]
 
 Jobs keep coming, in rounds of two minutes, and the run has not ended: its rounds are in parts, as
 those of a service are, and those that are closed are copied (`warehouse.analytics.copies`) before
-the first question, which else would do it. It is kept where FOLDER is given, for the next call.
+the first question, which would do it otherwise. It is kept where FOLDER is given for the next call.
 Shown is the processor time of a part's copies, where there were none, and of each question, the
-median of `--repeat` processes, imports included. Asked: at most one second each.
+median of `--repeat` processes, imports included. Bound: one second each.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from statistics import median
 from time import process_time
 
 from benchmarks.loads import Case, stream
-from benchmarks.many_runs import MOST_SECONDS, processor_seconds, tell
+from benchmarks.many_runs import MOST_SECONDS, processor_seconds, show
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, one_pool
@@ -60,7 +60,7 @@ def main() -> None:
         if made := len(read_copies(warehouse).parts) - before:
             took = (process_time() - began) / made
             row = {"days": options.days, "cpu_s": round(took, 2), "question": "(a part's copies)"}
-            tell(row, options.json)
+            show(row, options.json)
         last = "SELECT max(clock_seconds) AS last FROM rounds"
         since = Analytics(warehouse).frame(last)["last"].item() - DAY
         for name, question in QUESTIONS.items():
@@ -68,7 +68,7 @@ def main() -> None:
             took = median(processor_seconds(warehouse, line) for _ in range(options.repeat))
             slow |= took > MOST_SECONDS
             row = {"days": options.days, "cpu_s": round(took, 2), "question": name}
-            tell(row, options.json)
+            show(row, options.json)
     sys.exit(slow)
 
 

@@ -1,5 +1,5 @@
-"""What tests and benchmarks start for themselves: Docker daemons, and ways to them.
+"""Servers that tests and benchmarks start: Docker daemons, endpoints, Postgres, `shockwave up`.
 
-It is no part of what is installed. `dockerd` starts a daemon of one's own, in namespaces of its
-own; `endpoints` are the ways to one that is on another machine.
+Not part of the installed package. `dockerd` starts a private daemon in its own namespaces;
+`endpoints` are the ways to a daemon on another machine.
 """

@@ -1,7 +1,7 @@
-"""A trainer that counts its steps and learns nothing, for tests of what runs and stops trainers.
+"""A trainer that only counts its steps, for tests of runtimes.
 
-It reads the job, reports, and takes signals as the image's trainer does, by the same code, and
-starts without PyTorch, which takes each container more than a second of processor time.
+It reads the job, reports, and handles signals with the code of the image's trainer, but starts
+without PyTorch, whose import takes each container more than a second of processor time.
 """
 
 import json
@@ -20,13 +20,13 @@ from trainer.telemetry import EpochLine, Progress
 
 CHECKPOINT = "checkpoint.json"
 STEP_SECONDS = 0.05
-"""What a step takes, on however few processors."""
+"""Seconds of a step, independent of the processors."""
 
 
 def count(folder: Path, stop: Stop) -> int:
     """Go on from the checkpoint to a job's end, or until it is preempted.
 
-    Of a gang's containers, which count side by side, the first writes.
+    In a gang, whose containers count in parallel, only the first one writes.
 
     Returns:
         The exit code.
@@ -51,8 +51,8 @@ def count(folder: Path, stop: Stop) -> int:
         steps += 1
         if writes and steps % each == 0:
             seconds, loss = each * STEP_SECONDS, each / steps
-            told = (each * size, each, seconds, loss, 1.0, None, "none", attempt)
-            EpochLine(steps // each - 1, size, *told).append(folder)
+            figures = (each * size, each, seconds, loss, 1.0, None, "none", attempt)
+            EpochLine(steps // each - 1, size, *figures).append(folder)
             report()
     if writes:
         files.replace(checkpoint, json.dumps([steps, attempt]).encode(), durable=False)

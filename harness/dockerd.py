@@ -1,8 +1,8 @@
-"""A Docker daemon of one's own, in namespaces of its own, and clusters of it.
+"""A private Docker daemon in its own namespaces, and clusters on it.
 
-Its processes, mounts and bridges are in namespaces of which one process is the first: they
-go with it, whatever else went wrong. The image holds the trainer only; what that needs of
-this machine is mounted from it, as no image can be pulled here.
+Its processes, mounts and bridges are in namespaces that end with their first process, even after
+failures. The image holds the trainer only; its dependencies are mounted from this machine, as no
+image can be pulled here.
 """
 
 import io
@@ -28,28 +28,28 @@ from containers.docker.nodes import Gpu, Limits, Node, Nodes
 
 NEEDED = ("dockerd", "iptables", "unshare", "nsenter", "setpriv", "ip")
 START_SECONDS = 300.0
-"""Far more than a busy machine takes."""
+"""Timeout, far above the time on a busy machine."""
 TRAINER = Path(__file__).parents[1] / "containers" / "images" / "trainer"
 COUNTER = Path(__file__).with_name("counting.py")
 EXAMPLES = Path(__file__).parents[1] / "examples" / "jobs"
 IMAGE = "shockwave-test:trainer"
 COUNTING = "shockwave-test:counting"
-"""Its jobs train nothing, without PyTorch; enough where it does not matter what a job learns."""
+"""Its jobs only count steps, without PyTorch."""
 STUBBORN = "shockwave-test:stubborn"
-"""Its jobs take no notice of SIGTERM."""
+"""Its jobs ignore SIGTERM."""
 LYING = "shockwave-test:lying"
-"""Its jobs end as if they were done."""
+"""Its jobs end at once with code 0."""
 LOUD = "shockwave-test:loud"
-"""Its jobs end with code 1 and a word."""
+"""Its jobs end with code 1 and a message."""
 PLAIN = "shockwave-test:plain"
-"""It runs what it is told to, as images of others do; the example's jobs are in it."""
+"""It runs any command, as users' images do; the example's jobs are in it."""
 FOLDERS = ("usr", "lib", "lib64", "bin", "tmp", "job", "data", "proc", "sys", "dev", "etc")
 LIMITS = Limits(memory_bytes=2**30, pids=64, scratch_bytes=2**26)
 SMALL_BYTES = 64 * 1024
 """What fits into the small storage: less than a checkpoint."""
 
 OUTSIDE = "192.0.2.1"
-"""A machine that is reached from the daemon's, and where nothing listens."""
+"""A machine that the daemon reaches, where nothing listens."""
 
 FIRST = f"""
 set -e
@@ -67,7 +67,7 @@ exec sleep infinity
 
 
 def missing() -> str:
-    """What a daemon needs and this machine lacks, in words; empty if nothing."""
+    """The requirements of a daemon that this machine lacks, in words; empty if none."""
     if os.geteuid():
         return "only root can start a Docker daemon"
     lacking = [name for name in NEEDED if shutil.which(name) is None]
@@ -76,10 +76,10 @@ def missing() -> str:
 
 def packages() -> Path:
     """The folder of installed packages."""
-    found = find_spec("torch")  # without the seconds of its import
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parents[1]
+    torch = find_spec("torch")  # without the seconds of its import
+    assert torch is not None
+    assert torch.origin is not None
+    return Path(torch.origin).parents[1]
 
 
 def python() -> str:
@@ -92,11 +92,11 @@ class Dockerd:
     """A daemon that can be stopped and started again.
 
     Attributes:
-        folder: All that it keeps.
-        first: Makes its namespaces; its child is the first process in them.
+        folder: All its files.
+        first: Process that makes its namespaces; its child is the first process in them.
         inside: Id of that child.
-        options: Of the daemon, beside those that all have.
-        process: The daemon, as long as it runs.
+        options: Further options of the daemon.
+        process: The daemon, while it runs.
     """
 
     folder: Path
@@ -112,7 +112,7 @@ class Dockerd:
 
     @property
     def small(self) -> Path:
-        """A storage that is full soon."""
+        """A small storage, which is soon full."""
         return self.folder / "small"
 
     def client(self) -> Any:
@@ -154,7 +154,7 @@ class Dockerd:
         subprocess.run(self.within("kill", "-TERM", number), check=True)
         deadline = time.monotonic() + START_SECONDS
         while self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)  # nsenter stops with what it runs, if late
+            self.process.send_signal(signal.SIGCONT)  # nsenter may have stopped with its child
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the daemon in {self.folder} does not stop")
             time.sleep(0.02)
@@ -176,7 +176,7 @@ class Dockerd:
         subprocess.run(self.within("kill", "-STOP", number), check=True)
         status = self.within("grep", "State", f"/proc/{number}/status")
         while b"T (stopped)" not in subprocess.run(status, check=True, capture_output=True).stdout:
-            time.sleep(0.02)  # its threads go on until the one that got the signal has run
+            time.sleep(0.02)  # its threads stop once one of them has handled the signal
         try:
             yield
         finally:
@@ -184,10 +184,10 @@ class Dockerd:
 
     def containers(self, run: str) -> list[Any]:
         """All containers of a run, running or not."""
-        found: list[Any] = self.client().containers.list(
+        containers: list[Any] = self.client().containers.list(
             all=True, filters={"label": f"shockwave.run={run}"}
         )
-        return found
+        return containers
 
     def remove_containers(self) -> None:
         for container in self.client().containers.list(all=True):
@@ -210,8 +210,8 @@ class Dockerd:
 
         Args:
             name: Its name.
-            entrypoint: What it runs.
-            changes: Other lines of its Dockerfile.
+            entrypoint: Its command.
+            changes: Further lines of its Dockerfile.
         """
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
@@ -237,7 +237,7 @@ def dockerd(*options: str) -> Iterator[Dockerd]:
     """A daemon with the images, under a path short enough for its socket.
 
     Args:
-        options: Of `dockerd`, beside those that all have.
+        options: Further options of `dockerd`.
 
     Raises:
         RuntimeError: It cannot be started; the text says why.
@@ -271,7 +271,7 @@ def dockerd(*options: str) -> Iterator[Dockerd]:
         daemon.stop()
         daemon.client().close()
     finally:
-        first.kill()  # and with it all that is in its namespaces
+        first.kill()  # and with it all processes in its namespaces
         first.wait()
         assert first.stderr is not None
         first.stderr.close()
@@ -293,7 +293,7 @@ slots = [{cpus}]
 
 
 def mounts() -> tuple[Path, ...]:
-    """What containers need of this machine."""
+    """Files of this machine that containers need."""
     system = [Path(name) for name in ("/usr", "/lib", "/lib64", "/bin") if Path(name).exists()]
     return (*system, Path(sys.base_prefix), packages())
 
@@ -312,11 +312,11 @@ def cluster(
 
     Args:
         daemon: The machine's daemon.
-        storage: Where jobs keep what they have.
+        storage: Folder of the jobs' output.
         nodes: Endpoints by name; by default one node.
         gpus: Emulated GPUs of each node.
-        image: What containers are made of.
-        limits: Of a container, by GPU.
+        image: Image of the containers.
+        limits: Limits of a container, per GPU.
         options: Other fields of `Nodes`.
     """
     slots = (Gpu(cpus=1.0),) * gpus

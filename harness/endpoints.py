@@ -1,4 +1,4 @@
-"""Ways to a Docker daemon that is not on this machine: TLS, SSH, and a network between two."""
+"""Endpoints of a remote Docker daemon: TLS, SSH, and a network between two daemons."""
 
 import shutil
 import socket
@@ -15,12 +15,12 @@ NEEDED = ("sshd", "ssh", "ssh-keygen", "docker", "openssl")
 PORT = 2376
 """Where a daemon with TLS listens, in its own namespace."""
 MOST_STARTS = 8
-"""Connections that may start at once; an SSH server as it comes drops some above ten."""
+"""Connections that may start at once; an SSH server drops some above ten by default."""
 NEW_KEY = ("-newkey", "rsa:2048", "-nodes")
 
 
 def missing() -> str:
-    """What these need beside a daemon and this machine lacks; empty if nothing."""
+    """The requirements besides a daemon that this machine lacks; empty if none."""
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     return f"no {', '.join(lacking)} on this machine" if lacking else ""
 
@@ -30,7 +30,7 @@ def _quietly(*command: object) -> None:
 
 
 class Authority:
-    """Who signs certificates, as docs/docker.md shows it."""
+    """A certificate authority, as in docs/docker.md."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -47,8 +47,8 @@ class Authority:
         asked = ("-subj", f"/CN={name}", *for_what, "-keyout", "key.pem", "-out", "asked.csr")
         self._openssl(folder, "req", *NEW_KEY, *asked)
         signer = ("-CA", "ca.pem", "-CAkey", f"{self.folder}/ca-key.pem")
-        given = ("-copy_extensions", "copy", "-out", "cert.pem")
-        self._openssl(folder, "x509", "-req", "-in", "asked.csr", *signer, *given)
+        options = ("-copy_extensions", "copy", "-out", "cert.pem")
+        self._openssl(folder, "x509", "-req", "-in", "asked.csr", *signer, *options)
         return folder
 
     def _openssl(self, folder: Path, *command: str) -> None:
@@ -56,7 +56,7 @@ class Authority:
 
 
 def verified(folder: Path) -> tuple[str, ...]:
-    """Options of a daemon that listens with these certificates, and wants one of each client."""
+    """Options of a daemon that listens with these certificates and demands client certificates."""
     return (
         f"--host=tcp://127.0.0.1:{PORT}",
         "--tlsverify",
@@ -71,9 +71,9 @@ class Sshd:
     """An SSH server of this machine, with a user and configuration of its own.
 
     Attributes:
-        folder: All that it keeps.
-        port: Of 127.0.0.1, by which the user knows its key.
-        process: Its namespace's first one; all its sessions go with it.
+        folder: All its files.
+        port: Port on 127.0.0.1, under which the user knows its key.
+        process: First process of its namespace; all its sessions end with it.
     """
 
     folder: Path
@@ -140,7 +140,7 @@ class Sshd:
 
 @contextmanager
 def sshd(daemon: Dockerd, folder: Path) -> Iterator[Sshd]:
-    """A server behind which `docker` finds a daemon, and an `ssh` in `bin` that may log in."""
+    """An SSH server through which `docker` reaches a daemon, and an `ssh` in `bin` that logs in."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         server = Sshd(folder, free.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Tables in Markdown, as docs have them."""
+"""Tables in Markdown, in the style of the docs."""
 
 import re
 from collections.abc import Sequence

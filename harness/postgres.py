@@ -1,4 +1,4 @@
-"""A Postgres of one's own, which may be killed."""
+"""A private Postgres, which may be killed."""
 
 import os
 import shutil
@@ -14,13 +14,13 @@ from harness.up import descendants, free_port, running
 from harness.waiting import wait_for
 
 USER = "postgres"
-"""Who runs it, as it refuses to run as root."""
+"""The user that runs it, as it refuses to run as root."""
 
 
 def _program(name: str) -> Path:
     """One of its programs."""
-    if found := shutil.which(name):
-        return Path(found)
+    if path := shutil.which(name):
+        return Path(path)
     return max(Path("/usr/lib/postgresql").glob("*/bin")) / name
 
 
@@ -29,10 +29,10 @@ def _as_user() -> dict[str, Any]:
 
 
 class Postgres:
-    """A Postgres that flushes what it commits, and listens on 127.0.0.1.
+    """A Postgres with synchronous commits that listens on 127.0.0.1.
 
     Args:
-        folder: Where its files are made; its user's.
+        folder: Folder of its files, owned by its user.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,14 +72,14 @@ class Postgres:
         self._first.kill()
         self._first.wait()
         for number in others:
-            with suppress(ProcessLookupError):  # it has ended with the first
+            with suppress(ProcessLookupError):  # it ended with the first process
                 os.kill(number, signal.SIGKILL)
         wait_for(lambda: running(others), lambda left: not left)
 
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """An empty one, until the context ends."""
+    """An empty Postgres within the context."""
     with tempfile.TemporaryDirectory() as name:
         if os.geteuid() == 0:
             shutil.chown(name, USER)

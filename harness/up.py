@@ -22,7 +22,7 @@ PROGRAM = Path(sys.executable).with_name("shockwave")
 
 
 def outside(home: Path) -> dict[str, str]:
-    """The environment of a program that nobody has told of a server."""
+    """The environment of a program without a configured server."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return env | {"PREFECT_HOME": str(home)}
 
@@ -41,10 +41,10 @@ class Up:
 
     Attributes:
         process: `shockwave up`.
-        port: Where the server listens.
-        warehouse: What it serves.
+        port: Port of the server.
+        warehouse: Its warehouse.
         env: The environment that it was started in.
-        log: What it wrote to stderr.
+        log: File of its stderr.
     """
 
     process: subprocess.Popen[str]
@@ -80,31 +80,31 @@ class Up:
         wait_for(log, lambda text: "Ready: " in text)
 
     def descendants(self) -> set[int]:
-        """Ids of all processes that it started, and that those started."""
+        """Ids of its child processes and all their descendants."""
         return descendants(self.process.pid)
 
 
 def descendants(process: int) -> set[int]:
-    """Ids of all processes that a process started, and that those started."""
+    """Ids of a process's children and all their descendants."""
     parents = {number: stat[1] for number, stat in _stats().items()}
-    found = {process}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {process}
+    ids = {process}
+    while more := {child for child, parent in parents.items() if parent in ids} - ids:
+        ids |= more
+    return ids - {process}
 
 
 def _stats() -> dict[int, tuple[str, int]]:
     """State and parent of every process, by id."""
-    found = {}
+    states = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended meanwhile
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            found[int(path.parent.name)] = state, int(parent)
-    return found
+            states[int(path.parent.name)] = state, int(parent)
+    return states
 
 
 def running(ids: set[int]) -> set[int]:
-    """Those of the processes that have not ended."""
+    """The processes that have not ended."""
     return {number for number, (state, _) in _stats().items() if number in ids and state != "Z"}
 
 
@@ -115,10 +115,10 @@ def started(
     """`shockwave up` in a folder until the context ends.
 
     Args:
-        folder: Where it is started, and where its warehouse and its log are.
+        folder: Its working folder, with its warehouse and its log.
         *options: Options of the command.
         env: Its environment.
-        shown: Descriptor of what it prints.
+        shown: Descriptor of its stdout.
     """
     port, warehouse, log = free_port(), folder / "warehouse", folder / "log"
     with log.open("w") as file:
@@ -143,7 +143,7 @@ def started(
 
 @contextmanager
 def ready(folder: Path, *options: str) -> Iterator[Up]:
-    """The same on a home of its own, once it is ready."""
+    """`shockwave up` with its own home directory, once it is ready."""
     env = outside(folder / "home") | {"NO_COLOR": "1"}
     with started(folder, *options, env=env) as up:
         up.until_ready()

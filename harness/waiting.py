@@ -1,4 +1,4 @@
-"""Waiting for what is ready, with limits that only what hangs will meet."""
+"""Waiting for a condition, with timeouts that only a hang reaches."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 HANG_SECONDS = 600.0
-"""Far more than anything takes on a busy machine; where all is well it costs nothing."""
+"""Timeout, far above any wait on a busy machine."""
 
 POLL_SECONDS = 0.02
 
@@ -20,7 +20,7 @@ def wait_for(
     *,
     every: float = POLL_SECONDS,
 ) -> Found:
-    """Ask until the answer is what is waited for."""
+    """Ask until the answer is ready; returns it."""
     deadline = time.monotonic() + seconds
     while not ready(answer := ask()):
         assert time.monotonic() < deadline, answer

@@ -1,4 +1,4 @@
-"""Make the virtual environment, or complete it, and say how it goes: what `make` calls.
+"""Make or complete the virtual environment, with progress: called by `make`.
 
     python tools/environment.py FOLDER [EXTRA …]
 
@@ -29,10 +29,10 @@ from typing import TextIO
 CONSTRAINTS = Path("constraints.txt")
 
 SAY_SECONDS = 5.0
-"""Between two lines about what is done."""
+"""Time between two lines of progress."""
 
 UNREACHABLE = re.compile("Retrying|[Cc]onnection|[Tt]ime(d |-)?out|error sending request")
-"""What the output of pip or uv has where an index did not answer."""
+"""Pattern of the output of pip or uv if an index did not answer."""
 
 UV_SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -43,7 +43,7 @@ UV_SETTINGS = {
     "cert": "SSL_CERT_FILE",
     "proxy": "ALL_PROXY",
 }
-"""Variables that tell uv, which does not read pip's configuration, what that says."""
+"""Variables of uv by option of pip's configuration, which uv does not read."""
 
 
 class SetupError(Exception):
@@ -101,7 +101,7 @@ class Environment:
         Args:
             name: The package.
             options: Further options.
-            build: What follows the version of the build that is wanted, such as `+cpu`.
+            build: Suffix of the version of the wanted build, such as `+cpu`.
 
         Raises:
             SetupError: pip failed.
@@ -137,7 +137,7 @@ class Environment:
                 raise SetupError(_reason(log.read()))
 
     def _configured(self) -> dict[str, str]:
-        """Variables of uv for what pip is configured to, where they are not set."""
+        """Variables of uv from pip's configuration, unless they are set."""
         pip = [self._python, "-m", "pip", "config", "list"]
         lines = subprocess.run(pip, capture_output=True, text=True, check=True).stdout.splitlines()
         settings = [line.partition("=") for line in lines]
@@ -187,7 +187,7 @@ class Environment:
         return process.returncode
 
     def doing(self) -> str:
-        """What is done now, by what pip or uv wrote last."""
+        """The present activity, from the last output of pip or uv."""
         if not self.log.exists():
             return "making the environment"
         for line in reversed(self.log.read_text(errors="replace").splitlines()):
@@ -208,7 +208,7 @@ class Environment:
 
 @contextmanager
 def saying(doing: Callable[[], str]) -> Iterator[None]:
-    """Say by the clock what is done, in a line every few seconds, whatever it waits for."""
+    """Print the present activity in a line every few seconds within the context."""
     started, ended = time.monotonic(), Event()
 
     def say() -> None:
@@ -247,12 +247,12 @@ def complete(folder: Path, extras: Sequence[str]) -> None:
 
     Args:
         folder: Where the environment is, or will be.
-        extras: Of the project; none for what running needs.
+        extras: Extras of the project; none for running only.
 
     Raises:
         SetupError: It could not be completed.
     """
-    with open("pyproject.toml") as locked:  # two pips at a time would spoil the environment
+    with open("pyproject.toml") as locked:  # two concurrent pips would damage the environment
         try:
             fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,1 +1,1 @@
-"""What somebody may do to a warehouse who can write to its folder, and whether it is found."""
+"""Attacks on a warehouse and a service: kills, edits, malformed files; are they detected?"""

@@ -36,7 +36,7 @@ class Boundaries:
     """Counts boundaries.
 
     Attributes:
-        passed: How many there were.
+        passed: Number of boundaries so far.
     """
 
     def __init__(self, last: int) -> None:
@@ -44,7 +44,7 @@ class Boundaries:
         self._last = last
 
     def reached(self) -> None:
-        """Count one, and end the process if it is the last."""
+        """Count a boundary, and kill the process at the last."""
         if self.passed == self._last:
             os.kill(os.getpid(), signal.SIGKILL)
         self.passed += 1

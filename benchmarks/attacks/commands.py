@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 SECONDS = 10
 BUSY_SECONDS = 120
-"""Wall time in which a command that took longer than `SECONDS` has to end, with as much of them of
-processor time at most."""
+"""Wall-clock timeout on a busy machine; processor time is bounded by `SECONDS` all the same."""
 MEMORY_BYTES = 8 * 2**30
 CRASHED = 70
-"""Exit code of an exception that the command line let through."""
+"""Exit code of an uncaught exception."""
 
 PROGRESS = re.compile(r" *\d+ s  ")
-"""Beginning of the lines with which long commands say how far they are."""
+"""Beginning of progress lines."""
 
 Arguments = Sequence[object]
 
@@ -44,7 +43,7 @@ class Ended(NamedTuple):
 
 
 def isolated(home: Path) -> None:
-    """Nothing of this user's is read or written, and no server is started."""
+    """Isolate the process: nothing of the user is read or written, and no server is started."""
     home.mkdir(parents=True)
     os.environ |= {
         "HOME": str(home),
@@ -94,7 +93,7 @@ def fit(part: object) -> str:
 
 
 def forked(act: Callable[[], int], place: Path, seconds: float) -> Ended:
-    """Do something in a forked process."""
+    """Call a function in a forked process."""
     out, err = place.with_suffix(".out"), place.with_suffix(".err")
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,14 +1,14 @@
-"""kill -9 of Postgres while it accepts what is handed in, and what is left.
+"""kill -9 of Postgres while it accepts entries.
 
     python -m benchmarks.attacks.database_kills [--kills 300] [--seed 0] [--json]
 
 Jobs, commands and terms are handed in, one to three at a time. At the first, second, … statement or
 commit of the inbox, or up to 5 ms after that as the seed draws, all processes of Postgres are
-killed; it is started again, recovers, and what was not acknowledged is handed in once more with
-the same keys. `acknowledged` counts the kills after which the answer was there all the same. `lost`
-counts the kills after which something acknowledged was not there, or anything twice, or numbers
-had gaps; `not_once` is what the rounds of a service then do not take in exactly once, `unclean`
-what `audit` finds. Exit code 1 if one of these is not 0.
+killed; it is started again, recovers, and unacknowledged requests are handed in again with the same
+keys. `acknowledged` counts kills after which the answer came nevertheless. `lost` counts kills
+after which an acknowledged entry was missing, an entry was there twice, or numbers had gaps;
+`not_once` counts entries that the rounds of a service then do not take in exactly once, `unclean`
+the findings of `audit`. Exit code 1 if one of these is not 0.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from benchmarks.attacks import promises
-from benchmarks.attacks.promises import Told
+from benchmarks.attacks.promises import Acknowledged
 from benchmarks.attacks.service_kills import LONG, OPTIONS
 from flows.cli.output import print_table
 from flows.service.scheduler import schedule, under_way
@@ -98,7 +98,7 @@ def trap(database: Postgres, rng: Random) -> Iterator[Trap]:
 
 
 def request(at: int, rng: Random) -> list[Request]:
-    """What is handed in together."""
+    """Requests that are handed in together."""
     made = list[Request]()
     for place in range(rng.choice((1, 1, 2, 3))):
         key, kind = f"{at}/{place}", rng.choice((SUBMIT, SUBMIT, SUBMIT, "hold", "tenant"))
@@ -112,15 +112,15 @@ def request(at: int, rng: Random) -> list[Request]:
     return made
 
 
-def told(requests: list[Request], entries: list[Entry]) -> list[Told]:
+def answered(requests: list[Request], entries: list[Entry]) -> list[Acknowledged]:
     return [
-        Told(asked.key, asked.kind, asked.target, entry.number)
+        Acknowledged(asked.key, asked.kind, asked.target, entry.number)
         for asked, entry in zip(requests, entries, strict=True)
     ]
 
 
 def walk(warehouse: Path, database: Postgres, kills: int, seed: int) -> dict[str, int]:
-    rng, acknowledged, at_once, lost = Random(seed), list[Told](), 0, 0
+    rng, acknowledged, at_once, lost = Random(seed), list[Acknowledged](), 0, 0
     with Inbox(warehouse, database.url) as inbox, trap(database, rng) as armed:
         for at in range(kills):
             requests, entries = request(at, rng), list[Entry]()
@@ -128,11 +128,11 @@ def walk(warehouse: Path, database: Postgres, kills: int, seed: int) -> dict[str
             with suppress(WarehouseBusy):
                 entries = inbox.accept(requests)
                 at_once += 1
-                acknowledged += told(requests, entries)
+                acknowledged += answered(requests, entries)
             armed.sprung()
             wrong = [*promises.lost(warehouse, acknowledged, database.url)]
             if not entries:
-                acknowledged += told(requests, inbox.accept(requests))
+                acknowledged += answered(requests, inbox.accept(requests))
             wrong += promises.lost(warehouse, acknowledged, database.url)
             for problem in wrong[:3]:
                 print(f"kill {at}: {problem}", file=sys.stderr)
@@ -143,7 +143,7 @@ def walk(warehouse: Path, database: Postgres, kills: int, seed: int) -> dict[str
 
 
 def taken_in(warehouse: Path, url: str) -> dict[str, int]:
-    """What is wrong once a service has taken everything in."""
+    """The problems after a service has taken everything in."""
     with Inbox(warehouse, url) as inbox, under_way(warehouse, inbox, OPTIONS) as run:
         while run.state.taken.entries < inbox.last():
             schedule(run, warehouse, rounds=1)

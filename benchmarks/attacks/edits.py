@@ -1,4 +1,4 @@
-"""Edits of a warehouse's files, as a forger makes them: each changes what a file says."""
+"""Edits of a warehouse's files by a forger."""
 
 import hashlib
 import shutil
@@ -49,8 +49,8 @@ class Target:
 
     def file(self, *patterns: str) -> Path:
         """A file of one of the patterns."""
-        found = [path for pattern in patterns for path in sorted(self.folder.glob(pattern))]
-        return self.rng.choice([path for path in found if path.is_file()])
+        paths = [path for pattern in patterns for path in sorted(self.folder.glob(pattern))]
+        return self.rng.choice([path for path in paths if path.is_file()])
 
 
 # Bytes
@@ -84,7 +84,7 @@ def removed(path: Path, rng: Random) -> None:
 BYTES = (flipped, cut, grown, removed)
 
 
-# Values: the file is as sound as before, and its checksum is noted anew
+# Values: the file stays valid, and its checksum is updated
 
 
 def rewritten(path: Path, change: Callable[[Rows], object]) -> None:
@@ -97,7 +97,7 @@ def rewritten(path: Path, change: Callable[[Rows], object]) -> None:
 
 
 def noted(path: Path) -> None:
-    """Note the checksum of a file again, or that it is gone."""
+    """Update the noted checksum of a file, or remove it with the file."""
     sums = path.parent / CHECKSUMS
     if sums.exists():
         lines = [line for line in sums.read_text().splitlines() if line[66:] != path.name]
@@ -106,7 +106,7 @@ def noted(path: Path) -> None:
 
 
 def nudged(value: Any, rng: Random) -> Any:
-    """Another value of the same kind; None where there is none."""
+    """Another value of the same kind; None if there is none."""
     match value:
         case bool():
             return not value
@@ -146,8 +146,8 @@ def swapped_rows(target: Target, path: Path) -> None:
     """Swap two rows."""
 
     def change(rows: Rows) -> None:
-        one, other = target.rng.sample(range(len(rows)), 2)
-        rows[one], rows[other] = rows[other], rows[one]
+        first, second = target.rng.sample(range(len(rows)), 2)
+        rows[first], rows[second] = rows[second], rows[first]
 
     rewritten(path, change)
 
@@ -168,7 +168,7 @@ def json_value(target: Target, path: Path) -> None:
     path.write_bytes(orjson.dumps(nudged(row, target.rng)))
 
 
-# Chains: hashes are computed anew, and all that names them
+# Chains: hashes are computed anew, with all references to them
 
 
 def record_rows(folder: Path) -> Iterator[tuple[Path, Rows]]:
@@ -225,7 +225,7 @@ def cut_off(target: Target, folder: Path) -> None:
 
 
 def planted(target: Target) -> None:
-    """A run that never was, made of another."""
+    """A forged run, made from another."""
     folder = target.run
     copy = folder.with_name(f"{folder.name[:-1]}9")
     shutil.copytree(folder, copy)
@@ -273,7 +273,7 @@ def forged_ledger(target: Target, forger: Key | None, change: Callable[[Rows], R
 
 
 def forger(rng: Random) -> Key | None:
-    """No key, or one that a forger made."""
+    """No key, or a forger's key."""
     private = Ed25519PrivateKey.from_private_bytes(rng.randbytes(32))
     return Key(private.public_key(), private) if rng.random() < 0.5 else None
 

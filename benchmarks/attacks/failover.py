@@ -1,16 +1,16 @@
-"""Kills of the process that serves, with another standing by, and what is lost or doubled.
+"""Kills of the leader with a standby: lost and doubled entries and rounds.
 
     python -m benchmarks.attacks.failover [--kills 50] [--jobs 150] [--speed 120] [--seed 0]
         [--postgres]
 
-Two processes serve a warehouse in turn, as `shockwave up --standby` does: one has lock and lease
-and drives the rounds of a service on eight virtual GPUs, the other waits. At random moments, in a
-start as in a round, the one that serves is killed with -9 or, one time in five, stopped with
-SIGSTOP, which the other finds out by its lease; then it is started again and stands by. Submitters
+Two processes serve a warehouse in turn, as with `shockwave up --standby`: the leader has lock and
+lease and drives the rounds of a service on eight virtual GPUs, the standby waits. At random
+moments, during starts and rounds, the leader is killed with -9 or, one time in five, stopped with
+SIGSTOP, which the standby detects by the lease; then it is started again as standby. Submitters
 hand in jobs and commands meanwhile. `takeover_s` are the median and the longest time from a kill to
 the next round on disk; a round of a real service lasts 120 s. `lost_rounds` counts kills after
-which a round that was on disk is another one, or not there; the other figures are those of
-`benchmarks.soak`. Exit code 1 if one of them is not 0, or a takeover took a round. With
+which a round on disk has changed or is missing; the other figures are those of `benchmarks.soak`.
+Exit code 1 if one of them is not 0, or a takeover took a round. With
 --json it prints one JSON object.
 """
 
@@ -33,9 +33,9 @@ from random import Random
 from threading import Event
 
 from benchmarks.attacks.kills import forked
-from benchmarks.attacks.promises import Told
+from benchmarks.attacks.promises import Acknowledged
 from benchmarks.attacks.service_kills import LONG
-from benchmarks.soak.hands import SUBMITTERS, declared, end, submitter, tell
+from benchmarks.soak.hands import SUBMITTERS, declared, end, keep, submitter
 from benchmarks.soak.kept import BAD, kept
 from benchmarks.soak.place import Gauge, Place, begun, server
 from benchmarks.soak.processes import children
@@ -59,10 +59,10 @@ MEMBERS = ("first", "second")
 
 
 class Helm(Gauge):
-    """A gauge that also says which process drives."""
+    """A gauge that also shows the leading process."""
 
-    def tell(self, run: Run) -> None:
-        super().tell(run)
+    def update(self, run: Run) -> None:
+        super().update(run)
         struct.pack_into("q", self._memory, 56, os.getpid())
 
     @property
@@ -88,20 +88,23 @@ def member(place: Place) -> None:
         def driver(run: Run) -> Round:
             leader.check()
             done = run_round(run)
-            place.gauge.tell(run)
+            place.gauge.update(run)
             return done
 
         schedule(run, place.warehouse, driver)
 
 
 def steady(place: Place, kind: str, target: int = -1) -> None:
-    """Hand in a job that outlasts the walk, so that rounds go on, or cancel it."""
-    with Desk(place.warehouse, place.url) as desk, place.told_file(SUBMITTERS + 1).open("a") as out:
+    """Hand in a job that outlasts the walk and keeps rounds going, or cancel it."""
+    with (
+        Desk(place.warehouse, place.url) as desk,
+        place.acknowledged_file(SUBMITTERS + 1).open("a") as out,
+    ):
         if kind == SUBMIT:
             (entry,) = desk.submit(replace(LONG, epochs=10**6, total_steps=0), key=kind)
         else:
             (entry,) = desk.command(CommandKind.CANCEL, str(target), key=kind)
-        tell(out, Told(kind, kind, target, entry.number))
+        keep(out, Acknowledged(kind, kind, target, entry.number))
 
 
 def digests(place: Place) -> list[str]:
@@ -110,7 +113,7 @@ def digests(place: Place) -> list[str]:
 
 
 def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
-    """Kill whoever drives, again and again; returns figures."""
+    """Kill the leader repeatedly; returns figures."""
     rng, took, lost, seen = Random(place.seed), list[float](), 0, list[str]()
     each = math.ceil(jobs / SUBMITTERS)
     hands = [f"submitter {me}" for me in range(SUBMITTERS)]
@@ -132,7 +135,7 @@ def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
                 all_of_them.look(hands)
             killed, before, began = helm.driver, helm.rounds, time.monotonic()
             os.kill(killed, signal.SIGSTOP if rng.random() < 0.2 else signal.SIGKILL)
-            lost += 1  # until it is known that none is
+            lost += 1  # until the rounds are checked
             while helm.driver == killed or helm.rounds <= before - 1:
                 time.sleep(0.02)
                 all_of_them.look(hands)
@@ -141,7 +144,7 @@ def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
             now = forked(lambda: digests(place))
             lost -= now[: len(seen)] == seen and len(now) >= before
             seen = now
-        long = next(told.number for told in place.told() if told.key == SUBMIT)
+        long = next(entry.number for entry in place.acknowledged() if entry.key == SUBMIT)
         forked(lambda: steady(place, CommandKind.CANCEL.value, long))
         while "end" not in all_of_them.done:
             time.sleep(0.1)

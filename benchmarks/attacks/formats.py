@@ -1,4 +1,4 @@
-"""Formats of what Shockwave reads: their valid files, how these are mutated, who reads them."""
+"""File formats that Shockwave reads: valid files, mutations, and the commands that read them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Format:
     Attributes:
         files: Patterns of valid files, in the folder that `make` fills.
         ways: Mutations of their bytes; Parquet files and databases have their rows mutated as well.
-        commands: Commands that read them; one is drawn.
-        may_find: Whether exit code 1 is documented for one of them.
+        commands: Commands that read them, of which one is drawn.
+        may_find: Whether exit code 1 is documented for any of them.
     """
 
     files: tuple[str, ...]
@@ -30,8 +30,8 @@ class Format:
 
 
 def generated(trace: str, profile: str, regimes: str) -> Arguments:
-    given = ("--trace", trace, "--profile", profile, "--regimes", regimes)
-    return ("generate", "out", "--overwrite", *given)
+    options = ("--trace", trace, "--profile", profile, "--regimes", regimes)
+    return ("generate", "out", "--overwrite", *options)
 
 
 def tables(folder: Path, file: Path) -> Sequence[Arguments]:

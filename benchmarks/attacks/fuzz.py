@@ -121,8 +121,8 @@ def drawn(place: Path, name: str, rng: Random) -> Arguments:
     if name == "arguments":
         return random_arguments(rng)
     form = FORMATS[name]
-    found = sorted(path for pattern in form.files for path in place.glob(pattern))
-    file = rng.choice(found)
+    files = sorted(path for pattern in form.files for path in place.glob(pattern))
+    file = rng.choice(files)
     if file.suffix == ".parquet" and rng.random() < 0.6:
         # Arrow's threads would not survive the next fork.
         if forked(lambda: rows_of(file, rng), place.parent, seconds=60).code:
@@ -163,12 +163,12 @@ def random_arguments(rng: Random) -> Arguments:
 
     group = typer.main.get_command(application())
     command = rng.choice([name for name in COMMANDS if name not in LEFT_OUT])
-    found = group.commands[command]
+    chosen = group.commands[command]
     path = [command]
-    if hasattr(found, "commands"):
-        part = rng.choice(sorted(found.commands))
-        found, path = found.commands[part], [command, part]
-    parameters = [part for part in found.params if part.name not in ("help", "follow")]
+    if hasattr(chosen, "commands"):
+        part = rng.choice(sorted(chosen.commands))
+        chosen, path = chosen.commands[part], [command, part]
+    parameters = [part for part in chosen.params if part.name not in ("help", "follow")]
     usual = {
         "gpus": "4",
         "jobs": "2",
@@ -190,7 +190,7 @@ def random_arguments(rng: Random) -> Arguments:
         "policy": "fifo",
         "folder": ".",
     }
-    given: list[str] = list(path)
+    words: list[str] = list(path)
     for part in parameters:
         option = next((text for text in part.opts if text.startswith("--")), None)
         wanted = option is None or part.name in ("gpus", "jobs", "warehouse", "round_seconds")
@@ -203,14 +203,14 @@ def random_arguments(rng: Random) -> Arguments:
         if part.name == "jobs" and len(text) > 3:
             text = "5"
         if getattr(part, "is_flag", False):
-            given.append(str(option))
+            words.append(str(option))
         else:
-            given += (
+            words += (
                 [text] if option is None else rng.choice([[option, text], [f"{option}={text}"]])
             )
     if rng.random() < 0.1:
-        given.insert(rng.randrange(len(given) + 1), rng.choice(TEXTS + NUMBERS))
-    return [text.replace("\x00", "0") for text in given]
+        words.insert(rng.randrange(len(words) + 1), rng.choice(TEXTS + NUMBERS))
+    return [text.replace("\x00", "0") for text in words]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""kill -9 at every write, flush, rename and removal of files in a warehouse, and what is left.
+"""kill -9 at every write, flush, rename and removal of files in a warehouse.
 
     python -m benchmarks.attacks.kills [--every 1] [--seed 0] [--json]
 
-A scene is something that writes: a new warehouse, a run from its start to its end, the rest of one,
-a campaign's files, copies of marts. It is acted again and again, each time in a process of its own
-that kills itself at the first, the second, … boundary (`benchmarks.attacks.boundaries`), until it
-comes to its end. What was acknowledged must be there then: `lost` counts the warehouses where it is
-not, `noticed` those in which `audit --all` finds something until somebody goes on. Then the scene
-is acted once more to its end, every other time after one more kill on the way, at a boundary that
-SEED draws. `wrong` counts those in which a run has another hash than one that nobody disturbed,
-`unclean` those in which `audit --all` still finds something, and `left_over` those with other files
-than the undisturbed scene leaves.
+A scene is a sequence of writes: a new warehouse, a run from start to end, the rest of a run, a
+campaign's files, copies of marts. It is acted repeatedly, each time in a new process that kills
+itself at the first, the second, … boundary (`benchmarks.attacks.boundaries`), until it comes to its
+end. Acknowledged writes must survive: `lost` counts the warehouses in which one is missing,
+`noticed` those in which `audit --all` finds something until a command goes on. Then the scene is
+acted to its end, every other time after a second kill at a boundary that SEED draws. `wrong` counts
+warehouses in which a run's hash differs from that of an undisturbed run, `unclean` those in which
+`audit --all` still finds something, and `left_over` those with other files than the undisturbed
+scene leaves.
 
 Parts are of 2, 4, 8, … rounds and those that were replaced go at once, so that a short run has all
 boundaries of a long one. With `--every N`, each Nth boundary only. Exit code 1 if `lost`, `wrong`,
@@ -58,7 +58,7 @@ from warehouse.store.verified import NOTE
 from warehouse.workloads.generator import generate_workload
 
 ACKNOWLEDGED = mmap.mmap(-1, 1)
-"""How many rounds a scene has written, shared by all processes."""
+"""Number of rounds that a scene has written, shared by all processes."""
 
 Hashes = dict[str, list[str]]
 """Hashes of the rounds of runs."""
@@ -94,12 +94,12 @@ def run_written_together(warehouse: Path) -> None:
 
 
 def half_a_run(warehouse: Path) -> None:
-    """The first rounds of one."""
+    """The first rounds of a run."""
     simulate(start(), warehouse, rounds=5)
 
 
 def many_small_files(warehouse: Path) -> None:
-    """Half a run as versions wrote it that put nothing together on the way."""
+    """Half a run as written by versions without compaction on the way."""
     fan, folder.FAN = folder.FAN, 1000
     half_a_run(warehouse)
     folder.FAN = fan
@@ -136,7 +136,7 @@ SCENES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
     "a campaign": (run, campaign),
     "copies of marts": (run, copies),
 }
-"""What is there before each scene, and the scene."""
+"""By name: the preparation of each scene, and the scene."""
 
 
 def main() -> int:
@@ -150,26 +150,26 @@ def walk_all(
     walk: Callable[[str, Path, int, Random], Counter[str]],
     figures: Sequence[str],
 ) -> int:
-    """Walk each scene as the command line asks, and print what went wrong.
+    """Walk each scene as the command line asks, and print the failures.
 
     Args:
-        doc: Of the program, for its help.
+        doc: Docstring of the program, for its help.
         scenes: Their names.
-        walk: Takes a scene, a folder, how many boundaries to step by and what chance draws from.
-        figures: What it counts; all but the first are to be 0.
+        walk: Takes a scene, a folder, the step in boundaries and a random generator.
+        figures: Names of its counts; all but the first must be 0.
 
     Returns:
-        Exit code: 1 if one is not.
+        Exit code: 1 if one is not 0.
     """
     options = parse(doc)
     bad, holdings.WAIT_SECONDS, writer.READ_SECONDS, folder.FAN = 0, 0.0, 0.0, 2
     with tempfile.TemporaryDirectory() as place:
         for name in scenes:
             started = perf_counter()
-            found = walk(name, Path(place) / name, options.every, Random(options.seed))
-            bad += sum(found[figure] for figure in figures[1:])
-            row = {"scene": name, "kills": found["kills"]}
-            row |= {figure: found[figure] for figure in figures}
+            counts = walk(name, Path(place) / name, options.every, Random(options.seed))
+            bad += sum(counts[figure] for figure in figures[1:])
+            row = {"scene": name, "kills": counts["kills"]}
+            row |= {figure: counts[figure] for figure in figures}
             row["seconds"] = round(perf_counter() - started)
             text = "  ".join(f"{key} {value}" for key, value in row.items())
             print(json.dumps(row) if options.json else text, flush=True)
@@ -186,14 +186,14 @@ def parse(doc: str) -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a scene leaves that nobody disturbs."""
+    """The outcome of an undisturbed scene."""
 
     hashes: Hashes
     files: list[str]
 
 
 def walk(name: str, place: Path, every: int, rng: Random) -> Counter[str]:
-    """Act a scene with a kill at each boundary; returns how often what went wrong."""
+    """Act a scene with a kill at each boundary; returns counts of failures."""
     before, scene = SCENES[name]
     made, killed = place / "made", place / "killed"
     made.mkdir(parents=True)
@@ -208,19 +208,19 @@ def walk(name: str, place: Path, every: int, rng: Random) -> Counter[str]:
         ACKNOWLEDGED[0] = 0
         if not dies(scene, killed, at):
             return figures
-        found = forked(lambda: list(after_kill(killed, undisturbed)))
+        problems = forked(lambda: list(after_kill(killed, undisturbed)))
         if rng.random() < 0.5:
             dies(scene, killed, rng.randrange(80))
         forked(lambda: scene(killed))
-        found += forked(lambda: list(after_all(killed, undisturbed)))
-        if {*found} & {*BAD}:
-            print(f"{name}, boundary {at}: {', '.join(found)}", file=sys.stderr)
-        figures.update(["kills", *found])
+        problems += forked(lambda: list(after_all(killed, undisturbed)))
+        if {*problems} & {*BAD}:
+            print(f"{name}, boundary {at}: {', '.join(problems)}", file=sys.stderr)
+        figures.update(["kills", *problems])
     raise AssertionError("boundaries end")
 
 
 def dies(scene: Callable[[Path], None], warehouse: Path, at: int) -> bool:
-    """Act a scene in a process that is killed at a boundary; False if it has not that many."""
+    """Act a scene in a process that is killed at a boundary; False if it has fewer boundaries."""
 
     def acted() -> bool:
         with dying_at(at):
@@ -231,7 +231,7 @@ def dies(scene: Callable[[Path], None], warehouse: Path, at: int) -> bool:
 
 
 def forked(work: Callable[[], Any]) -> Any:
-    """What a function returns in a process of its own; None if that was killed.
+    """The return value of a function in a forked process; None if that was killed.
 
     This process itself uses neither Arrow nor DuckDB, whose threads a fork would lack.
     """
@@ -266,7 +266,7 @@ def files(warehouse: Path) -> list[str]:
 
 
 def after_kill(warehouse: Path, undisturbed: Undisturbed) -> Iterator[str]:
-    """What is wrong before anybody goes on."""
+    """The problems right after a kill."""
     there = hashes(warehouse)
     rounds = [len(digests) for digests in there.values()]
     whole = all(
@@ -280,13 +280,13 @@ def after_kill(warehouse: Path, undisturbed: Undisturbed) -> Iterator[str]:
 
 
 def in_sql(warehouse: Path) -> int:
-    """The rounds that a query finds."""
+    """The number of rounds that a query returns."""
     ((rounds,),) = Analytics(warehouse).query("SELECT count(*) FROM rounds")[1]
     return int(rounds)
 
 
 def after_all(warehouse: Path, undisturbed: Undisturbed) -> Iterator[str]:
-    """What is wrong after the scene has come to its end."""
+    """The problems after the scene has come to its end."""
     if hashes(warehouse) != undisturbed.hashes:
         yield "wrong"
     if holdings.audit_all(warehouse).findings:

@@ -49,10 +49,10 @@ NEST = 3_000
 
 def flipped(data: bytes, rng: Random) -> bytes:
     """Some bits flipped."""
-    found = bytearray(data)
+    content = bytearray(data)
     for _ in range(rng.randint(1, 8)):
-        found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
-    return bytes(found)
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    return bytes(content)
 
 
 def cut(data: bytes, rng: Random) -> bytes:
@@ -79,7 +79,7 @@ def doubled(data: bytes, rng: Random) -> bytes:
 
 
 def odd(data: bytes, rng: Random) -> bytes:
-    """Nothing, or something else altogether, or in another encoding."""
+    """Empty, other content, or another encoding."""
     text = data.decode(errors="replace")
     return rng.choice(
         [
@@ -99,12 +99,12 @@ BYTES: tuple[Mutation, ...] = (flipped, cut, grown, shrunk, doubled, odd)
 def token(data: bytes, rng: Random) -> bytes:
     """A number or a text replaced."""
     text = data.decode(errors="surrogateescape")
-    found = list(re.finditer(r"-?\d+(\.\d+)?(e[-+]?\d+)?|[A-Za-z][\w-]*", text))
-    if not found:
+    matches = list(re.finditer(r"-?\d+(\.\d+)?(e[-+]?\d+)?|[A-Za-z][\w-]*", text))
+    if not matches:
         return odd(data, rng)
-    one = rng.choice(found)
+    match = rng.choice(matches)
     value = rng.choice(NUMBERS + TEXTS)
-    return (text[: one.start()] + value + text[one.end() :]).encode(errors="surrogatepass")
+    return (text[: match.start()] + value + text[match.end() :]).encode(errors="surrogatepass")
 
 
 def line(data: bytes, rng: Random) -> bytes:
@@ -129,22 +129,22 @@ def line(data: bytes, rng: Random) -> bytes:
 
 def nested(data: bytes, rng: Random) -> bytes:
     """A value nested deeply."""
-    found = list(re.finditer(rb"(?<=[=:] )\S+|(?<=[=:,])[\w.]+", data))
-    if not found:
+    matches = list(re.finditer(rb"(?<=[=:] )\S+|(?<=[=:,])[\w.]+", data))
+    if not matches:
         return odd(data, rng)
-    one = rng.choice(found)
+    match = rng.choice(matches)
     first, last = rng.choice([(b"[", b"]"), (b"{a=", b"}"), (b'{"a":', b"}")])
-    deep = first * NEST + one[0] + last * NEST
-    return data[: one.start()] + deep + data[one.end() :]
+    deep = first * NEST + match[0] + last * NEST
+    return data[: match.start()] + deep + data[match.end() :]
 
 
 TEXT = (*BYTES, token, token, token, token, line, line, nested)
 ONE_LINE = (token, token, token, flipped, cut, grown, shrunk)
-"""Of what stands on a command line."""
+"""Values of command-line arguments."""
 
 
 def packed(data: bytes, rng: Random, way: Mutation) -> bytes:
-    """What is compressed in a file mutated, and compressed again."""
+    """The compressed content of a file mutated, and compressed again."""
     return gzip.compress(way(gzip.decompress(data), rng))
 
 
@@ -213,42 +213,43 @@ def body(data: bytes, rng: Random) -> bytes:
 REQUEST = (document, body, body)
 
 
-# Databases: the file is sound, its rows or tables are not
+# Databases: the file is valid, its rows or tables are not
 
 
 def database(path: Path, rng: Random) -> None:
     """Change a database: a value, a row, a column or a table."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as found:
-        tables = found.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        asked = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        tables = connection.execute(asked)
         table = rng.choice([name for (name,) in tables])
-        columns = [row[1] for row in found.execute(f"PRAGMA table_info({table})")]
-        rows = found.execute(f"SELECT rowid, * FROM {table}").fetchall()
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        rows = connection.execute(f"SELECT rowid, * FROM {table}").fetchall()
         at, kind = rng.randrange(len(columns)), rng.randrange(12)
         if kind == 0 or not rows:
-            found.execute(f"DROP TABLE {table}")
+            connection.execute(f"DROP TABLE {table}")
         elif kind == 1:
-            found.execute(f"ALTER TABLE {table} RENAME COLUMN {columns[at]} TO other")
+            connection.execute(f"ALTER TABLE {table} RENAME COLUMN {columns[at]} TO other")
         else:
             row, *values = rng.choice(rows)
             if kind == 2:
-                found.execute(f"DELETE FROM {table} WHERE rowid = ?", [row])
+                connection.execute(f"DELETE FROM {table} WHERE rowid = ?", [row])
                 return
             new, old = value(rng), values[at]
             if isinstance(old, str) and old.startswith("{") and kind > 3:
                 new = document(old.encode(), rng).decode()
             update = f"UPDATE OR IGNORE {table} SET {columns[at]} = ? WHERE rowid = ?"
-            found.execute(update, [stored(new), row])
+            connection.execute(update, [stored(new), row])
 
 
 def stored(new: Any) -> int | float | str | None:
-    """A value as a database can have it."""
+    """A value that a database can store."""
     if new is None or isinstance(new, float) or (isinstance(new, int) and abs(new) < 2**63):
         return new
     text = new if isinstance(new, str) else json.dumps(new)
     return text.encode(errors="replace").decode()
 
 
-# Parquet: the file is sound, its rows are not; its checksum is noted anew
+# Parquet: the file is valid, its rows are not; its checksum is updated
 
 
 def rows(path: Path, rng: Random) -> None:

@@ -1,6 +1,6 @@
-"""What a service promises, held against its inbox and its records.
+"""The promises of a service, checked against its inbox and its records.
 
-Nothing here uses the product's own ways of numbering entries or adding up orders.
+The checks use none of the product's code for numbering entries or folding orders.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from warehouse.store.reader import Reader
 
 
 @dataclass(frozen=True)
-class Told:
-    """An entry as its submitter was told of it.
+class Acknowledged:
+    """An entry as acknowledged to its submitter.
 
     Attributes:
         key: Its key.
@@ -38,17 +38,17 @@ class Told:
     number: int
 
 
-def in_inbox(warehouse: Path, url: str = "") -> list[Told]:
+def in_inbox(warehouse: Path, url: str = "") -> list[Acknowledged]:
     """The entries of an inbox in SQLite or Postgres, in order; none if there is no inbox yet."""
     asked = "SELECT key, kind, target, number FROM shockwave_entries ORDER BY number"
     if url:
-        return [Told(*row) for row in asyncio.run(_in_postgres(url, asked))]
+        return [Acknowledged(*row) for row in asyncio.run(_in_postgres(url, asked))]
     if not (warehouse / FILE).exists():
         return []
     with closing(sqlite3.connect(warehouse / FILE)) as database:
         if not database.execute("PRAGMA table_info(shockwave_entries)").fetchall():
             return []
-        return [Told(*row) for row in database.execute(asked)]
+        return [Acknowledged(*row) for row in database.execute(asked)]
 
 
 async def _in_postgres(url: str, asked: str) -> list[tuple[str, str, int, int]]:
@@ -59,28 +59,28 @@ async def _in_postgres(url: str, asked: str) -> list[tuple[str, str, int, int]]:
         await database.close()
 
 
-def lost(warehouse: Path, acknowledged: list[Told], url: str = "") -> Iterator[str]:
-    """What was acknowledged and is not there, or is there twice; what was numbered wrongly."""
+def lost(warehouse: Path, acknowledged: list[Acknowledged], url: str = "") -> Iterator[str]:
+    """Acknowledged entries that are missing or doubled, and wrong numbers."""
     there = in_inbox(warehouse, url)
-    yield from (f"{told} is not in the inbox" for told in {*acknowledged} - {*there})
-    if [told.number for told in there] != [*range(1, len(there) + 1)]:
+    yield from (f"{entry} is not in the inbox" for entry in {*acknowledged} - {*there})
+    if [entry.number for entry in there] != [*range(1, len(there) + 1)]:
         yield "entries are not numbered from 1 without gaps"
-    if len({told.key for told in there}) != len(there):
+    if len({entry.key for entry in there}) != len(there):
         yield "an entry is there twice"
 
 
 def not_once(warehouse: Path, run: str, url: str = "", *, all_taken: bool) -> Iterator[str]:
-    """Entries that no round took in, or two did, or took for something else."""
-    due = {told.number: (told.kind, told.target) for told in in_inbox(warehouse, url)}
+    """Entries that no round or two rounds took in, or with another content."""
+    due = {entry.number: (entry.kind, entry.target) for entry in in_inbox(warehouse, url)}
     taken = Counter[int]()
     for record, _ in Reader(warehouse).records(run):
-        found = {spec.job_id: (SUBMIT, -1) for spec in record.arrivals}
+        taken_now = {spec.job_id: (SUBMIT, -1) for spec in record.arrivals}
         for command in record.commands:
             refused = command.kind is CommandKind.REFUSED
             kind = SUBMIT if refused else command.kind.value
-            found[command.number] = (kind, command.target)
-        taken.update(found.keys())
-        for number, what in found.items():
+            taken_now[command.number] = (kind, command.target)
+        taken.update(taken_now.keys())
+        for number, what in taken_now.items():
             if due.get(number) != what:
                 yield f"round {record.round} took entry {number} for {what}"
     count = len(due) if all_taken else sum(taken.values())
@@ -89,7 +89,7 @@ def not_once(warehouse: Path, run: str, url: str = "", *, all_taken: bool) -> It
 
 
 def without_effect(warehouse: Path, run: str, *, all_ended: bool) -> Iterator[str]:
-    """Commands that did not take effect, and jobs that have not one end."""
+    """Commands without effect, and jobs that did not end exactly once."""
     reader = Reader(warehouse)
     per_node = reader.header(run).settings.pools[0].gpus_per_node
     held, cancelled, drained = set[int](), set[int](), set[int]()

@@ -1,4 +1,4 @@
-"""Requests to the API and the page of a service, as files, and what becomes of them."""
+"""Requests to the API and the page of a service, as files, and checks of the answers."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from flows.web.page.sessions import Sessions
 
 SENT = "a request"
-"""In place of a command: what follows is the file of a request."""
+"""Marks the file of a request in place of a command."""
 
 PAGE = "/live"
 WAREHOUSE, TOKENS = Path("s"), Path("requests/tokens")
@@ -44,7 +44,7 @@ ASKED: tuple[tuple[str, str, str, Any], ...] = (
     ("nobody", "POST", "/live/jobs/x/hold", "csrf={csrf}"),
     ("nobody", "POST", "/live/login", "csrf={csrf}&token={tenant}&to=/live/jobs/x"),
 )
-"""Valid requests: whose, method, address and body."""
+"""Valid requests: caller, method, address and body."""
 
 
 def make(folder: Path, tokens: dict[str, str]) -> None:
@@ -73,13 +73,13 @@ def make(folder: Path, tokens: dict[str, str]) -> None:
 
 
 def sent(file: Path) -> int:
-    """Send a request, as a server hands it on; what an exit code says of its answer.
+    """Send a request, as a server passes it on; returns an exit code for its answer.
 
     Returns:
-        0: It was done. 2: It was refused, in the form that is documented, and nothing changed.
+        0: It succeeded. 2: It was refused in the documented form, and nothing changed.
 
     Raises:
-        AssertionError: The answer is another, or is of an error of ours.
+        AssertionError: The answer is undocumented, or reports a defect.
     """
     from flows.desk.guarded import Guarded
     from flows.servers.gate import Gate
@@ -96,10 +96,10 @@ def sent(file: Path) -> int:
         return 0
     assert status < 500, (status, answer)
     assert entries() == before, f"{status}, and yet something was accepted"
-    if not page and not answer.endswith(f"this is {ORIGIN}\n".encode()):  # what the gate says
-        told = json.loads(answer)
-        assert sorted(told) == ["place", "problem", "remedy"], answer
-        assert all(isinstance(text, str) for text in told.values()), answer
+    if not page and not answer.endswith(f"this is {ORIGIN}\n".encode()):  # the refusal of the gate
+        problem = json.loads(answer)
+        assert sorted(problem) == ["place", "problem", "remedy"], answer
+        assert all(isinstance(text, str) for text in problem.values()), answer
     print(f"error: {status}", file=sys.stderr)
     return 2
 
@@ -107,22 +107,22 @@ def sent(file: Path) -> int:
 def entries() -> int:
     from warehouse.inbox.inbox import Inbox
 
-    with Inbox(WAREHOUSE) as found:
-        return found.last()
+    with Inbox(WAREHOUSE) as inbox:
+        return inbox.last()
 
 
 async def asked(app: Any, request: Any) -> tuple[int, bytes]:
-    """Status and body of the answer to a request, whatever its parts are by now."""
-    given = request if isinstance(request, dict) else {}
-    address, _, query = text(given.get("path", "/")).partition("?")
-    found, body, answered = given.get("headers"), text(given.get("body", "")), [0, b""]
+    """Status and body of the answer to a request, whose parts may have any type."""
+    fields = request if isinstance(request, dict) else {}
+    address, _, query = text(fields.get("path", "/")).partition("?")
+    headers, body, answered = fields.get("headers"), text(fields.get("body", "")), [0, b""]
     tokens = json.loads(TOKENS.read_text())
     headers = []
-    for name, content in found.items() if isinstance(found, dict) else ():
+    for name, content in headers.items() if isinstance(headers, dict) else ():
         headers.append((plain(name).lower(), plain(filled(text(content), tokens))))
     scope = {
         **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"},
-        **{"method": text(given.get("method", "GET")).upper(), "root_path": ""},
+        **{"method": text(fields.get("method", "GET")).upper(), "root_path": ""},
         **{"path": unquote(address), "raw_path": plain(address), "query_string": plain(query)},
         **{"headers": headers, "server": ("127.0.0.1", 4200), "client": ("127.0.0.1", 50_000)},
     }
@@ -159,5 +159,5 @@ def encoded(part: str) -> bytes:
 
 
 def plain(part: str) -> bytes:
-    """Text as a server hands on: without ends of lines, which its parser refuses."""
+    """Text that a server passes on: without line ends, which its parser refuses."""
     return bytes(byte for byte in encoded(part) if byte >= 32)

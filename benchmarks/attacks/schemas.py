@@ -51,14 +51,14 @@ HELD = CHECKS.get_by_names(
         *("content_type_conformance", "response_schema_conformance"),
     ]
 )
-"""What an answer is held against; that the schema says all that is refused is not promised."""
+"""Checks of an answer; the schema need not describe everything that is refused."""
 
 ACCEPTED = (201, 202)
 JOBS = ("declared.toml", "opaque.toml")
 
 
 def cases(schema: Any) -> st.SearchStrategy[Case]:
-    """Requests to all addresses of a schema, of which some are against it; none follows."""
+    """Valid and invalid requests to all addresses of a schema; none is a stream."""
     modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
     drawn = st.one_of(*(schema.as_strategy(generation_mode=mode) for mode in modes))
 
@@ -70,7 +70,7 @@ def cases(schema: Any) -> st.SearchStrategy[Case]:
 
 
 def wrong(case: Case, answer: Response, new: int) -> Iterator[str]:
-    """What is wrong with an answer, after which there are so many new entries."""
+    """The problems of an answer, given the number of new entries."""
     what = f"{case.operation.label}: {answer.status_code}"
     try:
         case.validate_response(answer, checks=HELD)
@@ -135,7 +135,7 @@ def requests(place: Place, callers: dict[str, str], count: int, drawn_from: int)
 
 
 def files(place: Place, count: int, drawn_from: int) -> Counter[str]:
-    """Hand in malformed files of jobs; returns how many were taken, refused, and neither."""
+    """Hand in malformed files of jobs; returns counts of accepted, refused and broken ones."""
     counts, folder = Counter[str](), place.warehouse.parent
     commands.isolated(folder / "home")
     commands.warm()
@@ -164,12 +164,12 @@ def main() -> int:
         warehouse = Path(folder) / "warehouse"
         callers = forked(lambda: furnish(warehouse))
         place = Place(warehouse, OPTIONS, Gauge(), options.seed, "", OPTIONS.gpus, declared)
-        found = Counter(forked(lambda: files(place, options.files, options.seed)))
+        counts = Counter(forked(lambda: files(place, options.files, options.seed)))
         with children({"api": lambda: server(place)}) as started:
             started.start("api")
             wait_for(lambda: listens(place))
-            found.update(requests(place, callers, options.requests, options.seed))
-    figures = {name: found[name] for name in ("requests", "accepted", "files", "taken", "broken")}
+            counts.update(requests(place, callers, options.requests, options.seed))
+    figures = {name: counts[name] for name in ("requests", "accepted", "files", "taken", "broken")}
     if options.json:
         print(json.dumps(figures))
     else:

@@ -1,4 +1,4 @@
-"""kill -9 of submitters and of a service's scheduler at every boundary, and what is left.
+"""kill -9 of submitters and of a service's scheduler at every boundary.
 
     python -m benchmarks.attacks.service_kills [--every 1] [--seed 0] [--json]
 
@@ -6,10 +6,10 @@ A scene hands jobs and commands to a service on a virtual cluster, a round after
 again and again, each time in a process of its own that kills itself at the first, the second, …
 boundary: before a statement or a commit of the inbox's database, after a transaction, and at every
 write, flush, rename and removal of a file by Python (`benchmarks.attacks.boundaries`). `lost`
-counts the kills after which something acknowledged was not there, or was there twice, or a round
-was lost; `noticed` those after which `audit` finds something until somebody goes on. Then the scene
-is acted once more to its end, with the same keys, every other time after one more kill on the way
-at a boundary that SEED draws. `not_once` counts those in which an entry was then not taken in by
+counts the kills after which an acknowledged entry was missing or doubled, or a round was lost;
+`noticed` those after which `audit` finds something until the service goes on. Then the scene is
+acted to its end with the same keys, every other time after a second kill at a boundary that SEED
+draws. `not_once` counts those in which an entry was then not taken in by
 exactly one round or a command had no effect, `unclean` those in which `audit` finds something, and
 `differs` those whose replay differs.
 
@@ -31,7 +31,7 @@ import sqlalchemy.dialects.sqlite  # noqa: F401 (likewise)
 
 from benchmarks.attacks import promises
 from benchmarks.attacks.kills import dies, forked, walk_all
-from benchmarks.attacks.promises import Told
+from benchmarks.attacks.promises import Acknowledged
 from flows.history.replay import replay
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
@@ -51,7 +51,7 @@ LONG = JobSpec(0, "conv-small", 32, 128, Demand.gang(2), Mode.GNS, 400, 40_000, 
 
 
 def requests() -> list[Request]:
-    """What is handed in, in this order; entry 6 is refused."""
+    """The requests, in order; entry 6 is refused."""
     jobs = [replace(LONG, demand=Demand.gang(gpus)) for gpus in (2, 2, 1, 1)]
     commands = [
         (CommandKind.HOLD, 2),
@@ -73,11 +73,11 @@ def requests() -> list[Request]:
 REQUESTS = requests()
 
 ACKNOWLEDGED = mmap.mmap(-1, 2)
-"""How many requests and how many rounds were acknowledged, shared by all processes."""
+"""Numbers of acknowledged requests and rounds, shared by all processes."""
 
 
 def accept(inbox: Inbox, most: int) -> None:
-    """Hand in the first requests, one by one and then the last two together."""
+    """Hand in the first requests singly, and then the last two together."""
     for at, request in enumerate(REQUESTS[: most - 2]):
         inbox.accept([request])
         acknowledged(at + 1)
@@ -90,7 +90,7 @@ def acknowledged(requests: int) -> None:
 
 
 def hand_in(warehouse: Path) -> None:
-    """What a submitter does; no scheduler runs."""
+    """A submitter; no scheduler runs."""
     with Inbox(warehouse) as inbox:
         accept(inbox, len(REQUESTS))
 
@@ -103,7 +103,7 @@ def begin(warehouse: Path) -> None:
 
 
 def whole(warehouse: Path) -> None:
-    """A service that is handed something before each round."""
+    """A service with a request before each round."""
     with Inbox(warehouse) as inbox:
         go(warehouse, inbox, REQUESTS)
 
@@ -129,7 +129,7 @@ SCENES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None], int]] = 
     "a first start": (nothing, begin, 4),
     "a service": (begin, whole, len(REQUESTS)),
 }
-"""What is there before each scene, the scene, and the requests that are there in the end."""
+"""By name: the preparation, the scene, and the requests that are there in the end."""
 
 
 def main() -> int:
@@ -137,7 +137,7 @@ def main() -> int:
 
 
 def walk(name: str, place: Path, every: int, rng: Random) -> Counter[str]:
-    """Act a scene with a kill at each boundary; returns how often what went wrong."""
+    """Act a scene with a kill at each boundary; returns counts of failures."""
     before, scene, handed = SCENES[name]
     made, killed = place / "made", place / "killed"
     made.mkdir(parents=True)
@@ -149,29 +149,29 @@ def walk(name: str, place: Path, every: int, rng: Random) -> Counter[str]:
         ACKNOWLEDGED[:] = bytes(2)
         if not dies(scene, killed, at):
             return figures
-        found = forked(lambda: list(after_kill(killed)))
+        problems = forked(lambda: list(after_kill(killed)))
         if rng.random() < 0.5:
             dies(scene, killed, rng.randrange(200))
         forked(lambda: scene(killed))
-        found += forked(lambda: list(after_all(killed, handed)))
-        if {*found} & {*FIGURES[1:]}:
-            print(f"{name}, boundary {at}: {', '.join(found)}", file=sys.stderr)
-        figures.update(["kills", *found])
+        problems += forked(lambda: list(after_all(killed, handed)))
+        if {*problems} & {*FIGURES[1:]}:
+            print(f"{name}, boundary {at}: {', '.join(problems)}", file=sys.stderr)
+        figures.update(["kills", *problems])
     raise AssertionError("boundaries end")
 
 
-def told(requests: int) -> list[Told]:
-    """What submitters were told of the first requests."""
+def answered(requests: int) -> list[Acknowledged]:
+    """The acknowledgements of the first requests."""
     return [
-        Told(request.key, request.kind, request.target, at + 1)
+        Acknowledged(request.key, request.kind, request.target, at + 1)
         for at, request in enumerate(REQUESTS[:requests])
     ]
 
 
 def after_kill(warehouse: Path) -> Iterator[str]:
-    """What is wrong before anybody goes on."""
+    """The problems right after a kill."""
     requests, rounds = ACKNOWLEDGED[:]
-    wrong = list(promises.lost(warehouse, told(requests)))
+    wrong = list(promises.lost(warehouse, answered(requests)))
     with Inbox(warehouse) as inbox:
         run = inbox.run
     if run:
@@ -183,10 +183,10 @@ def after_kill(warehouse: Path) -> Iterator[str]:
 
 
 def after_all(warehouse: Path, handed: int) -> Iterator[str]:
-    """What is wrong after the scene has come to its end."""
+    """The problems after the scene has come to its end."""
     with Inbox(warehouse) as inbox:
         run = inbox.run
-    wrong = list(promises.lost(warehouse, told(handed)))
+    wrong = list(promises.lost(warehouse, answered(handed)))
     if len(promises.in_inbox(warehouse)) != handed:
         wrong.append("something else is in the inbox")
     yield from complained("lost", wrong)
@@ -199,7 +199,7 @@ def after_all(warehouse: Path, handed: int) -> Iterator[str]:
 
 
 def complained(figure: str, wrong: list[str]) -> Iterator[str]:
-    """The figure, if something is wrong."""
+    """The figure, if there are problems."""
     for problem in wrong[:3]:
         print(f"  {problem}", file=sys.stderr)
     if wrong:

@@ -1,4 +1,4 @@
-"""Valid files of every format that the command line reads, to be mutated."""
+"""Valid files of every format that the command line reads, for mutations."""
 
 import gzip
 import json
@@ -15,8 +15,8 @@ def make(folder: Path) -> int:
     os.chdir(folder)
     code = called(("generate", "small", "--jobs", 4, "--seed", 1, "--longest-seconds", 3000))
     names = ("jobs.trace", "throughputs.json", "regimes.csv")
-    for found, name in zip(sorted(Path("small").iterdir(), key=kind_of), names, strict=True):
-        found.rename(name)
+    for path, name in zip(sorted(Path("small").iterdir(), key=kind_of), names, strict=True):
+        path.rename(name)
     tampering.make(folder / "w", signed=False)
     code += called(("sql", "FROM run_summary", "--warehouse", "w", "--json"))
     run = next(path.name[4:] for path in Path("w/records").glob("*/run=srtf*"))

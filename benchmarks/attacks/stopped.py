@@ -1,4 +1,4 @@
-"""A service that was stopped, to be attacked."""
+"""A stopped service as a target of attacks."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,10 @@ from warehouse.inbox.tokens import Role, Tokens
 
 
 def make_service(warehouse: Path) -> dict[str, str]:
-    """A service of three rounds that was stopped, with a job that runs, one that is on hold, one
-    that is refused, and two entries that no round has taken in; the tokens of its API by role."""
+    """Make a stopped service of three rounds; returns the tokens of its API by role.
+
+    It has a running job, a job on hold, a refused job, and two entries not yet taken in.
+    """
     job = JobSpec(0, "conv-small", 32, 128, Demand.gang(2), Mode.GNS, 400, 40_000, 0.0, "a")
     options = ServiceOptions(policy="srtf", gpus=4, speed=100_000.0, driver="plain")
     with Inbox(warehouse) as inbox:

@@ -1,4 +1,4 @@
-"""Seeded edits of every kind of file of a warehouse, and whether `audit --all` finds them.
+"""Seeded edits of every kind of file of a warehouse; does `audit --all` find them?
 
     python -m benchmarks.attacks.tampering [--edits 1000] [--seed 0] [--unsigned] [--json]
 
@@ -8,8 +8,8 @@ copied, edited and audited. Kinds of edits take turns, and SEED draws what each 
 says by kind how many were found; exit code 1 if one was missed.
 
 `an older state` puts back the warehouse as it was before its newest run, ledger included. Only a
-hash that was kept elsewhere reveals it, so that kind is audited with `--expect`; with `--unsigned`
-also the kinds in which the ledger is forged with sound hashes.
+hash that was kept elsewhere reveals it, so this kind is audited with `--expect`; with `--unsigned`,
+so are forgeries of the ledger with valid hashes.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     python -m benchmarks.faults [--faults 200] [--seed 0] [--json]
 
 Runs of six small jobs on two nodes of two emulated GPUs, one after another, until FAULTS faults
-did harm to them (one that meets nothing to harm is tried again): the scheduler killed (SIGKILL) at
+had an effect (a fault without a target is tried again): the scheduler killed (SIGKILL) at
 each boundary of a round's steps and at any moment, containers killed, removed and hung, the daemon
-restarted and killed, telemetry torn and garbled, the storage filled up. Which, when and to whom
-follows from SEED; what it meets, from the machine.
+restarted and killed, telemetry torn and garbled, the storage filled up. SEED determines the kind,
+time and target of each fault; the state that it meets depends on the machine.
 
 Watched all the time: no GPU in two containers, no job in two leases at once, and the scheduler
 makes records. At the end of each run: every job trained its last epoch, each epoch was recorded
@@ -38,26 +38,26 @@ def main() -> int:
         raise InputError("benchmarks.faults", lacking, "run it where a daemon can be started")
     started = time.monotonic()
     with (
-        file_system(STORAGE_BYTES) as storage,  # first, for the daemon to see it
+        file_system(STORAGE_BYTES) as storage,  # before the daemon, which has to see it
         dockerd() as daemon,
         tempfile.TemporaryDirectory() as folder,
     ):
-        found = trial(daemon, storage, Path(folder), workload(), asked.faults, asked.seed)
+        outcome = trial(daemon, storage, Path(folder), workload(), asked.faults, asked.seed)
     figures = {
-        "faults": found.injected.total(),
-        "runs": found.runs,
-        "jobs": found.runs * len(JOBS),
-        "broken": len(found.broken),
+        "faults": outcome.injected.total(),
+        "runs": outcome.runs,
+        "jobs": outcome.runs * len(JOBS),
+        "broken": len(outcome.broken),
         "seconds": round(time.monotonic() - started),
     }
     if asked.json:
-        print(json.dumps({**figures, "kinds": found.injected, "what": found.broken}))
+        print(json.dumps({**figures, "kinds": outcome.injected, "what": outcome.broken}))
     else:
-        for kind, count in sorted(found.injected.items()):
+        for kind, count in sorted(outcome.injected.items()):
             print(f"{kind:28} {count:4}")
         print(", ".join(f"{name} {value}" for name, value in figures.items()))
-        print("\n".join(found.broken))
-    return bool(found.broken)
+        print("\n".join(outcome.broken))
+    return bool(outcome.broken)
 
 
 if __name__ == "__main__":

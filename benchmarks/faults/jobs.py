@@ -1,4 +1,4 @@
-"""The jobs that are disturbed."""
+"""The jobs of the fault benchmark."""
 
 import math
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ def workload(share: float = 1.0, jobs: Sequence[int] = range(len(JOBS))) -> Work
     """Small jobs, with throughputs that are about right.
 
     Args:
-        share: Of their epochs, for few faults.
-        jobs: Those of `JOBS` that there are.
+        share: Share of their epochs, for few faults.
+        jobs: Indices into `JOBS`.
     """
     specs, truths, rates = [], [], dict[tuple[str, int, int], float]()
     for job_id in jobs:
@@ -35,5 +35,5 @@ def workload(share: float = 1.0, jobs: Sequence[int] = range(len(JOBS))) -> Work
         specs.append(spec)
         regimes = (Regime(size, epochs),)
         truths.append(GroundTruth(job_id, 8.0, regimes, regimes))
-        rates |= {(model, one, gpus): 10.0 for one in spec.batch_sizes}
+        rates |= {(model, size, gpus): 10.0 for size in spec.batch_sizes}
     return Workload("faults", tuple(specs), tuple(truths), Profile.of_type(rates))

@@ -23,12 +23,12 @@ from warehouse.store.reader import Reader
 
 ROUND_SECONDS = 3.0
 SILENT_SECONDS = 120.0
-"""Without a record; a scheduler that is silent for longer hangs."""
+"""Time without a record after which a scheduler hangs."""
 BOUNDARIES = ("before collect", *(f"after {step.__name__}" for step in tasks_round.ROUND[:-1]))
 
 
 class Stuck(Exception):
-    """There is no going on; the text says why."""
+    """The run cannot go on; the text says why."""
 
 
 @dataclass
@@ -36,8 +36,8 @@ class Scheduler:
     """A scheduler in a process of its own, to be killed and started again.
 
     Attributes:
-        folder: Warehouse, nodes and what it is asked to do.
-        process: The one that was started last, if the run has not ended.
+        folder: Warehouse, nodes and requests to the scheduler.
+        process: The process started last, if the run has not ended.
         since: When the run under way began, in seconds since 1970.
     """
 
@@ -81,17 +81,17 @@ class Scheduler:
         return False
 
     def kill(self) -> bool:
-        """Kill it now; whether it ran until then."""
+        """Kill it now; returns whether it was running."""
         if not self.alive:
             return False
         self.process.kill()
         return self.process.wait() == -signal.SIGKILL
 
     def die_at(self, boundary: str) -> bool:
-        """Let it die at a boundary, and wait for that; whether it did not end before.
+        """Let it die at a boundary, and wait for that; returns whether it got there.
 
         Raises:
-            Stuck: It does neither.
+            Stuck: It neither dies nor ends.
         """
         if not self.alive:
             return False
@@ -105,12 +105,12 @@ class Scheduler:
 
 
 def runs(folder: Path) -> list[Path]:
-    """The folders of the runs' records, the one that was written to last at the end."""
+    """The folders of the runs' records, the most recently written one last."""
     return sorted(present(folder / "warehouse").glob("run=shockwave-*"), key=os.path.getmtime)
 
 
 def schedule(folder: Path) -> None:
-    """What the scheduler's process does: begin the run or go on with it."""
+    """The scheduler's process: begin the run or resume it."""
 
     def boundary(name: str) -> None:
         with suppress(FileNotFoundError):

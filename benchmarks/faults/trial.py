@@ -1,4 +1,4 @@
-"""Faults done to runs, and what must hold of these nevertheless."""
+"""Fault injection into runs, and the invariants that must hold."""
 
 import errno
 import os
@@ -31,23 +31,23 @@ from warehouse.store.reader import Reader
 
 STORAGE_BYTES = 2**28
 MOST_MISSED = 50
-"""Faults in a row that did no harm, after which there is nothing left to do harm to."""
+"""Faults without effect in a row after which the trial gives up."""
 
 
 @dataclass
 class Trial:
-    """Faults done to runs, and what came of it.
+    """Fault injection into runs, and its outcome.
 
     Attributes:
-        daemon: Where containers run.
+        daemon: The daemon of the containers.
         folder: Warehouse and logs.
         storage: A file system of its own.
         workload: The jobs of each run.
-        random: Chooses.
-        injected: Faults that did harm, by kind.
-        missed: How many did none since the last that did.
+        random: Source of randomness.
+        injected: Faults with an effect, by kind.
+        missed: Faults without effect since the last with an effect.
         harmed: Folders of jobs of the run under way whose telemetry was written into.
-        broken: What does not hold, in words.
+        broken: Broken invariants, in words.
         runs: Runs that ended.
     """
 
@@ -63,7 +63,7 @@ class Trial:
     runs: int = 0
 
     def endure(self, faults: int) -> None:
-        """Run after run, until all faults did harm and the last run has ended, or one hangs."""
+        """Run after run, until all faults had an effect and the last run has ended or hangs."""
         scheduler = Scheduler(self.folder)
         kinds = self._order(faults)
         try:
@@ -82,10 +82,10 @@ class Trial:
             scheduler.kill()
 
     def _try(self, scheduler: Scheduler, kinds: list[str]) -> None:
-        """Do the next fault; one that did no harm comes again after all others.
+        """Inject the next fault; a fault without effect comes again after all others.
 
         Raises:
-            Stuck: None did any for a long time.
+            Stuck: No fault had an effect for a long time.
         """
         kind = kinds.pop()
         if self._faults(scheduler)[kind]():
@@ -115,15 +115,15 @@ class Trial:
         scheduler.ensure()
 
     def _faults(self, scheduler: Scheduler) -> dict[str, Callable[[], bool]]:
-        """What does each fault and returns whether it did harm, by kind."""
+        """By kind, a function that injects a fault and returns whether it had an effect."""
         boundaries = {
             f"scheduler, {name}": lambda name=name: scheduler.die_at(name) for name in BOUNDARIES
         }
         return boundaries | {
             "scheduler, any moment": scheduler.kill,
-            "container killed": lambda: self._to_container(lambda one: one.kill()),
-            "container removed": lambda: self._to_container(lambda one: one.remove(force=True)),
-            "container hung": lambda: self._to_container(lambda one: one.pause()),
+            "container killed": lambda: self._to_container(lambda c: c.kill()),
+            "container removed": lambda: self._to_container(lambda c: c.remove(force=True)),
+            "container hung": lambda: self._to_container(lambda c: c.pause()),
             "daemon restarted": self._restart,
             "daemon killed": self._kill_daemon,
             "telemetry torn": lambda: self._to_telemetry(b'{"epoch": 1, "batch_si'),
@@ -132,11 +132,11 @@ class Trial:
         }
 
     def _running(self) -> list[Any]:
-        """The runs' containers that run."""
-        found: list[Any] = self.daemon.client().containers.list(
+        """The running containers of the runs."""
+        running: list[Any] = self.daemon.client().containers.list(
             filters={"label": RUN, "status": "running"}
         )
-        return found
+        return running
 
     def _to_container(self, harm: Callable[[Any], None]) -> bool:
         try:
@@ -164,10 +164,10 @@ class Trial:
         return True
 
     def _to_telemetry(self, text: bytes) -> bool:
-        """Write into the telemetry of a job that runs."""
+        """Write into the telemetry of a running job."""
         with suppress(docker.errors.APIError):  # a container ended just now
-            labels = [one.labels for one in self._running()]
-            jobs = {self.storage / one[RUN] / f"job-{one[JOB]}" for one in labels}
+            labels = [container.labels for container in self._running()]
+            jobs = {self.storage / label[RUN] / f"job-{label[JOB]}" for label in labels}
             if reporting := sorted(job for job in jobs if (job / LINES).exists()):
                 job = self.random.choice(reporting)
                 self.harmed.add(job)
@@ -177,7 +177,7 @@ class Trial:
         return False
 
     def _fill(self) -> bool:
-        """Leave no byte free for a while, if there is anybody to miss it."""
+        """Fill the storage for a while, if any job is running."""
         try:
             if not self._running():
                 return False
@@ -196,11 +196,13 @@ class Trial:
         return True
 
     def _judge(self) -> None:
-        """Hold a run that has ended against what must be true of it."""
+        """Check the invariants of an ended run."""
         warehouse = self.folder / "warehouse"
         name = runs(self.folder)[-1].name.removeprefix("run=")
-        found = audit(warehouse, name)
-        self.broken += [f"{name}: {one.place} {one.problem}" for one in found.findings]
+        audited = audit(warehouse, name)
+        self.broken += [
+            f"{name}: {finding.place} {finding.problem}" for finding in audited.findings
+        ]
         epochs: Counter[int] = Counter()
         ends: dict[int, list[str]] = {spec.job_id: [] for spec in self.workload.specs}
         for record, _ in Reader(warehouse).records(name):
@@ -208,8 +210,8 @@ class Trial:
                 if report.epoch != epochs[report.job_id]:
                     self.broken.append(f"{name}: job {report.job_id} reports {report.epoch} twice")
                 epochs[report.job_id] += report.epochs
-            for one in record.finished:
-                ends[one.job_id].append(f"{one.kind} {one.reason}".rstrip())
+            for event in record.finished:
+                ends[event.job_id].append(f"{event.kind} {event.reason}".rstrip())
         for spec in self.workload.specs:
             if ends[spec.job_id][-1:] != [EventKind.FINISHED]:
                 self.broken.append(f"{name}: job {spec.job_id} did not finish: {ends[spec.job_id]}")
@@ -217,12 +219,12 @@ class Trial:
                 reported = epochs[spec.job_id]
                 self.broken.append(f"{name}: job {spec.job_id} reported {reported} epochs")
             self._judge_losses(name, spec)
-        self.broken += [f"{name}: {one} is left" for one in self._left(name)]
+        self.broken += [f"{name}: {rest} is left" for rest in self._left(name)]
         shutil.rmtree(self.storage / name)
         self.runs += 1
 
     def _judge_losses(self, name: str, spec: JobSpec) -> None:
-        """Hold what a job reported against the same job left alone."""
+        """Compare a job's reports with the undisturbed job."""
         job = self.storage / name / f"job-{spec.job_id}"
         there, alone = losses(job), losses(self.folder / "alone" / job.name)
         lost = alone.keys() - there.keys()
@@ -234,10 +236,10 @@ class Trial:
                 self.broken.append(f"{name}: {job.name} has in epoch {epoch} {both}")
 
     def _left(self, name: str) -> list[str]:
-        """Containers and networks of a run, in words."""
+        """Leftover containers and networks of a run, in words."""
         networks = self.daemon.client().networks.list(filters={"label": f"{RUN}={name}"})
-        left = [f"container {one.name}" for one in self.daemon.containers(name)]
-        return left + [f"network {one.name}" for one in networks]
+        left = [f"container {container.name}" for container in self.daemon.containers(name)]
+        return left + [f"network {network.name}" for network in networks]
 
 
 @contextmanager
@@ -256,13 +258,13 @@ def file_system(size: int) -> Iterator[Path]:
 def trial(
     daemon: Dockerd, storage: Path, folder: Path, workload: Workload, faults: int, seed: int
 ) -> Trial:
-    """Do faults to runs of some jobs; what came of it."""
+    """Inject faults into runs of some jobs; returns the outcome."""
     train_alone(workload.specs, folder / "alone")
-    found = Trial(daemon, folder, storage, workload, random.Random(seed))
+    outcome = Trial(daemon, folder, storage, workload, random.Random(seed))
     watch = Watch(daemon)
     with watch.watching():
-        found.endure(faults)
-    found.broken += watch.broken
+        outcome.endure(faults)
+    outcome.broken += watch.broken
     if not (watch.looks and watch.whole):
-        found.broken.append("nobody looked at the containers, or not to the end")
-    return found
+        outcome.broken.append("nobody looked at the containers, or not to the end")
+    return outcome

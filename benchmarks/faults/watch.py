@@ -1,4 +1,4 @@
-"""Whether GPUs or jobs are ever given twice, seen from beside."""
+"""Independent check that no GPU or job is in two containers at once."""
 
 import threading
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from harness.dockerd import Dockerd
 
 @dataclass
 class Watch:
-    """Looks at the runs' containers all the time; others of the daemon do not matter.
+    """Watches the runs' containers continuously; ignores others of the daemon.
 
     Attributes:
-        daemon: Whose.
-        broken: What does not hold, in words.
-        looks: How often it looked.
+        daemon: The daemon.
+        broken: Broken invariants, in words.
+        looks: Number of looks.
         whole: Whether it looked to the end.
     """
 

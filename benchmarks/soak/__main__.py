@@ -8,11 +8,11 @@ and, as the seed draws, cancel, hold, release and requeue them, change budgets, 
 uncordon nodes: first to one on a virtual cluster, then to one whose jobs are containers of a
 Docker daemon of its own. Over the first two fifths of the entries the scheduler or, less often, the
 API or a submitter is killed with -9 at random moments, and started again, and the daemon is
-restarted, with which its containers end; later nobody is, so that the memory of one scheduler is
-told over time: `grown` is by how much more is resident in the end than when half of the entries
+restarted, which ends its containers; later nobody is killed, so that the memory of one scheduler is
+measured over time: `grown` is by how much more is resident in the end than when half of the entries
 were taken in. Then all holds and drains end, and when the last job has ended, inbox and records are
-held against what submitters were told: `lost`, `not_once` and `without_effect` are the broken
-promises, `unclean` the findings of `audit --all`, `differs` the fields of rounds that are others
+compared with the acknowledgements of submitters: `lost`, `not_once` and `without_effect` are the
+broken promises, `unclean` the findings of `audit --all`, `differs` the fields of rounds that differ
 when replayed, and `twice` GPUs or jobs that two containers had at once. `parts` are the files that
 compaction left of the rounds. Exit code 1 if one of the six is not 0, if memory was not measured
 or has grown by more than `--most-grown`.
@@ -39,19 +39,19 @@ from flows.service.options import ServiceOptions
 
 GPUS = 8
 DEADLINE_SECONDS = 3600.0
-"""Time in which a soak comes to its end, or fails."""
+"""Timeout of a soak."""
 
 
 def soak(
     place: Place, jobs: int, kills: int, disturb: Mapping[str, Callable[[], None]]
 ) -> dict[str, float]:
-    """Let everybody work and kill them; returns figures of how it went.
+    """Run all processes and kill them at random; returns figures.
 
     Args:
         place: The service.
         jobs: How many jobs are handed in.
-        kills: How often somebody is killed or disturbed.
-        disturb: What else may be done, by its name.
+        kills: Number of kills and disturbances.
+        disturb: Further disturbances, by name.
     """
     rng, each, total = Random(place.seed), math.ceil(jobs / SUBMITTERS), jobs / JOBS
     due = sorted(rng.uniform(1.0, 0.4 * total) for _ in range(kills))

@@ -15,7 +15,7 @@ from harness.dockerd import PLAIN, Dockerd, mounts, node_table, python
 NODES, GPUS_PER_NODE = 4, 2
 ROUND_SECONDS = 2.0
 MOST_ACTIVE = 12
-"""See `Place.most_active`: few, so that kills and restarts come all along."""
+"""See `Place.most_active`: few, so that kills and restarts are spread over the soak."""
 
 SAMPLES_PER_SECOND = 100.0
 
@@ -57,7 +57,7 @@ memory = "1g"
 
 
 def declared(rng: Random) -> dict[str, Any]:
-    """A short job: of ten some eight that save when they are stopped, an opaque and a training."""
+    """A short job: eight of ten checkpointing, one opaque and one training."""
     tenant, drawn, seconds = rng.choice(TENANTS), rng.random(), rng.randint(2, 8)
     if drawn < 0.1:
         training = {"model": "Recommendation", "batch_size": 32, "epochs": rng.randint(2, 6)}
@@ -88,7 +88,7 @@ def restarting(daemon: Dockerd) -> Callable[[], None]:
 
 @contextmanager
 def watched(daemon: Dockerd) -> Iterator[Watch]:
-    """Look all the time whether a GPU or a job is given twice."""
+    """Check continuously that no GPU or job is given twice."""
     watch = Watch(daemon)
     with watch.watching():
         yield watch

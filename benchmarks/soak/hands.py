@@ -1,4 +1,4 @@
-"""Who hands jobs and commands to a soak's service, and what."""
+"""Submitters of a soak, and their jobs and commands."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import Any, TextIO
 
-from benchmarks.attacks.promises import Told
+from benchmarks.attacks.promises import Acknowledged
 from benchmarks.soak.place import Place, read, waiting
 from flows.desk.client import Client
 from flows.desk.desk import Desk
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 20.0
 """Longest wait for jobs to end: all may be on hold, or all nodes drained."""
 
 JOBS = 0.6
-"""Share of jobs in what is handed in; the rest are commands."""
+"""Share of jobs among requests; the rest are commands."""
 
 TENANTS = ("a", "b", "c", "d", "e")
 FAMILIES = (("conv-small", 40_000, 32, 256), ("translator", 16_000, 16, 128))
@@ -40,39 +40,41 @@ KINDS = {
 
 
 def submitter(place: Place, me: int, jobs: int) -> None:
-    """Hand in so many jobs, and commands between them; each follows from those before.
+    """Hand in so many jobs, and commands between them; each depends on those before.
 
-    It begins with the first that nothing was told of.
+    It begins with the first request that was not acknowledged.
     """
-    file = place.told_file(me)
+    file = place.acknowledged_file(me)
     mine = read(file)
     with (
         place.client() as client,
         Inbox(place.warehouse, place.url) as inbox,
         file.open("a") as out,
     ):
-        while sum(told.kind == SUBMIT for told in mine) < jobs:
+        while sum(entry.kind == SUBMIT for entry in mine) < jobs:
             at, until = len(mine), time.monotonic() + PATIENCE_SECONDS
             while waiting(place, inbox) > place.most_active and time.monotonic() < until:
                 time.sleep(0.05)
-            told = None
-            while told is None:
+            entry = None
+            while entry is None:
                 with suppress(WarehouseBusy):  # the API was killed: once more with the same key
                     rng = Random(f"{place.seed}/{me}/{at}")
-                    told = request(place, client, rng, f"{me}/{at}", mine)
-            tell(out, told)
-            mine.append(told)
+                    entry = request(place, client, rng, f"{me}/{at}", mine)
+            keep(out, entry)
+            mine.append(entry)
 
 
-def tell(out: TextIO, told: Told) -> None:
-    print(json.dumps(asdict(told)), file=out, flush=True)
+def keep(out: TextIO, entry: Acknowledged) -> None:
+    print(json.dumps(asdict(entry)), file=out, flush=True)
 
 
-def request(place: Place, client: Client, rng: Random, key: str, mine: list[Told]) -> Told:
-    """Hand in a job or a command; the same for the same past."""
-    jobs = [told.number for told in mine if told.kind == SUBMIT]
+def request(
+    place: Place, client: Client, rng: Random, key: str, mine: list[Acknowledged]
+) -> Acknowledged:
+    """Hand in a job or a command; deterministic given the past."""
+    jobs = [entry.number for entry in mine if entry.kind == SUBMIT]
     if not jobs or rng.random() < JOBS:
-        return Told(key, SUBMIT, -1, client.submit(place.job(rng), key=key).entry)
+        return Acknowledged(key, SUBMIT, -1, client.submit(place.job(rng), key=key).entry)
     (kind,) = rng.choices([*KINDS], [*KINDS.values()])
     undone = {CommandKind.RELEASE: CommandKind.HOLD, CommandKind.UNCORDON: CommandKind.DRAIN}
     if kind in undone:
@@ -84,19 +86,19 @@ def request(place: Place, client: Client, rng: Random, key: str, mine: list[Told
     try:
         accepted = client.command(kind, str(target), value=value, key=key)
     except InputError:  # the job has ended meanwhile
-        return Told(key, SUBMIT, -1, client.submit(place.job(rng), key=key).entry)
-    return Told(key, kind.value, target, accepted.entry)
+        return Acknowledged(key, SUBMIT, -1, client.submit(place.job(rng), key=key).entry)
+    return Acknowledged(key, kind.value, target, accepted.entry)
 
 
-def standing(mine: list[Told], does: str, undoes: str) -> set[int]:
+def standing(mine: list[Acknowledged], does: str, undoes: str) -> set[int]:
     """The targets of commands that were not undone."""
-    found = set[int]()
-    for told in mine:
-        if told.kind == does:
-            found.add(told.target)
-        elif told.kind == undoes:
-            found.discard(told.target)
-    return found
+    targets = set[int]()
+    for entry in mine:
+        if entry.kind == does:
+            targets.add(entry.target)
+        elif entry.kind == undoes:
+            targets.discard(entry.target)
+    return targets
 
 
 def job(rng: Random) -> JobSpec:
@@ -108,7 +110,7 @@ def job(rng: Random) -> JobSpec:
 
 
 def declared(rng: Random) -> dict[str, Any]:
-    """The same as who submits it declares it."""
+    """The job as its submitter declares it."""
     spec = job(rng)
     same = ("model", "batch_size", "max_batch_size", "epochs", "samples_per_epoch", "tenant")
     own = {"scale_factor": spec.demand.least, "mode": spec.mode.value}
@@ -116,16 +118,19 @@ def declared(rng: Random) -> dict[str, Any]:
 
 
 def end(place: Place) -> None:
-    """Let everything run that is on hold or drained, and wait for the last job's end."""
-    with Desk(place.warehouse, place.url) as desk, place.told_file(SUBMITTERS).open("w") as out:
-        for told in place.told():
-            if told.kind == CommandKind.HOLD:
-                key = f"release/{told.number}"
+    """Release all holds and drains, and wait for the last job's end."""
+    with (
+        Desk(place.warehouse, place.url) as desk,
+        place.acknowledged_file(SUBMITTERS).open("w") as out,
+    ):
+        for entry in place.acknowledged():
+            if entry.kind == CommandKind.HOLD:
+                key = f"release/{entry.number}"
                 with suppress(InputError):  # it was cancelled
-                    (entry,) = desk.command(CommandKind.RELEASE, str(told.target), key=key)
-                    tell(out, Told(key, "release", told.target, entry.number))
+                    (entry,) = desk.command(CommandKind.RELEASE, str(entry.target), key=key)
+                    keep(out, Acknowledged(key, "release", entry.target, entry.number))
         for node in range(place.nodes):
             (entry,) = desk.command(CommandKind.UNCORDON, str(node), key=f"uncordon/{node}")
-            tell(out, Told(f"uncordon/{node}", "uncordon", node, entry.number))
+            keep(out, Acknowledged(f"uncordon/{node}", "uncordon", node, entry.number))
         while waiting(place, desk.inbox):
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What a service promised, held against its inbox and its records after a soak."""
+"""Checks of a service's promises against its inbox and its records after a soak."""
 
 import sys
 
@@ -16,23 +16,23 @@ def kept(place: Place) -> dict[str, int]:
     from flows.history.replay import replay
     from warehouse.store.holdings import audit_all
 
-    warehouse, told = place.warehouse, place.told()
+    warehouse, acknowledged = place.warehouse, place.acknowledged()
     with Inbox(warehouse, place.url) as inbox:
         run = inbox.run
-    unknown = {*promises.in_inbox(warehouse, place.url)} - {*told}
+    unknown = {*promises.in_inbox(warehouse, place.url)} - {*acknowledged}
     records = [record for record, _ in Reader(warehouse).records(run)]
     broken = {
         "lost": [
-            *promises.lost(warehouse, told, place.url),
-            *(f"{entry} was not told" for entry in unknown),
+            *promises.lost(warehouse, acknowledged, place.url),
+            *(f"{entry} was not acknowledged" for entry in unknown),
         ],
         "not_once": promises.not_once(warehouse, run, place.url, all_taken=True),
         "without_effect": promises.without_effect(warehouse, run, all_ended=True),
         "unclean": audit_all(warehouse).findings,
         "differs": replay(run, warehouse).differences,
     }
-    found = {name: [*map(str, problems)] for name, problems in broken.items()}
-    for name, problems in found.items():
+    problems_of = {name: [*map(str, problems)] for name, problems in broken.items()}
+    for name, problems in problems_of.items():
         for problem in problems[:3]:
             print(f"{name}: {problem}", file=sys.stderr)
     (folder,) = (folder for folder in run_folders(warehouse) if name_of(folder) == run)
@@ -42,5 +42,5 @@ def kept(place: Place) -> dict[str, int]:
         "jobs": sum(len(record.arrivals) for record in records),
         "commands": sum(len(record.commands) for record in records),
         "preempted": sum(e.kind == "preempted" for record in records for e in record.events),
-        **{name: len(problems) for name, problems in found.items()},
+        **{name: len(problems) for name, problems in problems_of.items()},
     }

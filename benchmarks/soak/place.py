@@ -1,4 +1,4 @@
-"""Where a soak takes place: a service's warehouse, its processes, and how far it is."""
+"""The place of a soak: a service's warehouse, its processes, and its progress."""
 
 import json
 import mmap
@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from benchmarks.attacks.promises import Told
+from benchmarks.attacks.promises import Acknowledged
 from flows.desk.client import Client
 from flows.desk.guarded import Guarded
 from flows.service.options import ServiceOptions
@@ -27,9 +27,9 @@ SECRET = "soak:soak"
 
 
 class Gauge:
-    """Where the scheduler stands, as it says itself, shared by all processes.
+    """The scheduler's progress as it reports it, shared by all processes.
 
-    It says it in fewer bytes than a kill could cut: each is written as a whole.
+    Each value is written at once, so that no kill can cut it.
     """
 
     NAMES = ("rounds", "active", "taken", "resident_kb")
@@ -37,11 +37,11 @@ class Gauge:
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, 64)
 
-    def tell(self, run: Run) -> None:
+    def update(self, run: Run) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         state = run.state
-        told = (state.round, len(state.beliefs), state.taken.entries, pages * mmap.PAGESIZE >> 10)
-        for at, value in enumerate(told):
+        values = (state.round, len(state.beliefs), state.taken.entries, pages * mmap.PAGESIZE >> 10)
+        for at, value in enumerate(values):
             struct.pack_into("q", self._memory, 8 * at, value)
 
     def __getattr__(self, name: str) -> int:
@@ -56,10 +56,10 @@ class Place:
     Attributes:
         warehouse: The service's warehouse.
         options: Its settings.
-        gauge: Where it stands.
-        seed: What follows of it is drawn from this.
+        gauge: Its progress.
+        seed: Seed of all that is drawn.
         url: Of an inbox in Postgres; empty for SQLite.
-        nodes: How many nodes it has.
+        nodes: Number of its nodes.
         job: Draws the declaration of a job.
         most_active: Jobs that are active or wait in the inbox, at most: submitters then wait.
         port: The API's.
@@ -78,22 +78,23 @@ class Place:
     def client(self) -> Client:
         return Client(f"http://127.0.0.1:{self.port}", SECRET)
 
-    def told_file(self, submitter: int) -> Path:
-        return self.warehouse.parent / f"told-{submitter}.jsonl"
+    def acknowledged_file(self, submitter: int) -> Path:
+        return self.warehouse.parent / f"acknowledged-{submitter}.jsonl"
 
-    def told(self) -> list[Told]:
-        """What all submitters were told."""
-        return [told for file in self.warehouse.parent.glob("told-*.jsonl") for told in read(file)]
+    def acknowledged(self) -> list[Acknowledged]:
+        """The acknowledged entries of all submitters."""
+        files = self.warehouse.parent.glob("acknowledged-*.jsonl")
+        return [entry for file in files for entry in read(file)]
 
 
-def read(file: Path) -> list[Told]:
-    """What a submitter was told; a last line that a kill cut is removed."""
+def read(file: Path) -> list[Acknowledged]:
+    """The acknowledged entries of a submitter; a last line that a kill cut is removed."""
     file.touch()
     lines = file.read_text().splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         os.truncate(file, sum(map(len, lines[:-1])))
         lines.pop()
-    return [Told(**json.loads(line)) for line in lines]
+    return [Acknowledged(**json.loads(line)) for line in lines]
 
 
 def scheduler(place: Place) -> None:
@@ -101,7 +102,7 @@ def scheduler(place: Place) -> None:
 
     def driver(run: Run) -> Round:
         done = run_round(run)
-        place.gauge.tell(run)
+        place.gauge.update(run)
         return done
 
     with (
@@ -118,7 +119,7 @@ def server(place: Place) -> None:
 
 
 def begun(place: Place) -> bool:
-    """Whether the service can be handed something."""
+    """Whether the service takes requests."""
     with Inbox(place.warehouse, place.url) as inbox:
         return bool(inbox.run)
 

@@ -34,7 +34,7 @@ class Children:
             os.kill(process, signal.SIGKILL)
 
     def look(self, hands: Collection[str]) -> None:
-        """Start again who was killed; once all hands are done, begin with the end."""
+        """Restart killed processes; once all submitters are done, start the end."""
         for child in [*self.running]:
             ended, status = os.waitpid(child, os.WNOHANG)
             if not ended:
@@ -51,7 +51,7 @@ class Children:
 
 @contextmanager
 def children(work: dict[str, Callable[[], None]]) -> Iterator[Children]:
-    """Processes that are gone when this is left."""
+    """Processes that are killed at the end of the context."""
     made = Children(work)
     try:
         yield made

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.attacks import promises, service_kills
-from benchmarks.attacks.promises import Told
+from benchmarks.attacks.promises import Acknowledged
 from benchmarks.attacks.service_kills import LONG, OPTIONS, SCENES
 from benchmarks.soak.kept import BAD
 from flows.service.scheduler import schedule, under_way
@@ -76,9 +76,10 @@ def test_broken_promises_are_noticed(tmp_path: Path) -> None:
             schedule(run, tmp_path, rounds=1)
             name = run.name
         inbox.command(CommandKind.HOLD, 1, key="m")
-    told = [Told("k", SUBMIT, -1, 1), Told("l", "budget", 1, 2), Told("m", "hold", 1, 3)]
-    assert promises.in_inbox(tmp_path) == told
-    assert not [*promises.lost(tmp_path, told)]
+    fields = ("k", SUBMIT, -1, 1), ("l", "budget", 1, 2), ("m", "hold", 1, 3)
+    entries = [Acknowledged(*each) for each in fields]
+    assert promises.in_inbox(tmp_path) == entries
+    assert not [*promises.lost(tmp_path, entries)]
     assert not [*promises.not_once(tmp_path, name, all_taken=False)]
     assert not [*promises.without_effect(tmp_path, name, all_ended=False)]
     (problem,) = promises.not_once(tmp_path, name, all_taken=True)
@@ -88,7 +89,7 @@ def test_broken_promises_are_noticed(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
         database.execute("UPDATE shockwave_entries SET kind = 'hold' WHERE number = 2")
         database.execute("DELETE FROM shockwave_entries WHERE number = 3")
-    assert len([*promises.lost(tmp_path, told)]) == 2
+    assert len([*promises.lost(tmp_path, entries)]) == 2
     assert "round 0 took entry 2" in next(promises.not_once(tmp_path, name, all_taken=False))
 
 
