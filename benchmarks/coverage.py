@@ -36,7 +36,7 @@ import numpy as np
 
 from benchmarks.workloads import STREAMS, TRACES, gpus_of, open_workload, trace_folder
 from flows.cli.output import print_table
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from flows.servers.garbage import rare_collections
 from harness.markdown import markdown

@@ -31,7 +31,7 @@ from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import Lease, Standing, Terms
 from containers.virtual.truth import GroundTruth
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from harness.dockerd import dockerd, missing, mounts
 from predictor.allocation import Demand

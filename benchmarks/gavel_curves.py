@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.loads import Ends
 from flows.judging.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from flows.servers.garbage import rare_collections
 from harness.markdown import markdown

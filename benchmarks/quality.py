@@ -21,7 +21,7 @@ from statistics import fmean
 
 import numpy as np
 
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from harness.markdown import markdown
 from predictor.quality import fitted

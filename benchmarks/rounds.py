@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flows.cli.output import print_table
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from flows.servers.garbage import rare_collections
 from tasks.record import RoundRecord, Settings, Timings, one_pool

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from containers.runtime import EventKind, Lease, Observation
-from flows.runs.prepared import BEGINNING, prepare, terms
 from flows.runs.settings import runtime_named
+from flows.runs.simulation import BEGINNING, prepare, terms
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.plugins import Kind, find_plugin

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Demand
 from predictor.job import JobSpec

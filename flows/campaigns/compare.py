@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.campaigns.plan import Campaign
-from flows.runs.prepared import prepare
 from flows.runs.settings import ClusterSize, SimulationSettings, recorded
+from flows.runs.simulation import prepare
 from flows.runs.start import check_history, make_start, opened, past_jobs
 from flows.runs.workload_source import Source
 from predictor.errors import InputError

@@ -12,7 +12,7 @@ from containers.runtime import Standing
 from containers.virtual.faithful import FaithfulPlace
 from flows.desk.rows import QueueRow, in_time, status_of, waits_for
 from flows.runs.position import Position, kept, reached
-from flows.runs.prepared import prepare, terms
+from flows.runs.simulation import prepare, terms
 from predictor.errors import WarehouseError
 from predictor.job import JobSpec
 from solver.plan import ActiveJob

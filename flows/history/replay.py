@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flows.history.forks import check_own, taken_over
 from flows.runs.code_version import changed_plugins
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError
 from tasks.replay import Comparison, Recording

@@ -10,7 +10,7 @@ from pathlib import Path
 from containers.runtime import ContainerEvent, EventKind, Lease
 from flows.history.answer import Answer, Step, Wait, answer
 from flows.history.forks import check_own, taken_over
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError, likely
 from predictor.job import JobSpec, named

@@ -1,20 +1,32 @@
-"""Runs on the virtual cluster: start and resume."""
+"""Runs: made ready from their starts, and driven; those on virtual clusters started and resumed."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
-from containers.runtime import EventKind, Lease
+from containers.runtime import EventKind, Lease, Place, Runtime, Standing, Terms
+from containers.virtual.faithful import FaithfulPlace
+from containers.virtual.truth import GroundTruth
+from containers.virtual.virtual_cluster import VirtualPlace
 from flows.runs.code_version import changed_plugins, packages
 from flows.runs.position import Position
-from flows.runs.prepared import prepare
-from flows.runs.start import check_recorded
+from flows.runs.start import check_recorded, policy_of
 from flows.servers.garbage import rare_collections
+from predictor.basis import Basis
 from predictor.errors import InputError, Interrupted, PluginError, WarehouseError
-from tasks.record import RoundRecord, RuntimeKind, Start
-from tasks.round import Round, Run, collect, run_round
+from predictor.published_predictor import ProfiledRegime
+from predictor.throughput import Profile, Throughput, epoch_seconds
+from solver.inventory import Inventory
+from solver.plan import Policy
+from tasks.commands import Orders
+from tasks.plugged import PluggedPlace
+from tasks.record import RoundRecord, RunHeader, RuntimeKind, Start
+from tasks.round import Round, Run, Sink, collect, run_round
+from tasks.sources import Workload
+from tasks.state import RunState
 from warehouse.analytics.catalog import build
 from warehouse.store.reader import Reader
 from warehouse.store.writer import DELAY_SECONDS, Writer
@@ -32,6 +44,136 @@ Watch = Callable[[Start], Progress]
 def unwatched(start: Start) -> Progress:
     """A watch of nothing."""
     return lambda run: None
+
+
+BEGINNING = Standing()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked run before it has an id, a runtime or records.
+
+    Attributes:
+        start: Header and workload.
+        place: A virtual clock and its ground truths, or a place of another distribution; a run in
+            containers has machines instead.
+        throughput: The profile, as far as it is known.
+        policy: The scheduling policy.
+        schedules: True batch-size schedules by job id; empty unless forecasts are an oracle's.
+        state: State before the next round.
+    """
+
+    start: Start
+    place: Place
+    throughput: Throughput
+    policy: Policy
+    schedules: Mapping[int, tuple[ProfiledRegime, ...]]
+    state: RunState
+
+    @contextmanager
+    def under_way(
+        self, sink: Sink, name: str = "", standing: Standing = BEGINNING
+    ) -> Iterator[Run]:
+        """The run at its place, whose runtime is open within the context.
+
+        Args:
+            sink: Takes its records.
+            name: Its id.
+            standing: Its standing; by default, the beginning.
+        """
+        with closing(self.place.open(terms(self.start.header, name), standing)) as runtime:
+            yield self.on(runtime, sink, name)
+
+    def at(self, position: Position) -> tuple["Prepared", Standing]:
+        """The run at a position, and its standing there."""
+        state = position.state
+        beliefs = state.beliefs.items()
+        return replace(self, state=state), Standing(
+            clock_seconds=state.even.clock_seconds,
+            jobs=tuple(belief.spec for _, belief in beliefs),
+            leases=state.leases,
+            epochs={
+                job: int(sum(part.epochs for part in belief.observed)) for job, belief in beliefs
+            },
+            run_seconds={job: belief.run_seconds for job, belief in beliefs},
+            started=position.started,
+        )
+
+    def on(self, runtime: Runtime, sink: Sink, name: str = "") -> Run:
+        """The run on a runtime that the caller has opened."""
+        run = Run(
+            name=name,
+            header=self.start.header,
+            throughput=self.throughput,
+            policy=self.policy,
+            source=self.start.workload.trace,
+            runtime=runtime,
+            sink=sink,
+            state=self.state,
+            schedules=self.schedules,
+        )
+        run.resize(Orders(), self.state.orders)
+        return run
+
+
+def prepare(start: Start, *, recorded: bool = False) -> Prepared:
+    """Check a start and prepare its run.
+
+    Args:
+        start: The start.
+        recorded: Whether the run is only read, so that its place is neither checked nor needed.
+
+    Raises:
+        ShockwaveError: The policy, the back end or a job is invalid.
+    """
+    header, workload = start.header, start.workload
+    settings, profile = header.settings, header.throughputs
+    policy = policy_of(settings)
+    place = _place_of(settings.runtime, workload.truths)
+    if not (recorded or header.service):  # a service checks each job before it accepts it
+        place.check(terms(header), workload.specs)
+    oracle = policy.clairvoyant or settings.forecasts is Basis.ORACLE
+    return Prepared(
+        start=start,
+        place=place,
+        throughput=profile,
+        policy=policy,
+        schedules=_true_schedules(workload, profile) if oracle else {},
+        state=RunState.initial(start),
+    )
+
+
+def _place_of(runtime: str, truths: Iterable[GroundTruth]) -> Place:
+    """The place of a simulation; jobs of a run in containers are checked for containers instead."""
+    if runtime not in set(RuntimeKind):
+        return PluggedPlace(runtime, truths)
+    return (VirtualPlace if runtime == RuntimeKind.VIRTUAL else FaithfulPlace)(truths)
+
+
+def terms(header: RunHeader, name: str = "") -> Terms:
+    """The terms of a run for its runtime."""
+    settings = header.settings
+    forks = (Inventory(fork.pools) for fork in settings.forked)
+    largest = max((settings.inventory, *forks), key=lambda inventory: inventory.gpus)
+    return Terms(
+        name, settings.round_seconds, settings.restart_seconds, header.throughputs, largest
+    )
+
+
+def _true_schedules(workload: Workload, profile: Profile) -> dict[int, tuple[ProfiledRegime, ...]]:
+    return {
+        spec.job_id: tuple(
+            ProfiledRegime(
+                regime.batch_size,
+                int(regime.epochs),
+                truth.isolated_seconds
+                if spec.timed
+                else epoch_seconds(profile, spec, regime.batch_size),
+            )
+            for regime in truth.profiled
+        )
+        for spec, truth in zip(workload.specs, workload.truths, strict=True)
+    }
 
 
 def simulate(

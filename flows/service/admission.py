@@ -6,7 +6,7 @@ from functools import partial
 
 from containers.runtime import Terms
 from containers.virtual.truth import GroundTruth, check_jobs
-from flows.runs.prepared import terms
+from flows.runs.simulation import terms
 from flows.runs.start import check_prices, policy_of
 from predictor.errors import InputError
 from predictor.job import JobSpec

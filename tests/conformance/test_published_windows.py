@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from flows.judging.conformance import CASES
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from predictor.throughput import epoch_seconds

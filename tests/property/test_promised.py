@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flows.history.why import why
 from flows.history.words import NO_BOUND
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import JobSpec

@@ -8,7 +8,7 @@ import pytest
 from containers.runtime import Lease, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.virtual_cluster import VirtualPlace
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.belief import Belief
 from predictor.forecast import forecast

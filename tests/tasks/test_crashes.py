@@ -20,7 +20,7 @@ from containers.runtime import (
 from flows.history.replay import replay
 from flows.history.why import why
 from flows.history.words import in_words
-from flows.runs.prepared import prepare, terms
+from flows.runs.simulation import prepare, terms
 from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec
 from tasks.backoff import PATIENCE

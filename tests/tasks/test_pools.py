@@ -8,7 +8,7 @@ import pytest
 from containers.runtime import EventKind, Lease, Standing
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.virtual_cluster import VirtualPlace
-from flows.runs.prepared import terms
+from flows.runs.simulation import terms
 from flows.runs.start import make_start
 from flows.service.admission import check_node
 from predictor.errors import InputError

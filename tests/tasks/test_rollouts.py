@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.basis import Basis
 from predictor.options import JobOptions, Task

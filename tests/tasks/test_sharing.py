@@ -11,8 +11,8 @@ from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
 from flows.history.replay import replay
 from flows.history.whatif import Change, fork
-from flows.runs.prepared import terms
 from flows.runs.sharing import shares_gpus
+from flows.runs.simulation import terms
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import Regime

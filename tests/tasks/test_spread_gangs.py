@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from containers.runtime import EventKind, Observation
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from predictor.forecast import Forecast
 from tasks.record import record_hash
 from tasks.round import run_round

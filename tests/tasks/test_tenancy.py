@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flows.history.replay import replay
 from flows.history.why import why
 from flows.history.words import in_words
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Demand
 from predictor.belief import Belief

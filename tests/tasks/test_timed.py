@@ -10,7 +10,7 @@ from containers.runtime import EventKind, Lease, Observation, Runtime
 from flows.history.replay import replay
 from flows.history.why import why
 from flows.history.words import in_words
-from flows.runs.prepared import prepare
+from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.job import JobKind
 from predictor.throughput import Profile
