@@ -9,7 +9,8 @@ from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Mode, Re
 from predictor.throughput import Throughput, reachable_batch_sizes
 
 LEAST_LEFT = 1e-9
-"""Lower bound on the epochs left of a running job, so that no forecast is zero."""
+"""Lower bound on the epochs left of a running job, so that no forecast is zero. A numerical bound:
+any of its order would do."""
 
 MILESTONES = 32
 """Milestones kept. An engineering bound on memory; no sweep is recorded."""

@@ -22,7 +22,7 @@ from predictor.job import JobSpec
 from predictor.wavering import STEADY, Wavering
 
 TENTHS = 10
-"""Forecasts are scored once in each tenth of a job's epochs."""
+"""Forecasts are scored once in each tenth of a job's epochs. A convention."""
 
 UNCALIBRATED = 1.0
 """Correction without enough scores, in units: a convention, so that intervals begin a little wide.
@@ -43,7 +43,8 @@ KEPT = 512
 """Latest scores kept in a group. An engineering bound on memory; no sweep is recorded."""
 
 KEPT_TIMED = 128
-"""The same in a group of timed jobs, of which there are many."""
+"""The same in a group of timed jobs, of which there are many. An engineering bound on memory; no
+sweep is recorded."""
 
 KEPT_GROUPS = 1024
 """Latest groups kept of a tenant's timed jobs, as users make ever new names. An engineering bound

@@ -16,7 +16,7 @@ MOST_RETRIES = 100
 """Most retries. An engineering bound."""
 
 LARGEST_INDEX = 10**9
-"""Largest index of a task."""
+"""Largest index of a task. An engineering bound."""
 
 INDEX = "SHOCKWAVE_ARRAY_INDEX"
 """Environment variable that holds the index of a task of an array."""

@@ -34,13 +34,16 @@ from warehouse.workloads.modelled import tabulated
 from warehouse.workloads.trace import read_jobs
 
 CLUSTERS = ((8, 1), (8, 4))
-"""GPUs, and GPUs of a node."""
+"""GPUs, and GPUs of a node: nodes of one and of several GPUs, small for short runs. Chosen by
+hand."""
 
 GAPS_SECONDS = (60.0, 3_000.0)
-"""Mean gaps between arrivals: of a crowded cluster, and of a cluster that is empty at times."""
+"""Mean gaps between arrivals: of a crowded cluster, and of a cluster that is empty at times. Chosen
+by hand."""
 
 JOBS = 7
-"""Number of jobs of a workload; every other job is to be consolidated."""
+"""Number of jobs of a workload; every other job is to be consolidated. Few, for short runs; chosen
+by hand."""
 
 MOST_ROUNDS = 1_000
 """Rounds after which a run is given up; these workloads take some 100. An engineering bound."""

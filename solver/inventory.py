@@ -12,7 +12,7 @@ from predictor.job import JobSpec
 from predictor.throughput import Throughput, runs_on
 
 MOST_GPUS = 1_000_000
-"""Bound on the size of a cluster: placement keeps a table over all GPUs."""
+"""Bound on the size of a cluster: placement keeps a table over all GPUs. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)

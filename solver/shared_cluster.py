@@ -25,13 +25,14 @@ DEALT = 6
 
 LONGER = 0.003
 """Bound on effort: rounds of the simulation grow with the distance ahead, by this share of the time
-until then."""
+until then. No sweep is recorded."""
 
 MANY = 300
-"""Bound on effort: with more jobs than this, rounds grow proportionally faster."""
+"""Bound on effort: with more jobs than this, rounds grow proportionally faster. No sweep is
+recorded."""
 
 DIGITS = 7
-"""Decimals of rounds and speeds that are kept."""
+"""Decimals of rounds and speeds that are kept. A numerical tolerance."""
 
 
 class Sharer(NamedTuple):

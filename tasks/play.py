@@ -21,7 +21,7 @@ GROWTH = 0.1
 """Rounds between two plans of a play, as a share of the rounds played. An engineering bound."""
 
 LEAST_RATE = 1e-9
-"""Steps per second at least, of a job beside another one."""
+"""Steps per second at least, of a job beside another one, against divisions by zero."""
 
 MOST_PLANS = 150
 """Most plans of a play, which reach some 10⁶ rounds. An engineering bound."""

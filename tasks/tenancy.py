@@ -9,6 +9,7 @@ from predictor.belief import Belief
 from tasks.commands import Command, CommandKind, TenantTerms
 
 HOUR = 3600.0
+"""Seconds: terms of tenants are in hours, usage in seconds."""
 
 MOST_WINDOWS = 1_000
 """Windows without use after which no more hours are carried over. An engineering bound."""

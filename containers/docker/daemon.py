@@ -31,10 +31,11 @@ CONNECTIONS = 32
 _BY_SSH = "http://ssh:22"
 """Placeholder address of a daemon behind `ssh`, for the SDK."""
 LOG_LINES = 20
-"""Last log lines of a crashed container, searched for its last words."""
+"""Last log lines of a crashed container, searched for its last words. An engineering choice."""
 
 MOST_LOG_LINES = 100_000
-"""Last log lines of a container that are kept. Docker keeps 20 MB (`rendering.py`)."""
+"""Last log lines of a container that are kept. Docker keeps 20 MB (`rendering.py`). An engineering
+bound."""
 
 NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 """Options of a private network: a bridge without an address, so that the host is unreachable."""

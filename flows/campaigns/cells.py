@@ -19,7 +19,8 @@ from tasks.sources import Workload
 from warehouse.store.campaigns import CellStore, FinishedCell
 
 MOST_CELLS = 100_000
-"""Upper bound on the cells of a campaign; a larger plan is taken for a mistake."""
+"""Upper bound on the cells of a campaign; a larger plan is taken for a mistake. An engineering
+bound."""
 
 
 @dataclass(frozen=True, slots=True)

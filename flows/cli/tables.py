@@ -21,16 +21,17 @@ Line = tuple[str, str]
 """Text and its style: plain, `bold` or `dim`."""
 
 GAP = 2
-"""Spaces between columns."""
+"""Spaces between columns. A choice of layout."""
 
 TEXT_WIDTH = 32
 """Width that a column of texts keeps when it is wrapped, in characters. A choice of layout."""
 
 FEW_ROWS = 4
-"""Rows up to which a table that does not fit is shown in blocks, without losing a column."""
+"""Rows up to which a table that does not fit is shown in blocks, without losing a column. A choice
+of layout."""
 
 MOST_DIGITS = 1e15
-"""Floats from this on are shown with an exponent."""
+"""Floats from this on are shown with an exponent: a double holds 15 decimal digits for certain."""
 
 
 def table(

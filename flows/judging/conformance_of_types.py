@@ -20,6 +20,7 @@ GPU_TYPES = ("v100", "p100", "k80")
 """GPU types in the order in which the published simulator fills them."""
 
 ROUND_SECONDS = 360.0
+"""Length of a round in the published runs (docs/policies.md)."""
 
 TOLERANCE = Tolerance(seconds=0.03, unfair=1.0, worst=0.10)
 """Chosen by hand, as many of the published programs have many optima and take random orders."""

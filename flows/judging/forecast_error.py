@@ -22,7 +22,8 @@ POINTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 """Shares of a job's epochs at which it is forecast, as in docs/predictor.md."""
 
 EXACT = 1e-9
-"""Relative tolerance for rounding in a sum over epochs."""
+"""Relative tolerance for rounding in a sum over epochs. A numerical tolerance: any of its
+order would do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ IMAGE = r"^[a-z0-9][a-z0-9._/:@-]*$"
 PATTERN = r"^[a-z0-9*?][A-Za-z0-9._/:@*?-]*$"
 """Images that jobs may name themselves."""
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+"""Units of sizes, as Docker writes them."""
 ENDPOINTS = {"unix": "unix:///SOCKET", "ssh": "ssh://USER@HOST", "tcp": "tcp://HOST:PORT"}
 LEAST_BYTES, MOST_BYTES = 4 * 2**20, 2**50
-"""Bounds on sizes; Docker takes 0 for no limit."""
+"""Bounds on sizes; Docker takes 0 for no limit. Engineering bounds."""
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 TLS_REMEDY = "give tls, the folder with ca.pem, cert.pem and key.pem"
 

@@ -22,7 +22,8 @@ from containers.runtime import EventKind, Lease, Runtime, Standing, Terms
 from flows.runs.profiling import LOOK_SECONDS, Combination, key_of, new_run, spec_of, steps_of
 
 ENDLESS = 10**6
-"""Epochs of a measured job, which is stopped before they end."""
+"""Epochs of a measured job, which is stopped before they end. Any number that none reaches would
+do."""
 QUIET_SECONDS = 120.0
 """Time without a step after which a job counts as hung. An engineering bound: at its start a job
 takes long on a share of a processor."""

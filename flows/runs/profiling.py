@@ -30,7 +30,8 @@ from warehouse.workloads.tables import MEASURED, read_throughput_table, read_thr
 from warehouse.workloads.trace import read_jobs
 
 LARGEST = 10**9
-"""Upper bound on batch sizes and scale factors; a larger number is taken for a mistake."""
+"""Upper bound on batch sizes and scale factors; a larger number is taken for a mistake. An
+engineering bound."""
 LOOK_SECONDS = 2.0
 """Poll interval of the running jobs. An engineering choice."""
 

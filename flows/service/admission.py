@@ -28,7 +28,8 @@ LARGEST = 2**53
 """Largest number in a declaration: records hold 64 bits, and JSON readers use doubles."""
 
 LEAST_BUDGET, LARGEST_BUDGET = 1e-6, 1e6
-"""Bounds of budgets: they are relative, and no budget may make all others negligible."""
+"""Bounds of budgets: they are relative, and no budget may make all others negligible. Engineering
+bounds; no sweep is recorded."""
 
 
 def truth_of(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:

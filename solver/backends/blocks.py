@@ -24,14 +24,14 @@ JOBS = 32
 same (docs/adr/0042)."""
 
 PASSES = 4
-"""Bound on effort: how often the program is solved."""
+"""Bound on effort: how often the program is solved. No sweep is recorded."""
 
 ROWS = 96
-"""Bound on effort: limits, at most; of more the most broken."""
+"""Bound on effort: limits, at most; of more the most broken. No sweep is recorded."""
 
 BROKEN = 0.02
 """Share of a limit's room beyond which it counts as broken, by j itself where there is one: else
-the limit without j is equivalent."""
+the limit without j is equivalent. Chosen by hand; no sweep is recorded."""
 
 
 def prices_of_gangs(program: Program) -> PricesOverTime:

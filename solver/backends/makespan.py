@@ -14,7 +14,8 @@ from solver.backends.over_time import CLOSED, Program, prices_over_time
 from solver.market import Floats, Ints
 
 EXACT = 1e-7
-"""Gap of an exact search, as a share of H; constraints are violated by less."""
+"""Gap of an exact search, as a share of H; constraints are violated by less. A numerical
+tolerance."""
 
 
 def least_makespan(

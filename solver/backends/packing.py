@@ -19,13 +19,13 @@ from solver.backends.linear_program import solved
 from solver.market import Floats, Ints
 
 COLUMNS = 100
-"""Bound on effort: pairs that a pass adds."""
+"""Bound on effort: pairs that a pass adds. No sweep is recorded."""
 
 PASSES = 3
-"""Bound on effort: passes that add pairs."""
+"""Bound on effort: passes that add pairs. No sweep is recorded."""
 
 NODES = 200
-"""Bound on effort: nodes of the search for whole pairs."""
+"""Bound on effort: nodes of the search for whole pairs. No sweep is recorded."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,13 +33,13 @@ SHARPEST = 1e-4
 settle what it leaves undecided; no sweep is recorded."""
 
 NEWTON_STEPS = 12
-"""Bound on effort: steps of Newton's method at a temperature."""
+"""Bound on effort: steps of Newton's method at a temperature. No sweep is recorded."""
 
 CHAINS = 400
-"""Bound on effort: chains of moves that are followed."""
+"""Bound on effort: chains of moves that are followed. No sweep is recorded."""
 
 OPTIONS = 64
-"""Bound on effort: rows of the core of a type, beside those chosen."""
+"""Bound on effort: rows of the core of a type, beside those chosen. No sweep is recorded."""
 
 
 def solve_round(problem: CountProblem) -> CountSolution:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 OPPORTUNISTIC = -1
 """Priority of a gang on idle GPUs, which any guaranteed gang preempts."""
 HIGHEST = 1000
-"""The highest priority of a guaranteed gang, within its tenant; the lowest is 0."""
+"""The highest priority of a guaranteed gang, within its tenant; the lowest is 0. A convention."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ SWITCHES = frozenset({"aware", "backfill", COSTED, "deadlines", PACKED, "preview
 """Parameters of our policies that are 0 or 1."""
 
 LARGEST = 1e12
-"""Upper bound on parameters, so that bids stay finite."""
+"""Upper bound on parameters, so that bids stay finite. An engineering bound."""
 
 
 def policy_names() -> list[str]:

@@ -32,7 +32,8 @@ class AlloX:
 
     Attributes:
         fidelity: See `solver.policies.shares`.
-        alpha: α, the fraction of the oldest jobs that are matched.
+        alpha: α, the fraction of the oldest jobs that are matched; by default as in the runs
+            published with the Shockwave paper.
     """
 
     name = "allox"

@@ -35,7 +35,7 @@ class Fifo:
         packed: 1 for pairs of jobs on the same GPUs, as in Gavel's simulator: those for whom no GPU
             is left join, in order, the job whose rates and theirs sum up best against those alone,
             if to more than `gain`. The first that finds none ends the line.
-        gain: The least such sum.
+        gain: The least such sum; by default as there.
     """
 
     name = "fifo"

@@ -11,10 +11,11 @@ from solver.policies.shares import Contenders
 
 FULL = 1e-3
 """A job whose level is within this of the least of all cannot have more: in the middle of the
-optimal face all that can do. Relative, well above a solver's precision."""
+optimal face all that can do. Relative, well above a solver's precision. A numerical tolerance."""
 
 SLACK = 1e-4
-"""What those that cannot have more may lose again, relative: the solver needs some room."""
+"""What those that cannot have more may lose again, relative: the solver needs some room. A
+numerical tolerance."""
 
 
 class Filling(IntEnum):

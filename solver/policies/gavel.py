@@ -15,7 +15,8 @@ from solver.policies.programs import Program
 from solver.policies.shares import Contenders, run_shares
 
 DIGITS = 5
-"""Digits of shares that count where jobs are alike, below a solver's precision."""
+"""Digits of shares that count where jobs are alike: fewer than a solver's precision has. A
+numerical tolerance."""
 
 
 @dataclass(frozen=True)

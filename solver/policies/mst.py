@@ -17,7 +17,7 @@ from solver.policies.shares import Contenders, run_shares
 
 SLACK = 1e-5
 """Part by which a job may be slower than its deadline asks, so that a program whose deadlines can
-just be met is well within a solver's precision."""
+just be met is well within a solver's precision. A numerical tolerance."""
 
 
 @dataclass(frozen=True)

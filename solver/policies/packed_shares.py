@@ -23,7 +23,7 @@ from solver.policies.shares import Contenders, contenders, is_due
 
 DIGITS = 9
 """Digits of shares and deficits that count. The published simulator counts all, which repeats its
-runs where no solver leaves others in their place."""
+runs where no solver leaves others in their place. A numerical tolerance."""
 
 
 class Account(NamedTuple):

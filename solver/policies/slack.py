@@ -14,7 +14,8 @@ class Slack:
 
     A job is due at the earlier of a share of its fair finish time and the horizon, the time
     by which all active work and its longest job can be done. Urgent jobs, whose slack is
-    short, come first by least slack; then all others by shortest residual run time.
+    short, come first by least slack; then all others by shortest residual run time. Defaults are
+    chosen by hand; no sweep is recorded.
 
     Attributes:
         fair_share: Due date as a share of the fair finish time.

@@ -8,7 +8,8 @@ from solver.plan import ActiveJob, Plan, Situation
 from solver.policies.listed import run_list
 
 LEAST_LOSSES = 3
-"""Losses that a curve is fitted to, at least."""
+"""Losses that a curve is fitted to, at least: as many as a μᵏ + d has parameters
+(`predictor.quality`)."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,10 @@ class Slaq:
     is known of it. One that trains and reports no losses is taken to lose as much in each epoch.
 
     Attributes:
-        recency: Weight of a loss over that of the next one in the fit, in (0, 1].
-        trial: Epochs that are tried before the curve is believed, at least 3.
+        recency: Weight of a loss over that of the next one in the fit, in (0, 1]. Chosen by hand;
+            no sweep is recorded.
+        trial: Epochs that are tried before the curve is believed, by default as many as a curve
+            can be fitted to.
     """
 
     name = "slaq"

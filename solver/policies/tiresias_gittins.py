@@ -29,7 +29,7 @@ class TiresiasGittins(TiresiasLas):
     Attributes:
         quantum: Δ in GPU-seconds, in all queues, as in the published simulator; 0 for the
             upper threshold of the queue, as in the paper, unbounded in the last queue.
-        learn: Ended jobs before which there is no index.
+        learn: Ended jobs before which there is no index. Chosen by hand; no sweep is recorded.
         sizes: Known distribution: GPU times of jobs in GPU-seconds; learnt from ended jobs
             by default.
     """

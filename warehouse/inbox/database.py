@@ -27,7 +27,8 @@ BUSY_SECONDS = 60.0
 POSTGRES = "postgresql+asyncpg"
 
 LOCK = 0x5AFE
-"""Advisory lock of Postgres that a writing transaction holds."""
+"""Advisory lock of Postgres that a writing transaction holds. Any number that no other program
+takes would do."""
 
 Result = TypeVar("Result")
 

@@ -16,10 +16,10 @@ SUBMIT = "submit"
 """Kind of an entry that is a job; the others are those of commands."""
 
 MOST_TEXT = 200
-"""Most characters of a key, a tenant, or the name of a submitter."""
+"""Most characters of a key, a tenant, or the name of a submitter. An engineering bound."""
 
 LONGEST_TENANT = 100
-"""Most characters of a tenant with terms."""
+"""Most characters of a tenant with terms. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ FILE = Path("inbox") / "lease.sqlite"
 """The SQLite file in the warehouse."""
 
 LOCK = 0x5AFF
-"""Advisory lock of Postgres, held while the lease is changed."""
+"""Advisory lock of Postgres, held while the lease is changed: any other than the one in
+`database.py`."""
 
 
 class TakenOver(WarehouseBusy):

@@ -21,7 +21,7 @@ _BYTES = 32
 """Random bytes of a token: 256 bits, as is conventional for keys."""
 
 MOST_TEXT = 80
-"""Characters of a token's name or tenant, at most."""
+"""Characters of a token's name or tenant, at most. An engineering bound."""
 
 
 class Role(StrEnum):

@@ -26,13 +26,13 @@ DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 4], [1, 3], [12, 3,
 
 INK = "#20242a"
 WIDTH = 720
-"""Width of a figure on paper, in pixels; on screen it fills the page."""
+"""Width of a figure on paper, in pixels; on screen it fills the page. A choice of layout."""
 
 STEP = 22
-"""Height of a line with a label, in pixels."""
+"""Height of a line with a label, in pixels. A choice of layout."""
 
 LABEL = 260
-"""Widest label of a line, in pixels."""
+"""Widest label of a line, in pixels. A choice of layout."""
 
 CONFIG: dict[str, Any] = {
     "font": "sans-serif",

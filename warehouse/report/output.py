@@ -11,7 +11,8 @@ NAME_LENGTH = 80
 """Longest report name before its hash; lists of many runs are longer. An engineering choice."""
 
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="Shockwave">', 1024
-"""Mark of report pages, and the number of first bytes that it is in."""
+"""Mark of report pages, and the number of first bytes that it is in: the template has it less
+than 100 from the beginning, before anything of a report's own; any larger number would do."""
 
 
 def report_name(about: str) -> str:

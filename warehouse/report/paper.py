@@ -13,7 +13,7 @@ VEGA_LITE = "6.4"
 """Version of Vega-Lite for the figures, on the page as well."""
 
 SCALE = 2.0
-"""Pixels of a PNG per pixel of the SVG."""
+"""Pixels of a PNG per pixel of the SVG. A choice of layout."""
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:

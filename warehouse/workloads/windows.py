@@ -18,7 +18,7 @@ from solver.market import LOG_KNOTS, LOG_ZERO, Market
 from solver.published_window import HEAVIEST, published_market
 
 SMALLEST, LARGEST = 1e-9, 1e12
-"""Bounds on plausible seconds and counts."""
+"""Bounds on plausible seconds and counts. Engineering bounds."""
 
 LONGEST_WINDOW = 10_000
 """Upper bound on the rounds of a window, since a bid is a table over them. An engineering bound."""

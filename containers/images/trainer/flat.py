@@ -14,9 +14,7 @@ from trainer.shapes import Recipe
 ALIGNMENT = 16
 """Each parameter starts at a multiple of this many numbers, one cache line."""
 
-MOMENTUM = 0.9
-SECOND_MOMENT = 0.999
-EPSILON = 1e-8
+MOMENTUM, SECOND_MOMENT, EPSILON = 0.9, 0.999, 1e-8
 """Decay rates of the moments and the epsilon of the denominator: the defaults of Adam (Kingma and
 Ba, 2015); 0.9 is also the momentum of SGD."""
 

@@ -7,10 +7,10 @@ from math import floor, log10
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 190, 56, 12, 10, 40
-"""Size of a chart and of its margins, in pixels."""
+"""Size of a chart and of its margins, in pixels. A choice of layout."""
 
 TICKS = 4
-"""Intervals between the lines of the grid, about."""
+"""Intervals between the lines of the grid, about. A choice of layout."""
 
 
 @dataclass(frozen=True, slots=True)
