@@ -8,11 +8,15 @@ import pytest
 
 from flows.history.answer import Spread
 from flows.history.why import why
+from flows.history.worths import Holder, Worths
+from predictor.allocation import Allocation
 from predictor.throughput import Profile
-from solver.inventory import Pool
+from solver.inventory import Inventory, Pool
+from solver.market import Bid, BidRow
+from solver.plan import Plan, SolveReport
 from tasks.record import Parameter
 from tasks.rollouts import PLAYS
-from tests.runs import SPEED, make, mixed, write
+from tests.runs import POOLS, SPEED, make, mixed, write
 from tests.tasks import test_spread_gangs as by_nodes
 
 
@@ -131,6 +135,44 @@ def test_a_gang_that_cannot_be_spread_waits_for_nodes_where_gpus_enough_are_idle
     assert (waits.scattered, " nodes" in str(waits)) == (False, False)
 
 
+def bid(job_id: int, gpus: int, **utilities: tuple[float, float]) -> Bid:
+    """A job's utilities of no round and of one, by GPU type."""
+    rows = (
+        BidRow(Allocation(kind, gpus), utility, (900.0, 300.0))
+        for kind, utility in utilities.items()
+    )
+    return Bid(job_id, 1.0, tuple(rows))
+
+
+def test_worths_are_those_of_a_gpu_and_compared_on_one_type() -> None:
+    """Jobs 0 and 1 hold two V100s and two P100s, 3 a K80; 2 waits, 4 keeps a K80 without a bid."""
+    bids = (
+        bid(0, 2, v100=(0.5, 2.5), p100=(0.5, 1.3)),
+        bid(1, 2, v100=(0.0, 3.0), p100=(0.0, 1.2)),
+        bid(2, 1, v100=(1.0, 1.75), p100=(1.0, 1.5), k80=(1.0, 1.125)),
+        bid(3, 1, p100=(2.0, 2.75), k80=(2.0, 2.25)),
+    )
+    worths = Worths(
+        Plan(
+            {0: (0, 1), 1: (2, 3), 3: (6,), 4: (7,)},
+            SolveReport("shockwave"),
+            bids=bids,
+            order=(1, 0, 2, 3),
+            worth=(1.5, 1.0, 0.75, 0.75),
+        ),
+        Inventory(POOLS),
+    )
+    assert [worths.type_of(job) for job in range(5)] == ["v100", "p100", "v100", "k80", None]
+    assert [worths.on(2, kind) for kind in SPEED] == [0.75, 0.5, 0.125]
+    assert [worths.least(kind) for kind in SPEED] == pytest.approx([1.0, 0.6, 0.25])
+    assert list(worths.holders()) == [
+        Holder(0, 2, 1.0, 2, "v100"),
+        Holder(1, 2, 0.6, 1, "p100"),
+        Holder(3, 1, 0.25, 4, "k80"),
+        Holder(4, 1, None, None, "k80"),
+    ]
+
+
 @pytest.mark.slow
 def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path) -> None:
     made = make(mixed("shockwave", jobs=16))
@@ -143,25 +185,16 @@ def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path)
         and any(bid.job_id == job_id and len(bid.rows) > 1 for bid in record.bids)
     )
     answer = why(waiting, tmp_path, run, record.round)
-    (bid,) = (bid for bid in record.bids if bid.job_id == waiting)
     prices = {one.gpu_type: one.price for one in record.solve.prices}
-    worth = {
-        row.allocation.gpu_type: (row.utility[1] - row.utility[0]) / row.allocation.gpus
-        for row in bid.rows
-    }
-    assert {one.gpu_type: one.worth for one in answer.speeds} == pytest.approx(worth)
+    worth = {one.gpu_type: one.worth for one in answer.speeds if one.worth is not None}
+    assert len(worth) == len(answer.speeds)
     best = max(worth, key=lambda kind: worth[kind])
-    assert (answer.worth_type, answer.worth) == (best, pytest.approx(worth[best]))
+    assert (answer.worth_type, answer.worth) == (best, worth[best])
     inventory = made.header.settings.inventory
     held = {lease.job_id: inventory.allocation(lease.gpus).gpu_type for lease in record.leases}
     assert {one.job_id: one.gpu_type for one in answer.holders} == held
-    there = [
-        (row.utility[1] - row.utility[0]) / row.allocation.gpus
-        for other in record.bids
-        for row in other.rows
-        if held.get(other.job_id) == row.allocation.gpu_type == best
-    ]
-    assert answer.cutoff == (pytest.approx(min(there)) if there else None)
+    there = [one.worth for one in answer.holders if one.gpu_type == best]
+    assert answer.cutoff == min((one for one in there if one is not None), default=None)
     assert f"a GPU of this round on {best} is worth {answer.worth:.4g} to it" in str(answer)
     for one in answer.speeds[1:]:
         word = "less than" if worth[one.gpu_type] < prices[one.gpu_type] else "at least"
