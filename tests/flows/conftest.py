@@ -30,7 +30,7 @@ def _no_constant(text: str) -> None:
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended and what it said."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -45,7 +45,7 @@ class Ran:
 
 
 def assert_refused(ran: Ran, *said: str, output: str = "") -> None:
-    """Exit code 2 and one line that says where, what and what to do."""
+    """Exit code 2 and a line with place, problem and remedy."""
     assert (ran.code, ran.out) == (2, output)
     (line,) = ran.err.splitlines()
     assert line.startswith("error: ")
@@ -88,7 +88,7 @@ def enter(*arguments: object) -> int:
 
 @pytest.fixture
 def here(capfd: pytest.CaptureFixture[str]) -> Command:
-    """The program without a process of its own, and the seconds that imports take."""
+    """The program in this process, which saves the seconds of its imports."""
 
     def run(*arguments: object) -> Ran:
         capfd.readouterr()
@@ -99,7 +99,7 @@ def here(capfd: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture(scope="session")
 def home(server: "Access", home_of_server: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's home of Prefect, whose database is there already: to make one takes seconds."""
+    """A user's home of Prefect with a database, which takes seconds to make."""
     folder = tmp_path_factory.mktemp("home")
     with (
         closing(sqlite3.connect(home_of_server / "prefect.db")) as made,
@@ -120,7 +120,7 @@ _to_be_served: set[str] = set()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note who uses the Prefect server."""
+    """Note which tests use the Prefect server."""
     _to_be_served.update(item.nodeid for item in session.items if _uses_server(item))
 
 
@@ -161,7 +161,7 @@ def client(server: "Access") -> Iterator["SyncPrefectClient"]:
 
     with (
         embedded_prefect(),
-        # Of all threads: one that finds no address would start a server.
+        # For all threads: a thread without an address would start a server.
         settings_of_all(server.client_settings()),
         get_client(sync_client=True) as client,
     ):
@@ -194,7 +194,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture(scope="session")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with a run a policy, and the first of them a second time; not to be changed.
+    """A warehouse with a run per policy, and the first of them a second time; not to be changed.
 
     Marts have copies, from which they are read in a tenth of the time.
     """

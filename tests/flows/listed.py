@@ -1,4 +1,4 @@
-"""What tests of the commands on runs ask."""
+"""Helpers of tests of the commands on runs."""
 
 from collections.abc import Callable
 from typing import Any

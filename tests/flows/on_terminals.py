@@ -1,4 +1,4 @@
-"""Runs commands on the terminal that stdout is, one after the other, at several widths.
+"""Runs commands one after another on the terminal at stdout, at several widths.
 
     python on_terminals.py WIDTH,WIDTH,… COMMAND …
 

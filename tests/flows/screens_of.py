@@ -1,4 +1,4 @@
-"""What is printed on a terminal that is none, while all clocks stand."""
+"""Output on a simulated terminal, while all clocks stand."""
 
 import io
 import re
@@ -25,14 +25,14 @@ CONTROLS = re.compile(r"\x1b\[(?:\?\d+[hl]|\d*[ABCDHJK])")
 
 
 class Terminal(io.StringIO):
-    """What is printed, as if on a terminal."""
+    """Captures output as on a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class File(io.TextIOWrapper):
-    """What is printed, as if into a file."""
+    """Captures output as into a file."""
 
     def getvalue(self) -> str:
         self.seek(0)
@@ -59,7 +59,7 @@ class Clock:
 
 
 class Interrupted:
-    """Whoever sleeps is interrupted."""
+    """Interrupt a sleep."""
 
     def sleep(self, seconds: float) -> None:
         raise KeyboardInterrupt
@@ -87,7 +87,7 @@ def still() -> Iterator[Clock]:
 
 @dataclass(frozen=True)
 class Shown:
-    """What was printed on stdout, on a terminal or, of no width, into a file."""
+    """Output on stdout, of a terminal or, without a width, of a file."""
 
     folder: Path
 

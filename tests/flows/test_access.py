@@ -1,4 +1,4 @@
-"""docs/access.md has what each role is answered at each address, as API and page are tried.
+"""docs/access.md lists the answers to each role at each address, tried at API and page.
 
     STORE=1 python -m pytest tests/flows/test_access.py
 

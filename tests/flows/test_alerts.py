@@ -1,4 +1,4 @@
-"""Alerts: when each is told, and that Prefect has them, with automations that answer to them."""
+"""Alerts: when each is reported, and their events and automations in Prefect."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ PATIENCE = 2 * ROUND_SECONDS + PATIENT_SECONDS
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The warehouse of a service with a job that runs."""
+    """The warehouse of a service with a running job."""
     warehouse = tmp_path_factory.mktemp("alerts")
     with Inbox(warehouse) as inbox:
         inbox.submit(replace(JOB, epochs=4000, total_steps=0, name="long"))
@@ -54,22 +54,22 @@ def found(service: Path) -> History:
         return desk.history()
 
 
-def told(watch: Watch, found: History, lag: float = 0.0, now: float = 0.0) -> list[tuple[str, int]]:
+def new(watch: Watch, found: History, lag: float = 0.0, now: float = 0.0) -> list[tuple[str, int]]:
     return [(alert.kind.value, alert.round) for alert in watch.look(found, lag, now)]
 
 
 def test_a_round_is_late_once_recorded_so_or_missing_while_jobs_run(found: History) -> None:
     watch = Watch("r", 1.0, 0.0)
-    assert told(watch, found) == []
-    assert told(watch, found, now=PATIENCE) == []
-    assert told(watch, found, now=PATIENCE + 1) == [("round.late", 2)]
-    assert told(watch, found, now=PATIENCE + 9) == []
+    assert new(watch, found) == []
+    assert new(watch, found, now=PATIENCE) == []
+    assert new(watch, found, now=PATIENCE + 1) == [("round.late", 2)]
+    assert new(watch, found, now=PATIENCE + 9) == []
     position = replace(found.position, late=found.position.late + 1)
-    assert told(watch, replace(found, position=position), now=PATIENCE + 10) == [("round.late", 1)]
+    assert new(watch, replace(found, position=position), now=PATIENCE + 10) == [("round.late", 1)]
     idle = replace(found.state, leases={})
     nothing = replace(found, position=replace(position, state=idle))
-    assert told(watch, nothing, now=10 * PATIENCE) == []
-    assert told(watch, nothing, now=20 * PATIENCE) == []
+    assert new(watch, nothing, now=10 * PATIENCE) == []
+    assert new(watch, nothing, now=20 * PATIENCE) == []
 
 
 def test_an_inbox_is_stuck_for_as_long_as_somebody_has_seen_it(found: History) -> None:
@@ -77,11 +77,13 @@ def test_an_inbox_is_stuck_for_as_long_as_somebody_has_seen_it(found: History) -
     short = 2 + PATIENT_SECONDS
     idle = replace(found.state, leases={})
     found = replace(found, position=replace(found.position, state=idle))
-    assert told(watch, found, lag=1e6, now=100.0 + short) == []  # it lay there while it was down
-    assert told(watch, found, lag=1e6, now=101.0 + short) == [("inbox.stuck", 1)]
-    assert told(watch, found, lag=1e6, now=102.0 + short) == []
-    assert told(watch, found, lag=short, now=103.0 + short) == []
-    assert told(watch, found, lag=1e6, now=104.0 + short) == [("inbox.stuck", 1)]
+    assert (
+        new(watch, found, lag=1e6, now=100.0 + short) == []
+    )  # the entry lay there while the service was down
+    assert new(watch, found, lag=1e6, now=101.0 + short) == [("inbox.stuck", 1)]
+    assert new(watch, found, lag=1e6, now=102.0 + short) == []
+    assert new(watch, found, lag=short, now=103.0 + short) == []
+    assert new(watch, found, lag=1e6, now=104.0 + short) == [("inbox.stuck", 1)]
 
 
 def test_a_node_is_down_unless_somebody_ordered_it(found: History) -> None:
@@ -95,40 +97,40 @@ def test_a_node_is_down_unless_somebody_ordered_it(found: History) -> None:
     assert alert == Alert(
         AlertKind.DOWN, "r", last.round, "node 1 is out of service: its disk is full", node=1
     )
-    assert told(watch, ailing) == []
-    assert told(watch, found) == []
-    assert told(watch, ailing) == [("node.down", last.round)]
+    assert new(watch, ailing) == []
+    assert new(watch, found) == []
+    assert new(watch, ailing) == [("node.down", last.round)]
 
 
 def test_a_job_is_unfair_when_that_cannot_be_avoided_any_more(found: History) -> None:
     assert found.last
     watch = Watch("r", 1.0, 0.0)
-    assert told(watch, found) == []  # it runs alone
+    assert new(watch, found) == []  # the job runs alone
     late = replace(found, last=replace(found.last, clock_seconds=1e9))
     (alert,) = watch.look(late, 0.0, 1.0)
     (job_id,) = found.state.beliefs
     assert (alert.kind, alert.job) == (AlertKind.UNFAIR, job_id)
     assert alert.text.startswith(f"job {job_id} (long) will have ρ of ")
-    assert told(watch, late) == []
+    assert new(watch, late) == []
 
 
-def test_a_restart_tells_nothing_again_that_still_stands(found: History, tmp_path: Path) -> None:
+def test_a_restart_reports_no_standing_alert_again(found: History, tmp_path: Path) -> None:
     assert found.last
     broken = replace(found.last, solve=replace(found.last.solve, drained=(1,)))
     ailing, patient = replace(found, last=broken), PATIENCE + 1
     watch = Watch("r", 1.0, 0.0)
-    assert told(watch, ailing) == [("node.down", 1)]
+    assert new(watch, ailing) == [("node.down", 1)]
     late = [("round.late", 2), ("inbox.stuck", 1)]
-    assert told(watch, ailing, lag=patient, now=patient) == late
+    assert new(watch, ailing, lag=patient, now=patient) == late
     assert known(tmp_path) == frozenset()
     (tmp_path / FOLDER).mkdir()
     keep(tmp_path, watch.known)
     assert known(tmp_path) == watch.known
     again = Watch("r", 1.0, 0.0, known(tmp_path))
-    assert told(again, ailing, lag=patient) == []
-    assert told(again, ailing, lag=patient, now=patient) == []
-    assert told(again, found, now=patient) == []  # the node is back, and the inbox empty
-    assert told(again, ailing, lag=patient, now=patient) == [("node.down", 1), ("inbox.stuck", 1)]
+    assert new(again, ailing, lag=patient) == []
+    assert new(again, ailing, lag=patient, now=patient) == []
+    assert new(again, found, now=patient) == []  # the node is back, and the inbox empty
+    assert new(again, ailing, lag=patient, now=patient) == [("node.down", 1), ("inbox.stuck", 1)]
     (tmp_path / FOLDER / REPORTED).write_text('[["node.up", 1]]')
     assert known(tmp_path) == frozenset()
 
@@ -136,21 +138,21 @@ def test_a_restart_tells_nothing_again_that_still_stands(found: History, tmp_pat
 def test_what_could_not_be_kept_is_kept_with_the_next_look(service: Path, found: History) -> None:
     stands = frozenset({(AlertKind.DOWN, 1)})
     keep(service, stands)
-    seen, told = Watch("r", 1.0, 0.0, stands), service / FOLDER / REPORTED
-    told.unlink()
-    told.mkdir()
+    seen, file = Watch("r", 1.0, 0.0, stands), service / FOLDER / REPORTED
+    file.unlink()
+    file.mkdir()
     with Desk(service) as desk:
         with pytest.raises(WarehouseError):
             look(service, desk, seen, stands)
         assert seen.known == frozenset()  # the node is back
-        told.rmdir()
+        file.rmdir()
         assert look(service, desk, seen, stands) == frozenset()
-    assert json.loads(told.read_text()) == []
+    assert json.loads(file.read_text()) == []
 
 
 @contextmanager
 def listening() -> Iterator[tuple[str, list[bytes]]]:
-    """A program that alerts are sent to: its address, and what it heard."""
+    """A program that receives alerts: its address, and what it received."""
     heard = list[bytes]()
 
     class Chat(BaseHTTPRequestHandler):

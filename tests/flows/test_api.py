@@ -1,4 +1,4 @@
-"""The API: who may see and command what, what is refused and how, and that nothing else happens."""
+"""The API: access control, refusals and their form, without side effects."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from warehouse.inbox.tokens import Role, Token, Tokens
 
 SECRET = "shockwave:secret"
 FILE = {"model": "conv-small", "batch_size": 32, "epochs": 5}
-"""A job as it is handed in."""
+"""The declaration of a job."""
 
 CALLERS = ("none", "reader", "tenant", "other", "operator", "secret")
 
@@ -122,7 +122,7 @@ ACCESS: dict[tuple[str, str, str | None], tuple[int, ...]] = {
     ("GET", "/tenants", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/prices", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/jobs/1/why", None): (401, 200, 200, 404, 200, 200),
-    ("GET", "/jobs/2/why", None): (401, 422, 404, 404, 422, 422),  # no round has it
+    ("GET", "/jobs/2/why", None): (401, 422, 404, 404, 422, 422),  # not taken in yet
     ("GET", "/jobs/1/course", None): (401, 200, 200, 404, 200, 200),
     ("GET", "/jobs/2/course", None): (401, 200, 404, 404, 200, 200),
     ("GET", "/jobs/1", None): (401, 200, 200, 404, 200, 200),
@@ -240,7 +240,7 @@ def test_a_token_that_is_removed_is_refused(api: Api) -> None:
         (b'{"epochs": %s}' % (b"9" * 5000), "/v1/jobs: There was an error"),
     ],
 )
-def test_what_is_no_job_is_a_line(api: Api, body: bytes, problem: str) -> None:
+def test_an_invalid_job_is_refused_in_a_line(api: Api, body: bytes, problem: str) -> None:
     before = api.last()
     answer = api.client.request(
         "POST",
@@ -249,9 +249,9 @@ def test_what_is_no_job_is_a_line(api: Api, body: bytes, problem: str) -> None:
         headers={**api.headers["operator"], "Content-Type": "application/json"},
     )
     assert answer.status_code in (400, 422), answer.text
-    told = answer.json()
-    assert "{place}: {problem}; {remedy}".format(**told).startswith(problem)
-    assert "\n" not in "".join(told.values())
+    problem_row = answer.json()
+    assert "{place}: {problem}; {remedy}".format(**problem_row).startswith(problem)
+    assert "\n" not in "".join(problem_row.values())
     assert api.last() == before
 
 
@@ -330,7 +330,7 @@ def test_an_answer_that_the_schema_does_not_have_is_noticed(api: Api) -> None:
 
 
 @pytest.mark.slow
-def test_tenants_are_not_told_who_got_their_gpus(tmp_path: Path) -> None:
+def test_tenants_do_not_see_who_got_their_gpus(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(JOB, demand=Demand.gang(4)))
         inbox.submit(replace(JOB, demand=Demand.gang(4), tenant="b"))
@@ -344,13 +344,13 @@ def test_tenants_are_not_told_who_got_their_gpus(tmp_path: Path) -> None:
             for name, secret in (("operator", tokens.add("olga", operator)), ("tenant", tenant))
         }
     client = Client(tmp_path)
-    told = {}
+    reasons = {}
     for caller, who in headers.items():
         events = client.request("GET", "/v1/events", headers=who).json()
         history = client.request("GET", "/v1/jobs/1/why", headers=who).json()["history"]
-        told[caller] = {row["reason"] for row in events + history if row["kind"] == "preempted"}
-    assert told["operator"] == {"its GPUs go to job 2"}
-    assert told["tenant"] == {"its GPUs go to other jobs"}
+        reasons[caller] = {row["reason"] for row in events + history if row["kind"] == "preempted"}
+    assert reasons["operator"] == {"its GPUs go to job 2"}
+    assert reasons["tenant"] == {"its GPUs go to other jobs"}
 
     def asked(path: str, field: str) -> list[str]:
         found = (client.request("GET", path, headers=who).json() for who in headers.values())

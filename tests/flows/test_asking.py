@@ -1,4 +1,4 @@
-"""Who asks: tokens are looked up for all who come meanwhile, and a damaged one is nobody else's."""
+"""Look-ups of tokens are batched, and a damaged token fails its caller only."""
 
 import asyncio
 import sqlite3
@@ -16,7 +16,9 @@ from warehouse.inbox.inbox import FILE as DATABASE
 from warehouse.inbox.tokens import Role, Tokens
 
 
-def test_tokens_are_looked_up_together_and_a_damaged_one_is_its_caller_s(tmp_path: Path) -> None:
+def test_tokens_are_looked_up_together_and_a_damaged_token_fails_its_caller_only(
+    tmp_path: Path,
+) -> None:
     made = {}
     with Tokens(tmp_path) as tokens:
         for name in ("ann", "bob", "eve"):
@@ -44,13 +46,13 @@ def test_tokens_are_looked_up_together_and_a_damaged_one_is_its_caller_s(tmp_pat
     try:
         found = asyncio.run(who(*("ann", "bob", "eve", "none") * 5))
         assert [one and one.name for one in found] == ["ann", "bob", "eve", None] * 5
-        assert len(asked) <= 2  # all who came while the first one was looked up
+        assert len(asked) <= 2  # all requests that came during the first look-up
         with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
             database.execute("UPDATE shockwave_tokens SET role = 'root' WHERE name = 'eve'")
         ann, eve, bob = asyncio.run(who("ann", "eve", "bob"))
         assert (ann.name, bob.name) == ("ann", "bob")
         assert isinstance(eve, WarehouseError)
         assert {type(one) for one in asyncio.run(who_of_none())} == {WarehouseBusy}
-        assert len(asked) <= 2  # nobody waits for the answers that others did not get
+        assert len(asked) <= 2  # no request waits for the failed look-ups of others
     finally:
         event.remove(Engine, "before_cursor_execute", note)

@@ -60,7 +60,7 @@ LONGER = PLAN.replace("jobs = 3", "jobs = 8").replace("= 1200", "= 600")
 BROKEN = PLAN.replace('"fifo"', '{policy = "fifo", parameters = {no-such = 1}}')
 ROOT = Path(__file__).parents[2]
 RAY_ALONE = ("--include-dashboard=false", "--include-log-monitor=false", "--no-monitor")
-"""Options of a head without what watches a cluster: each takes half a second."""
+"""Options of a head without monitoring, of which each part takes half a second."""
 
 
 def plan(folder: Path, text: str = PLAN) -> Path:
@@ -71,7 +71,7 @@ def plan(folder: Path, text: str = PLAN) -> Path:
 
 @dataclass(frozen=True)
 class Plain:
-    """The cells as plain runs: where they are, and the run of each by its name."""
+    """The cells as plain runs: their warehouse, and the run of each by name."""
 
     warehouse: Path
     runs: dict[str, str]
@@ -114,7 +114,7 @@ def hashes(warehouse: Path, asked: Campaign) -> dict[str, str]:
 def ran(
     client: SyncPrefectClient, server: Access, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Runner], Path]:
-    """Runs the campaign, once on each runner; where it is then."""
+    """Runs the campaign once on each runner; returns its warehouse."""
 
     @cache
     def run(runner: Runner) -> Path:
@@ -135,7 +135,7 @@ def ran(
 
 @contextmanager
 def a_worker_killed(warehouse: Path) -> Iterator[None]:
-    """Kill a worker of this process while it is at a run, once within the context."""
+    """Kill a worker of this process during a run, once within the context."""
     killed: list[int] = []
     over = Event()
 
@@ -159,7 +159,7 @@ def a_worker_killed(warehouse: Path) -> Iterator[None]:
 
 
 def on_a_cluster_of_its_own(file: Path, runner: Runner, warehouse: Path, server: Access) -> None:
-    """Run a campaign as a new user does in a terminal; neither it nor its cluster ask others."""
+    """Run a campaign as a new user in a terminal, without requests to other machines."""
     home, lookups = file.with_name("home"), file.with_name("lookups")
     env = newcomer(home, lookups) | server.client_env()
     # A cluster is as many processes as it has workers, and one is enough.
@@ -176,7 +176,7 @@ def on_a_cluster_of_its_own(file: Path, runner: Runner, warehouse: Path, server:
 def test_every_runner_gets_the_same_results(
     ran: Callable[[Runner], Path], plain: Plain, longer: Plain, runner: Runner
 ) -> None:
-    """On processes though one of them dies: its cells are tried again."""
+    """On processes of which one dies: its cells are tried again."""
     warehouse, undisturbed = ran(runner), longer if runner is Runner.PROCESSES else plain
     asked = read_campaign(warehouse.with_name("plan.toml"))
     done = campaign_id(asked)
@@ -185,7 +185,7 @@ def test_every_runner_gets_the_same_results(
     assert {row.status for row in rows} == {CellStatus.FINISHED}
     assert len({row.run for row in rows}) == len(rows) == 4
     runs = list(present(warehouse).glob("run=*/round=all.parquet"))
-    assert len(runs) == len(rows)  # a dead worker's run was gone on with
+    assert len(runs) == len(rows)  # the run of the dead worker was resumed
 
     before = tree(warehouse / "records")
     assert campaign(asked, Runner.THREADS, 1, None, warehouse) == done
@@ -270,7 +270,7 @@ def test_an_existing_ray_cluster_with_a_token_is_used_and_left_alone(
 
 
 def listens(port: int) -> bool:
-    """Whether something answers on a port of this machine."""
+    """Whether a server answers on a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

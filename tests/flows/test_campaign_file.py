@@ -1,4 +1,4 @@
-"""Campaign files: what they mean, and how each mistake is told with its file and field."""
+"""Campaign files: their meaning, and errors that name file and field."""
 
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -110,9 +110,9 @@ def test_a_form_begins_with_the_name_and_says_what_each_field_is() -> None:
 def test_the_docs_know_every_field_and_column() -> None:
     page = (EXAMPLE.parents[1] / "docs" / "campaigns.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    told = {name.strip().strip("`") for row in rows for name in row.split(",")}
-    assert set(Campaign.model_fields) <= told
-    assert {field.name for field in fields(CellRow)} <= told
+    documented = {name.strip().strip("`") for row in rows for name in row.split(",")}
+    assert set(Campaign.model_fields) <= documented
+    assert {field.name for field in fields(CellRow)} <= documented
     for name in (*SettingsPlan.model_fields, *PolicyPlan.model_fields, *ClusterPlan.model_fields):
         assert f"`{name}`" in page
 
@@ -154,7 +154,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("good", "bad", "said"), MISTAKES)
-def test_a_mistake_is_told_with_its_place(
+def test_a_mistake_is_reported_with_its_place(
     tmp_path: Path, good: str, bad: str, said: list[str]
 ) -> None:
     assert good in PLAN

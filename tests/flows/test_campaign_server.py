@@ -1,4 +1,4 @@
-"""The Prefect server that a campaign starts for itself goes with it."""
+"""The Prefect server that a campaign starts ends with it."""
 
 import subprocess
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ gpus = 1
 def started(
     folder: Path, home: Path, plan: str, *options: str
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A campaign that is told of no server; it looks up and reaches no other machine."""
+    """A campaign without a configured server; it looks up and reaches no other machine."""
     file, lookups = folder / "plan.toml", folder / "lookups"
     file.write_text(plan)
     command = [PROGRAM, "campaign", file, "--warehouse", folder / "w", "--json", *options]
@@ -61,7 +61,7 @@ def started(
 
 
 def test_its_one_server_is_stopped_when_a_campaign_has_ended(tmp_path: Path, home: Path) -> None:
-    """Also where a cell fails; of that there is a line, and Prefect complains of nothing."""
+    """Also if a cell fails, which is reported in a line, without complaints of Prefect."""
     seen: dict[int, bool] = {}
     plan = PLAN.format(jobs=2, more=TOO_SMALL)
     with started(tmp_path, home, plan, "--workers", "1") as campaign:

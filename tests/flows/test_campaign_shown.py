@@ -1,4 +1,4 @@
-"""What is told of a campaign in Prefect while it is under way and when it has ended."""
+"""Campaigns in Prefect's UI, under way and ended."""
 
 import json
 import re
@@ -35,15 +35,15 @@ def artifact(client: SyncPrefectClient, key: str) -> Artifact:
     )[-1]
 
 
-def test_cells_that_end_in_the_same_second_are_told_together(
+def test_cells_that_end_in_the_same_second_are_reported_together(
     client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(under_way, "REPORT_SECONDS", 3600.0)
-    told: list[list[CellStatus]] = []
-    with under_way.watched(cells=lambda rows, _: told.append([row.status for row in rows])):
+    shown: list[list[CellStatus]] = []
+    with under_way.watched(cells=lambda rows, _: shown.append([row.status for row in rows])):
         done = campaign(read_campaign(plan(tmp_path)), Runner.THREADS, 1, None, tmp_path / "w")
-    assert told == [[CellStatus.PENDING] * 4, [CellStatus.FINISHED] * 4]
-    assert [row.status for row in read_cells(tmp_path / "w", done)] == told[-1]
+    assert shown == [[CellStatus.PENDING] * 4, [CellStatus.FINISHED] * 4]
+    assert [row.status for row in read_cells(tmp_path / "w", done)] == shown[-1]
 
 
 def test_what_prefect_shows(

@@ -1,4 +1,4 @@
-"""Cells: finished ones are found again, begun ones go on, other code makes other keys."""
+"""Cells: finished cells are found, begun cells resumed, other code has other keys."""
 
 import shutil
 from dataclasses import replace
@@ -125,7 +125,7 @@ def test_a_worker_with_other_code_is_refused(tmp_path: Path) -> None:
     assert tree(tmp_path / "records") == {}
 
 
-def test_the_key_tells_settings_jobs_and_seed(tmp_path: Path) -> None:
+def test_the_key_depends_on_settings_jobs_and_seed(tmp_path: Path) -> None:
     settings = replace(CELL.settings, window=3)
     others = [
         replace(CELL, settings=settings),
@@ -149,10 +149,10 @@ def test_other_code_has_another_version(tmp_path: Path, changed: str) -> None:
 @pytest.mark.slow
 def test_the_interval_is_students() -> None:
     # By hand: mean 2, deviation 1, t(0.975, 2 degrees of freedom) = 4.302653, over √3.
-    told = interval([1.0, 2.0, 3.0])
-    assert told.mean == 2.0
-    assert told.half_width == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
-    assert str(told) == "2 ± 2.48"
+    three = interval([1.0, 2.0, 3.0])
+    assert three.mean == 2.0
+    assert three.half_width == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
+    assert str(three) == "2 ± 2.48"
     assert interval([5.0]).half_width is None
     assert str(interval([5.0])) == "5"
     assert interval([7.0, 7.0]).half_width == 0.0
@@ -175,11 +175,11 @@ def test_the_summary_is_over_the_seeds_of_finished_cells(tmp_path: Path) -> None
     write_cells(tmp_path, "c", rows)
     assert read_cells(tmp_path, "c") == rows
     (group,) = summarize(tmp_path, rows)
-    told = group.row()
-    assert (told["policy"], told["workload"], told["seeds"]) == ("fifo", "drawn", 2)
+    row = group.row()
+    assert (row["policy"], row["workload"], row["seeds"]) == ("fifo", "drawn", 2)
     _, found = Analytics(tmp_path).query("SELECT makespan_s FROM run_summary ORDER BY makespan_s")
     (least,), (most,) = found
     half = 12.706205 * (most - least) / 2  # t(0.975, 1) · (deviation / √2)
-    assert told["makespan_s"] == pytest.approx((least + most) / 2)
-    assert told["makespan_s_low"] == pytest.approx((least + most) / 2 - half, rel=1e-6)
-    assert told["makespan_s_high"] == pytest.approx((least + most) / 2 + half, rel=1e-6)
+    assert row["makespan_s"] == pytest.approx((least + most) / 2)
+    assert row["makespan_s_low"] == pytest.approx((least + most) / 2 - half, rel=1e-6)
+    assert row["makespan_s_high"] == pytest.approx((least + most) / 2 + half, rel=1e-6)

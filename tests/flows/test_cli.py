@@ -1,4 +1,4 @@
-"""Each command on small input: what it prints, what it exits with."""
+"""Each command on small input: its output and exit code."""
 
 import shlex
 import subprocess
@@ -238,8 +238,8 @@ def test_the_overview_has_every_command_in_its_own_words(here: Command) -> None:
         assert GROUP.commands[name].help.splitlines()[0] == summary
     asked = here("--help")
     assert (asked.code, asked.err) == (0, "")
-    told = " ".join(asked.out.split())
-    assert all(f" {name} {summary}" in told for name, (_, summary) in COMMANDS.items())
+    overview = " ".join(asked.out.split())
+    assert all(f" {name} {summary}" in overview for name, (_, summary) in COMMANDS.items())
     assert here() == replace(asked, code=2)
     assert here("--help", "simulate") == asked
 
@@ -296,13 +296,13 @@ def test_forecasts_go_by_earlier_runs_if_asked_to(here: Command, tmp_path: Path)
     assert "nobody" in unknown.err
 
 
-def test_forecast_error_tells_errors_by_mode_and_progress(here: Command) -> None:
+def test_forecast_error_lists_errors_by_mode_and_progress(here: Command) -> None:
     ran = here("forecast-error", "--jobs", 12, "--seed", 1, "--json")
     assert [(row["mode"], row["progress"]) for row in ran.rows] == [
         (mode, point) for mode in ("accordion", "gns") for point in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
     ]
     assert all(0.0 <= row["error"] < 2.0 and row["jobs"] <= 6 for row in ran.rows)
-    told = here("forecast-error", "--jobs", 12, "--seed", 1).out
-    assert told.splitlines()[0].split()[:3] == ["mode", "progress", "error"]
+    output = here("forecast-error", "--jobs", 12, "--seed", 1).out
+    assert output.splitlines()[0].split()[:3] == ["mode", "progress", "error"]
     wrong = here("forecast-error", "--jobs", 0)
     assert (wrong.code, wrong.out) == (2, "")

@@ -1,4 +1,4 @@
-"""Cluster files: what they may say, and how a mistake in one is told."""
+"""Cluster files: their fields, and errors that name file and field."""
 
 import re
 from pathlib import Path

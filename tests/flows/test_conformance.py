@@ -54,7 +54,7 @@ def folder(data: Path, tmp_path: Path) -> Path:
 
 
 def publish(path: Path, rows: list[dict[str, Any]], factor: float) -> None:
-    """Write what runs got as published, with the mean JCT of the first times a factor."""
+    """Write our figures as the published ones, with the mean JCT of the first times a factor."""
     path.unlink()
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, ["trace", "policy", "source", *FIGURES])
@@ -67,7 +67,7 @@ def publish(path: Path, rows: list[dict[str, Any]], factor: float) -> None:
 
 
 @pytest.mark.slow
-def test_a_figure_that_is_off_is_told_and_exits_with_1(
+def test_a_figure_that_is_off_is_reported_and_exits_with_1(
     here: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conformance, "TOLERANCES", {"gavel": EXACT})

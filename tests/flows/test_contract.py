@@ -1,4 +1,4 @@
-"""Whatever goes wrong around a command, it says so in one line and exits with 2."""
+"""All external failures of a command are reported in a line with exit code 2."""
 
 import os
 import shutil
@@ -128,9 +128,7 @@ def test_a_lock_that_is_a_link_makes_no_file_elsewhere(
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_warehouse_that_is_a_link_is_one(
-    here: Command, finished: Finished, tmp_path: Path
-) -> None:
+def test_a_warehouse_may_be_a_link(here: Command, finished: Finished, tmp_path: Path) -> None:
     (tmp_path / "w").symlink_to(finished.warehouse)
     assert here("audit", "--all", "--warehouse", tmp_path / "w").code == 0
     assert here("sql", "FROM runs", "--warehouse", tmp_path / "w", "--json").rows

@@ -1,4 +1,4 @@
-"""What tenants and jobs cost: as services tell it, by hand from the records, and in SQL."""
+"""Costs of tenants and jobs agree: of services, computed from the records, and in SQL."""
 
 from collections import defaultdict
 from dataclasses import asdict, replace
@@ -44,7 +44,7 @@ def test_accounts_without_a_market_add_none() -> None:
 
 
 @pytest.mark.slow
-def test_a_service_tells_what_its_records_and_sql_say(tmp_path: Path) -> None:
+def test_a_service_shows_the_costs_of_its_records_and_of_sql(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         for number, gpus in enumerate((2, 2, 2, 1)):
             tenant, epochs = "ab"[number % 2], 2 if gpus == 1 else 4000
@@ -85,9 +85,9 @@ def test_a_service_tells_what_its_records_and_sql_say(tmp_path: Path) -> None:
     found = {job_id: costs for job_id, *costs in sql.query(asked)[1]}
     assert found.keys() == courses.keys() == by_hand.keys()
     for job_id, course in courses.items():
-        told = [getattr(course, name) for name in COSTS]
-        assert told == pytest.approx(by_hand[job_id])
-        assert told == pytest.approx(found[job_id])
+        shown = [getattr(course, name) for name in COSTS]
+        assert shown == pytest.approx(by_hand[job_id])
+        assert shown == pytest.approx(found[job_id])
     asked = f"SELECT tenant, {', '.join(COSTS)} FROM tenant_summary ORDER BY tenant"
     of_tenants = sql.query(asked)[1]
     assert [row.tenant for row in rows] == [tenant for tenant, *_ in of_tenants] == ["a", "b"]

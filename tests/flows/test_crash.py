@@ -1,4 +1,4 @@
-"""Real processes, stopped the hard way; what they acknowledged is kept and gone on from."""
+"""Real processes, killed; acknowledged records are kept and resumed from."""
 
 import os
 import re
@@ -33,7 +33,7 @@ INTERRUPTED = "error: shockwave: interrupted; run it again; recorded rounds are 
 
 
 class Undisturbed:
-    """The run that the others should have become."""
+    """The undisturbed run, which resumed runs must equal."""
 
     def __init__(self, warehouse: Path) -> None:
         start = make_start(
@@ -50,7 +50,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 
 def outcome(warehouse: Path, run: str) -> list[object]:
-    """Completeness, last hash and how every job fared."""
+    """Completeness, last hash and outcomes of all jobs."""
     analytics = Analytics(warehouse)
     (end,) = analytics.query(f"SELECT complete, last_hash FROM runs WHERE run = '{run}'")[1]
     jobs = analytics.query(
@@ -81,7 +81,7 @@ def rounds_in(warehouse: Path) -> int:
 
 
 def wait_until(process: subprocess.Popen[str], happened: Callable[[], object]) -> None:
-    """Wait for something that a process brings about."""
+    """Wait for an effect of a process."""
     deadline = time.monotonic() + HANG_SECONDS
     while not happened():
         assert process.poll() is None, process.communicate()
@@ -103,7 +103,7 @@ def kept(warehouse: Path, run: str, rounds: int) -> list[tuple[object, ...]]:
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A warehouse with a run that was stopped early by SIGINT, and what it said."""
+    """A warehouse with a run that was stopped early by SIGINT, and its output."""
     warehouse = tmp_path_factory.mktemp("interrupted") / "its warehouse"
     process = start(warehouse, *ARGUMENTS)
     wait_until(process, lambda: rounds_in(warehouse) >= 3)
@@ -199,7 +199,7 @@ def test_interrupted_before_anything_was_done(tmp_path: Path, command: str) -> N
     os.mkfifo(pipe)
     arguments = command.format(pipe=pipe).split()
     process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)
-    with pipe.open("w"):  # it reads, and waits for more
+    with pipe.open("w"):  # the reader waits for more
         _, err = kill(process, signal.SIGINT)
     assert (process.returncode, err) == (130, INTERRUPTED)
 
@@ -230,7 +230,7 @@ def test_of_two_resumes_at_once_one_is_refused(
             "wait for it or stop it\n"
         )
         assert tree(warehouse) == before
-        # Whoever only reads is not held up.
+        # Readers are not held up.
         asked = program("sql", "SELECT complete FROM runs", "--warehouse", warehouse, "--json")
         assert asked.rows == [{"complete": False}]
     finally:

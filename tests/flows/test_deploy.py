@@ -1,4 +1,4 @@
-"""The units, `compose.yaml` and runbooks name what is there, and commands as they are parsed."""
+"""Units, `compose.yaml` and runbooks name existing files and valid commands."""
 
 import json
 import re
@@ -26,7 +26,7 @@ SERVICES = COMPOSE["services"]
 
 
 def variables() -> dict[str, str]:
-    """What the example of the units' environment sets."""
+    """The settings of the units' example environment."""
     lines = (DEPLOY / "shockwave.env").read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
@@ -125,7 +125,7 @@ def test_the_server_is_healthy_where_up_itself_waits_for(
             ready()
 
 
-def test_what_is_composed_is_there() -> None:
+def test_the_composition_is_complete() -> None:
     for service in SERVICES.values():
         assert set(service["secrets"]) <= set(COMPOSE["secrets"])
         volumes = {volume.partition(":")[0] for volume in service["volumes"]}

@@ -1,4 +1,4 @@
-"""What users are told of a service, and what they may ask of it."""
+"""The desk of a service: its answers, and the requests that it takes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -113,7 +113,7 @@ def test_a_command_about_nothing_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_changed_on_disk_is_not_told(tmp_path: Path) -> None:
+def test_records_that_were_changed_on_disk_are_not_shown(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     run = go(tmp_path, 3)
@@ -143,8 +143,8 @@ def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None
             return found
 
     with Meanwhile(tmp_path) as desk:
-        told = [(row.job_id, row.status) for row in desk.jobs()]
-        assert told == [(1, "runs"), (2, "accepted")]
+        statuses = [(row.job_id, row.status) for row in desk.jobs()]
+        assert statuses == [(1, "runs"), (2, "accepted")]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The docs know the whole command line and every policy, and what they name is there."""
+"""The docs describe the whole command line and all policies; all that they name exists."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ GROUP: Any = typer.main.get_command(application())
 
 
 def section(command: str) -> str:
-    """What stands below a command's heading."""
+    """The text below a command's heading."""
     _, found, rest = PAGE.partition(f"\n## {command}\n")
     assert found, f"docs/cli.md has no section on {command}"
     return rest.partition("\n## ")[0]

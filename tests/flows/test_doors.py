@@ -1,4 +1,4 @@
-"""The servers that commands start for themselves obey nobody else; who may listen to a network."""
+"""Servers that commands start obey nobody else; conditions of listening on a network."""
 
 import re
 import ssl
@@ -79,7 +79,7 @@ def test_a_secret_is_made_once_and_is_of_its_user_only(tmp_path: Path) -> None:
         ("\xff" * 60, 0o600, "it is not text"),
     ],
 )
-def test_a_secret_that_is_none_is_told(tmp_path: Path, text: str, mode: int, said: str) -> None:
+def test_an_invalid_secret_is_reported(tmp_path: Path, text: str, mode: int, said: str) -> None:
     file = tmp_path / "secret"
     file.write_text(text, encoding="latin-1")
     file.chmod(mode)
@@ -132,7 +132,7 @@ def test_a_certificate_needs_a_name_that_it_holds_for(
 
 
 @pytest.mark.process
-def test_a_certificate_of_another_name_is_told(
+def test_a_certificate_of_another_name_is_reported(
     certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cert, key = certificate

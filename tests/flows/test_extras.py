@@ -1,4 +1,4 @@
-"""Extras: what is not installed is named, with the command that installs it."""
+"""Missing extras are named, with the command that installs them."""
 
 import sys
 import tomllib

@@ -1,4 +1,4 @@
-"""Whole runs of real training jobs under faults, and the watch that sees what these break."""
+"""Whole runs of real training jobs under faults, and the watch over their invariants."""
 
 from pathlib import Path
 from typing import Any
@@ -30,23 +30,23 @@ def container(name: str, **labels: str) -> dict[str, Any]:
     return {"Id": name, "Names": [f"/{name}"], "Labels": own}
 
 
-def test_the_watch_tells_shared_gpus_doubled_leases_and_lacking_labels() -> None:
-    def told(*rows: dict[str, Any]) -> list[str]:
+def test_the_watch_reports_shared_gpus_doubled_leases_and_missing_labels() -> None:
+    def broken(*rows: dict[str, Any]) -> list[str]:
         watch = Watch(daemon=None)
         watch.look([*rows])
-        watch.look([*rows])  # what still does not hold is told once
+        watch.look([*rows])  # what is still broken is reported once
         return watch.broken
 
     first = container("a", run="x", job="1", round="3", gpus="0,1")
-    assert told(first, container("b", run="x", job="2", round="3", gpus="2")) == []
-    assert told(first, container("postgres"), {"Id": "c", "Names": None, "Labels": None}) == []
-    assert told(first, container("b", run="x", job="2", round="3", gpus="1")) == [
+    assert broken(first, container("b", run="x", job="2", round="3", gpus="2")) == []
+    assert broken(first, container("postgres"), {"Id": "c", "Names": None, "Labels": None}) == []
+    assert broken(first, container("b", run="x", job="2", round="3", gpus="1")) == [
         "GPU 1 is in containers of x 1 and x 2"
     ]
-    assert told(first, container("b", run="x", job="1", round="4", gpus="2")) == [
+    assert broken(first, container("b", run="x", job="1", round="4", gpus="2")) == [
         "x 1 runs in leases of round 3 and round 4"
     ]
-    assert told(first, container("shockwave-x-job-1")) == [
+    assert broken(first, container("shockwave-x-job-1")) == [
         "container shockwave-x-job-1 lacks the labels "
         "shockwave.gpus, shockwave.job, shockwave.round, shockwave.run"
     ]

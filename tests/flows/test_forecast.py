@@ -1,4 +1,4 @@
-"""What-if from now: what a change would do to a service, which stays as it is."""
+"""What-if from now: the effect of a change on a service, which does not change."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -113,15 +113,15 @@ def test_a_node_that_would_be_back_lets_a_gang_run(short: Path) -> None:
 
 def test_why_counts_the_gpus_in_service_and_names_the_nodes_that_are_not(short: Path) -> None:
     with Desk(short) as desk:
-        told = desk.why(1)
-    assert (told.total_gpus, told.free_gpus, told.gpus_short) == (3, 1, 3)
-    text = str(told)
+        answer = desk.why(1)
+    assert (answer.total_gpus, answer.free_gpus, answer.gpus_short) == (3, 1, 3)
+    text = str(answer)
     assert "It needs 4 GPUs, and only 3 are in service: it cannot run until node 3 is back" in text
     assert "were left" not in text
     assert "cannot be predicted" not in text
 
 
-def test_why_tells_that_a_job_goes_on_on_a_cordoned_node(tmp_path: Path) -> None:
+def test_why_says_that_a_job_keeps_running_on_a_cordoned_node(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(LONG, name="small"))
         go(tmp_path, 1)
@@ -140,7 +140,7 @@ def test_why_tells_that_a_job_goes_on_on_a_cordoned_node(tmp_path: Path) -> None
     assert "cannot be predicted" not in str(wide)
 
 
-def test_jobs_that_would_not_end_are_told_with_the_reason(
+def test_jobs_that_would_not_end_are_listed_with_the_reason(
     short: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Desk(short) as desk:
@@ -153,10 +153,10 @@ def test_jobs_that_would_not_end_are_told_with_the_reason(
     assert {row.name: row.whatif_reason for row in rows} == too_few
     assert {row.whatif_reason for row in asked} == {"is cancelled", "is on hold"}
     ahead.forecast(warehouse=short, drain=["1", "2"])
-    head, *_, changed, told = capsys.readouterr().out.splitlines()
+    head, *_, changed, unending = capsys.readouterr().out.splitlines()
     assert "whatif_ends_in_s" in head
     assert changed == "0 jobs should end later, 0 earlier"
-    assert told == "2 jobs would not end: " + "; ".join(f"{n} {r}" for n, r in too_few.items())
+    assert unending == "2 jobs would not end: " + "; ".join(f"{n} {r}" for n, r in too_few.items())
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Forecasts held against the truth."""
+"""Forecasts compared with the truth."""
 
 from dataclasses import replace
 

@@ -11,7 +11,7 @@ from flows.deployed.deployments import DEPLOYMENTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prefect.md").read_text(encoding="utf-8")
 SHARED = "warehouse"
-"""A field of all forms; it begins as what `shockwave up` was given."""
+"""A field of all forms, whose default is the option of `shockwave up`."""
 
 
 def rows_of(deployment: Any) -> list[str]:
@@ -56,7 +56,7 @@ def _bounds(field: dict[str, Any], models: dict[str, Any]) -> str:
     field = _of(field, models)
     if "enum" in field:
         return ", ".join(f"`{choice}`" for choice in field["enum"])
-    told = [
+    bounds = [
         f"{word} {_number(field[bound])}"
         for bound, word in (
             ("exclusiveMinimum", "above"),
@@ -66,11 +66,11 @@ def _bounds(field: dict[str, Any], models: dict[str, Any]) -> str:
         if bound in field
     ]
     if field.get("type") == "string" and field.get("minLength"):
-        told = [f"{field['minLength']} to {field['maxLength']} characters"]
+        bounds = [f"{field['minLength']} to {field['maxLength']} characters"]
     elif "maxLength" in field:
-        told = [f"at most {field['maxLength']} characters"]
+        bounds = [f"at most {field['maxLength']} characters"]
     kind = {"boolean": "yes or no", "object": "[a campaign](campaigns.md#the-file)"}
-    return ", ".join(told) or kind.get(field["type"], "any")
+    return ", ".join(bounds) or kind.get(field["type"], "any")
 
 
 def _number(bound: float) -> str:

@@ -1,4 +1,4 @@
-"""What jobs printed, from where a reader left off."""
+"""Output of jobs, continued where a reader left off."""
 
 import json
 from contextlib import closing
@@ -28,7 +28,7 @@ slots = [{{ cpus = 1.0 }}]
 RUN = "service-000000-1"
 
 
-def test_nothing_is_missed_or_told_twice(tmp_path: Path) -> None:
+def test_no_output_is_missed_or_repeated(tmp_path: Path) -> None:
     (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
     nodes = read_cluster_file(file)
     log = log_file(nodes, RUN, 1)
@@ -83,14 +83,14 @@ def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
         return b"".join(part for _, part in found.more())
 
     with closing(Printed(nodes, RUN, 1)) as found:
-        told = [look(first) for first in (0, 1, 700, 700, window // 2)]
-        assert b"".join(told) == b"".join(lines[: window // 2 + window])
+        parts = [look(first) for first in (0, 1, 700, 700, window // 2)]
+        assert b"".join(parts) == b"".join(lines[: window // 2 + window])
         log.write_bytes(b"--- only\n")  # gone from Docker, not yet kept
         assert [*found.more()] == []
         assert look(window // 2 + 3) == b"".join(lines[window // 2 :][window : window + 3])
         assert look(3 * window + 5) == b"".join(lines[3 * window + 5 : 4 * window + 5])
         places = found.place
-    with closing(Printed(nodes, RUN, 1, places)) as found:  # it knows where, and what was last
+    with closing(Printed(nodes, RUN, 1, places)) as found:  # it knows its place, and the last text
         assert look(3 * window + 5) == b""
         assert look(3 * window + 6) == lines[4 * window + 5]
     with closing(Printed(nodes, RUN, 1, places)) as found:  # the log moved on meanwhile
@@ -102,8 +102,8 @@ def test_lines_have_their_containers() -> None:
     one, two = (container_name(RUN, 1, number, 0) for number in (0, 3))
     parts = [(one, b"from 0\nto 2"), (one, b"9\n--- \xff"), (two, b"from 29\n"), (two, b"to")]
     text = b"".join(headed(parts))
-    told = [(one, "from 0"), (one, "to 29"), (one, "--- \ufffd"), (two, "from 29"), (two, "to")]
-    assert [*lines_of([text])] == [*lines_of(text[n : n + 1] for n in range(len(text)))] == told
+    expected = [(one, "from 0"), (one, "to 29"), (one, "--- \ufffd"), (two, "from 29"), (two, "to")]
+    assert [*lines_of([text])] == [*lines_of(text[n : n + 1] for n in range(len(text)))] == expected
 
 
 LINES = st.lists(
@@ -121,13 +121,13 @@ def test_no_job_prints_the_name_of_a_container(
         for at in [data.draw(st.integers(0, len(text)))]
         for piece in (text[:at], text[at:])
     ]
-    told = [
+    expected = [
         (name, line.decode())
         for name, texts in groupby(parts, lambda part: part[0])
         for text in [b"".join(text for _, text in texts)]
         for line in text.removesuffix(b"\n").split(b"\n") * bool(text)
     ]
-    assert [*lines_of(headed(cut))] == [*lines_of(headed(parts))] == told
+    assert [*lines_of(headed(cut))] == [*lines_of(headed(parts))] == expected
 
 
 def test_kept_logs_are_those_that_were_printed_and_those_from_before_are_read(

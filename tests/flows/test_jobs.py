@@ -1,4 +1,4 @@
-"""Commands on the jobs of a service, as they are typed."""
+"""Commands on the jobs of a service."""
 
 import json
 import os
@@ -88,8 +88,8 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
     (status,) = typed(tmp_path, "status")
     runs = "running" if "SHOCKWAVE_URL" in os.environ else "stopped"
     assert (status["service"], status["run"], status["drained"]) == (runs, name, [3])
-    told = CliRunner().invoke(application(("queue",)), ["queue", "--warehouse", str(tmp_path)])
-    assert told.stderr.startswith("(the service is stopped")  # of the warehouse, served or not
+    ran = CliRunner().invoke(application(("queue",)), ["queue", "--warehouse", str(tmp_path)])
+    assert ran.stderr.startswith("(the service is stopped")  # about the warehouse, served or not
     (answer,) = typed(tmp_path, "why", "1")
     assert (answer["run"], answer["job_id"], answer["status"]) == (name, 1, "runs")
     for words in (("release", "2"), ("requeue", "1"), ("uncordon", "3")):
@@ -143,8 +143,8 @@ def test_why_says_of_which_of_two_runs_it_is(tmp_path: Path) -> None:
     other = write(tmp_path, made.start, made.rounds)
 
     def asked() -> tuple[str, str]:
-        told = CliRunner().invoke(application(("why",)), ["why", "1", "--warehouse", str(tmp_path)])
-        return told.stderr.strip(), told.stdout.splitlines()[0]
+        ran = CliRunner().invoke(application(("why",)), ["why", "1", "--warehouse", str(tmp_path)])
+        return ran.stderr.strip(), ran.stdout.splitlines()[0]
 
     said, first = asked()
     assert said == f"(of the newest run; of the service's: --run {own})"
@@ -169,8 +169,8 @@ def test_jobs_of_any_image_are_played_on_a_virtual_cluster(tmp_path: Path) -> No
     go(tmp_path, 2)
     rows = {row["name"]: row for row in typed(tmp_path, "jobs")}
     assert rows["etl"]["status"] == "runs"
-    told = CliRunner().invoke(application(("why",)), ["why", "2", "--warehouse", str(tmp_path)])
-    first, what, *_ = told.stdout.splitlines()
+    ran = CliRunner().invoke(application(("why",)), ["why", "2", "--warehouse", str(tmp_path)])
+    first, what, *_ = ran.stdout.splitlines()
     assert first.startswith("Job 2 (etl) runs in round")
     assert what.startswith("python:3-slim, opaque, 2 GPUs, tenant default, budget 1; it has held ")
     assert "of its limit of 900 s, " in what
@@ -200,8 +200,8 @@ def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(tmp_path:
     go(tmp_path, 1)
     rows = {row["job_id"]: row for row in typed(tmp_path, "jobs")}
     assert [rows[job]["status"] for job in (3, 4, 5, 6)] == ["held", "held", "cancelled", "held"]
-    (told,) = typed(tmp_path, "why", "sweep[8]")
-    assert (told["job_id"], told["order"]) == (6, "held")
+    (answer,) = typed(tmp_path, "why", "sweep[8]")
+    assert (answer["job_id"], answer["order"]) == (6, "held")
     typed(tmp_path, "cancel", "prepare")
     go(tmp_path, 2)
     with pytest.raises(InputError, match="job 2 is withdrawn, so that nothing can start after it"):
@@ -212,7 +212,7 @@ def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(tmp_path:
     assert rows[4]["reason"] == "job 2, before it, did not end well"
 
 
-def test_who_logs_in_asks_that_service_and_who_logs_out_the_warehouse(
+def test_a_login_selects_that_service_and_a_logout_the_warehouse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Inbox(tmp_path / "theirs") as inbox:
@@ -225,7 +225,7 @@ def test_who_logs_in_asks_that_service_and_who_logs_out_the_warehouse(
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "own"))
     file = tmp_path / "config" / "shockwave" / "login.json"
 
-    def told(*words: str, said: str = "") -> str:
+    def printed(*words: str, said: str = "") -> str:
         done = CliRunner().invoke(application((words[0],)), [*words], input=said)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
@@ -233,24 +233,24 @@ def test_who_logs_in_asks_that_service_and_who_logs_out_the_warehouse(
 
     with served(tmp_path / "theirs") as url:
         with pytest.raises(InputError, match="token: is not known"):
-            told("login", url, said="guess\n")
+            printed("login", url, said="guess\n")
         assert not file.exists()
-        assert f"logged in to {url} as shockwave, operator" in told(
+        assert f"logged in to {url} as shockwave, operator" in printed(
             "login", url, said=f"{SECRET}\n"
         )
         assert file.stat().st_mode & 0o777 == 0o600
-        assert "theirs" in told("jobs")
+        assert "theirs" in printed("jobs")
         own = ("jobs", "--warehouse", str(tmp_path / "own"))
-        assert "theirs" not in told(*own)
+        assert "theirs" not in printed(*own)
         file.chmod(0o644)
         with pytest.raises(InputError, match="others can read or change it"):
-            told("jobs")
-        assert told("logout") == "logged out\n"
-    assert "theirs" not in told("jobs")
-    assert told("logout") == "nobody is logged in\n"
+            printed("jobs")
+        assert printed("logout") == "logged out\n"
+    assert "theirs" not in printed("jobs")
+    assert printed("logout") == "nobody is logged in\n"
 
 
-def test_what_holds_for_a_tenant_is_set_and_told(tmp_path: Path) -> None:
+def test_terms_of_a_tenant_are_set_and_listed(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     go(tmp_path, 1)
@@ -303,10 +303,10 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
     with Inbox(service) as inbox:
         inbox.submit(replace(JOB, name="mine"))
     name = go(service, 1)
-    (told,) = typed(service, "top")
-    assert (told["status"]["run"], told["status"]["busy_gpus"]) == (name, 2)
-    assert [row["jobs"] for row in told["nodes"]] == [[1], [1], [], []]
-    assert [row["name"] for row in told["queue"]] == ["mine"]
+    (state,) = typed(service, "top")
+    assert (state["status"]["run"], state["status"]["busy_gpus"]) == (name, 2)
+    assert [row["jobs"] for row in state["nodes"]] == [[1], [1], [], []]
+    assert [row["name"] for row in state["queue"]] == ["mine"]
     looks = 0
 
     def wait() -> None:
@@ -326,7 +326,7 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
     assert out.getvalue().count(name) == 3
 
 
-def test_a_launch_is_told_in_words() -> None:
+def test_a_launch_is_described_in_words() -> None:
     asked = {"kind": JobKind.OPAQUE, "image": "a:1", "max_seconds": 9e3, "scale_factor": 2}
     more = {"command": ["sleep", "a b"], "environment": {"A": "1"}, "array": "0-3%2"}
     (trained, other) = (job_of(Path("job"), one) for one in (FILE, asked | more))

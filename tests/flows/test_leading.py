@@ -1,4 +1,4 @@
-"""Who serves a warehouse: lock, lease, fencing token, and the standby that takes over."""
+"""Leader election: lock, lease, fencing token, and takeover by a standby."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ def test_a_lease_has_one_holder_and_each_a_later_token(
     leases.close()
 
 
-def test_who_lost_the_lease_touches_no_job_and_writes_no_round(
+def test_a_process_without_the_lease_touches_no_job_and_writes_no_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases = Leases(tmp_path)
@@ -142,8 +142,8 @@ def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
             leading(place(tmp_path), stop, said.append),
         ):
             pass
-        told = rf"running at {found.url} \(process {os.getpid()}\); stop it with shockwave down"
-        with pytest.raises(WarehouseBusy, match=told):  # before who has its port is asked
+        message = rf"running at {found.url} \(process {os.getpid()}\); stop it with shockwave down"
+        with pytest.raises(WarehouseBusy, match=message):  # checked before its port
             Service(Listening("127.0.0.1", 4200), "", tmp_path).check()
         stop.set()
         with leading(place(tmp_path), stop, said.append, standby=True) as other:
@@ -179,7 +179,7 @@ def test_a_lease_of_another_machine_is_waited_for(
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_standby_takes_over_from_who_is_killed_or_hangs(
+def test_a_standby_takes_over_from_a_leader_that_is_killed_or_hangs(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
@@ -199,7 +199,7 @@ def test_a_standby_takes_over_from_who_is_killed_or_hangs(
         assert any(line.endswith("it is killed.") for line in said) == hung
 
 
-def test_who_asks_whether_a_service_runs_refuses_none(tmp_path: Path) -> None:
+def test_a_test_of_the_lock_keeps_no_service_from_starting(tmp_path: Path) -> None:
     with announced(tmp_path, "u", 1.0):
         assert wait_for(lambda: running(tmp_path), bool)
     assert running(tmp_path) is None

@@ -1,4 +1,4 @@
-"""The library: its page as it stands, and names that are cheap to import and all documented."""
+"""The library: its docs page runs, names are cheap to import and all documented."""
 
 import re
 import shutil

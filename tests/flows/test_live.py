@@ -194,7 +194,7 @@ def test_a_host_is_added_to_a_service_and_another_removed(
     daemon.remove_containers()
 
 
-def test_tenants_are_not_told_how_a_host_is_reached(tmp_path: Path) -> None:
+def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
     (file := tmp_path / "cluster.toml").write_text(
         f'storage = "{tmp_path}/jobs"\nuser = "1000:1000"\n'
         + node_table("one", f"unix://{tmp_path}/none")
@@ -216,7 +216,7 @@ def test_tenants_are_not_told_how_a_host_is_reached(tmp_path: Path) -> None:
             answer = guarded.why(tenant, "1")
             assert answer.problems == ((0, "it does not answer"),)
     silent = "does not answer: ssh: connect to host 10.0.0.7 port 22; No route"
-    for reason, told in {
+    for reason, censored in {
         f"node gpu-1 {silent}": "node gpu-1 does not answer",
         f"its node {silent}": "its node does not answer",
         f"node 3 is out of service: it {silent}": "node 3 is out of service: it does not answer",
@@ -225,7 +225,7 @@ def test_tenants_are_not_told_how_a_host_is_reached(tmp_path: Path) -> None:
         ),
         f"exited with code 1: rank 3 {silent}": f"exited with code 1: rank 3 {silent}",
     }.items():
-        assert as_seen(reason, set()) == told
+        assert as_seen(reason, set()) == censored
 
 
 def test_a_full_storage_drains_all_nodes_until_there_is_room(

@@ -1,4 +1,4 @@
-"""The live page in a real browser: it refreshes itself, bars nobody, asks for nothing else."""
+"""The live page in a real browser: refreshes, accessibility, no requests to other hosts."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,21 +23,21 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
 
     warehouse = tmp_path_factory.mktemp("browser")
     tokens = furnish(warehouse)
-    go(warehouse, 2)  # a price and a forecast are lines
+    go(warehouse, 2)  # for lines of prices and forecasts
     with served(warehouse) as url, browser() as opened:
         yield SimpleNamespace(warehouse=warehouse, url=url, browser=opened, tokens=tokens)
 
 
 @pytest.fixture(autouse=True)
 def alone(shown: SimpleNamespace) -> Iterator[None]:
-    """Close the pages of a test at its end: they would go on asking every three seconds."""
+    """Close the pages of a test at its end, which would go on asking every three seconds."""
     yield
     for context in shown.browser.contexts:
         context.close()
 
 
 class Opened:
-    """A page for who has logged in, and what it did."""
+    """A page after the login, with its requests and errors."""
 
     def __init__(self, shown: SimpleNamespace, path: str, token: str = SECRET, **kind: Any) -> None:
         self.messages: list[str] = []
@@ -55,7 +55,7 @@ class Opened:
 
 
 def violations(page: Any) -> list[tuple[str, list[str]]]:
-    """What axe-core finds wrong: rule and elements."""
+    """Findings of axe-core: rule and elements."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]
@@ -78,7 +78,7 @@ def test_nothing_bars_anybody_from_it(
     assert opened.requests == {shown.url + path, f"{shown.url}/live/login"}
 
 
-def test_one_who_logs_in_is_barred_from_nothing(shown: SimpleNamespace) -> None:
+def test_the_login_page_is_accessible(shown: SimpleNamespace) -> None:
     page = shown.browser.new_context(color_scheme="dark").new_page()
     page.goto(f"{shown.url}/live")
     assert violations(page) == []
@@ -90,12 +90,12 @@ def test_it_asks_again_only_once_it_is_answered(shown: SimpleNamespace) -> None:
     opened.page.reload()
     opened.page.route("**/live", lambda route: asked.append(route))  # is not answered yet
     opened.page.clock.run_for(60_000)
-    while not asked:  # a busy machine tells of it late
+    while not asked:  # a busy machine reports it late
         opened.page.wait_for_timeout(100)
     assert len(asked) == 1
     with opened.page.expect_response("**/live"):
         asked[0].continue_()
-    opened.page.wait_for_function("document.getElementById('told').textContent === ''")
+    opened.page.wait_for_function("document.getElementById('connection').textContent === ''")
     with opened.page.expect_request("**/live"):
         opened.page.clock.run_for(3_000)
     while len(asked) < 2:

@@ -1,4 +1,4 @@
-"""The live page over real HTTP: who sees and commands what, and what strangers get: nothing."""
+"""The live page over real HTTP: access control, and attacks of strangers."""
 
 import re
 import sqlite3
@@ -38,7 +38,7 @@ FORM = {
     "environment": "A=1\nB=2",
     "do": "submit",
 }
-"""A job as the form sends it; fields that were left empty are sent, too."""
+"""A job as the form sends it, empty fields included."""
 
 
 class Browser:
@@ -55,7 +55,7 @@ class Browser:
         return self.client.get(path, **more)
 
     def send(self, path: str, fields: dict[str, str] | None = None, **more: Any) -> httpx.Response:
-        """Send a form of the cluster's page, or of the one that asks for a token."""
+        """Send a form of the cluster's page, or of the login page."""
         (token, *_) = re.findall('name="csrf" value="([^"]*)"', self.get().text)
         return self.client.post(path, data={"csrf": token, **(fields or {})}, **more)
 
@@ -80,7 +80,7 @@ def showing(warehouse: Path) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """One for tests that do not mind what the others do to it."""
+    """A service shared by tests that do not depend on its state."""
     with showing(tmp_path_factory.mktemp("page")) as service:
         yield service
 
@@ -126,7 +126,7 @@ ACCESS: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/live/nodes/1/add"): (401, 404, 404, 404, 404, 404),
     ("POST", "/live/nodes"): (401, 403, 403, 403, 303, 303),
 }
-"""Its forms for sessions are tried apart."""
+"""Addresses whose forms for sessions are tested separately."""
 
 
 @pytest.mark.parametrize("asked", ACCESS, ids=" ".join)
@@ -173,7 +173,7 @@ def test_the_form_takes_what_a_jobs_file_takes(shown: SimpleNamespace) -> None:
     assert (spec.name, spec.mode.value, spec.epochs, spec.max_seconds) == ("x", "gns", 5, 9e3)
     assert (spec.environment, options.after) == (("A= 1 \x0b", "B=2"), (first,))
     assert spec.opportunistic
-    edited = ask("/live/submit", texts | {"name": "y"})  # the form as one goes back to it
+    edited = ask("/live/submit", texts | {"name": "y"})  # the form edited and sent again
     assert edited.headers["location"] == f"/live/jobs/{first + 3}"
 
 
@@ -200,8 +200,8 @@ def test_a_job_of_the_form_that_is_refused_is_there_to_be_mended(shown: SimpleNa
 def test_what_tenants_and_jobs_cost_is_there(shown: SimpleNamespace) -> None:
     asked = shown.of["reader"].get
     assert "market cost</th>" in asked().text
-    told = r"<dt>Cost</dt>.*0\.00.* GPU-hours; .* in the market"
-    assert re.search(told, asked("/live/jobs/1").text)
+    costs = r"<dt>Cost</dt>.*0\.00.* GPU-hours; .* in the market"
+    assert re.search(costs, asked("/live/jobs/1").text)
 
 
 def test_it_says_from_when_on_a_job_goes_before_all_others(tmp_path: Path) -> None:
@@ -225,14 +225,14 @@ def test_tenants_see_their_own_jobs_only(shown: SimpleNamespace) -> None:
     assert "theirs" not in seen["tenant"] + seen["other"]
     assert "1 mine" in seen["tenant"]
     assert "mine" not in seen["other"]
-    assert seen["other"].count("<small>held</small>") == 2  # whose it is not told
+    assert seen["other"].count("<small>held</small>") == 2  # without its job
     assert "<button>Cancel" in shown.of["tenant"].get("/live/jobs/1").text
     assert "<button>Cancel" not in shown.of["reader"].get("/live/jobs/1").text
 
 
 @pytest.mark.parametrize("attack", ["foreign origin", "foreign host", "no secret", "no CSRF token"])
 def test_an_attack_is_refused_by_api_and_page(shown: SimpleNamespace, attack: str) -> None:
-    """Each has everything but what it is named after; what has all of it is obeyed."""
+    """Each attack lacks only the part that it is named after; a complete request succeeds."""
     url, browser = shown.url, shown.of["operator"]
     token = re.findall('name="csrf" value="([^"]*)"', browser.get().text)[0]
     cookie = {"Cookie": "; ".join(f"{one}={text}" for one, text in browser.client.cookies.items())}
@@ -254,10 +254,10 @@ def test_an_attack_is_refused_by_api_and_page(shown: SimpleNamespace, attack: st
             assert page.status_code == refused, (path, page.text)
         for method, path, body in API:
             asked = stranger.request(method, f"/v1{path}", content=body, headers=bearer)
-            told = path == "/openapi.json" and not attack.startswith("foreign")  # to everybody
-            expected = 200 if told else api_refused
+            public = path == "/openapi.json" and not attack.startswith("foreign")  # to everybody
+            expected = 200 if public else api_refused
             assert asked.status_code == expected, (method, path, asked.text)
-        if attack != "no CSRF token":  # of which reading needs none
+        if attack != "no CSRF token":  # reading needs none
             for path in (path for how, path in ACCESS if how == "GET"):
                 assert stranger.get(path, headers=cookie).status_code == refused, path
     assert last(shown) == before
@@ -341,7 +341,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
         assert (fresh.status_code, fresh.headers["etag"] != tag) == (200, True)
 
 
-def test_what_is_no_form_is_a_line(shown: SimpleNamespace) -> None:
+def test_an_invalid_form_is_refused_in_a_line(shown: SimpleNamespace) -> None:
     browser = shown.of["operator"]
     for body in (b"", b"\xff" * 50, b"csrf=%ff&csrf=\x00", b"csrf=" + b"x" * 2**17):
         answer = browser.client.post(

@@ -22,7 +22,7 @@ from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 
 JOBS = (1, 2, 5)
-"""One of each mode, one of them a gang, for which two GPUs are too few."""
+"""A job of each mode, one of them a gang, for which two GPUs are too few."""
 
 
 @pytest.mark.docker
@@ -54,9 +54,9 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
             if report.job_id == spec.job_id
         }
         assert (len(sizes) > 1) == (len(spec.batch_sizes) > 1), (spec, sizes)
-        # That they are those of the job left alone is asked under faults.
-        told = losses(nodes.folder(name, spec.job_id))
-        assert [*map(len, told.values())] == [1] * spec.epochs
+        # That they equal those of the undisturbed job is tested under faults.
+        reported = losses(nodes.folder(name, spec.job_id))
+        assert [*map(len, reported.values())] == [1] * spec.epochs
     ran = [entry for record in recorded for entry in record.progress if entry.memory_bytes]
     assert any(entry.cpu_seconds > 0.1 for entry in ran)
     assert audit(tmp_path, name).findings == ()

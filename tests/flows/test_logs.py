@@ -1,4 +1,4 @@
-"""The log of a service: lines of text as they are said, or JSON objects with ids."""
+"""The log of a service: lines of text, or JSON objects with ids."""
 
 import json
 import os

@@ -74,13 +74,13 @@ ORDERS = {
     *("cancel", "hold", "release", "requeue", "budget"),
     *("drain", "cordon", "uncordon", "add", "remove"),
 }
-"""Commands that differ from each other in a word, and from `submit` in what they hand in."""
+"""Commands that differ in a word only, and from `submit` in their entries."""
 LABELS = {"tag", "note", "restore"}
 """Commands that write a line beside a run, as `name` does, or move it, as `rm` does."""
 SHOWN = {"jobs", "nodes", "events", "forecast", "logs", "status", "down", "top"}
 """Commands that read what `queue` reads."""
 
-"""Each command as it is typed, and its exit code: those of containers find no daemon.
+"""Each command line and its exit code: those of containers find no daemon.
 
 Recorded elsewhere are `up`, whenever a test starts it (tests/ui/service.py), and `campaign` with a
 server of its own (test_campaign_server.py) and on Dask and Ray (test_campaign.py).
@@ -126,14 +126,14 @@ end_process([0])
 """Runs commands one after another: to start a process for each takes longer than they do."""
 
 MARK = "~~~~"
-"""Comes after what each command showed."""
+"""Marks the end of each command's output."""
 
 
 @pytest.fixture(scope="module")
 def ran(
     server: Access, finished: Finished, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[tuple[int, str]]]:
-    """All commands in one terminal: the exit code of each line, and what it showed."""
+    """All commands in one terminal: the exit code and output of each line."""
     folder = tmp_path_factory.mktemp("lookups")
     lines = list[tuple[list[str], str]]()
     for command, asked in RUNS.items():

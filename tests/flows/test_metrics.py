@@ -1,4 +1,4 @@
-"""Metrics of a service, and that the dashboard and the docs are of them."""
+"""Metrics of a service; dashboard and docs name exactly these."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "shockwave.json"
 NAME = re.compile(r"shockwave_\w+")
 
 
-def told(desk: Desk, now: float) -> dict[tuple[str, str], float]:
+def figures(desk: Desk, now: float) -> dict[tuple[str, str], float]:
     """Values by name and label."""
     text = metrics_of(desk, now).decode()
     samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
@@ -42,7 +42,7 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
     with Desk(tmp_path) as desk:
         go(tmp_path, 1)
         (waits,) = desk.submit(JOB)
-        found = told(desk, waits.accepted_at + 7.0)
+        found = figures(desk, waits.accepted_at + 7.0)
         status = desk.status()
         (worst,) = (row.ftf for row in desk.queue() if row.ftf is not None)
     assert found["shockwave_rounds_total", ""] == 2
@@ -71,7 +71,7 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
 
 
 def kept(given: Any, read: Any) -> Any:
-    """What a model has of what it was given: without the defaults that it adds."""
+    """The content of a model without the defaults that it adds."""
     if isinstance(given, dict):
         return {name: kept(value, read[name]) for name, value in given.items() if name in read}
     if isinstance(given, list):

@@ -1,4 +1,4 @@
-"""Trace formats and throughput models of other packages: the pages as they stand, and failures."""
+"""Trace formats and throughput models of other packages: the docs pages run; failures."""
 
 import re
 import sys
@@ -22,7 +22,7 @@ TRACE = "0 1 0.5\n60 2 0.25\n"
 
 
 def install(site: Path, module: str, code: str, entry: str) -> Path:
-    """Put a module with an entry point among what is installed; returns its file."""
+    """Install a module with an entry point; returns its file."""
     info = site / f"{module}-1.2.dist-info"
     info.mkdir(parents=True)
     name = module.replace("_", "-")
@@ -89,7 +89,7 @@ READERS = {
     "return [BareJob(0.0, 1.0, 1, name='a b')]": "job 0 has the name 'a b', not of letters",
     "return [BareJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is no text",
 }
-"""Last lines of a reader, and what is said of it; * stands for the trace."""
+"""Last lines of a reader, and the error; * stands for the trace."""
 
 
 @pytest.mark.parametrize("body", READERS)
@@ -177,7 +177,7 @@ MODELS = {
     "return float('inf')": "a rate of inf steps per second",
     "return 1.0 + job.job_id": "two rates; a rate may depend on these only",
 }
-"""Last lines of a model, and what is said of it; * stands for a job and what it holds."""
+"""Last lines of a model, and the error; * stands for a job and its allocation."""
 
 
 @pytest.mark.parametrize("body", MODELS)

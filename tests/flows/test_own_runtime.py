@@ -1,4 +1,4 @@
-"""Runtimes of other packages: the page as it stands, and what one may not report."""
+"""Runtimes of other packages: the docs page runs, and invalid reports are refused."""
 
 import sys
 import tomllib
@@ -120,7 +120,7 @@ class Machines(Slower):
 """
 
 
-def test_one_that_is_live_goes_on_from_its_standing(slower: Path, tmp_path: Path) -> None:
+def test_a_live_runtime_goes_on_from_its_standing(slower: Path, tmp_path: Path) -> None:
     slower.write_text(slower.read_text() + LIVE)
     points = slower.parent / "slower-1.2.dist-info" / "entry_points.txt"
     points.write_text(points.read_text().replace("slower:Slower", "slower:Machines"))
@@ -139,7 +139,7 @@ def test_one_that_is_live_goes_on_from_its_standing(slower: Path, tmp_path: Path
 
 
 def observed(change: str) -> str:
-    """The module of a runtime that changes what our own reports: `seen` to what `change` gives."""
+    """The module of a runtime that changes the reports of ours by `change`."""
     return f"""
 from dataclasses import replace
 
@@ -176,7 +176,7 @@ WRONG = {
     f"replace(seen, losses={LOST.format('', 1e300)})": "has a loss of 1e+300",
     f"replace(seen, losses={LOST.format(' - 1', 1.0)})": "has a loss of epoch -1 after 0 epochs",
 }
-"""What is reported, and what is said of it."""
+"""Invalid reports, and their errors."""
 
 
 @pytest.mark.parametrize("change", WRONG)
@@ -214,8 +214,8 @@ def test_what_is_no_runtime_is_refused_before_anything_is_written(
 
 
 LAZY: dict[str, Callable[..., Any]] = {
-    "an epoch twice": lambda told: replace(told, reports=told.reports * 2),
-    "no progress": lambda told: replace(told, progress=()),
+    "an epoch twice": lambda seen: replace(seen, reports=seen.reports * 2),
+    "no progress": lambda seen: replace(seen, progress=()),
 }
 
 

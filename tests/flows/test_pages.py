@@ -1,4 +1,4 @@
-"""The pages for newcomers: their commands work, and show what the pages show."""
+"""The pages for newcomers: their commands work, with the printed output."""
 
 from pathlib import Path
 

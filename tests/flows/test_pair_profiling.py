@@ -1,4 +1,4 @@
-"""Profiles of pairs: which are measured, what is made of their epochs, and what a table keeps."""
+"""Profiles of pairs: the measured pairs, the rates from their epochs, and their tables."""
 
 import json
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def test_a_pair_is_measured_by_the_last_epochs_of_both_for_a_bounded_time(tmp_pa
     pair = replace(ONE, batch_size=32), ONE
     runtime = FaithfulPlace([]).open(Terms("r", 2.0), Standing())
     write_epochs(folders[0] / LINES, 3, 2e6, 4.0)
-    found = measured_together(runtime, pair, folders, 2, 10)  # the other one never reports
+    found = measured_together(runtime, pair, folders, 2, 10)  # the other job never reports
     assert found == MeasuredPair(pair, problem="too few epochs were reported in 3600 s")
     pad = "x" * 40_000  # more than is read before both train
     write_epochs(folders[1] / LINES, BACKLOG_BYTES // 40_000 + 1, 1e6, 1.0, pad)

@@ -1,4 +1,4 @@
-"""Policies of other packages: the tutorial as it stands, and every way in which one can fail."""
+"""Policies of other packages: the tutorial runs; every way in which a policy can fail."""
 
 import importlib
 import os
@@ -58,7 +58,7 @@ class Site:
     folder: Path
 
     def renew(self) -> None:
-        """Forget what was imported from it, as a new process has."""
+        """Forget imports from it, as in a new process."""
         importlib.invalidate_caches()
         sys.modules.pop("smallest_first", None)
         plugins.cache_clear()
@@ -157,7 +157,7 @@ BROKEN = {
     "an exception": ("return waited", "1 / 0; return waited", "ZeroDivisionError: division by"),
     "no plan": ("return run_list", "return None and run_list", "it is a NoneType, no Plan"),
 }
-"""What is changed in the template, and what the error says of it."""
+"""Changes to the template, and their errors."""
 
 
 @pytest.mark.parametrize("fault", BROKEN)
@@ -200,7 +200,7 @@ UNFIT = {
     "return replace(plan, report=None)": "no SolveReport",
     "return replace(plan, turns=(1,))": "turns have 1",
 }
-"""Changes to a sound plan, and what is said of them."""
+"""Changes to a valid plan, and their errors."""
 
 
 @pytest.mark.parametrize("body", UNFIT)
@@ -262,7 +262,7 @@ def test_replay_with_other_code_says_so(site: Site, here: Command, tmp_path: Pat
     assert here(*forked).err == ""
 
 
-def test_one_that_fails_as_it_is_played_forward_is_named(
+def test_a_policy_that_fails_while_played_forward_is_named(
     site: Site, here: Command, tmp_path: Path
 ) -> None:
     far = "if situation.clock_seconds > 1_000:\n            raise ValueError('too far')\n"

@@ -180,14 +180,14 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
     rest = ["--policy", "fifo", "--round-seconds", "3600", "--warehouse", tmp_path / "w", "--json"]
     for pools in ("k80:2x2,v100:1x2", ""):
         places = ["--pools", pools] if pools else []
-        told = here("generate", tmp_path / "o", *asked, *places, "--overwrite").out
-        command = told.splitlines()[-1].split()[1:]
+        output = here("generate", tmp_path / "o", *asked, *places, "--overwrite").out
+        command = output.splitlines()[-1].split()[1:]
         runs = (command, ["simulate", *asked, "--pools", pools or "v100:2x1"])
         one, two = (here(*run, *rest).rows[0] for run in runs)
         same = ("gpus", "makespan_s", "mean_jct_s", "worst_ftf")
         assert [one[name] for name in same] == [two[name] for name in same]
-        assert f"simulate --pools {pools or 'v100:2x1'} --trace" in told
-        assert told.endswith(f" --throughputs {EXAMPLE}\n")
+        assert f"simulate --pools {pools or 'v100:2x1'} --trace" in output
+        assert output.endswith(f" --throughputs {EXAMPLE}\n")
     (written,) = here("generate", tmp_path / "j", *asked, "--json").rows
     assert (written["throughputs"], "profile" in written) == (EXAMPLE, False)
     assert {file.name for file in (tmp_path / "j").iterdir()} == {"jobs.trace", "regimes.csv"}

@@ -1,4 +1,4 @@
-"""Snapshots of where a service stands: what they say, and that nothing depends on them."""
+"""Snapshots of a service's position: their content, and that no result depends on them."""
 
 import json
 from dataclasses import replace

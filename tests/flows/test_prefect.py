@@ -1,4 +1,4 @@
-"""The Prefect driver against the plain one, and what it leaves in Prefect."""
+"""The Prefect driver against the plain driver, and its traces in Prefect."""
 
 import json
 import os
@@ -278,10 +278,10 @@ def test_compare_is_a_flow_run_with_a_task_run_a_policy(
         *("--set", "lateness=1e-4", "--warehouse", tmp_path, "--json"),
     )
     assert ran.code == 0, ran.err
-    told = [re.match(r" *\d+ s  (.*)", line) for line in ran.err.splitlines()]
+    progress = [re.match(r" *\d+ s  (.*)", line) for line in ran.err.splitlines()]
     for said in ("reaching Prefect", "1 of 3, fifo: ", "3 of 3, fifo: ", "reading figures"):
-        assert any(line and line[1].startswith(said) for line in told), ran.err
-    assert all(told)
+        assert any(line and line[1].startswith(said) for line in progress), ran.err
+    assert all(progress)
     monkeypatch.undo()
     assert [row["policy"] for row in ran.rows] == ["fifo", "shockwave", "fifo"]
     first, second, again = (row["run"] for row in ran.rows)
@@ -311,11 +311,11 @@ def test_compare_is_a_flow_run_with_a_task_run_a_policy(
     assert {step.state_name for step in steps} == {"Completed"}
 
 
-def test_watchers_are_told_of_every_round(client: SyncPrefectClient, tmp_path: Path) -> None:
-    told: list[tuple[str, int]] = []
+def test_watchers_are_called_for_every_round(client: SyncPrefectClient, tmp_path: Path) -> None:
+    calls: list[tuple[str, int]] = []
 
     def watch(start: Start) -> Callable[[Run], None]:
-        return lambda run: told.append((start.header.settings.policy, run.state.round))
+        return lambda run: calls.append((start.header.settings.policy, run.state.round))
 
     plan = comparison(
         "two", Source(jobs=1), ClusterSize(4), SimulationSettings(), ["fifo", "shockwave"]
@@ -323,7 +323,7 @@ def test_watchers_are_told_of_every_round(client: SyncPrefectClient, tmp_path: P
     with watched(rounds=watch):
         done = campaign(plan, Runner.THREADS, 1, None, tmp_path)
     rounds = [len(Reader(tmp_path).records(cell.run)) for cell in read_cells(tmp_path, done)]
-    assert told == [
+    assert calls == [
         (policy, number + 1)
         for policy, count in zip(["fifo", "shockwave"], rounds, strict=True)
         for number in range(count)

@@ -1,4 +1,4 @@
-"""Profiles: what is to be measured, what is made of it, and one way through the commands."""
+"""Profiles: combinations, measurements, tables, and a run of the commands."""
 
 import json
 from dataclasses import replace
@@ -185,7 +185,7 @@ def test_a_combination_that_no_cluster_of_this_size_runs(daemon: Dockerd, storag
 
 
 def write_cluster(path: Path, nodes: Nodes) -> Path:
-    """A cluster file that says what nodes are."""
+    """The cluster file of some nodes."""
     mounts = ", ".join(f'"{one}"' for one in nodes.mounts)
     lines = [
         f'storage = "{nodes.storage}"',
@@ -330,13 +330,13 @@ def test_from_a_profile_to_a_run_and_its_end(
     assert ran.code == 0, ran.err
     (row,) = ran.rows
     assert (row["jobs"], row["gpus"]) == (1, 2)
-    told = [loss for record, _ in Reader(records).records(row["run"]) for loss in record.losses]
-    assert [loss.epoch for loss in told] == [0, 1]
+    losses = [loss for record, _ in Reader(records).records(row["run"]) for loss in record.losses]
+    assert [loss.epoch for loss in losses] == [0, 1]
     (lease,) = here("sql", "SELECT gpu_type FROM leases", "--warehouse", records, "--json").rows
     assert lease["gpu_type"] == "cpu"
     (job,) = (nodes.storage / row["run"]).glob("job-*[0-9]")
     lines = (job / "telemetry.jsonl").read_text().splitlines()
-    assert [loss.loss for loss in told] == [json.loads(line)["loss"] for line in lines]
+    assert [loss.loss for loss in losses] == [json.loads(line)["loss"] for line in lines]
     assert (job / "checkpoint.pt").exists()
 
     for kind in ("cpu", "slow"):  # on a busy machine the rates of a pair may be any
@@ -373,7 +373,7 @@ def test_from_a_profile_to_a_run_and_its_end(
 
 
 @pytest.mark.parametrize("bad", ["image", "daemon"])
-def test_a_bad_cluster_is_told_with_remedies(
+def test_a_bad_cluster_is_reported_with_remedies(
     here: Command, daemon: Dockerd, storage: Path, tmp_path: Path, bad: str
 ) -> None:
     nodes = nodes_of(daemon, storage)

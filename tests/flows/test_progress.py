@@ -1,4 +1,4 @@
-"""What a command says while it works: lines that never stay away, and how long it will take."""
+"""Progress of commands: regular lines, and estimates of the time left."""
 
 import io
 import itertools
@@ -82,7 +82,7 @@ def test_work_that_was_done_before_does_not_count_for_the_pace() -> None:
     assert shown.text == "plan: 51 of 100 cells, about 8 min left"
 
 
-def test_the_first_cell_that_ends_tells_how_long_the_others_take_by_their_size() -> None:
+def test_the_first_cell_to_end_predicts_the_others_by_their_size() -> None:
     clock = Clock()
     shown = Progress("campaign", clock, lambda line: None)
     show = shown.counted("plan", "cells")
@@ -288,7 +288,7 @@ def test_outputs_are_checked_before_the_work(
     assert (tree(finished.warehouse), [*tmp_path.iterdir()]) == (before, [file])
 
 
-def test_a_job_that_is_not_there_is_told_without_reading_the_rounds(
+def test_a_missing_job_is_reported_without_reading_the_rounds(
     here: Command, finished: Finished, tmp_path: Path
 ) -> None:
     shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)

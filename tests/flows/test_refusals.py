@@ -1,4 +1,4 @@
-"""How commands refuse: exit code 2, and one line that says where, what and what to do."""
+"""Refusals of commands: exit code 2, and a line with place, problem and remedy."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def test_remedies_know_which_commands_read_a_warehouse() -> None:
         assert with_warehouse(same, kept) == same
 
 
-def test_a_command_that_is_none_is_refused_with_those_like_it(here: Command) -> None:
+def test_an_unknown_command_is_refused_with_similar_commands(here: Command) -> None:
     ran = here("simlate")
     assert_refused(ran, "Did you mean 'simulate'?")
     assert_refused(here("--bogus"), "No such option: --bogus")
@@ -79,7 +79,7 @@ def test_a_command_that_is_none_is_refused_with_those_like_it(here: Command) -> 
         ("up --background", None),
     ],
 )
-def test_an_option_that_is_none_is_refused_with_the_one_that_is_meant(
+def test_an_unknown_option_is_refused_with_the_option_that_is_meant(
     here: Command, command: str, meant: str | None
 ) -> None:
     name, option = command.split()

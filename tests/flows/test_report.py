@@ -15,7 +15,9 @@ from warehouse.report.output import check_replaced
 pytestmark = pytest.mark.slow
 
 
-def test_a_page_is_written_and_told(here: Command, finished: Finished, tmp_path: Path) -> None:
+def test_a_page_is_written_and_its_path_printed(
+    here: Command, finished: Finished, tmp_path: Path
+) -> None:
     out = tmp_path / "page.html"
     ran = here(
         *("report", finished.run, "--warehouse", finished.warehouse),
@@ -48,8 +50,8 @@ def test_a_file_that_is_no_report_is_not_replaced(
 ) -> None:
     (tmp_path / "jobs.trace").write_text("mine")
     (tmp_path / "empty.html").touch()
-    told = ["--warehouse", finished.warehouse, "--out", tmp_path / "jobs.trace"]
-    ran = here("report", finished.run, *told)
+    options = ["--warehouse", finished.warehouse, "--out", tmp_path / "jobs.trace"]
+    ran = here("report", finished.run, *options)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         f"error: {tmp_path / 'jobs.trace'}: is there already, and is no report; "

@@ -1,4 +1,4 @@
-"""Runs under policies that remember: stopped in the middle, gone on with, replayed."""
+"""Runs under policies with memory: interrupted, resumed, replayed."""
 
 from dataclasses import replace
 from pathlib import Path

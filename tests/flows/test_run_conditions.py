@@ -1,4 +1,4 @@
-"""What runs and jobs are selected by: wrong conditions, and those that nothing meets."""
+"""Conditions that select runs and jobs: invalid ones, and those without a match."""
 
 from dataclasses import replace
 from pathlib import Path

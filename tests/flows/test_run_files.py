@@ -1,4 +1,4 @@
-"""Runs are exported into files and imported, whole or not at all."""
+"""Exports and imports of runs are atomic."""
 
 import json
 import tarfile
@@ -147,7 +147,7 @@ def test_only_what_is_whole_is_exported(ask: Ask, warehouse: Path, tmp_path: Pat
     assert "exists; name a new file" in ask("export", run, file).err
 
 
-def test_the_ledger_tells_what_was_done(ask: Ask, warehouse: Path) -> None:
+def test_the_ledger_records_what_was_done(ask: Ask, warehouse: Path) -> None:
     run, entries = named(ask, "themis"), len(read_ledger(warehouse).entries)
     ask("rm", run)
     moved = [entry.folder for entry in read_ledger(warehouse).entries[entries:]]

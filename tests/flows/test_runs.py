@@ -147,7 +147,7 @@ def test_diff_of_identical_runs(ask: Ask) -> None:
     assert out.splitlines()[-1].startswith("all ")
 
 
-def test_recipes_are_of_the_newest_run_and_tell_identical_runs_once(ask: Ask) -> None:
+def test_recipes_are_of_the_newest_run_and_list_identical_runs_once(ask: Ask) -> None:
     newest = rows_of(ask, "runs")[0]["run"]
     assert {row["run"] for row in rows_of(ask, "sql", "--recipe", "worst-jobs")} == {newest}
     compared = rows_of(ask, "sql", "--recipe", "policies-compared")

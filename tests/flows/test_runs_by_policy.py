@@ -1,4 +1,4 @@
-"""Means over the runs of each policy: which count, and what is said of them."""
+"""Means over the runs of each policy: selection of runs, and warnings."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A service's scheduler: what it takes in, that it goes on after kills, and repeats."""
+"""A service's scheduler: intake, recovery after kills, and replay."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_an_idle_round_ends_at_an_arrival_or_with_its_length() -> None:
 
 
 def go(warehouse: Path, rounds: int, options: ServiceOptions = FAST) -> str:
-    """Drive some rounds as a process of its own would, then leave everything as a kill does."""
+    """Drive some rounds as a separate process, then leave all as after a kill."""
     with Inbox(warehouse) as inbox, under_way(warehouse, inbox, options) as run:
         schedule(run, warehouse, rounds=rounds)
         return run.name
@@ -172,7 +172,7 @@ LONG = {
     "a long limit": timed_job(0, JobKind.OPAQUE, Demand.gang(1), 1e9, 0.0, image="a:1"),
     "a short limit": timed_job(0, JobKind.CHECKPOINTING, Demand.gang(1), 1e-9, 0.0, image="a:1"),
 }
-"""Jobs that are not, and that are scheduled, however odd they look."""
+"""Odd jobs: those that are refused, and those that are scheduled."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What each command prints on terminals of five widths, stored as text in `screens/`.
+"""The output of each command on terminals of five widths, stored as text in `screens/`.
 
     STORE=1 python -m pytest tests/flows/test_screens.py
 
@@ -59,7 +59,7 @@ gpu_type = "v100"
 image = "trainer"
 gpus = [0, 1]
 """
-"""A cluster that is not there."""
+"""A cluster that does not answer."""
 
 LINES = {
     "resume": f"resume {OTHER}",
@@ -118,7 +118,7 @@ CHANGING = (
     *("submit", "cancel", "hold", "release", "requeue", "budget", "cordon", "drain"),
     *("uncordon", "add", "remove"),
 )
-"""Commands that change what others print; done once before all, they change nothing any more."""
+"""Commands that change the output of others; they run once, before all others."""
 
 ELSEWHERE = {
     "login": "has a test of its own, with a server",
@@ -137,7 +137,7 @@ class Kept:
     answers: dict[tuple[str, int | None, bool], str] = field(default_factory=dict)
 
     def shown(self, line: str, width: int | None, *, colour: bool = False) -> str:
-        """What a command prints, which is asked once."""
+        """The cached output of a command."""
         if (line, width, colour) not in self.answers:
             self.answers[line, width, colour] = self.printed(line, width, colour=colour)
         return self.answers[line, width, colour]
@@ -195,7 +195,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 
 def stored(name: str, texts: dict[int, str]) -> None:
-    """Hold what was printed against what is stored."""
+    """Compare output with the stored screen."""
     parts = {text: [w for w in texts if texts[w] == text] for text in texts.values()}
     whole = "".join(
         f"== {' '.join(map(str, widths))} columns\n{text}" for text, widths in parts.items()
@@ -208,7 +208,7 @@ def stored(name: str, texts: dict[int, str]) -> None:
 
 
 def assert_stored(name: str, shown: Callable[..., str]) -> None:
-    """Hold what a command prints on terminals against what is stored, and against a file's.
+    """Compare the output of a command on terminals with the stored screen, and with a file's.
 
     With colour it is the same: of summaries and of a list, which print by the same means; whoever
     stores it anew has that looked at for each width.
@@ -285,7 +285,7 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
     ),
     "logs": lambda kept: print_log(b"epoch 1 of 3: loss 2.304, 61.8 steps/s\nsaved at 120.0 s\n"),
 }
-"""What prints the answers of commands that take a server, containers or minutes."""
+"""Printers of the results of commands that take a server, containers or minutes."""
 
 COLOURED = {*SUMMARIES, "runs"}
 """What is shown with colour each time."""

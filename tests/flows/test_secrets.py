@@ -1,4 +1,4 @@
-"""A secret reaches a job's containers in its file, and is nowhere else."""
+"""A secret reaches a job's containers in a file, and appears nowhere else."""
 
 import io
 import json
@@ -54,7 +54,7 @@ print(json.dumps({
 while not (job / 'over').exists():
     time.sleep(0.05)
 """
-"""It tells all that it finds of its secret but the content, and ends when it is told to."""
+"""It reports all about its secret but the content, and ends on request."""
 
 
 @pytest.fixture
@@ -138,13 +138,13 @@ def told_over_http(url: str) -> Iterator[tuple[str, bytes]]:
 
 
 class Everything:
-    """All places of a service and its Docker host that somebody may look into."""
+    """All observable places of a service and its Docker host."""
 
     def __init__(self, daemon: Dockerd, folders: Mapping[str, Path], url: str) -> None:
         self._daemon, self._folders, self._url = daemon, folders, url
 
     def search(self, values: Iterable[bytes]) -> dict[str, bytes]:
-        """What is there by place, where no value may be."""
+        """The content by place; fails if a value is in any."""
         containers = [one.attrs for one in self._daemon.client().containers.list(all=True)]
         places: dict[str, list[tuple[Any, bytes]]] = {
             "inspect": [("", json.dumps(containers).encode())],
@@ -185,14 +185,14 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
                 schedule(run, tmp_path, rounds=rounds)
                 return run.name
 
-        def told() -> list[dict[str, Any]]:
+        def answers() -> list[dict[str, Any]]:
             lines = b"".join(client.logs("1")).splitlines()
             return [json.loads(line) for line in lines if line.startswith(b"{")]
 
         go(0)
         client.submit(asked)
         name = go()
-        wait_for(lambda: len(told()) == 1)
+        wait_for(lambda: len(answers()) == 1)
         (one,) = daemon.containers(name)
         mounted = {mount["Destination"]: mount for mount in one.attrs["Mounts"]}
         assert not mounted["/run/secrets/wandb"]["RW"]
@@ -200,7 +200,9 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
         assert mounted_somewhere(storage)
         found = everything.search([value, *others])
         digest, searched = sha256(value).hexdigest().encode(), ("http", "docker")
-        assert all(digest in found[at] for at in searched)  # so it would find the value, too
+        assert all(
+            digest in found[at] for at in searched
+        )  # so the search would find the value, too
         assert all(b"wandb" in found[at] for at in ("inspect", "records", "inbox"))
 
         client.command(CommandKind.HOLD, "1")
@@ -211,7 +213,7 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
 
         others += [(new := put(storage, "a", "wandb").encode())]
         client.command(CommandKind.RELEASE, "1")
-        while len(told()) < 2:
+        while len(answers()) < 2:
             go()
         everything.search([value, *others])
         (storage / "jobs" / name / "job-1" / "over").touch()
@@ -220,7 +222,7 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
         assert daemon.containers(name) == []
         assert not mounted_somewhere(storage)
         everything.search([value, *others])
-        first, again = told()
+        first, again = answers()
     assert first == {
         "digest": sha256(value).hexdigest(),
         "mode": "0o100400",
@@ -236,7 +238,7 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
     assert replay(name, tmp_path).differences == []
 
 
-def test_a_secret_that_a_host_lacks_is_told_by_its_name(
+def test_a_secret_that_a_host_lacks_is_reported_by_its_name(
     daemon: Dockerd, storage: Path, tmp_path: Path, options: ServiceOptions
 ) -> None:
     (storage / "secrets").mkdir()

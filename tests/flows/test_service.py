@@ -1,4 +1,4 @@
-"""What `shockwave up` refuses before it starts anything, and the deployments that it serves."""
+"""Refusals of `shockwave up` before it starts anything, and its deployments."""
 
 import logging
 import math
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that a program listens on which is no Prefect server."""
+    """A port of a program that is no Prefect server."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -49,7 +49,7 @@ def taken() -> Iterator[int]:
 
 
 def refused(here: Command, folder: Path, *options: object) -> str:
-    """The one line with which it refuses; nothing may have been started or written."""
+    """The line of a refusal; nothing may have been started or written."""
     ran = here("up", "--warehouse", folder / "warehouse", *options)
     assert (ran.code, ran.out) == (2, "")
     (line,) = ran.err.splitlines()
@@ -58,7 +58,7 @@ def refused(here: Command, folder: Path, *options: object) -> str:
 
 
 @pytest.mark.process
-def test_a_port_that_is_taken_is_told(
+def test_a_taken_port_is_reported(
     here: Command, tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "ANSWER_SECONDS", 0.5)  # which that program never gives
@@ -67,7 +67,7 @@ def test_a_port_that_is_taken_is_told(
     )
 
 
-def test_a_host_that_is_not_this_machine_is_told(here: Command, tmp_path: Path) -> None:
+def test_a_host_that_is_not_this_machine_is_reported(here: Command, tmp_path: Path) -> None:
     assert "--port: 192.0.2.1:4200 cannot be listened on" in refused(
         here, tmp_path, "--host", "192.0.2.1", "--behind-proxy", "https://gpu.example"
     )
@@ -85,7 +85,7 @@ def test_a_host_that_is_not_this_machine_is_told(here: Command, tmp_path: Path) 
         ("sqlite+aiosqlite:////no/such/folder/file.db", "unable to open database file"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_told(
+def test_an_unusable_database_is_reported(
     here: Command, tmp_path: Path, url: str, said: str
 ) -> None:
     line = refused(here, tmp_path, "--port", free_port(), "--database-url", url)
@@ -94,7 +94,7 @@ def test_a_database_that_cannot_be_used_is_told(
 
 
 @pytest.mark.parametrize("given", ["//ann:secret@{}/p", "//ann@{}/p?password=secret"])
-def test_a_database_that_does_not_answer_is_told_without_its_password(
+def test_a_database_that_does_not_answer_is_reported_without_its_password(
     here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     url = f"postgresql+asyncpg:{given.format(f'127.0.0.1:{free_port()}')}"
@@ -121,7 +121,7 @@ def test_a_password_on_the_command_line_is_refused(
     assert "cret" not in line
 
 
-def test_a_folder_that_is_no_warehouse_is_told(here: Command, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_warehouse_is_reported(here: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a warehouse")
     ran = here("up", "--port", free_port(), "--warehouse", tmp_path)
     assert (ran.code, ran.out) == (2, "")
@@ -130,7 +130,9 @@ def test_a_folder_that_is_no_warehouse_is_told(here: Command, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("place", ["/proc/warehouse", "{folder}/file/warehouse"])
-def test_a_folder_that_cannot_be_made_is_told(here: Command, tmp_path: Path, place: str) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(
+    here: Command, tmp_path: Path, place: str
+) -> None:
     (tmp_path / "file").write_text("not a folder")
     warehouse = place.format(folder=tmp_path)
     ran = here("up", "--port", free_port(), "--warehouse", warehouse)
@@ -172,7 +174,7 @@ def test_python_imports_nothing_from_the_working_folder(
 
 
 @pytest.mark.slow
-def test_who_stands_by_may_be_the_first_of_all(tmp_path: Path) -> None:
+def test_a_standby_may_be_the_first_process(tmp_path: Path) -> None:
     warehouse = tmp_path / "w"
     place = Place(warehouse, "", "http://here", 1.0)
     with leading(place, Event(), lambda line: None, standby=True):
@@ -195,14 +197,14 @@ def test_errors_of_the_user_are_a_line_and_others_have_a_traceback(
     error: Exception, kept: list[str]
 ) -> None:
     log_errors_once()
-    logger, told = logging.getLogger("prefect.flow_runs"), []
+    logger, logged = logging.getLogger("prefect.flow_runs"), []
     for said in ("Encountered it", "Engine execution exited"):
         record = logger.makeRecord(
             *(logger.name, logging.ERROR, "file", 1, said, ()), (type(error), error, None)
         )
         if logger.filter(record):
-            told.append(f"{said}|{record.exc_info[1] if record.exc_info else ''}")
-    assert told == kept
+            logged.append(f"{said}|{record.exc_info[1] if record.exc_info else ''}")
+    assert logged == kept
 
 
 LEAKS = """\
@@ -229,7 +231,7 @@ def test_what_follows_the_report_that_it_is_ready_is_in_the_log(
 ) -> None:
     says = "print('begins\\nready\\nfailed', flush=True); input()"
     with child("talking", [sys.executable, "-c", says], {}) as talking:
-        assert talking.reported_ready.wait(HANG_SECONDS)  # nobody asked whether it is
+        assert talking.reported_ready.wait(HANG_SECONDS)  # though nobody asked
         assert wait_for(lambda: capfd.readouterr().err) == "failed\n"
 
 
@@ -284,14 +286,14 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
         "import os, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"
         "print('ready', flush=True); time.sleep(600)"
     )
-    told, stop, pids = list[str](), Event(), tmp_path / "pids"
+    reported, stop, pids = list[str](), Event(), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
     what = ("sleeper", command, {}, lambda child: child.reported_ready.is_set())
-    process = Kept(*what, HANG_SECONDS, math.inf, told.append)
+    process = Kept(*what, HANG_SECONDS, math.inf, reported.append)
     with closing(process):
         assert process.wait_until_ready(stop)
         process.keep()
-        assert told == []
+        assert reported == []
         os.kill(int(pids.read_text()), signal.SIGKILL)
 
         def again() -> list[str]:
@@ -300,7 +302,7 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
 
         first, second = wait_for(again, lambda found: len(found) == 2)
         assert first != second
-        assert told == ["sleeper ended with code -9; it is started again"]
+        assert reported == ["sleeper ended with code -9; it is started again"]
 
 
 @pytest.mark.process
@@ -312,14 +314,14 @@ def test_a_process_that_goes_on_is_left_alone_and_one_that_hangs_is_started_agai
         "print('ready', flush=True)\n"
         "while True: print('alive', flush=True); time.sleep(0.01)"
     )
-    told, stop, pids = list[str](), Event(), tmp_path / "pids"
+    reported, stop, pids = list[str](), Event(), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
-    process = Kept(*what, HANG_SECONDS, 60.0, told.append)
+    process = Kept(*what, HANG_SECONDS, 60.0, reported.append)
     with closing(process):
         assert process.wait_until_ready(stop)
         process.keep()
-        assert told == []
+        assert reported == []
         hung = int(pids.read_text())
         os.kill(hung, signal.SIGSTOP)
         process._silent_seconds = 0.5
@@ -329,7 +331,7 @@ def test_a_process_that_goes_on_is_left_alone_and_one_that_hangs_is_started_agai
             return pids.read_text().split()
 
         assert wait_for(again, lambda found: len(found) > 1)[0] == str(hung)
-        assert told[0] == "worker does not go on; it is started again"
+        assert reported[0] == "worker does not go on; it is started again"
         with pytest.raises(ProcessLookupError):
             os.kill(hung, 0)
 
@@ -343,10 +345,10 @@ def test_a_process_that_hangs_before_it_is_ready_is_started_again(tmp_path: Path
         "if first: print('ready', flush=True)\n"
         "time.sleep(600)"
     )
-    told, pids = list[str](), tmp_path / "pids"
+    reported, pids = list[str](), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
     what = ("sleeper", command, {}, lambda child: child.reported_ready.is_set())
-    process = Kept(*what, HANG_SECONDS, math.inf, told.append)
+    process = Kept(*what, HANG_SECONDS, math.inf, reported.append)
     with closing(process):
         assert process.wait_until_ready(Event())
         os.kill(int(pids.read_text()), signal.SIGKILL)
@@ -358,7 +360,7 @@ def test_a_process_that_hangs_before_it_is_ready_is_started_again(tmp_path: Path
         hung = wait_for(again, lambda found: len(found) == 2)[1]
         process._child._ready_seconds = 0.0
         wait_for(again, lambda found: len(found) == 3)
-        assert told[1:] == ["sleeper not ready after 0 s; it is started again"]
+        assert reported[1:] == ["sleeper not ready after 0 s; it is started again"]
         with pytest.raises(ProcessLookupError):
             os.kill(int(hung), 0)
 

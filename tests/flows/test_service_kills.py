@@ -1,4 +1,4 @@
-"""Samples of the service's soak and of the walk over its boundaries, and that both would notice."""
+"""Samples of the service's soak and of the walk over its boundaries; both detect failures."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What can be set is said once: options, defaults, bounds and the names in errors follow."""
+"""Settings are defined once: options, defaults, bounds and names in errors follow."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""`solve`: windows that were recorded, with any back end; a line that is none stops no other."""
+"""`solve`: recorded windows with any back end; an invalid line stops no other."""
 
 import json
 from pathlib import Path

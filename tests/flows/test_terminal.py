@@ -150,7 +150,7 @@ NUMBERS = re.compile(r"(?<![\w./-])-?\d[\d,.]*\d(?![\w/-])")
 """Numbers of two digits or more that are words of their own."""
 
 EXACT = ("wide", "worst-jobs")
-"""Those whose whole output is stored."""
+"""Commands whose whole output is stored."""
 
 
 UNBROKEN = re.compile(r"[0-9a-f]{64}|--[a-z]|/")

@@ -1,4 +1,4 @@
-"""The page of traces takes no more than it says, and keeps what it took."""
+"""The page of traces: bounds on uploads, and stored files."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A fork repeats what was recorded, and where something changes, changes that alone."""
+"""A fork repeats the record up to its round, and changes only what the change asks for."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -280,8 +280,8 @@ def test_a_run_under_way_is_held_against_its_own_end(
     started = whatif(run, tmp_path, 9, Change(policy="srtf"))
     whole = whatif(kept[1], kept[0], 9, Change(policy="srtf"))
     assert started == replace(whole, rounds_so_far=12)
-    told = here("whatif", run, "--round", 9, "--policy", "srtf", "--warehouse", tmp_path).out
-    heading, columns, *_ = told.split("\n", 2)
+    output = here("whatif", run, "--round", 9, "--policy", "srtf", "--warehouse", tmp_path).out
+    heading, columns, *_ = output.split("\n", 2)
     assert heading.startswith(f"{run} has not ended, with 12 rounds recorded: unchanged is how it")
     assert columns.split() == ["figure", "unchanged", "whatif", "difference"]
 
@@ -381,8 +381,8 @@ def test_the_command_shows_figures_and_jobs(
     assert len(jobs) == 8
     one = figures["makespan_s"]
     assert one["difference"] == one["whatif"] - one["recorded"]
-    told = here(*asked, "--keep", tmp_path / "kept").out
+    output = here(*asked, "--keep", tmp_path / "kept").out
     _, ((run,),) = Analytics(tmp_path / "kept").query("SELECT run FROM runs")
-    assert f"kept as run {run} in the warehouse {tmp_path / 'kept'}" in told
+    assert f"kept as run {run} in the warehouse {tmp_path / 'kept'}" in output
     changed = sum(row["difference_seconds"] != 0 for row in jobs)
-    assert f"{changed} of 8 jobs end otherwise" in told
+    assert f"{changed} of 8 jobs end otherwise" in output

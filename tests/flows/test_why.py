@@ -1,4 +1,4 @@
-"""What `why` says is what was recorded, and what follows from it."""
+"""The answers of `why` follow from the records."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def kept(made: Made, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, st
 
 @pytest.fixture(scope="module")
 def answers(made: Made, kept: tuple[Path, str]) -> list[Answer]:
-    """One for each active job of a few rounds."""
+    """An answer for each active job of a few rounds."""
     warehouse, run = kept
     rounds = [record.round for record in made.records if record.events][1::9]
     asked = [(job, number) for number in rounds for job in made.states[number + 1].beliefs]
@@ -84,7 +84,7 @@ def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, answers: list[
 
 
 @pytest.mark.slow
-def test_it_tells_when_the_job_waited(made: Made, answers: list[Answer]) -> None:
+def test_it_lists_when_the_job_waited(made: Made, answers: list[Answer]) -> None:
     for answer in answers:
         clocks = [record.clock_seconds for record in made.records[: answer.round + 1]]
         spec = next(spec for spec in made.specs if spec.job_id == answer.job_id)
@@ -160,8 +160,8 @@ def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
         assert ("before all others" not in text) or policy == "shockwave"
 
 
-def test_jobs_that_go_first_whatever_they_are_worth_are_told(tmp_path: Path) -> None:
-    """Under slaq jobs of which no losses are known go before all others."""
+def test_jobs_that_go_first_whatever_their_worth_are_named(tmp_path: Path) -> None:
+    """Under slaq, jobs without known losses go before all others."""
     mix = Mix(shortest_seconds=600.0, longest_seconds=1800.0)
     made = make(make_start(workload_of(6, 3, 60.0, mix), Settings("slaq", (Pool("", 2, 2),))))
     run, number = write(tmp_path, made.start, made.rounds), 3
@@ -171,15 +171,15 @@ def test_jobs_that_go_first_whatever_they_are_worth_are_told(tmp_path: Path) -> 
         text = " ".join(in_words(one))
         before = [held for held in one.holders if held.place < one.place]
         less = [held for held in before if held.worth < one.worth]
-        told = "before it to which a GPU is worth less" in text
-        assert told is (bool(less) and one.status != "runs")
+        explained = "before it to which a GPU is worth less" in text
+        assert explained is (bool(less) and one.status != "runs")
         if one.status == "preempted":
             running, come = (
                 counted(len(one.holders), "running job"),
                 "come" + "s" * (len(before) == 1),
             )
             assert f"{len(before)} of {running} {come} before it" in text
-        first += told
+        first += explained
     assert first
 
 
@@ -197,8 +197,8 @@ def test_the_longest_wait_in_the_latest_run_is_the_default_of_jobs_that_ended(
         longest = max(known, key=lambda wait: wait.seconds, default=None)
         assert answer.longest == longest
         assert answer.round == (end - 1 if longest is None else longest.round)
-        told = [line for line in in_words(answer) if "of its longest wait, of" in line]
-        assert bool(told) is (longest is not None)
+        remarks = [line for line in in_words(answer) if "of its longest wait, of" in line]
+        assert bool(remarks) is (longest is not None)
         chosen.add(longest is None)
         if len(chosen) == 2:
             break
@@ -222,7 +222,7 @@ def test_what_cannot_be_answered_is_refused(
 
 
 @pytest.mark.slow
-def test_the_command_tells_it_in_words_and_as_json(
+def test_the_command_answers_in_words_and_as_json(
     made: Made, kept: tuple[Path, str], here: Command
 ) -> None:
     warehouse, run = kept
@@ -275,12 +275,12 @@ def test_a_preemption_of_layout_3_names_who_took_the_gpus(tmp_path: Path) -> Non
         assert event.reason == ""
         others = sorted(one.job_id for one in record.leases if set(one.gpus) & set(event.gpus))
         answer = why(event.job_id, tmp_path, run, record.round)
-        told = f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
-        assert answer.history[-1].reason == told
-        assert f"It is preempted, and {told}." in in_words(answer)
+        reason = f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
+        assert answer.history[-1].reason == reason
+        assert f"It is preempted, and {reason}." in in_words(answer)
 
 
-def test_a_job_that_has_not_arrived_is_told_so(made: Made, tmp_path: Path) -> None:
+def test_a_job_that_has_not_arrived_is_refused(made: Made, tmp_path: Path) -> None:
     write(tmp_path, made.start, made.rounds[:1], compact=False)
     last = made.specs[-1].job_id
     with pytest.raises(InputError, match=f"job {last}: has not arrived by round 0"):
@@ -288,7 +288,7 @@ def test_a_job_that_has_not_arrived_is_told_so(made: Made, tmp_path: Path) -> No
     assert len(Analytics(tmp_path).query("FROM runs")[1]) == 1
 
 
-def test_what_is_left_is_told_by_type_and_only_of_who_had_a_turn(answers: list[Answer]) -> None:
+def test_free_gpus_are_listed_by_type_after_jobs_that_had_a_turn(answers: list[Answer]) -> None:
     one = replace(of(answers, "waits")[0], scale_factor=2, busy_gpus=6, total_gpus=8)
     needs, held = "It needs 2 GPUs; ", " 6 of 8 are held, by those in line before it"
     for left, said in (

@@ -54,22 +54,22 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_job_that_shares_its_gpus_is_told_with_whom_and_how_fast(tmp_path: Path) -> None:
+def test_a_shared_job_is_shown_with_its_partner_and_speed(tmp_path: Path) -> None:
     made = make(mixed("antman", jobs=14, together=0.8, opportunistic=True))
     run, number = write(tmp_path, made.start, made.rounds), 3
     record = made.records[number]
     pair = record.pairs[0]
-    told = [why(job_id, tmp_path, run, number) for job_id in pair]
-    assert [one.shares and one.shares.job_id for one in told] == [*reversed(pair)]
-    speeds = {one.job_id % 2: one.shares.speed for one in told if one.shares}
-    assert speeds == pytest.approx({0: 1.0, 1: 0.6})  # of the sum of 1.6 the guaranteed one has 1
-    assert f"It shares them with job {pair[1]}, at " in str(told[0])
+    answers = [why(job_id, tmp_path, run, number) for job_id in pair]
+    assert [one.shares and one.shares.job_id for one in answers] == [*reversed(pair)]
+    speeds = {one.job_id % 2: one.shares.speed for one in answers if one.shares}
+    assert speeds == pytest.approx({0: 1.0, 1: 0.6})  # of the sum of 1.6, the guaranteed job has 1
+    assert f"It shares them with job {pair[1]}, at " in str(answers[0])
     held = {gpu for lease in record.leases for gpu in lease.gpus}
-    assert told[0].busy_gpus == len(held) < sum(len(lease.gpus) for lease in record.leases)
+    assert answers[0].busy_gpus == len(held) < sum(len(lease.gpus) for lease in record.leases)
 
 
 @pytest.mark.slow
-def test_policies_that_pack_tell_who_waits_its_place_and_what_was_left_by_type(
+def test_packing_policies_show_places_in_line_and_free_gpus_by_type(
     tmp_path: Path,
 ) -> None:
     packed = (Parameter("packed", 1.0),)
@@ -91,7 +91,7 @@ def test_policies_that_pack_tell_who_waits_its_place_and_what_was_left_by_type(
     assert "no place in line" not in str(answer)
 
 
-def test_a_gang_that_is_spread_is_told_over_how_many_nodes_and_how_slow(tmp_path: Path) -> None:
+def test_a_spread_gang_is_shown_with_its_nodes_and_slowdown(tmp_path: Path) -> None:
     # The first ends at 100 s; the free GPUs are then on two nodes, and the last has come.
     job = by_nodes.job
     first = job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000)

@@ -1,4 +1,4 @@
-"""A source opens every format, and refuses options that mean nothing to it."""
+"""A source opens every format, and refuses options without effect on it."""
 
 from pathlib import Path
 from typing import Any

@@ -15,7 +15,7 @@ IMAGES = Path(__file__).parents[2] / "containers" / "images"
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload([__name__])
 
-if str(IMAGES) not in sys.path:  # as in the process that loads this one first
+if str(IMAGES) not in sys.path:  # as in the process that loads this module first
     sys.path.append(str(IMAGES))
 import trainer.collective  # noqa: E402
 import trainer.loop  # noqa: E402, F401
@@ -53,7 +53,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[None, str]:
-        """Wait for its end, and give what it said."""
+        """Wait for its end; returns its output."""
         self._process.join(timeout)
         assert self.poll() is not None, f"it has not ended after {timeout} s"
         return None, self._said.read_text()

@@ -1,4 +1,4 @@
-"""When batch sizes change: sequences worked out by hand, and real jobs."""
+"""Changes of batch sizes: sequences computed by hand, and real jobs."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -90,23 +90,23 @@ def test_gradient_noise() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_jobs_adapt(tmp_path: Path, model: str) -> None:
     """Within six epochs every model changes its batch size in both modes, within bounds."""
-    told = {}
+    sizes = {}
     for mode in ("accordion", "gns"):
         # Noise shows late in what pictures teach.
         samples = 64 if mode == "gns" and model.startswith("ResNet") else 32
         job = {"model": model, "mode": mode, "epochs": 6, "samples_per_epoch": samples}
         folder = put_job(tmp_path / mode, batch_size=4, max_batch_size=16, **job)
         assert train_here(folder) == 0
-        told[mode] = [line["batch_size"] for line in lines(folder)]
-        assert len(told[mode]) == 6
+        sizes[mode] = [line["batch_size"] for line in lines(folder)]
+        assert len(sizes[mode]) == 6
         for line in lines(folder):
             assert line["samples"] == samples
             assert line["steps"] == samples // line["batch_size"]
         # It learns on the way.
         assert lines(folder)[-1]["loss"] < 0.9 * lines(folder)[0]["loss"]
-    assert set(told["accordion"]) == {4, 16}
-    assert told["accordion"][0] == 4
-    climbed = told["gns"]
+    assert set(sizes["accordion"]) == {4, 16}
+    assert sizes["accordion"][0] == 4
+    climbed = sizes["gns"]
     assert climbed[0] == 4
     assert climbed[-1] in (8, 16)
     assert all(after in (before, 2 * before) for before, after in pairwise(climbed))
@@ -114,10 +114,10 @@ def test_jobs_adapt(tmp_path: Path, model: str) -> None:
 
 def test_modes_cost_the_same_steps(tmp_path: Path) -> None:
     """Until batch sizes part, every mode trains the same, its statistics included."""
-    told = []
+    figures = []
     for mode in ("static", "accordion", "gns"):
         folder = put_job(tmp_path / mode, mode=mode, epochs=2)
         assert train_here(folder) == 0
         first = lines(folder)[0]
-        told.append((first["loss"], first["gradient_norm"], first["noise_scale"]))
-    assert told[0] == told[1] == told[2]
+        figures.append((first["loss"], first["gradient_norm"], first["noise_scale"]))
+    assert figures[0] == figures[1] == figures[2]

@@ -32,7 +32,7 @@ def _small_and_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def straight(tmp_path: Path) -> Path:
-    """A run that nothing disturbed."""
+    """An undisturbed run."""
     folder = put_job(tmp_path / "straight", mode="gns")
     assert train_here(folder) == 0
     return folder
@@ -40,7 +40,7 @@ def straight(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_exact_at_any_step(tmp_path: Path, model: str) -> None:
-    """Stopped after every third step, at epochs' ends too, each model ends up the same."""
+    """Stopped after every third step, also at ends of epochs, each model ends up the same."""
     job = {"model": model, "mode": "accordion", "epochs": 3, "samples_per_epoch": 44}
     straight = put_job(tmp_path / "straight", **job)
     assert train_here(straight) == 0
@@ -94,7 +94,7 @@ def test_the_checkpoint_before(
     assert torch.load(path, weights_only=True)["state"] == before
     assert train_here(folder) == 0
     same(folder, straight)
-    # Epochs trained again are told again, the same.
+    # Epochs trained again are reported again, the same.
     assert len(trained(folder)) == 4
 
 
@@ -109,9 +109,9 @@ def test_no_whole_checkpoint(
     assert train_here(folder) == 0
     assert "starting from the beginning" in capfd.readouterr().err
     same(folder, straight)
-    # Eight steps are the first epoch, told before and after the damage.
-    told = (folder / "telemetry.jsonl").read_text().splitlines()
-    assert len(told) == len(lines(folder)) + 1
+    # Eight steps are the first epoch, reported before and after the damage.
+    reported = (folder / "telemetry.jsonl").read_text().splitlines()
+    assert len(reported) == len(lines(folder)) + 1
 
 
 def test_of_another_job(straight: Path) -> None:
@@ -124,18 +124,18 @@ def test_a_torn_line(tmp_path: Path, straight: Path) -> None:
     """A line cut by a failing machine does not spoil the next."""
     folder = put_job(tmp_path / "torn", mode="gns")
     assert train_here(folder, After(10)) == 75
-    told = folder / "telemetry.jsonl"
-    told.write_bytes(told.read_bytes() + b'{"epoch": 1, "batch')
+    telemetry = folder / "telemetry.jsonl"
+    telemetry.write_bytes(telemetry.read_bytes() + b'{"epoch": 1, "batch')
     assert train_here(folder) == 0
-    rows = told.read_text().splitlines()
+    rows = telemetry.read_text().splitlines()
     assert rows.pop(1) == '{"epoch": 1, "batch'
-    told.write_text("".join(f"{row}\n" for row in rows))
+    telemetry.write_text("".join(f"{row}\n" for row in rows))
     same(folder, straight)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_disk_full(tmp_path: Path, workers: int) -> None:
-    """A checkpoint that does not fit leaves the one before, and a job that can go on."""
+    """A checkpoint that does not fit leaves the previous one, from which the job resumes."""
     job = {"model": "ResNet-18", "epochs": 2, "samples_per_epoch": 24, "scale_factor": workers}
     folder, straight = put_job(tmp_path / "full", **job), put_job(tmp_path / "straight", **job)
     assert train_here(straight) == 0

@@ -1,4 +1,4 @@
-"""What the scheduler relies on: keys, exit codes, and the container's confines."""
+"""The trainer's contract: keys, exit codes, and the container's confines."""
 
 import ast
 import json
@@ -45,20 +45,20 @@ def test_telemetry_and_progress(tmp_path: Path) -> None:
     }
     assert (now["epoch"], now["step"], now["steps_per_epoch"]) == (2, 3, 8)
     assert train_here(folder) == 0
-    told = lines(folder)
-    assert list(told[0]) == [
+    reported = lines(folder)
+    assert list(reported[0]) == [
         *("epoch", "batch_size", "samples", "steps", "seconds", "loss"),
         *("gradient_norm", "noise_scale", "data", "attempt", "at"),
     ]
-    assert [line["epoch"] for line in told] == [0, 1, 2, 3]
-    assert [line["attempt"] for line in told] == [1, 1, 2, 2]
+    assert [line["epoch"] for line in reported] == [0, 1, 2, 3]
+    assert [line["attempt"] for line in reported] == [1, 1, 2, 2]
     # The last of eight steps has the four samples that are left; the last epoch is cut short.
-    assert [(line["steps"], line["samples"]) for line in told] == [(8, 60)] * 3 + [(4, 32)]
-    assert all(line["seconds"] > 0 and line["data"] == "synthetic" for line in told)
-    assert began <= told[0]["at"] <= told[-1]["at"] <= time.time()
+    assert [(line["steps"], line["samples"]) for line in reported] == [(8, 60)] * 3 + [(4, 32)]
+    assert all(line["seconds"] > 0 and line["data"] == "synthetic" for line in reported)
+    assert began <= reported[0]["at"] <= reported[-1]["at"] <= time.time()
     now = progress(folder)
     assert (now["epoch"], now["step"], now["batch_size"], now["attempt"]) == (4, 0, 8, 2)
-    assert now["run_seconds"] == pytest.approx(sum(line["seconds"] for line in told))
+    assert now["run_seconds"] == pytest.approx(sum(line["seconds"] for line in reported))
 
 
 @pytest.mark.parametrize(
@@ -177,18 +177,18 @@ def test_docs_say_it_all(tmp_path: Path) -> None:
     assert {model for model, _ in SHAPES} == set(MODELS)
 
 
-def test_who_lost_the_lease_writes_nothing_and_leaves(
+def test_a_trainer_that_lost_its_lease_writes_nothing_and_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = put_job(tmp_path / "job", epochs=5000)
     (folder / "lease").write_text("first")
 
-    def told() -> int:
+    def epochs() -> int:
         path = folder / "telemetry.jsonl"
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
     process = start(folder, SHOCKWAVE_LEASE="first")
-    while told() < 2:
+    while epochs() < 2:
         assert process.poll() is None
         time.sleep(0.02)
     (folder / "new").write_text("second")
@@ -203,6 +203,6 @@ def test_who_lost_the_lease_writes_nothing_and_leaves(
         train_here(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
     monkeypatch.setenv(VARIABLE, "second")
-    before = told()
+    before = epochs()
     assert train_here(folder, After(30)) == 75
-    assert told() > before
+    assert epochs() > before

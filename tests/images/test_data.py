@@ -66,8 +66,8 @@ def test_words(root: Path) -> None:
     path = root / "LM" / "ptb.train.txt"
     samples = read_words(path, 3, 4, 8)
     assert samples.shape == (3, 5)
-    # Three lines are read. Of four words told apart, a line's end and "the" come first, three
-    # times each, then "cat" and "sat"; the empty line is left out.
+    # Three lines are read; the empty line is left out. Of the vocabulary's four words, a line's
+    # end and "the" come first, three times each, then "cat" and "sat".
     text = ["the", "cat", "sat", "on", "the", "mat", "\n", "the", "dog", "sat", "\n", "a", "cat"]
     names = {word: number for number, word in enumerate(["\n", "the", "cat", "sat"], UNKNOWN + 1)}
     coded = [names.get(word, UNKNOWN) for word in text]
@@ -88,7 +88,7 @@ def test_pairs(root: Path) -> None:
     assert (longer == PADDING).sum(1).tolist() == [4, 4, 1]
     assert UNKNOWN not in longer
     few, _ = read_pairs(folder / "train.en", folder / "train.de", 9, 9, 6)
-    # Two words told apart: "a", four times, and ".", three times.
+    # A vocabulary of two words: "a", four times, and ".", three times.
     assert (few == UNKNOWN).sum(1).tolist() == [2, 2, 4]
 
 
@@ -104,7 +104,7 @@ def test_ratings(root: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_jobs_train_on_them(tmp_path: Path, root: Path, model: str) -> None:
-    """A data set smaller than an epoch is gone through again, a larger one in part."""
+    """A data set smaller than an epoch is repeated, a larger one is used in part."""
     folder = put_job(tmp_path / "job", model=model, epochs=1, samples_per_epoch=20)
     data = open_data(read_job(folder))
     expected = {"LM": 14, "Transformer": 3, "Recommendation": 3}.get(model, 14)
@@ -173,7 +173,7 @@ def test_missing_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("model", MODELS)
 def test_synthetic(tmp_path: Path, model: str) -> None:
-    """The same for the same seed, in the shapes of the real sets, and told as synthetic."""
+    """The same for the same seed, in the shapes of the real sets, and marked as synthetic."""
     one, other = (opened(tmp_path, model=model, seed=seed) for seed in (1, 2))
     again = opened(tmp_path, model=model, seed=1)
     indices = np.array([3, 1, 59])

@@ -50,7 +50,7 @@ def children(pid: int) -> list[int]:
 
 
 def test_workers_share_the_batch(tmp_path: Path) -> None:
-    """Three workers give what one gives, up to rounding; batches of five have uneven shares."""
+    """Three workers equal a single worker up to rounding; batches of five have uneven shares."""
     job = {"mode": "accordion", "batch_size": 5, "samples_per_epoch": 32, "epochs": 3}
     alone = put_job(tmp_path / "alone", **job)
     gang = put_job(tmp_path / "gang", scale_factor=3, **job)
@@ -67,7 +67,7 @@ def test_workers_share_the_batch(tmp_path: Path) -> None:
 
 
 def test_several_nodes(tmp_path: Path) -> None:
-    """Two containers, one told to stop: both stop after the same step.
+    """Two containers, one of them stopped: both stop after the same step.
 
     Only the first one's folder is written; the other need not see it.
     """
@@ -102,7 +102,7 @@ def test_a_worker_dies(tmp_path: Path) -> None:
 
 
 def test_the_supervisor_dies(tmp_path: Path) -> None:
-    """Its workers go with it; else they would train on beside their successors."""
+    """Its workers end with it; else they would train on beside their successors."""
     folder = put_job(tmp_path / "job", scale_factor=2, epochs=10_000)
     process = start(folder)
     wait_for((folder / "progress.json").exists, process)

@@ -31,7 +31,7 @@ def test_losses_are_their_samples_own(tmp_path: Path, model: str) -> None:
 
 
 def test_published_widths() -> None:
-    """About as many weights as He et al. have, who tell 1,000 classes apart."""
+    """About as many weights as in He et al., for 1,000 classes."""
     for block, name, millions in ((Basic, "ResNet-18", 11.2), (Bottleneck, "ResNet-50", 23.5)):
         with torch.device("meta"):  # weights without numbers
             network = ResidualNetwork(SHAPES[name, "full"], block)
@@ -56,7 +56,7 @@ def test_translator_sees_no_padding_and_no_future() -> None:
 
 
 def test_descent_with_momentum() -> None:
-    """Worked out by hand: momentum keeps nine tenths, weights decay, long gradients are cut."""
+    """Computed by hand: momentum keeps nine tenths, weights decay, long gradients are cut."""
     weights = torch.tensor([1.0, 0.0])
     descent = Optimiser(Recipe(0.1, adam=False, weight_decay=0.5, clip=1.0), weights)
     descent.step(torch.tensor([0.3, 0.4]), 0.5, 0.1)

@@ -51,7 +51,7 @@ def test_moving_averages_find_the_ratio() -> None:
 
 
 def test_a_step_measures_its_parts(tmp_path: Path) -> None:
-    """What a step adds is what gradients of its halves say, taken the plain way."""
+    """A step's estimate equals the plain computation from the gradients of its halves."""
     job = read_job(put_job(tmp_path / "job", model="LM", batch_size=6))
     data, gang = open_data(job), Gang(Place(), 1)
     samples = data.order(job, 0)[:6]

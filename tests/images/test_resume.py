@@ -1,4 +1,4 @@
-"""Processes that are told to stop or are killed, and go on as if nothing had happened."""
+"""Stopped or killed processes, which resume as if nothing had happened."""
 
 import json
 import random
@@ -36,11 +36,11 @@ def state(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize(("mode", "workers"), [("static", 1), ("accordion", 2), ("gns", 2)])
 def test_stopped_and_killed(tmp_path: Path, mode: str, workers: int) -> None:
     straight = put_job(tmp_path / "straight", mode=mode, scale_factor=workers, **FAST)
-    # Two workers take the halves of a step that one takes in turn: the same bits.
+    # Two workers compute the halves of a step, a single one in turn: the same bits.
     assert train_here(straight) == 0
     folder = put_job(tmp_path / "stopped", mode=mode, scale_factor=workers, **FAST)
 
-    # Told to stop at some step, most likely in the middle of an epoch.
+    # Stopped at some step, most likely in the middle of an epoch.
     process = start(folder)
     wait_for((folder / "progress.json").exists, process)
     time.sleep(0.06)
@@ -71,22 +71,22 @@ def test_stopped_and_killed(tmp_path: Path, mode: str, workers: int) -> None:
 
 
 def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
-    """It costs what was trained, and nothing else; the lines of epochs are told again."""
+    """It costs the work since, and nothing else; the lines of epochs are reported again."""
     straight = put_job(tmp_path / "straight", **FAST)
     assert train_here(straight) == 0
     folder = put_job(tmp_path / "killed", **FAST)
     process = start(folder, SHOCKWAVE_CHECKPOINT_SECONDS="1000")
-    told = folder / "telemetry.jsonl"
-    wait_for(lambda: told.exists() and told.read_text(), process)
+    telemetry = folder / "telemetry.jsonl"
+    wait_for(lambda: telemetry.exists() and telemetry.read_text(), process)
     process.kill()
     process.communicate(timeout=HANG_SECONDS)
     assert not (folder / "checkpoint.pt").exists()
-    twice = len(told.read_text().splitlines())
+    twice = len(telemetry.read_text().splitlines())
     assert twice
     assert train_here(folder) == 0
     same(folder, straight)
     assert progress(folder)["attempt"] == 2
-    rows = [json.loads(row) for row in told.read_text().splitlines()]
+    rows = [json.loads(row) for row in telemetry.read_text().splitlines()]
     assert len(rows) == 4 + twice
     first = [row["loss"] for row in rows if row["epoch"] == 0]
     assert first == [first[0]] * 2

@@ -35,7 +35,7 @@ JOB = {
 }
 
 SIGNED = {"seconds", "attempt", "at"}
-"""Keys of a line that say when and how often, not what was trained."""
+"""Keys of a line about time and attempts, not about the training."""
 
 
 def put_job(folder: Path, **changes: Any) -> Path:
@@ -77,7 +77,7 @@ def program(folder: Path, **options: Any) -> "subprocess.Popen[str]":
 
 
 def run(folder: Path, **options: Any) -> tuple[int, str]:
-    """The program to its end: exit code, and what it said."""
+    """The program to its end: exit code and output."""
     process = program(folder, **options)
     _, said = process.communicate(timeout=HANG_SECONDS)
     return process.returncode, said
@@ -98,7 +98,7 @@ class After(Stop):
 
 
 def train_here(folder: Path, stop: Stop | None = None) -> int:
-    """Train in this process, to the end or until told to stop."""
+    """Train in this process, to the end or until a signal to stop."""
     return train(read_job(folder), folder, Gang(Place(), 1), stop or Stop())
 
 
@@ -116,24 +116,24 @@ def wait_for(
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """Telemetry as a reader takes it: whole lines, the last one of each epoch."""
-    told = {}
+    """Telemetry as readers take it: the last complete line of each epoch."""
+    last = {}
     for text in (folder / "telemetry.jsonl").read_text().splitlines():
         line = json.loads(text)
-        told[line["epoch"]] = line
-    return list(told.values())
+        last[line["epoch"]] = line
+    return list(last.values())
 
 
 def trained(folder: Path) -> list[dict[str, Any]]:
-    """What was trained, whenever that was."""
+    """The lines without the keys of time and attempts."""
     return [
         {key: value for key, value in line.items() if key not in SIGNED} for line in lines(folder)
     ]
 
 
 def progress(folder: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((folder / "progress.json").read_text())
-    return told
+    content: dict[str, Any] = json.loads((folder / "progress.json").read_text())
+    return content
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -142,7 +142,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def same(one: Path, other: Path) -> None:
-    """Two runs gave the same, bit for bit."""
+    """Two runs are bit-equal."""
     assert trained(one) == trained(other)
     left, right = weights(one), weights(other)
     assert left.keys() == right.keys()

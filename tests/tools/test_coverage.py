@@ -1,4 +1,4 @@
-"""How many truths intervals held, and how sure that is."""
+"""Coverage of intervals, and its standard error."""
 
 import math
 
@@ -24,7 +24,7 @@ def test_the_error_is_that_of_the_jobs() -> None:
     assert twice["error"] == pytest.approx(found["error"] / math.sqrt(2.0))
 
 
-def test_one_job_tells_next_to_nothing() -> None:
+def test_a_single_job_says_next_to_nothing() -> None:
     assert row(FINISH, "all", [interval(0, held=True)] * 9)["error"] == pytest.approx(0.2)
     assert row(FINISH, "all", [interval(0, held=False)] * 9)["error"] == pytest.approx(0.8)
 

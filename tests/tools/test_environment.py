@@ -36,13 +36,13 @@ def wheel(folder, name, *lines):
 
 @pytest.fixture(scope="module")
 def set_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that has been set up, not to be changed: to make an environment takes seconds."""
+    """A project that is set up, not to be changed: making an environment takes seconds."""
     folder = made(tmp_path_factory.mktemp("project"))
     first = setup(folder, no_index="1", find_links="wheels")
     assert (first.returncode, first.stderr) == (0, "")
-    told = first.stdout.splitlines()
-    assert told[0] == "Setting up env for running; pip's output is in env/setup.log"
-    assert told[-1].startswith("env is ready: ")
+    output = first.stdout.splitlines()
+    assert output[0] == "Setting up env for running; pip's output is in env/setup.log"
+    assert output[-1].startswith("env is ready: ")
     return folder
 
 
@@ -96,7 +96,9 @@ def test_what_is_half_installed_is_installed_anew(set_up: Path, tmp_path: Path) 
     shutil.copytree(set_up, project, symlinks=True)
     (packages,) = project.glob("env/lib/python3*/site-packages")
     (packages / "part.py").unlink()
-    (packages / "part-1.dist-info" / "RECORD").unlink()  # as if pip had been killed before it
+    (
+        packages / "part-1.dist-info" / "RECORD"
+    ).unlink()  # as if pip had been killed before writing it
     (packages / "part-1.dist-info" / "INSTALLER").unlink()
     again = setup(project, no_index="1", find_links="wheels")
     assert again.returncode == 0
@@ -135,11 +137,11 @@ def test_without_a_network_one_line_says_so_and_what_to_do(project: Path, set_up
     with_pip_alone(set_up, project)
     ran = setup(project, index_url="http://127.0.0.1:9/simple", retries="1")
     assert ran.returncode == 2
-    told = ran.stderr.splitlines()
-    assert told[0] == (
+    output = ran.stderr.splitlines()
+    assert output[0] == (
         "error: a package index cannot be reached; connect, or name another one in PIP_INDEX_URL"
     )
-    assert told[-1] == "Once that is mended, make goes on from here."
+    assert output[-1] == "Once that is mended, make goes on from here."
     assert setup(project, no_index="1", find_links="wheels").returncode == 0
 
 

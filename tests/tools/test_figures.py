@@ -17,7 +17,7 @@ TEXT = f"""Before.
 """
 
 
-def test_a_table_becomes_the_one_of_its_number_that_the_command_prints() -> None:
+def test_a_table_is_replaced_by_the_printed_table_of_its_number() -> None:
     assert measured(TEXT) == TEXT.replace("| 7 |", "| 2 |")
 
 

@@ -1,4 +1,4 @@
-"""Tests in several processes: what one of them leaves when a test ends it."""
+"""Tests in several processes, one of which a test ends."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def test_three(ends):
 
 
 def ran_in(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What pytest says of the tests of a folder in one process, forked from one that collects."""
+    """Output of pytest for the tests of a folder in a forked process."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib")
     own = {

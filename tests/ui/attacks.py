@@ -1,4 +1,4 @@
-"""What a stranger tries on a Prefect server, and what must be left of it: nothing."""
+"""Attacks of a stranger on a Prefect server, which must have no effect."""
 
 import json
 import time
@@ -73,12 +73,12 @@ def token(access: Access) -> dict[str, str]:
 
 
 def allowed(access: Access) -> dict[str, str]:
-    """The headers of whom the server obeys: a page of its own, with secret and token."""
+    """The headers of a legitimate request: from its own page, with secret and token."""
     return {"Origin": access.url, **authorization(access), **token(access)}
 
 
 def headers_of(access: Access, attack: str) -> dict[str, str]:
-    """The headers of an attack that has everything but what the attack is named after."""
+    """The headers of an attack, complete but for the part that it is named after."""
     headers = allowed(access)
     if attack == "foreign origin":
         headers["Origin"] = f"http://{FOREIGN}"
@@ -94,7 +94,7 @@ def headers_of(access: Access, attack: str) -> dict[str, str]:
 
 
 def attacked(access: Access) -> None:
-    """Try all four attacks on what any Prefect server has; none may be obeyed."""
+    """Try all four attacks on addresses of any Prefect server; none may succeed."""
     for attack in ATTACKS:
         headers = headers_of(access, attack)
         name = f"{attack} {uuid.uuid4()}"
@@ -107,7 +107,7 @@ def attacked(access: Access) -> None:
         ):
             status, _ = ask(access, method, path, body, headers)
             assert status in refusal, (attack, method, path, status)
-        if attack != "no CSRF token":  # of which reading needs none
+        if attack != "no CSRF token":  # reading needs none
             for path in ("/api/admin/version", "/api/admin/settings", "/api/csrf-token?client=x"):
                 status, _ = ask(access, "GET", path, headers=headers)
                 assert status in refusal, (attack, path, status)
@@ -129,7 +129,7 @@ def attacked(access: Access) -> None:
 
 
 def streams(access: Access, path: str, headers: Mapping[str, str]) -> int | None:
-    """Why the server opens no stream of events for these headers: a status; none if it does."""
+    """The status with which the server refuses a stream of events; None if it opens it."""
     known = {name: headers[name] for name in headers if name == "Authorization"}
     parts = urlsplit(access.url)
     try:

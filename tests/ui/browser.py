@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
-"""Programs that do. The first has no windows, and takes half to two thirds of the time."""
+"""Usable programs. The first has no windows, and takes half to two thirds of the time."""
 
 
 def chromium() -> str:
     """The browser; without one the test is skipped, but not where CI is set."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        told = pytest.fail if os.environ.get("CI") else pytest.skip
-        told("no Chromium on this machine")
+        refuse = pytest.fail if os.environ.get("CI") else pytest.skip
+        refuse("no Chromium on this machine")
     return found
 
 
@@ -38,7 +38,7 @@ def browser(*arguments: str) -> Iterator[Browser]:
 
 
 def log_in(page: Page, access: "Access") -> None:
-    """Give the UI the secret, as its user does."""
+    """Log in to the UI with the secret."""
     page.goto(f"{access.url}/deployments")
     page.get_by_placeholder("admin:pass").fill(access.secret)
     page.get_by_role("button", name="Login").click()

@@ -1,4 +1,4 @@
-"""`shockwave up` as a new user starts it, and what is asked of the server that it starts."""
+"""`shockwave up` as started by a new user, and questions to its server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +11,7 @@ from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 
 
 def own_server(process: int, home: Path) -> Access:
-    """The Prefect server that a command has started for itself; it has one."""
+    """The Prefect server that a command has started for itself."""
     (server,) = [number for number in descendants(process) if serves(number)]
     line = Path(f"/proc/{server}/cmdline").read_text().split("\0")
     assert line[line.index("--host") + 1] == "127.0.0.1"

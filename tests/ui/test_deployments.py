@@ -1,4 +1,4 @@
-"""The deployments of `shockwave up`: what each does, and a walk through them in a browser."""
+"""The deployments of `shockwave up`: their effects, and a walk through them in a browser."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
 
 
 def fetched(up: Up, path: str) -> bytes:
-    """What the server hands out to whoever has the secret."""
+    """A file that the server serves to holders of the secret."""
     asked = Request(up.url + path, headers=authorization(up.access))
     with urlopen(asked) as answer:
         content: bytes = answer.read()
@@ -96,7 +96,7 @@ def fetched(up: Up, path: str) -> bytes:
 
 
 def of_what_serves(up: Up, variable: str) -> str:
-    """A variable of the process that starts flow runs, which have it, too."""
+    """A variable of the process that starts flow runs, which inherit it."""
     found = up.descendants()
     (serving,) = [one for one in found if b"flows.deployed.serving" in line_of(one)]
     lines = Path(f"/proc/{serving}/environ").read_text().split("\0")
@@ -249,8 +249,8 @@ def test_a_trace_is_uploaded_and_simulated(
 def test_only_what_was_uploaded_is_simulated(up: Up, client: SyncPrefectClient) -> None:
     for given in ("nothing.csv", "../runs.csv", "/etc/passwd"):
         flow_run = called(client, simulation, SimulationForm(trace=Path(given)), up)
-        told = f"Trace: {given!r} was not uploaded; do so at /traces"
-        assert outcome(flow_run) == ("Failed", told)
+        message = f"Trace: {given!r} was not uploaded; do so at /traces"
+        assert outcome(flow_run) == ("Failed", message)
 
 
 @pytest.mark.parametrize("name", [".hidden", "a/b", "", "ä" * 101, "<script>"])
@@ -280,12 +280,12 @@ FEW_FRAMES = "window.requestAnimationFrame = draw => setTimeout(() => draw(perfo
 GRAPH_LEFT = tuple(
     f"Cannot read properties of null (reading '{name}')" for name in ("position", "addChild")
 )
-"""Errors of the UI's graph of a run where its page is left while it is being drawn."""
+"""Errors of the UI's graph of a run if its page is left while it is drawn."""
 
 
 @pytest.fixture
 def page(up: Up) -> Iterator[Page]:
-    """A page of the UI; an error in it fails the test, and so does what it asks of others."""
+    """A page of the UI; errors and requests to other hosts fail the test."""
     errors: list[str] = []
     asked: set[str] = set()
     with browser() as opened:
@@ -295,7 +295,7 @@ def page(up: Up) -> Iterator[Page]:
         page.add_init_script(FEW_FRAMES)
         page.set_default_timeout(HANG_SECONDS * 1e3)
         page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
-        log_in(page, up.access)  # before that the UI itself stumbles over being refused
+        log_in(page, up.access)  # without it, the UI itself stumbles over refusals
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
     assert [error for error in errors if error not in GRAPH_LEFT] == []

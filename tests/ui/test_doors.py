@@ -1,4 +1,4 @@
-"""What strangers can do to `shockwave up`: the local user, and the page that its user visits."""
+"""Strangers against `shockwave up`: other local users, and foreign pages in the user's browser."""
 
 import json
 from collections.abc import Iterator
@@ -115,7 +115,7 @@ def elsewhere(tmp_path: Path) -> Iterator[int]:
     """The port of a web server that has pages of strangers."""
     (tmp_path / "index.html").write_text("<title>a stranger's</title>")
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    handler.func.log_message = lambda *told: None  # type: ignore[attr-defined]
+    handler.func.log_message = lambda *args: None  # type: ignore[attr-defined]
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
@@ -183,7 +183,9 @@ def test_a_foreign_page_that_its_user_visits_can_do_nothing(
         log_in(own, up.access)  # its user is logged in, in the UI and where the browser asks
         assert own.goto(f"{up.url}/reports/page.html")
         assert own.title() == "a report"
-        with pytest.raises(Error, match="SecurityError"):  # nor has a report's script the UI's keys
+        with pytest.raises(
+            Error, match="SecurityError"
+        ):  # nor can a report's script read the UI's keys
             own.evaluate("localStorage.length")
 
         page = context.new_page()

@@ -1,4 +1,4 @@
-"""How `shockwave up` serves and ends; its last test stops what others share."""
+"""Start and end of `shockwave up`; the last test stops the shared service."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.prefect
 def test_with_postgres_and_tls_behind_a_proxy_it_serves_and_killed_it_leaves_nothing(
     tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
-    """With the database of the setting; where there is none, and this is not CI, with SQLite."""
+    """With the configured database; without one, and outside CI, with SQLite."""
     url, (cert, key) = os.environ.get("SHOCKWAVE_POSTGRES", ""), certificate
     assert url or "CI" not in os.environ
     if url:
@@ -101,7 +101,7 @@ def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
     assert audit(up.warehouse, desk.run).findings == ()
 
 
-def test_a_second_one_on_the_same_port_says_so(up: Up, here: Command, tmp_path: Path) -> None:
+def test_a_second_server_on_the_same_port_says_so(up: Up, here: Command, tmp_path: Path) -> None:
     ran = here("up", "--port", up.port, "--warehouse", tmp_path / "warehouse")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
@@ -123,7 +123,7 @@ def test_stopped_while_it_starts_it_leaves_nothing(tmp_path: Path, number: int, 
 
 
 def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient) -> None:
-    """Stops what the tests before share."""
+    """Stops the service that the tests before share."""
     found = client.read_deployment_by_name("simulate/simulate")
     form = {"jobs": 200, "gpus": 8, "seed": 5}
     flow_run = client.create_flow_run_from_deployment(

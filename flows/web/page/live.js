@@ -2,7 +2,7 @@
 (() => {
   const EVERY = 3000;
   const box = document.getElementById("by-itself");
-  const told = document.getElementById("told");
+  const connection = document.getElementById("connection");
   let tag = "";
   let asks = false;
 
@@ -27,9 +27,9 @@
           part.querySelectorAll(".scroll, .nodes").forEach((one, number) => { one.scrollTop = scrolled[number] ?? 0; });
         }
       }
-      told.textContent = answer.ok || answer.status === 304 ? "" : "The service does not answer.";
+      connection.textContent = answer.ok || answer.status === 304 ? "" : "The service does not answer.";
     } catch {
-      told.textContent = "The server does not answer.";
+      connection.textContent = "The server does not answer.";
     } finally {
       asks = false;
     }
