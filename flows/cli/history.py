@@ -258,7 +258,7 @@ def whatif(
     if gpus is not None or pools:
         say("")
         held = counted(outcome.reference_gpus, "GPU")
-        say(f"ftf of both is held against an equal share of {held}")
+        say(f"ftf of both is relative to an equal share of {held}")
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
     changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
     say("")

@@ -125,7 +125,7 @@ class Guarded:
         """
         _check_commands(caller)
         if kind in OPERATORS and caller.role is not Role.OPERATOR:
-            raise NotAllowed("token", f"{kind.value} is an operator's to ask", _ASK)
+            raise NotAllowed("token", f"{kind.value} is a command of operators only", _ASK)
         desk, key = self.desk, _key(caller, key)
         if kind.of_node:
             return desk.command(kind, target, value=value, by=caller.name, key=key)
@@ -142,7 +142,7 @@ class Guarded:
         """
         _check_commands(caller)
         if caller.role is not Role.OPERATOR:
-            raise NotAllowed("token", "nodes are an operator's to add", _ASK)
+            raise NotAllowed("token", "only operators may add nodes", _ASK)
         fields = node.model_dump(exclude_unset=True)
         return [self.desk.add(fields, by=caller.name, key=key)]
 
@@ -155,7 +155,7 @@ class Guarded:
         """
         _check_commands(caller)
         if caller.role is not Role.OPERATOR:
-            raise NotAllowed("token", "terms of tenants are an operator's to give", _ASK)
+            raise NotAllowed("token", "only operators may change terms of tenants", _ASK)
         fields = terms.model_dump(exclude_unset=True)
         return self.desk.tenant(name, fields, by=caller.name, key=key)
 
@@ -204,7 +204,7 @@ class Guarded:
         own = caller.tenant if caller.role is Role.TENANT else None
         if own is not None:
             if change.budget or change.drain or change.cordon or change.uncordon:
-                raise NotAllowed("token", "budgets and nodes are an operator's to suppose", _ASK)
+                raise NotAllowed("token", "only operators may suppose other budgets or nodes", _ASK)
             change = change.model_copy(update={"submit": [_own(caller, j) for j in change.submit]})
         rows = forecast(self.desk, change, own)
         rows = [row for row in rows if caller.sees(row.tenant)]
@@ -307,7 +307,7 @@ class Guarded:
         return self.desk.status()
 
 
-_ASK = "ask with the token of who may"
+_ASK = "use a token whose role allows it"
 
 
 def _check_commands(caller: Token) -> None:
@@ -322,7 +322,7 @@ def _own(caller: Token, job: JobFile) -> JobFile:
     if job.tenant != caller.tenant:
         raise NotAllowed("tenant", f"the token is not of {job.tenant!r}", "leave it out")
     if job.budget > 1.0:
-        raise NotAllowed("budget", "more than 1 is an operator's to give", "leave it out")
+        raise NotAllowed("budget", "only operators may give more than 1", "leave it out")
     return job
 
 

@@ -98,7 +98,7 @@ class Change:
     def _cluster(self, recorded: tuple[Pool, ...]) -> tuple[Pool, ...]:
         """The pools of the fork."""
         if self.gpus is not None and (self.pools or len(recorded) > 1):
-            raise InputError("gpus", "says nothing of several pools", "give pools in its place")
+            raise InputError("gpus", "does not describe several pools", "give pools instead")
         if self.gpus is not None:
             nodes_of = recorded[0].gpus_per_node
             if self.gpus % nodes_of:

@@ -116,7 +116,7 @@ def asked(
         InputError: Neither or both of trace and models are given, or a number is invalid.
     """
     if (trace is None) == (not models):
-        raise InputError("trace", "or models, one of them, is needed", "give one")
+        raise InputError("trace", "is needed, or models, but not both", "give one of the two")
     if trace is not None:
         return combinations_of(read_jobs(trace))
     sizes, gpus = _counts("batch_sizes", batch_sizes), _counts("scale_factors", scale_factors)

@@ -204,7 +204,7 @@ class Source(Jobs):
         if self.format not in (names := format_names()):
             raise InputError("format", f"unknown format {self.format!r}", meant(self.format, names))
         if self.throughputs and self.profile:
-            raise InputError("throughputs", "stands in place of the profile", "give one")
+            raise InputError("throughputs", "replaces the profile", "give only one of the two")
         taken = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
         if generated:
             taken = FROM_THROUGHPUTS if self.throughputs else FOR_GENERATED
@@ -214,7 +214,7 @@ class Source(Jobs):
             if generated and field.name not in FOR_GENERATED:
                 raise InputError(field.name, "belongs to a trace", "give the trace as well")
             if generated:
-                problem = "says nothing about jobs drawn from throughputs"
+                problem = "has no effect on jobs drawn from throughputs"
                 raise InputError(field.name, problem, "leave it out")
             raise InputError(
                 field.name, f"says nothing about a {self.format} trace", "leave it out"
@@ -275,10 +275,12 @@ class Source(Jobs):
             return self._gap()
         if self.mean_interarrival_seconds is not None:
             raise InputError(
-                "contention_factor", "stands in place of the mean gap", "give one of them"
+                "contention_factor", "replaces the mean gap", "give only one of the two"
             )
         if gpus is None:
-            raise InputError("gpus", "missing", "a contention factor is that of a cluster")
+            raise InputError(
+                "gpus", "missing", "a contention factor depends on the cluster: give its GPUs"
+            )
         return mix.interarrival_seconds(factor, gpus)
 
     def _read_jobs(self, trace: Path, gpu_types: Sequence[str]) -> "Workload":

@@ -115,7 +115,7 @@ def test_a_what_if_keeps_the_numbers_of_the_gpus(pools: str, problem: str) -> No
     else:
         with pytest.raises(InputError, match=f"pools: {problem}.*run has v100:2x1,k80:1x4: change"):
             change.settings(recorded)
-    with pytest.raises(InputError, match="gpus: says nothing of several pools"):
+    with pytest.raises(InputError, match="gpus: does not describe several pools"):
         Change(gpus=3).settings(recorded)
 
 
@@ -237,7 +237,7 @@ def test_jobs_that_the_pools_never_hold_are_not_written(here: Command, tmp_path:
         ),
         (
             ["--gpus", "8", "--throughputs", EXAMPLE, "--contention-factor", "2"],
-            "--contention-factor: says nothing about jobs drawn from throughputs; leave it out",
+            "--contention-factor: has no effect on jobs drawn from throughputs; leave it out",
         ),
         (["--gpus", "8", "--set", "tardiness=1"], "tardiness: has no effect on GPUs of one type"),
     ],

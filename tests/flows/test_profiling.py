@@ -57,8 +57,8 @@ def test_models_are_measured_with_each_batch_size_on_each_count_of_gpus() -> Non
 @pytest.mark.parametrize(
     ("trace", "models", "sizes", "gpus", "message"),
     [
-        (None, "", "16", "1", "trace: or models, one of them, is needed"),
-        (Path("t"), "LM", "16", "1", "trace: or models, one of them, is needed"),
+        (None, "", "16", "1", "trace: is needed, or models, but not both"),
+        (Path("t"), "LM", "16", "1", "trace: is needed, or models, but not both"),
         (None, "LM", "", "1", "batch_sizes: '' is no list like 16,32"),
         (None, "LM", "16,", "1", "batch_sizes: '16,' is no list like 16,32"),
         (None, "LM", "16", "0", "scale_factors: '0' is no list like 16,32"),

@@ -126,11 +126,11 @@ TRACE = Path("a.csv")
         ),
         (
             {"contention_factor": 1.0},
-            "gpus: missing; a contention factor is that of a cluster",
+            "gpus: missing; a contention factor depends on the cluster: give its GPUs",
         ),
         (
             {"contention_factor": 1.0, "mean_interarrival_seconds": 5.0},
-            "contention_factor: stands in place of the mean gap; give one of them",
+            "contention_factor: replaces the mean gap; give only one of the two",
         ),
         (
             {"arrivals": Arrivals.AT_ONCE, "contention_factor": 1.0},
