@@ -1,4 +1,4 @@
-"""What all tests share: markers by what they use, who runs them, and how Hypothesis searches."""
+"""Shared by all tests: markers by fixtures, distribution over processes, Hypothesis profiles."""
 
 import gc
 import os

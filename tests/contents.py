@@ -1,4 +1,4 @@
-"""All that a warehouse's views say, to be compared."""
+"""The contents of a warehouse's views, for comparison."""
 
 from pathlib import Path
 from typing import Any

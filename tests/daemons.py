@@ -1,4 +1,4 @@
-"""A Docker daemon for the tests that need a real one, and what is done where none can be."""
+"""A Docker daemon for tests; they are skipped, or fail in CI, where none can run."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What a page shows: its blocks of code, and commands with the output that it promises."""
+"""Blocks of code of a page, and its commands with their documented output."""
 
 import doctest
 import re

@@ -1,4 +1,4 @@
-"""A line where the tests, run by several workers, have said nothing for a while."""
+"""Prints a line if tests, run by several workers, have printed nothing for a while."""
 
 from threading import Event, Thread
 from time import monotonic

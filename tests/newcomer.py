@@ -1,4 +1,4 @@
-"""Programs as a new user starts them in a terminal, and whom their processes look up and reach."""
+"""Programs as a new user starts them in a terminal, and the hosts that they look up and reach."""
 
 import json
 import os

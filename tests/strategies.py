@@ -1,4 +1,4 @@
-"""Hypothesis strategies for jobs, what is seen of them, and window markets."""
+"""Hypothesis strategies for jobs, observations of them, and window markets."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache

@@ -49,7 +49,7 @@ from tasks.round import Run
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.store import folder, holdings, writer
+from warehouse.store import folder, warehouse_audit, writer
 from warehouse.store.campaigns import CellStore, write_cells, write_plan
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import name_of, run_folders
@@ -162,7 +162,7 @@ def walk_all(
         Exit code: 1 if one is not 0.
     """
     options = parse(doc)
-    bad, holdings.WAIT_SECONDS, writer.READ_SECONDS, folder.FAN = 0, 0.0, 0.0, 2
+    bad, warehouse_audit.WAIT_SECONDS, writer.READ_SECONDS, folder.FAN = 0, 0.0, 0.0, 2
     with tempfile.TemporaryDirectory() as place:
         for name in scenes:
             started = perf_counter()
@@ -275,7 +275,7 @@ def after_kill(warehouse: Path, undisturbed: Undisturbed) -> Iterator[str]:
     count = sum(rounds)
     if not whole or count < ACKNOWLEDGED[0] or (count and count != in_sql(warehouse)):
         yield "lost"
-    if holdings.audit_all(warehouse).findings:
+    if warehouse_audit.audit_all(warehouse).findings:
         yield "noticed"
 
 
@@ -289,7 +289,7 @@ def after_all(warehouse: Path, undisturbed: Undisturbed) -> Iterator[str]:
     """The problems after the scene has come to its end."""
     if hashes(warehouse) != undisturbed.hashes:
         yield "wrong"
-    if holdings.audit_all(warehouse).findings:
+    if warehouse_audit.audit_all(warehouse).findings:
         yield "unclean"
     if files(warehouse) != undisturbed.files:
         yield "left_over"

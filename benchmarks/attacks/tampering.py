@@ -36,7 +36,7 @@ from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, Start, one_pool
 from warehouse.analytics.marts import materialise
-from warehouse.store import holdings
+from warehouse.store import warehouse_audit
 from warehouse.store.campaigns import CellStore, write_cells, write_plan
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import SNAPSHOT, place_of
@@ -68,7 +68,7 @@ FORGED = ("chain and ledger forged", "run removed, ledger forged", "snapshot and
 
 def main() -> int:
     options = parse()
-    holdings.WAIT_SECONDS = 0.0  # nobody writes to the warehouse
+    warehouse_audit.WAIT_SECONDS = 0.0  # nobody writes to the warehouse
     with tempfile.TemporaryDirectory() as folder:
         made = make(Path(folder) / "made", signed=not options.unsigned)
         started = perf_counter()
@@ -118,7 +118,7 @@ def make(warehouse: Path, *, signed: bool) -> Target:
     make_service(warehouse)
     under_way = simulate(start("fifo"), warehouse, rounds=8)
     places = [place_of(warehouse, run) for run in (*ended, under_way)]
-    assert not holdings.audit_all(warehouse).findings
+    assert not warehouse_audit.audit_all(warehouse).findings
     return Target(warehouse, tuple(places[:-1]), places[-1], Random(0))
 
 
@@ -193,7 +193,7 @@ def found(made: Target, place: Path, kind: str, edit: Edit, rng: Random) -> bool
     edit(moved(made, place, rng))
     kept = kind == ROLLED_BACK or (kind in FORGED and KEY_VARIABLE not in os.environ)
     expected = read_ledger(made.folder).entries[-1].hash if kept else None
-    findings = holdings.audit_all(place, expected).findings
+    findings = warehouse_audit.audit_all(place, expected).findings
     shutil.rmtree(place)
     return bool(findings)
 

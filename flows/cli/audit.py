@@ -13,7 +13,7 @@ from warehouse.wording import counted
 
 if TYPE_CHECKING:
     from warehouse.store.audit import Audit, Finding
-    from warehouse.store.holdings import Holdings
+    from warehouse.store.warehouse_audit import WarehouseAudit
 
 FIELDS = (
     *("first_broken", "files", "rounds", "jobs"),
@@ -57,19 +57,19 @@ def audit(
     else:
         from flows.cli.progress import progress
         from warehouse.store.checks import check_warehouse
-        from warehouse.store.holdings import accept as enter_found
-        from warehouse.store.holdings import audit_all
+        from warehouse.store.warehouse_audit import accept as enter_found
+        from warehouse.store.warehouse_audit import audit_all
 
         check_warehouse(warehouse)
         show = progress().counted("auditing", "runs")
-        holdings = audit_all(warehouse, expect, show)
-        if accept and (holdings.missing or holdings.gone):
-            enter_found(warehouse, holdings)
-            holdings = audit_all(warehouse, expect, show)
-        for name, finding in holdings.findings:
+        result = audit_all(warehouse, expect, show)
+        if accept and (result.missing or result.gone):
+            enter_found(warehouse, result)
+            result = audit_all(warehouse, expect, show)
+        for name, finding in result.findings:
             _print_finding(finding, {"run": name or None} | asdict(finding), as_json, name)
-        _print_all(warehouse, holdings, as_json)
-        broken = bool(holdings.findings)
+        _print_all(warehouse, result, as_json)
+        broken = bool(result.findings)
     if broken:
         raise typer.Exit(1)
 
@@ -103,28 +103,28 @@ def _print_run(audited: "Audit", as_json: bool) -> None:
     say(f"{held}{open_ends}: {verdict}{bytes_too}{entered}")
 
 
-def _print_all(warehouse: Path, holdings: "Holdings", as_json: bool) -> None:
-    entries = len(holdings.ledger.entries)
-    rounds = sum(audited.rounds for audited in holdings.runs)
-    files = sum(audited.files for audited in holdings.runs) + holdings.files
+def _print_all(warehouse: Path, result: "WarehouseAudit", as_json: bool) -> None:
+    entries = len(result.ledger.entries)
+    rounds = sum(audited.rounds for audited in result.runs)
+    files = sum(audited.files for audited in result.runs) + result.files
     summary = {
-        "findings": len(holdings.findings),
-        "runs": len(holdings.runs),
+        "findings": len(result.findings),
+        "runs": len(result.runs),
         "rounds": rounds,
         "files": files,
         "entries": entries,
-        "signed": holdings.ledger.signed,
-        "last_hash": holdings.last_hash,
+        "signed": result.ledger.signed,
+        "last_hash": result.last_hash,
     }
     if as_json:
         print_rows([summary], as_json)
         return
     verdict = "whole, and as the ledger has it"
-    if holdings.findings:
-        verdict = counted(len(holdings.findings), "finding")
-    signed = f", {holdings.ledger.signed} signed" if holdings.ledger.signed else ""
+    if result.findings:
+        verdict = counted(len(result.findings), "finding")
+    signed = f", {result.ledger.signed} signed" if result.ledger.signed else ""
     say(
-        f"{warehouse}: {counted(len(holdings.runs), 'run')}, {counted(rounds, 'round')}, "
+        f"{warehouse}: {counted(len(result.runs), 'run')}, {counted(rounds, 'round')}, "
         f"{counted(files, 'file')}: {verdict}"
     )
-    say(f"ledger: {entries} entries{signed}, the last has the hash {holdings.last_hash}")
+    say(f"ledger: {entries} entries{signed}, the last has the hash {result.last_hash}")

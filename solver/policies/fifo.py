@@ -32,7 +32,7 @@ class Fifo:
         backfill: 0 for a strict order: if a job does not fit, all later jobs wait.
         aware: 0, with `Fidelity.REFERENCE` on several types, for the published policy without
             `_perf`: by an error of its code all jobs share the first type, the others idle.
-        packed: 1 for pairs of jobs on the same GPUs, as in Gavel's simulator: those for whom no GPU
+        packed: 1 for pairs of jobs on the same GPUs, as in Gavel's simulator: jobs for which no GPU
             is left join, in order, the job whose rates and theirs sum up best against those alone,
             if to more than `gain`. The first that finds none ends the line.
         gain: The least such sum; by default as there.

@@ -10,16 +10,17 @@ from solver.market import Floats
 from solver.policies.shares import Contenders
 
 FULL = 1e-3
-"""A job whose level is within this of the least of all cannot have more: in the middle of the
-optimal face all that can do. Relative, well above a solver's precision. A numerical tolerance."""
+"""A job whose level is within this of the least level cannot gain: in the middle of the optimal
+face all jobs that can gain are above it. Relative, well above a solver's precision. A numerical
+tolerance."""
 
 SLACK = 1e-4
-"""What those that cannot have more may lose again, relative: the solver needs some room. A
-numerical tolerance."""
+"""Relative loss allowed to jobs that cannot gain: the solver needs some slack. A numerical
+tolerance."""
 
 
 class Filling(IntEnum):
-    """Among whom the levels of all that can still gain are raised."""
+    """The entities whose levels are raised: jobs, or tenants."""
 
     NONE = 0
     JOBS = 1
@@ -30,15 +31,15 @@ class Filling(IntEnum):
 def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
     """Shares of time x_jk by water filling.
 
-    The least level a_j Σ_k v_jk x_jk is raised as far as it goes; a job that is at it then and
-    cannot have more keeps it, and the same is done for the others, until none can gain: a linear
+    The least level a_j Σ_k v_jk x_jk is maximised; jobs at that level that cannot gain keep it, and
+    the levels of the others are raised in turn, until no job can gain: a linear
     program each time, at most as many as there are jobs. Narayanan et al., Gavel (OSDI '20),
     section 4.3, where an integer program finds which jobs cannot have more: here the middle of the
     optimal face shows it.
 
     Args:
         jobs: The jobs.
-        weights: a, by which jobs are alike, shape (jobs,).
+        weights: a, shape (jobs,).
         filling: `JOBS`, or how a tenant's weight, the same for all, goes to its jobs that can
             still gain: in parts by budget, or all to the first that arrived.
 
@@ -69,7 +70,7 @@ def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
 def _divided(
     jobs: Contenders, weights: Floats, among: NDArray[np.bool_], filling: Filling
 ) -> Floats:
-    """What levels are counted by, shape (jobs,): infinite for all whose levels are not raised."""
+    """Weights of the levels, shape (jobs,); infinite for jobs whose levels are not raised."""
     if filling is Filling.JOBS:
         return np.where(among, weights, np.inf)
     found = np.full(len(weights), np.inf)

@@ -20,7 +20,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Gandiva:
-    """Time slices for all, and pairs of jobs at random where more GPUs are wanted than there are.
+    """Time slices for all jobs, and random pairs of jobs where GPUs are short.
 
     Xiao et al., Gandiva (OSDI '18), section 3: jobs take turns, are packed onto the same GPUs by
     trial, and migrate; there is no objective. As the authors of Gavel model it (OSDI '20, section
@@ -105,13 +105,13 @@ class Gandiva:
 
 
 class _Draws(random.Random):
-    """The random generator, which counts what is taken of it.
+    """A random generator that counts the words taken.
 
     Args:
-        words: What was taken before.
+        words: Words taken before.
 
     Attributes:
-        words: What was taken, in words of 32 bits.
+        words: Words of 32 bits taken so far.
     """
 
     def __init__(self, words: int) -> None:
@@ -148,7 +148,7 @@ def _drawn(
 ) -> list[tuple[int, int]]:
     """Pairs of jobs with gangs of one size, drawn at random.
 
-    There are as many draws as jobs, of which those of unequal gangs come to nothing.
+    There are as many draws as jobs; draws of unequal gangs give no pair.
 
     Args:
         jobs: Jobs without a partner.

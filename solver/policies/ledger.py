@@ -1,4 +1,4 @@
-"""What policies that compute shares of time remember: an account of each job."""
+"""The memory of policies that compute shares of time: an account of each job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

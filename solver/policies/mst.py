@@ -58,7 +58,7 @@ class MaxSumThroughput:
         """See `Policy.plan`.
 
         Raises:
-            InputError: A GPU type has no price, of those that are to be divided by.
+            InputError: A GPU type has no price.
         """
         if self.costed:
             check_priced(situation.inventory.pools)
@@ -89,10 +89,10 @@ class MaxSumThroughput:
 
 
 def check_priced(pools: Iterable[Pool]) -> None:
-    """Refuse pools without a price, which is to be divided by.
+    """Refuse pools without a price, by which throughputs are divided.
 
     Raises:
-        InputError: One has none.
+        InputError: A pool has none.
     """
     for pool in pools:
         if not pool.price:
@@ -104,12 +104,12 @@ def check_priced(pools: Iterable[Pool]) -> None:
 
 
 def promised(program: Program, fidelity: Fidelity) -> Floats:
-    """The speeds by which jobs end in time, of those whose deadlines count.
+    """The least speeds by which jobs meet the deadlines that count.
 
-    These are all where they can all be met. Where they cannot, none does in Gavel's published code.
-    With `Fidelity.FAIR` those are left out that a job would miss with the cluster to itself, and of
-    the others as many count, the next deadline first, as can be met together; and jobs are to end a
-    round before their deadlines, or as fast as they can.
+    If all deadlines can be met together, all count; otherwise none does in Gavel's published code.
+    With `Fidelity.FAIR` deadlines that a job would miss even alone are left out, and as many of the
+    others count, earliest first, as can be met together; jobs aim to end a round before their
+    deadlines, or as fast as they can.
 
     Args:
         program: The jobs, and the pairs of them.
@@ -127,7 +127,7 @@ def promised(program: Program, fidelity: Fidelity) -> Floats:
     early = np.minimum(_speeds(jobs, within), fastest)
     asked = np.where((asked > 0.0) & (asked <= fastest), early, 0.0)
     order = [job for job in np.argsort(jobs.time_left, kind="stable").tolist() if asked[job]]
-    met, missed = 0, len(order) + 1  # the first so many can be met together, the first so many not
+    met, missed = 0, len(order) + 1  # so many first deadlines can be met together, so many not
 
     def first(count: int) -> Floats:
         return np.where(np.isin(np.arange(len(asked)), order[:count]), asked, 0.0)
@@ -140,7 +140,7 @@ def promised(program: Program, fidelity: Fidelity) -> Floats:
 
 
 def _speeds(jobs: Contenders, time_left: Floats) -> Floats:
-    """The speeds that end jobs in so many seconds; 0 for those without any left, or any work."""
+    """The speeds that end jobs within these times; 0 for jobs without time or work left."""
     due = (time_left > 0.0) & (jobs.work_left > 0.0)
     return np.divide(jobs.work_left, time_left, out=np.zeros_like(time_left), where=due)
 

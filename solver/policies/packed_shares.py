@@ -2,7 +2,7 @@
 
 Gavel's packing (Narayanan et al., OSDI '20, section 4.4): beside each job alone, each pair of jobs
 that ask for the same number of GPUs and fit together is a row with shares of time of its own. Rows
-stand in line as jobs do in `solver.policies.shares`; of the rows that a job is in one runs at most.
+stand in line as jobs do in `solver.policies.shares`; at most one of a job's rows runs.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -41,9 +41,9 @@ class PackedLedger:
     Attributes:
         head: Clock of the last computation, rounds planned and GPU types; no accounts.
         jobs: The jobs, and whether each took part in the last computation.
-        accounts: By the ids of a row's jobs; those that `_usual` says are left out.
+        accounts: By the ids of a row's jobs; accounts equal to `_usual` are left out.
         ran: Pairs that were placed in the last round.
-        notes: What the policy noted, as JSON has it.
+        notes: The policy's notes, as JSON.
     """
 
     head: Ledger = field(default_factory=Ledger)

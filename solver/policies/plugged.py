@@ -1,4 +1,4 @@
-"""Policies of other distributions: what they must be, and what their plans must hold."""
+"""Policies of other distributions, with checks of the policies and their plans."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ def load_policy(plugin: Plugin) -> type[Any]:
 
 
 def _unlike(name: str, found: Any) -> Iterator[str]:
-    """What keeps an object from being a policy of a name."""
+    """Reasons why an object is no policy of a name, in words."""
     frozen = isinstance(found, type) and is_dataclass(found)
     if not frozen or not vars(found)["__dataclass_params__"].frozen:
         yield f"is no frozen dataclass but {found!r}"
@@ -62,11 +62,11 @@ def plan_of(plugin: Plugin, policy: Any, situation: Situation) -> Plan:
 
 
 def unfit(situation: Situation, plan: object) -> Iterator[str]:
-    """What keeps a plan from being carried out and recorded; nothing if it can be.
+    """Reasons why a plan cannot be executed and recorded, in words; none if it can.
 
     Args:
-        situation: What the policy was given.
-        plan: What it returned.
+        situation: The policy input.
+        plan: The plan that it returned.
     """
     if not isinstance(plan, Plan):
         yield f"it is a {type(plan).__name__}, no Plan"
@@ -119,7 +119,7 @@ def _misplaced(placement: object, gangs: Mapping[int, set[int]], gpus: int) -> I
 
 
 def _unreported(plan: Plan) -> Iterator[str]:
-    """What records or explanations cannot take."""
+    """Problems of a plan for records or explanations."""
     report, bids = plan.report, plan.bids
     if not isinstance(report, SolveReport):
         yield f"its report is a {type(report).__name__}, no SolveReport"

@@ -12,7 +12,7 @@ from solver.policies.shares import Contenders
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What shares of time there are, and what they give each job.
+    """The shares of time, and the work that they give each job.
 
     Narayanan et al., Gavel (OSDI '20), sections 3.1 and 4.4. Shares have the shape (jobs, types),
     with pairs (rows, types): rows are then those of `rows`.

@@ -49,9 +49,9 @@ class Contenders:
         ages: Seconds since arrival.
         weights: Budgets.
         accounts: Their accounts.
-        prices: Of a GPU-hour of each type, on average over its pools, shape (types,); 0 without.
+        prices: Price of a GPU-hour of each type, mean over its pools, shape (types,); 0 without.
         job_ids: Their ids.
-        tenants: Whose they are.
+        tenants: Their tenants.
         time_left: Seconds to their deadlines; infinite without one.
         round_seconds: Length of a round.
     """
@@ -316,7 +316,7 @@ def _line(ledger: Ledger, situation: Situation, lease_seconds: float) -> list[Ca
 
 
 def _assigned(situation: Situation, line: Sequence[Candidate], ledger: Ledger) -> list[Claim]:
-    """The claims that count, with backfilling; GPUs assigned to a job without a share idle."""
+    """The claims that are met, with backfilling; GPUs assigned to a job without a share idle."""
     order = [candidate.claim for candidate in line]
     shared = [ledger.accounts[claim.job.job_id].shared for claim in order]
     if all(shared):

@@ -32,8 +32,8 @@ LEAST_ENDING = 0.02
 work has some price. Chosen by hand; no sweep is recorded."""
 
 LEAST_MAKESPAN = 1e-6
-"""Least that a second of makespan is worth, in seconds of completion of all active jobs: of nothing
-the program over time has no point to begin with. A numerical bound."""
+"""Least worth of a second of makespan, in seconds of completion of all active jobs: at 0 the
+program over time has no starting point. A numerical bound."""
 
 LARGEST_EXPONENT = 8.0
 """Bound on the exponent of the gang: weights of gangs stay finite, and comparable. An engineering
@@ -49,8 +49,8 @@ class Shockwave:
     whole window would change none: it is cleared on demand (`preview`). `docs/market.md`
     derives the bids.
 
-    On several GPU types a job bids on each. The market is cleared first, which settles who runs on
-    which type; the list is then of those it chose, and after them of all others.
+    On several GPU types a job bids on each. The market is cleared first, which assigns jobs
+    to types; the list begins with the chosen rows, then has all others.
 
     `docs/market.md` says on which workloads the defaults were chosen; the ablations of
     `benchmarks/market.py` remove the parts in turn.
@@ -76,19 +76,19 @@ class Shockwave:
             horizon delays long jobs until they are late.
         lost_rounds: Mean loss of a job to its start and its end, in rounds.
         preview: Where not 0, the market is that of the window, laid out around the coming
-            round: bids, prices, plan and guarantees are of the window. Who runs is the same. On
-            several GPU types it has no effect, and only a service does not refuse it.
+            round: bids, prices, plan and guarantees are of the window. The coming round is the
+            same. On several GPU types it has no effect, and only services accept it.
         gang: On several GPU types, exponent of the gang in the worth of completing a job and in the
             penalty of lateness.
         due_share: There, due date as a share of the fair finish time, which is that in an evenly
             shared cluster.
         tardiness: There, λ: penalty of all work of a job being late by its fair time, over that of
             a completion later by the mean fair time.
-        ending: There, what a second of makespan is worth, in seconds of completion of all jobs that
+        ending: There, worth of a second of makespan, in seconds of completion of all jobs that
             came since the oldest active one, as many times the active ones as arrivals were, an
             array one; less while arrivals are expected to go on.
-        paired_ending: The same where jobs may share GPUs: the linear program over time has no
-            pairs, by which GPUs do more.
+        paired_ending: The same where jobs may share GPUs: the linear program over time ignores
+            pairs, with which GPUs do more work.
         stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
             place of `favour`; more where restarts cost more of a round.
         packed: 1 for pairs of jobs on the same GPUs: columns of the market, worth to each job its
@@ -211,7 +211,7 @@ class Shockwave:
         if packed:
             chosen = packed.packing.rows.astype(np.int64)
         elif situation.inventory.mixed:
-            # Who runs must not depend on which other solvers are installed.
+            # The decision must not depend on which other solvers are installed.
             counts = solve_counts(coming, "lagrangian" if self.backend == "auto" else self.backend)
             chosen = counts.counts
         order = self.ranked(terms.over, worth, chosen)
@@ -270,7 +270,7 @@ class Shockwave:
         )
 
     def _terms(self, situation: Situation, ahead: Outlook) -> "_Terms":
-        """What bids are made by."""
+        """The terms of the bids."""
         if situation.inventory.mixed:
             return self._terms_of_types(situation, ahead)
         lost = self.lost_rounds * situation.round_seconds
@@ -283,7 +283,7 @@ class Shockwave:
         return _Terms(over, situation.even.contention, fair=ahead.fair(), horizon=horizon)
 
     def _terms_of_types(self, situation: Situation, ahead: Outlook) -> "_Terms":
-        """What bids on several GPU types are: what a second there saves of all that is to come."""
+        """The terms of bids on several GPU types: savings by a second there in future cost."""
         inventory = situation.inventory
         lost = self.lost_rounds * situation.round_seconds
         kinds = {kind: number for number, kind in enumerate(inventory.types)}
@@ -303,7 +303,7 @@ class Shockwave:
         due = np.maximum(due, 2.0 * situation.round_seconds)
         weights = budgets * gangs**self.gang
         weights /= weights.mean()
-        # What the end of all work is worth does not fall as jobs end: of all that share it.
+        # The worth of the makespan does not fall as jobs end: all jobs that share it count.
         oldest = min(job.spec.arrival_seconds for job in situation.jobs)
         came = sum(submitted >= oldest for submitted in situation.even.arrived)
         ending = self.paired_ending if self.packed else self.ending
@@ -341,7 +341,7 @@ class Shockwave:
 
 @dataclass(frozen=True)
 class _Terms:
-    """What bids are made by.
+    """The terms of the bids.
 
     Attributes:
         over: How far each row's job is overdue, negative before, shape (rows,), in seconds: of
@@ -354,9 +354,9 @@ class _Terms:
             work left per GPU and the longest residual run time, and not before arrivals are
             expected to end. Once they have ended, the longest job is due as soon as it can finish,
             and is never delayed for long.
-        saved: On several GPU types, what a second on each row's type saves, shape (rows,), in
+        saved: On several GPU types, savings by a second on each row's type, shape (rows,), in
             seconds of completion.
-        closed: Whether the program by which that is known was solved to its gap.
+        closed: Whether the program over time was solved to its gap.
         memory: The policy's state for its next plan; empty to keep the last.
     """
 

@@ -1,4 +1,4 @@
-"""Quality first: GPUs to whose loss falls most in the coming round."""
+"""Quality first: GPUs to the jobs whose loss falls most in the coming round."""
 
 from dataclasses import dataclass, replace
 
@@ -17,18 +17,17 @@ class Slaq:
     """Jobs by the normalised fall of their loss that a round is expected to bring, per GPU.
 
     Zhang et al., SLAQ (SoCC '17): the loss after each epoch is fitted by a curve
-    (`predictor.quality`), and the fall that it foretells is divided by the largest change between
+    (`predictor.quality`), and the fall that it predicts is divided by the largest change between
     two epochs seen so far, so that losses of different kinds compare. Gangs are fixed here, so that
     units of GPUs are not added to jobs one by one: it is a list, by fall per GPU.
 
     A job that has trained fewer than `trial` epochs comes before all others, by arrival, as nothing
-    is known of it. One that trains and reports no losses is taken to lose as much in each epoch.
+    is known of it. A job that trains and reports no losses counts as losing as much in each epoch.
 
     Attributes:
         recency: Weight of a loss over that of the next one in the fit, in (0, 1]. Chosen by hand;
             no sweep is recorded.
-        trial: Epochs that are tried before the curve is believed, by default as many as a curve
-            can be fitted to.
+        trial: Epochs before the curve is used, by default as many as a curve can be fitted to.
     """
 
     name = "slaq"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.conftest import Command, Finished
-from warehouse.store import holdings
+from warehouse.store import warehouse_audit
 from warehouse.store.folder import place_of
 from warehouse.store.ledger import LEDGER
 from warehouse.store.signing import KEY_VARIABLE
@@ -14,7 +14,7 @@ from warehouse.store.signing import KEY_VARIABLE
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdings, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(warehouse_audit, "WAIT_SECONDS", 0.0)
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 

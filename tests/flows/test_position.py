@@ -20,9 +20,9 @@ from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.checksums import checksum
 from warehouse.store.folder import SNAPSHOT, place_of
-from warehouse.store.holdings import audit_all
 from warehouse.store.ledger import enter
 from warehouse.store.reader import Reader
+from warehouse.store.warehouse_audit import audit_all
 
 LONG = replace(JOB, epochs=4000, total_steps=0)
 SLOW = replace(FAST, speed=20_000.0)

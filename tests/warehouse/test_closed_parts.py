@@ -20,7 +20,7 @@ from warehouse.analytics.marts import keep_fast, materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import checksum
 from warehouse.store.folder import place_of
-from warehouse.store.holdings import audit_all
+from warehouse.store.warehouse_audit import audit_all
 from warehouse.store.writer import Writer
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS
 from warehouse.store.folder import EMPTY, present
-from warehouse.store.holdings import audit_all
 from warehouse.store.reader import Reader
+from warehouse.store.warehouse_audit import audit_all
 from warehouse.store.writer import Writer
 
 

@@ -20,15 +20,15 @@ from tasks.rows import content_hash
 from tests.runs import Made, ended, write
 from warehouse.analytics.catalog import build
 from warehouse.store import files as forms
-from warehouse.store import holdings, writer
+from warehouse.store import warehouse_audit, writer
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import CellStore, write_cells
 from warehouse.store.checksums import checksum, note
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import WHOLE, make_folder, place_of
-from warehouse.store.holdings import accept, audit_all
 from warehouse.store.ledger import LEDGER, Entry, enter, folder_name, read_ledger
 from warehouse.store.signing import KEY_VARIABLE
+from warehouse.store.warehouse_audit import accept, audit_all
 from warehouse.store.writer import Writer
 
 STORED = Path(__file__).parents[1] / "stored" / "layout4"
@@ -36,7 +36,7 @@ STORED = Path(__file__).parents[1] / "stored" / "layout4"
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdings, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(warehouse_audit, "WAIT_SECONDS", 0.0)
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
@@ -179,7 +179,7 @@ def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(
 def test_a_warehouse_is_sound_while_it_is_written_to(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdings, "WAIT_SECONDS", 2.0)  # on however few processors
+    monkeypatch.setattr(warehouse_audit, "WAIT_SECONDS", 2.0)  # on however few processors
     write(tmp_path, made.start, made.rounds)
     over = threading.Event()
 

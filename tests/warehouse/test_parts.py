@@ -21,8 +21,8 @@ from warehouse.store.folder import (
     rounds_of,
     tidy,
 )
-from warehouse.store.holdings import audit_all
 from warehouse.store.reader import Reader
+from warehouse.store.warehouse_audit import audit_all
 from warehouse.store.writer import Writer
 
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from predictor.errors import InputError
 from tests.runs import Made, ended, write
 from tests.warehouse.test_ledger import lines, problems
-from warehouse.store import holdings
+from warehouse.store import warehouse_audit
 from warehouse.store.audit import audit
 from warehouse.store.folder import place_of
 from warehouse.store.ledger import LEDGER, enter, folder_name, read_ledger
@@ -30,7 +30,7 @@ from warehouse.store.writer import Writer
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdings, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(warehouse_audit, "WAIT_SECONDS", 0.0)
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 

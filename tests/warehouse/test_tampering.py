@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.attacks import tampering
 from benchmarks.attacks.edits import BYTES, Target
-from warehouse.store import holdings
+from warehouse.store import warehouse_audit
 from warehouse.store.signing import KEY_VARIABLE
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ SAMPLE = [kind for kind in EDITS if kind not in OF_BYTES] + OF_BYTES[::5]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(holdings, "WAIT_SECONDS", 0.0)
+        patch.setattr(warehouse_audit, "WAIT_SECONDS", 0.0)
         patch.setenv(KEY_VARIABLE, "")  # restored afterwards
         yield tampering.make(tmp_path_factory.mktemp("made") / "w", signed=True)
 

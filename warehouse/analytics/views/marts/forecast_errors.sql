@@ -1,7 +1,7 @@
--- How good the forecasts of a job turned out, by how far it was.
+-- Errors of the forecasts of a job, by its progress.
 -- grain: one row per run, finished job and tenth of its epochs done
 -- error: mean of |forecast − true| run time over the true one, of the whole job; bias: the same
--- with its sign, positive where too long was expected. covered: share of the forecasts whose
+-- with its sign, positive where the forecast was too long. covered: share of the forecasts whose
 -- 80 % interval held the truth. Only forecasts made while the job was active count.
 SELECT
     f.run,

@@ -1,4 +1,4 @@
--- How each job fared. The one definition of JCT, of finish-time fairness and of what a job cost.
+-- The outcome of each job: the only definition of JCT, finish-time fairness and a job's cost.
 -- grain: one row per run and job; finish_seconds and what follows from it is NULL while it runs
 -- jct_seconds: finish − arrival. ftf (ρ): JCT over isolated run time times the contention
 -- factor max(1, jobs of the run / reference GPUs) (Shockwave, NSDI '23, section 2). ftf_themis: the same

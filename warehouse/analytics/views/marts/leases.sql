@@ -1,7 +1,7 @@
 -- Leases from launch to end: how long, where, and what became of the time.
 -- grain: one row per run, round and lease that began; one moved to other GPUs begins anew
--- restart_seconds: what a started or resumed job did not train in its first round, at most what
--- the run charges a restart there. idle_seconds: the rest that was not trained, waiting for rounds to
+-- restart_seconds: time that a started or resumed job did not train in its first round, at most
+-- the cost of a restart there. idle_seconds: the rest that was not trained, waiting for rounds to
 -- end. shared_seconds: those in which another job held the same GPUs, which count by half as GPU time.
 -- cost: GPU-hours times their price, 0 where none was given. market_cost: GPU-rounds times the price in
 -- each round's market, NULL where none had one. A gang is spread where it spans more nodes than it needs.

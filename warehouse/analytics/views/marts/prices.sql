@@ -1,6 +1,6 @@
--- What a GPU-round cost in each round's market, beside how many wanted one.
+-- The price of a GPU-round in each round's market, beside the demand.
 -- grain: one row per run, round with bids and GPU type
--- asked_gpus: what all bidding jobs would hold at once, of all GPU types; so are gpus and demand. price_change: against the round before
+-- asked_gpus: GPUs of all bidding jobs together, of all GPU types; so are gpus and demand. price_change: against the round before
 -- that had a market.
 SELECT
     run,

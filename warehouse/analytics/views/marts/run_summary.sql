@@ -1,4 +1,4 @@
--- Each run's headline figures. The one definition of makespan, utilisation and fragmentation.
+-- Each run's headline figures. The only definition of makespan, utilisation and fragmentation.
 -- grain: one row per run; figures cover what has happened so far
 -- utilization: GPU time spent training (restarts excluded) over GPUs × makespan, of
 -- a fork over the GPUs that there were in each round.

@@ -1,6 +1,6 @@
--- What each run was asked to do, and how far it is.
+-- Settings and progress of each run.
 -- grain: one row per run
--- reference_gpus: GPUs that fairness is reckoned with; of a fork those of the run that it goes back
+-- reference_gpus: GPUs by which fairness is computed; of a fork those of the run that it goes back
 -- to, so that the same outcome is as fair, whatever cluster the fork is given.
 -- workload: equal where the jobs are. Of services, whose jobs came later, and of records before
 -- layout 6, which have no hash of them, it is the run's own name: they are like no other run.

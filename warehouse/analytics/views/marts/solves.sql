@@ -1,6 +1,6 @@
--- How each round's plan was found and how good it is, as laid out.
+-- The solution of each round's plan, and its quality as laid out.
 -- grain: one row per run and round with active jobs
--- What only a market has (objective, bound, gap, price and those whom the plan leaves wishing)
+-- What only a market has (objective, bound, gap, price and violated guarantees)
 -- is NULL where no window market was cleared: by rules, by solvers that divide time into shares,
 -- and where an earlier plan was kept. price is the objective that one more
 -- GPU-round would bring, of the first GPU type.

@@ -1,4 +1,4 @@
--- What each active job bid in the window market.
+-- The bids of the active jobs in the window market.
 -- grain: one row per run, round, bidding job and allocation that it bid on
 -- utility and remaining_seconds are tables over 0, 1, … rounds.
 SELECT

@@ -1,4 +1,4 @@
--- What each campaign asked for, cell by cell, and which run answers it.
+-- The cells of each campaign, and their runs.
 -- grain: one row per campaign and cell
 SELECT
     campaign,

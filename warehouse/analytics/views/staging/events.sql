@@ -1,4 +1,4 @@
--- What happened to containers: launches, preemptions, ends.
+-- Events of containers: launches, preemptions, ends.
 -- grain: one row per run and event
 SELECT run, round, e.job_id AS job_id, e.kind AS kind, e.at_seconds AS at_seconds, e.gpus AS gpus,
     coalesce(e.reason, '') AS reason

@@ -1,4 +1,4 @@
--- What jobs were expected to do; without a row, what was expected before still is.
+-- Forecasts of jobs; without a row, the previous forecast still holds.
 -- grain: one row per run, round and job that arrived, ran in the round before, or of which more
 -- was learned from a job that finished
 -- Seconds are on the job's own allocation. batch_sizes lists the regimes to come, that under way

@@ -1,8 +1,8 @@
--- Each round's record without what it says of single jobs, which other staging views have.
+-- Each round's record without the rows of single jobs, which other staging views have.
 -- grain: one row per run and round
 -- arrivals: ids of the jobs that arrived. finished: how many jobs ended. gpus: numbers of the
 -- GPUs with a lease; shared_gpus: how many of them two jobs share. preemptions, bidders: numbers of
--- jobs. asked_gpus: what all bidding jobs would hold at once.
+-- jobs. asked_gpus: GPUs of all bidding jobs together.
 SELECT
     run,
     round,

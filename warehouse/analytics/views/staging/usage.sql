@@ -1,6 +1,6 @@
--- What the containers of jobs that ran took of their machines, by the round at whose start it was seen.
+-- Resource usage of the containers of jobs, by the round at whose start it was observed.
 -- grain: one row per run, round and job; 0 where it was not measured, as on a virtual cluster
--- seconds: trained since the last look; run_seconds: since the job came; without restarts.
+-- seconds: trained since the last observation; run_seconds: since submission; restarts excluded.
 SELECT run, round, clock_seconds, p.job_id AS job_id, p.seconds AS seconds,
     p.run_seconds AS run_seconds,
     coalesce(p.cpu_seconds, 0) AS cpu_seconds,

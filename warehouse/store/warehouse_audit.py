@@ -36,7 +36,7 @@ WAIT_SECONDS = 0.5
 
 
 @dataclass
-class Holdings:
+class WarehouseAudit:
     """Scope and findings of an audit of a warehouse.
 
     Attributes:
@@ -69,7 +69,7 @@ def audit_all(
     warehouse: Path,
     expected: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Holdings:
+) -> WarehouseAudit:
     """Audit a warehouse.
 
     Args:
@@ -104,9 +104,9 @@ def audit_all(
 
 def _audit_all(
     warehouse: Path, expected: str | None, progress: Callable[[int, int], None]
-) -> Holdings:
+) -> WarehouseAudit:
     ledger = read_ledger(warehouse)
-    found = Holdings(ledger)
+    found = WarehouseAudit(ledger)
     found.add(in_ledger(ledger))
     if not ledger.exists:
         found.add([Finding(None, LEDGER, "is missing")])
@@ -131,7 +131,7 @@ def _of_run(folder: str) -> bool:
 
 def _runs(
     warehouse: Path,
-    found: Holdings,
+    found: WarehouseAudit,
     states: dict[str, Held],
     progress: Callable[[int, int], None],
 ) -> None:
@@ -158,7 +158,7 @@ def _runs(
             found.gone[name] = sorted(state.files)
 
 
-def _others(warehouse: Path, found: Holdings, states: dict[str, Held]) -> None:
+def _others(warehouse: Path, found: WarehouseAudit, states: dict[str, Held]) -> None:
     """Compare the files that belong to no run with the ledger."""
     there = {path.relative_to(warehouse).as_posix(): path for path in _files(warehouse)}
     found.files = len(there)
@@ -246,7 +246,7 @@ def _cell(
         yield Finding(None, place, f"cell {cell} is of another run {run} than there is")
 
 
-def accept(warehouse: Path, found: Holdings) -> None:
+def accept(warehouse: Path, found: WarehouseAudit) -> None:
     """Enter the files that the ledger lacks, as they are, and the removal of missing ones.
 
     Args:
