@@ -47,7 +47,7 @@ def test_nothing_is_forecast_where_losses_to_come_decide() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "shockwave"])
 @pytest.mark.slow
-def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
+def test_known_jobs_start_and_finish_as_forecast(policy: str) -> None:
     found, kept, clock = asked(policy)
     records = [record for record, _, _ in kept.rounds]
     ends = {e.job_id: e.at_seconds for record in records for e in record.finished}
@@ -141,7 +141,7 @@ def test_nothing_is_forecast_where_nothing_is_known() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
-def test_jobs_that_share_gpus_finish_as_foretold(runtime: RuntimeKind) -> None:
+def test_jobs_that_share_gpus_finish_as_forecast(runtime: RuntimeKind) -> None:
     start = mixed("antman", jobs=14, together=0.8, opportunistic=True, runtime=runtime)
     settings = replace(start.header.settings, forecasts=Basis.ORACLE)
     specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
