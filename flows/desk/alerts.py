@@ -107,7 +107,7 @@ class Watch:
     def _late(
         self, before: History, history: History, silent: float, patience: float
     ) -> Iterator[Alert]:
-        """Rounds that were recorded as late, or one that is missing while jobs run."""
+        """Rounds that were recorded as late, or a round that is missing while jobs run."""
         more, state = history.position.late - before.position.late, history.state
         if more > 0:
             which = f"round {state.round - 1}" if more == 1 else f"{more} rounds"

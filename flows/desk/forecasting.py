@@ -82,7 +82,7 @@ class ForecastRow:
     are None where the job does not run, or has no forecast.
 
     Attributes:
-        job_id: Its id; of a job of the change, the one that it would get.
+        job_id: Its id; of a job of the change, the id that it would get.
         name: Its name.
         tenant: Its tenant.
         gpus: GPUs that it asks for.

@@ -112,7 +112,7 @@ class Followed:
 def solved(
     name: str, history: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
 ) -> tuple[Run, Round]:
-    """The last round, solved again, or one before the first, if there is none; see `predicted`."""
+    """The last round, solved again; without rounds, a round before the first; see `predicted`."""
     run, this = predicted(name, history, jobs, commands)
     solve(run, this)
     return run, this
@@ -121,7 +121,7 @@ def solved(
 def predicted(
     name: str, history: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
 ) -> tuple[Run, Round]:
-    """The last round up to its plan, once more, or one before the first, if there is none.
+    """The last round up to its plan, once more; without rounds, a round before the first.
 
     Args:
         name: The run.

@@ -83,7 +83,7 @@ def _waited(a: Answer) -> str:
 
 
 def _why_it_waited(a: Answer) -> Iterator[str]:
-    """How to ask about a round in which it waited, if it does not wait in this one."""
+    """How to ask about a round in which it waited, if it does not wait now."""
     waits = [wait for wait in a.waits if wait.round is not None]
     if a.status != "waits" and waits:
         longest = max(waits, key=lambda wait: wait.seconds)

@@ -27,7 +27,7 @@ class ListedPolicy:
 
 
 def listed_policies() -> Iterator[ListedPolicy]:
-    """All policies, ours first; one that cannot be imported is listed with its error."""
+    """All policies, ours first; a policy that cannot be imported is listed with its error."""
     for name in policy_names():
         package = ""
         try:

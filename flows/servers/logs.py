@@ -54,7 +54,7 @@ def begin(log_format: LogFormat | None = None) -> None:
     """Log on stderr from now on, in this process and those that it starts.
 
     Args:
-        log_format: The format; by default, that of the process that started this one.
+        log_format: The format; by default, that of the parent process.
     """
     if log_format:
         os.environ[FORMAT] = log_format

@@ -67,7 +67,7 @@ class FromInbox:
         terms: Mapping[str, TenantTerms],
         nodes: Sequence[NewNode],
     ) -> JobSpec | Command:
-        """An entry as a job or a command; one that cannot be taken in as its refusal."""
+        """An entry as a job or a command; an entry that cannot be taken in becomes a refusal."""
         job = entry.job and replace(entry.job, arrival_seconds=at)
         try:
             if job:

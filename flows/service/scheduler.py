@@ -1,7 +1,7 @@
 """The process that schedules a service: `python -m flows.service.scheduler WAREHOUSE OPTIONS`.
 
-It may be killed at any moment: the next one goes on from the records, and takes in what the inbox
-has after them.
+It may be killed at any moment: the next scheduler resumes from the records, and takes in later
+entries of the inbox.
 """
 
 import os

@@ -45,14 +45,14 @@ def test_tokens_are_looked_up_together_and_a_damaged_token_fails_its_caller_only
 
     try:
         found = asyncio.run(who(*("ann", "bob", "eve", "none") * 5))
-        assert [one and one.name for one in found] == ["ann", "bob", "eve", None] * 5
+        assert [token and token.name for token in found] == ["ann", "bob", "eve", None] * 5
         assert len(asked) <= 2  # all requests that came during the first look-up
         with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
             database.execute("UPDATE shockwave_tokens SET role = 'root' WHERE name = 'eve'")
         ann, eve, bob = asyncio.run(who("ann", "eve", "bob"))
         assert (ann.name, bob.name) == ("ann", "bob")
         assert isinstance(eve, WarehouseError)
-        assert {type(one) for one in asyncio.run(who_of_none())} == {WarehouseBusy}
+        assert {type(error) for error in asyncio.run(who_of_none())} == {WarehouseBusy}
         assert len(asked) <= 2  # no request waits for the failed look-ups of others
     finally:
         event.remove(Engine, "before_cursor_execute", note)

@@ -67,8 +67,8 @@ def test_a_run_that_is_gone_or_unknown_can_be_accepted(
     asked = ("audit", "--all", "--warehouse", copy)
     (copy / LEDGER).unlink()
     assert here(*asked).out.startswith(f"{LEDGER}: is missing\n")
-    one = here("audit", finished.run, "--warehouse", copy)
-    assert (one.code, one.out.rstrip().rpartition("; ")[2]) == (0, "not in the ledger")
+    ran = here("audit", finished.run, "--warehouse", copy)
+    assert (ran.code, ran.out.rstrip().rpartition("; ")[2]) == (0, "not in the ledger")
     assert here(*asked, "--accept").code == 0
     shutil.rmtree(place_of(copy, finished.run))
     gone = here(*asked)

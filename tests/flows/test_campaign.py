@@ -142,7 +142,7 @@ def a_worker_killed(warehouse: Path) -> Iterator[None]:
     def kill_a_worker() -> None:
         while not (killed or over.is_set()):
             begun = present(warehouse).glob("run=*-*/header.parquet")
-            if any(not (one.parent / "round=all.parquet").exists() for one in begun):
+            if any(not (header.parent / "round=all.parquet").exists() for header in begun):
                 worker = multiprocessing.active_children()[0]
                 worker.kill()
                 killed.append(worker.pid or 0)

@@ -189,7 +189,7 @@ REFUSED = {
     "nodes[0].image": ("node", ['"--privileged"', '"a b"', "MISSING"]),
     "nodes[0].gpus": ("node", ["3", '"all"']),
     "nodes[0].slots": ("node", ["2"]),
-    "nodes[0].endpoint": ("node", [*(f'"{one}"' for one in ENDPOINTS), "MISSING"]),
+    "nodes[0].endpoint": ("node", [*(f'"{endpoint}"' for endpoint in ENDPOINTS), "MISSING"]),
     "nodes[0].tls": ("node", ['"/nowhere"']),
     "nodes[0].gpu": ("node", ["[0]"]),
     "gpus": ("top", ["[0]"]),

@@ -30,8 +30,8 @@ SHARED = section("Options that several commands share")
 PARAMETERS = [
     pytest.param(name, parameter, id=f"{name}-{parameter.name}")
     for name, command in GROUP.commands.items()
-    for one in (command, *getattr(command, "commands", {}).values())
-    for parameter in one.params
+    for part in (command, *getattr(command, "commands", {}).values())
+    for parameter in part.params
 ]
 
 
@@ -65,7 +65,7 @@ def test_every_default_is_there(command: str, parameter: Any) -> None:
 
 
 def test_no_option_is_made_up() -> None:
-    known = {option for one in PARAMETERS for option in one.values[1].opts}
+    known = {option for parameter in PARAMETERS for option in parameter.values[1].opts}
     written = {
         cell.strip().strip("`")
         for line in PAGE.splitlines()

@@ -29,9 +29,11 @@ def test_a_server_without_extras_reads_forms() -> None:
     needed, missing = {"python-multipart"}, [*map(Requirement, PROJECT["dependencies"])]
     installed = set[str]()
     while missing:
-        one = missing.pop()
-        name = canonicalize_name(one.name)
-        if name not in installed and (one.marker is None or one.marker.evaluate({"extra": ""})):
+        requirement = missing.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in installed and (
+            requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        ):
             installed.add(name)
             missing += map(Requirement, requires(name) or ())
     assert needed <= installed

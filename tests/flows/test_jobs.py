@@ -329,7 +329,7 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
 def test_a_launch_is_described_in_words() -> None:
     asked = {"kind": JobKind.OPAQUE, "image": "a:1", "max_seconds": 9e3, "scale_factor": 2}
     more = {"command": ["sleep", "a b"], "environment": {"A": "1"}, "array": "0-3%2"}
-    (trained, other) = (job_of(Path("job"), one) for one in (FILE, asked | more))
+    (trained, other) = (job_of(Path("job"), fields) for fields in (FILE, asked | more))
     assert launch_of(trained) == (
         "on 1 GPU: the image of its node, conv-small, static, batch size 32, 5 epochs"
     )

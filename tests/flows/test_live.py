@@ -62,7 +62,7 @@ def test_a_run_goes_on_with_the_images_that_it_began_with(
     (node,) = nodes.nodes
     made = Reader(tmp_path).packages(run)
     assert [part.version for part in made if part.name == "image of one"] == [first]
-    began = {one.image.id for one in daemon.client().containers.list(all=True)}
+    began = {container.image.id for container in daemon.client().containers.list(all=True)}
     assert began <= {first}
     daemon.add_image(name, ["false"])  # another image has the tag from now on
     with pytest.raises(InputError) as refused:

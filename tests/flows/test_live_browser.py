@@ -127,7 +127,7 @@ def test_it_refreshes_itself_and_commands(shown: SimpleNamespace) -> None:
     assert violations(opened.page) == []
     opened.page.get_by_role("button", name="Log out").click()
     opened.page.get_by_label("Token").wait_for()
-    assert not [one for one in opened.messages if "401" not in one]
+    assert not [message for message in opened.messages if "401" not in message]
 
 
 def test_a_job_is_handed_in_by_a_form(shown: SimpleNamespace) -> None:
@@ -152,4 +152,4 @@ def test_a_job_is_handed_in_by_a_form(shown: SimpleNamespace) -> None:
         (entry,) = inbox.after(inbox.last() - 1)
     assert entry.job
     assert (entry.job.name, entry.job.mode.value) == ("of-a-form", "gns")
-    assert not [one for one in opened.messages if "422" not in one]
+    assert not [message for message in opened.messages if "422" not in message]

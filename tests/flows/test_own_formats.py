@@ -134,9 +134,12 @@ def test_a_throughput_model_of_ones_own_is_recorded_as_its_table(
     (row,) = here(*asked, "--profile", "amdahl", *kept, "--json").rows
     profile = Reader(tmp_path / "w").header(row["run"]).profile
     assert profile
-    for one in profile:
-        expected = 500 / (0.05 + 0.95 / one.gpus) / (one.batch_size + 32)
-        assert (one.gpu_type, one.steps_per_second) == ("v100", pytest.approx(expected))
+    for measurement in profile:
+        expected = 500 / (0.05 + 0.95 / measurement.gpus) / (measurement.batch_size + 32)
+        assert (measurement.gpu_type, measurement.steps_per_second) == (
+            "v100",
+            pytest.approx(expected),
+        )
     (tmp_path / "c.toml").write_text(
         'name = "own"\npolicies = ["fifo"]\nseeds = [1]\n'
         '[[workloads]]\nname = "w"\ntrace = "t/jobs.trace"\nprofile = "amdahl"\n'
@@ -164,8 +167,10 @@ def test_a_throughput_model_knows_several_gpu_types(
         *("--warehouse", tmp_path / "w", "--json"),
     ).rows
     rates: dict[tuple[str, int], dict[str, float]] = {}
-    for one in Reader(tmp_path / "w").header(row["run"]).profile:
-        rates.setdefault((one.model, one.batch_size), {})[one.gpu_type] = one.steps_per_second
+    for measurement in Reader(tmp_path / "w").header(row["run"]).profile:
+        rates.setdefault((measurement.model, measurement.batch_size), {})[measurement.gpu_type] = (
+            measurement.steps_per_second
+        )
     assert rates
     assert all(of["a100"] == 2 * of["v100"] for of in rates.values())
 

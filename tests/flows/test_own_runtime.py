@@ -160,9 +160,9 @@ class Slower(FaithfulPlace):
 """
 
 
-TWICE = "tuple(replace(one, epoch=one.epoch + 1) for one in seen.reports)"
-LOST = "tuple(EpochLoss(one.job_id, one.epoch{}, {}) for one in seen.reports)"
-BACK = "tuple(replace(one, gpus=(3,)) for one in seen.finished)"
+TWICE = "tuple(replace(r, epoch=r.epoch + 1) for r in seen.reports)"
+LOST = "tuple(EpochLoss(r.job_id, r.epoch{}, {}) for r in seen.reports)"
+BACK = "tuple(replace(event, gpus=(3,)) for event in seen.finished)"
 WRONG = {
     "1 / 0": "cannot observe its jobs: ZeroDivisionError: division by zero (slower.py:12)",
     "None": "its observation has a NoneType where Observation belongs",

@@ -42,9 +42,9 @@ def test_jobs_are_measured_with_all_that_they_can_run_with() -> None:
         JobSpec(1, "LM", 64, 64, Demand.gang(2), Mode.STATIC, 4, 100, 0.0),
         JobSpec(2, "LM", 8, 64, Demand.gang(1), Mode.STATIC, 4, 100, 0.0),
     ]
-    found = [(one.scale_factor, one.batch_size) for one in combinations_of(specs)]
+    found = [(each.scale_factor, each.batch_size) for each in combinations_of(specs)]
     assert found == [(1, 8), (2, 16), (2, 32), (2, 64)]
-    assert {one.epoch_samples for one in combinations_of(specs)} == {100}
+    assert {each.epoch_samples for each in combinations_of(specs)} == {100}
 
 
 def test_models_are_measured_with_each_batch_size_on_each_count_of_gpus() -> None:
@@ -186,7 +186,7 @@ def test_a_combination_that_no_cluster_of_this_size_runs(daemon: Dockerd, storag
 
 def write_cluster(path: Path, nodes: Nodes) -> Path:
     """The cluster file of some nodes."""
-    mounts = ", ".join(f'"{one}"' for one in nodes.mounts)
+    mounts = ", ".join(f'"{mount}"' for mount in nodes.mounts)
     lines = [
         f'storage = "{nodes.storage}"',
         f'user = "{nodes.user}"',
@@ -310,7 +310,8 @@ def test_from_a_profile_to_a_run_and_its_end(
         (kind, 32, other) for kind in ("cpu", "slow") for other in (None, beside, beside)
     ]
     assert all(row["steps_per_second"] > 0 and not row["problem"] for row in ran.rows)
-    assert not [one for one in daemon.client().containers.list(all=True) if "profile" in one.name]
+    containers = daemon.client().containers.list(all=True)
+    assert not [container for container in containers if "profile" in container.name]
     written = json.loads(out.read_text())
     (key,) = written["cpu"]
     assert [

@@ -40,7 +40,10 @@ def test_remedies_name_the_warehouse_that_was_given(
 
 def test_remedies_know_which_commands_read_a_warehouse() -> None:
     reads = {
-        name for name, one in GROUP.commands.items() for p in one.params if p.name == "warehouse"
+        name
+        for name, command in GROUP.commands.items()
+        for p in command.params
+        if p.name == "warehouse"
     }
     assert {*COMMANDS} - reads == WITHOUT_RECORDS
     kept = Path("a b")

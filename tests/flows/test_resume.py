@@ -53,5 +53,5 @@ def test_a_policy_remembers_across_an_interruption_and_in_a_replay(
     assert Analytics(tmp_path).query(query)[1] == [(undisturbed, True)]
     whole = replay(run, tmp_path)
     assert (whole.differences, whole.complete) == ([], True)
-    one = replay(run, tmp_path, only=13)  # from what was noted before it
-    assert (one.differences, one.rounds) == ([], 1)
+    round_13 = replay(run, tmp_path, only=13)  # from what was noted before it
+    assert (round_13.differences, round_13.rounds) == ([], 1)

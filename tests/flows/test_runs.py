@@ -320,9 +320,9 @@ def test_a_run_in_the_trash_keeps_its_id_and_label(
     assert rows_of(ask, "restore", "Baseline") == [{"run": run, "removed": False}]
     assert rows_of(ask, "show", run)[0]["name"] == "Baseline"
     assert_clean(ask)
-    for one in (run, again):
-        ask("rm", one)
-        ask("rm", one, "--purge")
+    for each in (run, again):
+        ask("rm", each)
+        ask("rm", each, "--purge")
     assert write(warehouse, made["srtf"].start, made["srtf"].rounds) == run
 
 

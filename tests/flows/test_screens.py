@@ -268,7 +268,7 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
         Path("page.html"), [kept.runs["fifo"]], Path("figures"), [Path()] * 14, False
     ),
     "profile": lambda kept: print_rows(
-        [{"gpu_type": "v100", **one.row} for one in MEASURED], as_json=False
+        [{"gpu_type": "v100", **measured.row} for measured in MEASURED], as_json=False
     ),
     "conformance": lambda kept: print_rows(
         [

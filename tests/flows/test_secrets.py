@@ -145,7 +145,8 @@ class Everything:
 
     def search(self, values: Iterable[bytes]) -> dict[str, bytes]:
         """The content by place; fails if a value is in any."""
-        containers = [one.attrs for one in self._daemon.client().containers.list(all=True)]
+        listed = self._daemon.client().containers.list(all=True)
+        containers = [container.attrs for container in listed]
         places: dict[str, list[tuple[Any, bytes]]] = {
             "inspect": [("", json.dumps(containers).encode())],
             "processes": list(told_by_processes()),
@@ -193,8 +194,8 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
         client.submit(asked)
         name = go()
         wait_for(lambda: len(answers()) == 1)
-        (one,) = daemon.containers(name)
-        mounted = {mount["Destination"]: mount for mount in one.attrs["Mounts"]}
+        (container,) = daemon.containers(name)
+        mounted = {mount["Destination"]: mount for mount in container.attrs["Mounts"]}
         assert not mounted["/run/secrets/wandb"]["RW"]
         assert mounted["/run/secrets/wandb"]["Source"] == f"{storage}/secrets/a/wandb"
         assert mounted_somewhere(storage)

@@ -149,14 +149,14 @@ def test_a_fork_can_be_forked(made: Made, kept: tuple[Path, str], tmp_path: Path
     first = fork(kept[1], kept[0], 9, Change(policy="srtf"), tmp_path)
     again = fork(first, tmp_path, 12, Change(policy="shockwave"), tmp_path)
     forked = Reader(tmp_path).header(again).settings.forked
-    assert [(one.run, one.round, one.policy) for one in forked] == [
+    assert [(fork.run, fork.round, fork.policy) for fork in forked] == [
         (kept[1], 9, "shockwave"),
         (first, 12, "srtf"),
     ]
     assert audit(tmp_path, again).findings == ()
     assert replay(again, tmp_path).differences == []
     early = fork(first, tmp_path, 5, Change(), tmp_path)
-    assert [one.round for one in Reader(tmp_path).header(early).settings.forked] == [5]
+    assert [fork.round for fork in Reader(tmp_path).header(early).settings.forked] == [5]
 
 
 def test_recorded_parameters_without_effect_are_left_out_of_a_fork(tmp_path: Path) -> None:
@@ -204,10 +204,10 @@ def test_a_policy_that_looks_ahead_takes_over_from_one_that_does_not(tmp_path: P
     forked = fork(run, tmp_path, 5, Change(policy="shockwave"), tmp_path / "fork")
     records = [record for record, _ in Reader(tmp_path / "fork").records(forked)]
     active = set(made.states[5].beliefs) - {event.job_id for event in records[5].finished}
-    assert {one.job_id for one in records[5].forecasts} == active | {
+    assert {forecast.job_id for forecast in records[5].forecasts} == active | {
         spec.job_id for spec in records[5].arrivals
     }
-    assert all(one.trajectories for one in records[5].forecasts)
+    assert all(forecast.trajectories for forecast in records[5].forecasts)
     assert audit(tmp_path / "fork", forked).findings == ()
 
 
@@ -225,9 +225,9 @@ def test_a_job_that_runs_is_withdrawn_and_others_get_its_gpus(
     reader, analytics = Reader(tmp_path / "kept"), Analytics(tmp_path / "kept")
     _, ((run,),) = analytics.query("SELECT run FROM runs")
     records = [record for record, _ in reader.records(run)]
-    (event,) = (one for one in records[number].finished if one.job_id == job)
+    (event,) = (ended for ended in records[number].finished if ended.job_id == job)
     assert event.kind is EventKind.WITHDRAWN
-    assert all(job not in {one.job_id for one in record.leases} for record in records[number:])
+    assert all(job not in {lease.job_id for lease in record.leases} for record in records[number:])
     assert audit(tmp_path / "kept", run).findings == ()
     _, ((complete,),) = analytics.query("SELECT complete FROM runs")
     assert complete

@@ -58,12 +58,12 @@ def of(answers: list[Answer], status: str) -> list[Answer]:
 def test_a_running_job_holds_its_gpus_and_has_started(made: Made, answers: list[Answer]) -> None:
     for answer in of(answers, "runs"):
         record = made.records[answer.round]
-        (launch,) = (one for one in record.leases if one.job_id == answer.job_id)
+        (launch,) = (lease for lease in record.leases if lease.job_id == answer.job_id)
         assert answer.gpus == launch.gpus
         assert answer.start_seconds == answer.clock_seconds == record.clock_seconds
         assert answer.start_low_seconds == answer.start_high_seconds == answer.start_seconds
         assert answer.finish_low_seconds < answer.finish_seconds < answer.finish_high_seconds
-        assert [answer.price] == [one.price for one in record.solve.prices]
+        assert [answer.price] == [price.price for price in record.solve.prices]
         assert answer.cutoff is not None
         assert answer.worth is not None
         assert answer.worth >= answer.cutoff
@@ -75,7 +75,8 @@ def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, answers: list[
         record = made.records[answer.round]
         assert answer.gpus == ()
         assert answer.free_gpus < answer.scale_factor
-        assert {one.job_id for one in answer.holders} == {one.job_id for one in record.leases}
+        holders = {holder.job_id for holder in answer.holders}
+        assert holders == {lease.job_id for lease in record.leases}
         assert answer.clock_seconds < answer.start_low_seconds <= answer.start_seconds
         assert answer.start_seconds <= answer.start_high_seconds < answer.finish_high_seconds
         assert any(f"needs {answer.scale_factor} GPU" in line for line in in_words(answer))
@@ -115,14 +116,14 @@ def test_it_lists_when_the_job_waited(made: Made, answers: list[Answer]) -> None
 @pytest.mark.slow
 def test_the_forecast_is_that_of_the_record(made: Made, answers: list[Answer]) -> None:
     for answer in of(answers, "runs"):
-        for one in made.records[answer.round].estimates:
-            if one.job_id == answer.job_id:
-                assert answer.remaining_seconds == one.remaining_seconds
+        for estimate in made.records[answer.round].estimates:
+            if estimate.job_id == answer.job_id:
+                assert answer.remaining_seconds == estimate.remaining_seconds
                 assert (answer.low_seconds, answer.high_seconds) == (
-                    one.low_seconds,
-                    one.high_seconds,
+                    estimate.low_seconds,
+                    estimate.high_seconds,
                 )
-                assert answer.progress == one.done
+                assert answer.progress == estimate.done
 
 
 @pytest.mark.slow
@@ -136,9 +137,9 @@ def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]
     assert preempted
     for record, event in preempted[::3]:
         others = {
-            one.job_id
-            for one in record.leases
-            if set(one.gpus) & set(event.gpus) and one.job_id != event.job_id
+            lease.job_id
+            for lease in record.leases
+            if set(lease.gpus) & set(event.gpus) and lease.job_id != event.job_id
         }
         named = {int(part) for part in event.reason.replace(",", "").split() if part.isdigit()}
         assert named == others
@@ -167,15 +168,15 @@ def test_jobs_that_go_first_whatever_their_worth_are_named(tmp_path: Path) -> No
     run, number = write(tmp_path, made.start, made.rounds), 3
     answers = [why(job, tmp_path, run, number) for job in made.states[number + 1].beliefs]
     first = 0
-    for one in answers:
-        text = " ".join(in_words(one))
-        before = [held for held in one.holders if held.place < one.place]
-        less = [held for held in before if held.worth < one.worth]
+    for answer in answers:
+        text = " ".join(in_words(answer))
+        before = [held for held in answer.holders if held.place < answer.place]
+        less = [held for held in before if held.worth < answer.worth]
         explained = "before it to which a GPU is worth less" in text
-        assert explained is (bool(less) and one.status != "runs")
-        if one.status == "preempted":
+        assert explained is (bool(less) and answer.status != "runs")
+        if answer.status == "preempted":
             running, come = (
-                counted(len(one.holders), "running job"),
+                counted(len(answer.holders), "running job"),
                 "come" + "s" * (len(before) == 1),
             )
             assert f"{len(before)} of {running} {come} before it" in text
@@ -273,7 +274,9 @@ def test_a_preemption_of_layout_3_names_who_took_the_gpus(tmp_path: Path) -> Non
     assert len(preempted) == 2
     for record, event in preempted:
         assert event.reason == ""
-        others = sorted(one.job_id for one in record.leases if set(one.gpus) & set(event.gpus))
+        others = sorted(
+            lease.job_id for lease in record.leases if set(lease.gpus) & set(event.gpus)
+        )
         answer = why(event.job_id, tmp_path, run, record.round)
         reason = f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
         assert answer.history[-1].reason == reason
@@ -289,7 +292,7 @@ def test_a_job_that_has_not_arrived_is_refused(made: Made, tmp_path: Path) -> No
 
 
 def test_free_gpus_are_listed_by_type_after_jobs_that_had_a_turn(answers: list[Answer]) -> None:
-    one = replace(of(answers, "waits")[0], scale_factor=2, busy_gpus=6, total_gpus=8)
+    answer = replace(of(answers, "waits")[0], scale_factor=2, busy_gpus=6, total_gpus=8)
     needs, held = "It needs 2 GPUs; ", " 6 of 8 are held, by those in line before it"
     for left, said in (
         ((("v100", 1), ("p100", 0), ("k80", 1)), "1 v100 and 1 k80 were left for it."),
@@ -297,8 +300,8 @@ def test_free_gpus_are_listed_by_type_after_jobs_that_had_a_turn(answers: list[A
         ((("v100", 0), ("k80", 1)), "1 k80 was left for it."),
         ((("v100", 0), ("k80", 0)), "no v100 or k80 was left for it."),
     ):
-        assert f"{needs}{said}{held}" in str(replace(one, left=left))
-    never = str(replace(one, place=None, free_gpus=1))
-    assert f"The policy {one.policy} has no place in line for it in this round." in never
+        assert f"{needs}{said}{held}" in str(replace(answer, left=left))
+    never = str(replace(answer, place=None, free_gpus=1))
+    assert f"The policy {answer.policy} has no place in line for it in this round." in never
     assert f"{needs}one was left by all others. 6 of 8 are held; the last: " in never
     assert "its turn" not in never

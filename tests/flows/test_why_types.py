@@ -38,8 +38,8 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
         slow = SPEED if spec.model != "autoencoder" else {k: 0.25 / v for k, v in SPEED.items()}
         kinds = sorted(SPEED, key=lambda kind: -slow[kind])
         kinds = [k for k in kinds if (spec.model, k) != ("conv-large", "k80")]
-        assert [one.gpu_type for one in answer.speeds] == kinds
-        assert [one.speed for one in answer.speeds] == pytest.approx([slow[k] for k in kinds])
+        assert [speed.gpu_type for speed in answer.speeds] == kinds
+        assert [speed.speed for speed in answer.speeds] == pytest.approx([slow[k] for k in kinds])
         if job_id in leases:
             held = inventory.allocation(leases[job_id]).gpu_type
             assert answer.held_type == held
@@ -60,8 +60,8 @@ def test_a_shared_job_is_shown_with_its_partner_and_speed(tmp_path: Path) -> Non
     record = made.records[number]
     pair = record.pairs[0]
     answers = [why(job_id, tmp_path, run, number) for job_id in pair]
-    assert [one.shares and one.shares.job_id for one in answers] == [*reversed(pair)]
-    speeds = {one.job_id % 2: one.shares.speed for one in answers if one.shares}
+    assert [answer.shares and answer.shares.job_id for answer in answers] == [*reversed(pair)]
+    speeds = {answer.job_id % 2: answer.shares.speed for answer in answers if answer.shares}
     assert speeds == pytest.approx({0: 1.0, 1: 0.6})  # of the sum of 1.6, the guaranteed job has 1
     assert f"It shares them with job {pair[1]}, at " in str(answers[0])
     held = {gpu for lease in record.leases for gpu in lease.gpus}
@@ -86,7 +86,7 @@ def test_packing_policies_show_places_in_line_and_free_gpus_by_type(
     assert len(leases) < answer.place <= answer.in_line == len(state.beliefs)
     held = Counter(inventory.allocation([gpu]).gpu_type for gpu in taken)
     idle = {kind: gpus - held[kind] for kind, gpus in inventory.capacities.items()}
-    assert dict(answer.left) == {one.gpu_type: idle[one.gpu_type] for one in answer.speeds}
+    assert dict(answer.left) == {speed.gpu_type: idle[speed.gpu_type] for speed in answer.speeds}
     assert " left for it. " in str(answer)
     assert "no place in line" not in str(answer)
 
@@ -185,22 +185,20 @@ def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path)
         and any(bid.job_id == job_id and len(bid.rows) > 1 for bid in record.bids)
     )
     answer = why(waiting, tmp_path, run, record.round)
-    prices = {one.gpu_type: one.price for one in record.solve.prices}
-    worth = {one.gpu_type: one.worth for one in answer.speeds if one.worth is not None}
+    prices = {price.gpu_type: price.price for price in record.solve.prices}
+    worth = {speed.gpu_type: speed.worth for speed in answer.speeds if speed.worth is not None}
     assert len(worth) == len(answer.speeds)
     best = max(worth, key=lambda kind: worth[kind])
     assert (answer.worth_type, answer.worth) == (best, worth[best])
     inventory = made.header.settings.inventory
     held = {lease.job_id: inventory.allocation(lease.gpus).gpu_type for lease in record.leases}
-    assert {one.job_id: one.gpu_type for one in answer.holders} == held
-    there = [one.worth for one in answer.holders if one.gpu_type == best]
-    assert answer.cutoff == min((one for one in there if one is not None), default=None)
+    assert {holder.job_id: holder.gpu_type for holder in answer.holders} == held
+    there = [holder.worth for holder in answer.holders if holder.gpu_type == best]
+    assert answer.cutoff == min((worth for worth in there if worth is not None), default=None)
     assert f"a GPU of this round on {best} is worth {answer.worth:.4g} to it" in str(answer)
-    for one in answer.speeds[1:]:
-        word = "less than" if worth[one.gpu_type] < prices[one.gpu_type] else "at least"
-        said = (
-            f"{one.gpu_type} would give {one.speed:.2f} of its speed there, worth {word} its price"
-        )
-        assert said in str(answer)
-    told_prices = ", ".join(f"{one.price:.4g} on {one.gpu_type}" for one in answer.speeds)
-    assert f"The market prices one more GPU-round at {told_prices}." in str(answer)
+    for other in answer.speeds[1:]:
+        word = "less than" if worth[other.gpu_type] < prices[other.gpu_type] else "at least"
+        gives = f"{other.gpu_type} would give {other.speed:.2f} of its speed there"
+        assert f"{gives}, worth {word} its price" in str(answer)
+    shown_prices = ", ".join(f"{speed.price:.4g} on {speed.gpu_type}" for speed in answer.speeds)
+    assert f"The market prices one more GPU-round at {shown_prices}." in str(answer)

@@ -174,14 +174,14 @@ def test_missing_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("model", MODELS)
 def test_synthetic(tmp_path: Path, model: str) -> None:
     """The same for the same seed, in the shapes of the real sets, and marked as synthetic."""
-    one, other = (opened(tmp_path, model=model, seed=seed) for seed in (1, 2))
+    first, other = (opened(tmp_path, model=model, seed=seed) for seed in (1, 2))
     again = opened(tmp_path, model=model, seed=1)
     indices = np.array([3, 1, 59])
-    batch = one.batch(indices)
+    batch = first.batch(indices)
     assert all(len(tensor) == 3 for tensor in batch)
     assert all(a.equal(b) for a, b in zip(batch, again.batch(indices), strict=True))
     assert not batch[0].equal(other.batch(indices)[0])
-    assert one.source == "synthetic"
-    assert one.samples == 60
+    assert first.source == "synthetic"
+    assert first.samples == 60
     shapes = {"LM": [21], "Transformer": [24], "Recommendation": [4000]}
     assert list(batch[0].shape[1:]) == shapes.get(model, [3, 32, 32])

@@ -121,7 +121,7 @@ def test_a_file_with_another_sum_than_its_lock_has_is_not_installed(
 def test_every_requirement_is_locked_with_the_sums_of_its_files() -> None:
     lock = re.sub(r" \\\n *", " ", LOCK.read_text())
     lines = [line.split(" --hash=sha256:") for line in lock.splitlines() if line[0] != "#"]
-    assert all(len(sums) > 0 and all(len(one) == 64 for one in sums) for _, *sums in lines)
+    assert all(len(sums) > 0 and all(len(sha) == 64 for sha in sums) for _, *sums in lines)
     locked = {name.partition("==")[0] for name, *_ in lines}
     project = tomllib.loads((LOCK.parent / "pyproject.toml").read_text())
     wanted = [

@@ -98,7 +98,7 @@ def fetched(up: Up, path: str) -> bytes:
 def of_what_serves(up: Up, variable: str) -> str:
     """A variable of the process that starts flow runs, which inherit it."""
     found = up.descendants()
-    (serving,) = [one for one in found if b"flows.deployed.serving" in line_of(one)]
+    (serving,) = [process for process in found if b"flows.deployed.serving" in line_of(process)]
     lines = Path(f"/proc/{serving}/environ").read_text().split("\0")
     return dict(line.split("=", 1) for line in lines if line)[variable]
 

@@ -32,15 +32,15 @@ def deployments(up: Up) -> list[dict[str, Any]]:
     status, body = ask(up.access, "POST", "/api/deployments/filter", {}, allowed(up.access))
     assert status == 200
     kept = ("id", "name", "pull_steps", "entrypoint", "path", "parameters", "description")
-    found = [{name: one[name] for name in kept} for one in json.loads(body)]
-    return sorted(found, key=lambda one: str(one["name"]))
+    found = [{name: deployment[name] for name in kept} for deployment in json.loads(body)]
+    return sorted(found, key=lambda deployment: str(deployment["name"]))
 
 
 def flow_runs(up: Up) -> list[str]:
     """The ids of all flow runs."""
     status, body = ask(up.access, "POST", "/api/flow_runs/filter", {}, allowed(up.access))
     assert status == 200
-    return sorted(one["id"] for one in json.loads(body))
+    return sorted(run["id"] for run in json.loads(body))
 
 
 def test_the_secret_is_of_its_user_only_and_stands_in_no_command_line(up: Up) -> None:
@@ -62,10 +62,10 @@ def test_a_stranger_is_refused_and_nothing_happens(up: Up) -> None:
 def test_no_stranger_s_code_is_run(up: Up, tmp_path: Path, attack: str) -> None:
     before, ran, mark = deployments(up), flow_runs(up), tmp_path / "mark"
     assert before
-    for one in before:
+    for deployment in before:
         headers = headers_of(up.access, attack)
         step = {"prefect.deployments.steps.run_shell_script": {"script": f"touch {mark}"}}
-        target = f"/api/deployments/{one['id']}"
+        target = f"/api/deployments/{deployment['id']}"
         for method, path, body in (
             ("PATCH", target, {"pull_steps": [step]}),
             ("POST", f"{target}/create_flow_run", {"state": {"type": "SCHEDULED"}}),
@@ -74,7 +74,11 @@ def test_no_stranger_s_code_is_run(up: Up, tmp_path: Path, attack: str) -> None:
             status, _ = ask(up.access, method, path, body, headers)
             assert status in (401, 403), (attack, method, status)
         status, _ = ask(
-            up.access, "PATCH", target, {"description": one["description"]}, allowed(up.access)
+            up.access,
+            "PATCH",
+            target,
+            {"description": deployment["description"]},
+            allowed(up.access),
         )
         assert status == 204  # the same request of its own user
     assert deployments(up) == before
