@@ -120,7 +120,7 @@ def profiles(draw: st.DrawFn, specs: Sequence[JobSpec]) -> Profile:
 
 @st.composite
 def beliefs(draw: st.DrawFn, spec: JobSpec, profile: Profile) -> Belief:
-    """What may have been observed of a job: a history that its mode can bring about."""
+    """A possible history of observations of a job in its mode."""
     sizes = reachable_batch_sizes(profile, spec)
     visited, at = [sizes[0]], 0
     for _ in range(draw(st.integers(0, 4))):

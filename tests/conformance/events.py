@@ -59,7 +59,7 @@ class Job:
         return self.executed * promote - self.waited
 
     def fall_in(self, late: bool) -> float:
-        """Seconds after which it is looked at for a fall if it runs until then."""
+        """Seconds until its next check for a demotion if it runs until then."""
         if not self.runs or self.queue == len(THRESHOLDS):
             return math.inf
         threshold = THRESHOLDS[self.queue]
@@ -116,7 +116,7 @@ class Cluster:
         return ended
 
     def schedule(self) -> None:
-        """Say who runs."""
+        """Decide which jobs run."""
         free = self.gpus
         for queue in self.queues:
             if not self.rules.as_joined:

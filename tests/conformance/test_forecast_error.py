@@ -1,4 +1,4 @@
-"""Forecasts of the public traces, beside the published rule and plain extrapolation."""
+"""Forecast errors on the public traces, beside the published rule and plain extrapolation."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The policies of Gavel's simulator get on GPU types what they get there."""
+"""Gavel's policies on GPU types reproduce the results of Gavel's simulator."""
 
 import csv
 import math

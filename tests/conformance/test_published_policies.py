@@ -1,4 +1,4 @@
-"""The policies of the published comparison, run as published, get what was published."""
+"""The policies of the published comparison, run as published, reproduce the published results."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The window problems that the published system met on its 120-job trace."""
+"""The window problems of the published system on its 120-job trace."""
 
 from pathlib import Path
 

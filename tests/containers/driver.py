@@ -29,7 +29,7 @@ ROUND_SECONDS = 0.5
 def job(
     job_id: int, *, gpus: int = 1, epochs: int = 3, samples: int = 64, **fields: Any
 ) -> JobSpec:
-    """A job of the quickest model; without more said it takes a fraction of a second."""
+    """A job of the quickest model; by default it takes a fraction of a second."""
     given = {"model": "Recommendation", "batch_size": 32, "max_batch_size": 32, **fields}
     return JobSpec(
         job_id=job_id,
@@ -60,7 +60,7 @@ class Driver:
     seen: list[Observation] = field(default_factory=list)
 
     def dispatch(self, leases: Mapping[int, tuple[int, ...]]) -> list[ContainerEvent]:
-        """Dispatch a round; jobs that have a lease and are not named lose it."""
+        """Dispatch a round; leases of other jobs are taken back."""
         losing = {job_id: "a test says so" for job_id in self.leases if job_id not in leases}
         new = [Lease(i, gpus) for i, gpus in leases.items() if self.leases.get(i) != gpus]
         events = [*self.runtime.preempt(losing), *self.runtime.launch(self.number, new)]
@@ -91,7 +91,7 @@ class Driver:
         return seen
 
     def until_over(self) -> "Driver":
-        """Go on with the leases that there are until all jobs with one have ended."""
+        """Continue with the present leases until all of their jobs have ended."""
         deadline = time.monotonic() + HANG_SECONDS
         while self.leases:
             assert time.monotonic() < deadline, self.events
@@ -99,7 +99,7 @@ class Driver:
         return self
 
     def until_trained(self, job_id: int, before: Sequence[int] = ()) -> "Driver":
-        """Go on with the leases that there are until a job has completed other epochs."""
+        """Continue with the present leases until a job has completed further epochs."""
         while self.epochs(job_id) == [*before]:
             assert job_id in self.leases, self.events
             self.play(self.leases)
@@ -144,7 +144,7 @@ def driven(
 
 
 def losses(nodes: Nodes, run: str, job_id: int) -> dict[int, set[float]]:
-    """Mean losses by epoch, of which an epoch trained twice has two."""
+    """Mean losses by epoch; an epoch that was trained twice has two."""
     found: dict[int, set[float]] = {}
     for line in (nodes.folder(run, job_id) / "telemetry.jsonl").read_bytes().splitlines():
         with suppress(ValueError, KeyError):

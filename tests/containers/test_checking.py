@@ -1,4 +1,4 @@
-"""Whether hosts are fit to run jobs, asked of a real daemon."""
+"""Checks of hosts, on a real daemon."""
 
 from dataclasses import replace
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a job's container may do, asked of Docker and tried from inside."""
+"""Confinement of a job's container, as Docker reports it and tried from inside."""
 
 import json
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ print(json.dumps({
 
 
 def look(container: Any) -> dict[str, Any]:
-    """What a container's user finds in it."""
+    """The container as its user sees it."""
     code, output = container.exec_run(
         [python(), "-c", LOOK.replace("OUTSIDE", OUTSIDE)], demux=True
     )

@@ -1,4 +1,4 @@
-"""Jobs that would run for ever, or take everything, cost what they may and no more."""
+"""Jobs that would run for ever, or take everything, are held to their limits."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -75,7 +75,7 @@ def own(daemon: Dockerd) -> Iterator[Dockerd]:
 
 
 def ran(nodes: Nodes, warehouse: Path, *specs: JobSpec) -> tuple[str, dict[int, list[str]]]:
-    """Run jobs to their end, and hold the records against what must be true of them.
+    """Run jobs to their end, and check invariants of the records.
 
     Returns:
         The run, and what happened to each job.
@@ -98,7 +98,7 @@ def ran(nodes: Nodes, warehouse: Path, *specs: JobSpec) -> tuple[str, dict[int, 
 
 
 def reason(warehouse: Path, run: str, job_id: int) -> str:
-    """What `why` says last of a job."""
+    """The last line of `why` on a job."""
     return list(in_words(why(job_id, warehouse, run)))[-1]
 
 

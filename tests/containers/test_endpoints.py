@@ -1,4 +1,4 @@
-"""Daemons of other machines run jobs as the own one does, and who is not meant gets no word in."""
+"""Daemons of other machines run jobs like the local daemon, and reject strangers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What an exit of a container means."""
+"""Exits of containers as events."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Versions that are known to let jobs out."""
+"""Versions with known container escapes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Nodes that answer and cannot be used all the same: what is found, and what follows."""
+"""Nodes that answer and are unusable: the findings, and their consequences."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Jobs of images that are none of ours, in containers."""
+"""Jobs of other images, in containers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ def others(
     at: float = 0.0,
     environment: tuple[str, ...] = (),
 ) -> JobSpec:
-    """A job of an image of others."""
+    """A job of another image."""
     spec, _ = timed(job_id, 1.0, limit=limit, kind=kind, gpus=gpus, at=at, image=PLAIN)
     return replace(spec, command=command, environment=environment)
 

@@ -35,7 +35,7 @@ from tests.containers.driver import by_job, driven, job, long, losses
 
 
 def container(daemon: Dockerd, run: str, job_id: int) -> Any:
-    """The one container of a job."""
+    """The only container of a job."""
     (container,) = [
         container
         for container in daemon.containers(run)

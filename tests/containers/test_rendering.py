@@ -1,4 +1,4 @@
-"""What Docker is asked for, without Docker."""
+"""Rendering of leases as containers, without Docker."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -73,7 +73,7 @@ class Driver:
     held: set[int] = field(default_factory=set)
 
     def play(self, *rounds: Sequence[int], idle_until: float | None = None) -> "Driver":
-        """Run these jobs in each round; those that held a lease and are not named lose it."""
+        """Run these jobs in each round; leases of other jobs are taken back."""
         for wanted in rounds:
             events = [*self.cluster.preempt(dict.fromkeys(sorted(self.held - set(wanted)), ""))]
             events += self.cluster.launch(len(self.clocks), [Lease(i, (i,)) for i in wanted])

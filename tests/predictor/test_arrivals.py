@@ -1,4 +1,4 @@
-"""Jobs to come are drawn from what is known of those that came."""
+"""Arrivals to come are drawn from the posterior given those so far."""
 
 from itertools import islice
 

@@ -1,4 +1,4 @@
-"""How long timed jobs take, by their limits and by jobs like them."""
+"""Durations of timed jobs, by their limits and by jobs like them."""
 
 import math
 from dataclasses import replace
@@ -54,7 +54,7 @@ def after(*ends: tuple[JobSpec, float]) -> History:
 
 @given(st.lists(SHARES, min_size=2, max_size=40, unique=True), st.floats(0.0, 0.9))
 def test_an_interval_holds_at_least_as_often_as_it_says(shares: list[float], done: float) -> None:
-    """Each of them is as likely the one to come, as they are exchangeable."""
+    """Each is equally likely the next, as they are exchangeable."""
     longer = [share for share in shares if share > done]
     held = 0
     for coming in longer:
@@ -235,7 +235,7 @@ def test_a_job_that_reports_nothing_new_for_long_is_forecast_as_jobs_like_it() -
 def test_intervals_of_jobs_that_report_hold_about_as_often_as_they_say(
     kept: float,
 ) -> None:
-    """Also where a step takes long after another one that did."""
+    """Also where slow steps follow slow steps."""
     rng, beyond = np.random.default_rng(1), []
     for _ in range(250):
         noise, logs = rng.normal(size=40), []
@@ -256,7 +256,7 @@ def test_intervals_of_jobs_that_report_hold_about_as_often_as_they_say(
 def test_intervals_of_jobs_that_report_are_calibrated_by_those_of_their_name(
     kept: float, spread: float
 ) -> None:
-    """Where paces alone hold them too often, and where too seldom."""
+    """Where intervals by paces alone cover too much, and where too little."""
     rng, known = np.random.default_rng(2), Calibration()
     held = dict[bool, list[tuple[bool, bool]]]({False: [], True: []})
     for number in range(160):

@@ -1,4 +1,4 @@
-"""Calibrated intervals: they hold as many truths as they say, whatever the posterior says."""
+"""Calibrated intervals have their nominal coverage, whatever the posterior."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is believed of jobs of 60 epochs that can visit 16, 32 and 64."""
+"""The posterior of jobs of 60 epochs that can visit batch sizes 16, 32 and 64."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""The published predictor, by hand and against the windows that the published system met."""
+"""The published predictor, by hand and against the recorded windows of the published system."""
 
 import json
 from pathlib import Path

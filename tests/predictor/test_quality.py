@@ -1,4 +1,4 @@
-"""Loss curves, and what they foretell."""
+"""Loss curves, and their forecasts."""
 
 import math
 from itertools import pairwise

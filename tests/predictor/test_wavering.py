@@ -1,4 +1,4 @@
-"""What is unknown of speeds: nothing where they are even, the more the more they waver."""
+"""Uncertainty of speeds: none where they are even, and growing with their variability."""
 
 import math
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""A policy sees no seconds of an allocation but those that it asks for.
+"""A policy sees the seconds of an allocation only if it asks for them.
 
 Jobs are elastic, so that their menus hold more than the allocation that policies bid on
 today, and their work is uncertain; rates of all that is not asked for are garbage.

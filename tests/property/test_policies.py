@@ -1,4 +1,4 @@
-"""What holds of every policy on random workloads, whatever the cluster."""
+"""Invariants of every policy on random workloads and clusters."""
 
 from dataclasses import replace
 

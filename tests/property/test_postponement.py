@@ -1,4 +1,4 @@
-"""Postponement is bounded: whatever arrives, an overdue job waits for overdue ones only."""
+"""Postponement is bounded: whatever arrives, an overdue job waits for overdue jobs only."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Guaranteed jobs are served as if there were no others; these get what is left."""
+"""Guaranteed jobs are served as if alone; opportunistic jobs get what is left."""
 
 from dataclasses import replace
 

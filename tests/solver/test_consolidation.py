@@ -1,4 +1,4 @@
-"""Claims by placement: gangs are consolidated as far as that is worth it."""
+"""Claims by placement: gangs are consolidated where that is worth the restarts."""
 
 from collections.abc import Mapping
 from dataclasses import replace

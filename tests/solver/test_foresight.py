@@ -1,4 +1,4 @@
-"""The program over time against another solver of it, and the bids made of its prices."""
+"""The program over time against another solver, and the bids from its prices."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Markets of several GPU types: counts, prices by type, and who takes them."""
+"""Markets of several GPU types: counts, prices by type, and the jobs that buy at them."""
 
 from itertools import product
 

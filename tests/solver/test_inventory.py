@@ -1,4 +1,4 @@
-"""What a cluster has, by hand and on random pools."""
+"""Inventories of clusters, by hand and on random pools."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Our own solver against exact optima, other solvers, and shapes that invite mistakes."""
+"""Our own solver against exact optima, other solvers, and on hard shapes of tables."""
 
 from itertools import product
 

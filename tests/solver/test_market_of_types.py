@@ -1,4 +1,4 @@
-"""`shockwave` on several GPU types: deadlines, the least makespan, who runs on what, the audit."""
+"""`shockwave` on several GPU types: deadlines, least makespan, assignment to types, audit."""
 
 from dataclasses import replace
 

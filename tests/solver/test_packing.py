@@ -1,4 +1,4 @@
-"""The coming round with pairs as columns, against all rounds that there could be."""
+"""The coming round with pairs as columns, against all possible rounds."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Policies: what holds of every plan, and what the simple ones do."""
+"""Policies: invariants of every plan, and the plans of simple policies."""
 
 import dataclasses
 

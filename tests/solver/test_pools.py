@@ -1,4 +1,4 @@
-"""Clusters of several pools: menus, and who gets GPUs of which type."""
+"""Clusters of several pools: menus, and assignment of jobs to GPU types."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Shockwave as published: when it solves, what it follows, how it lays rounds out."""
+"""Shockwave as published: when it solves, its schedule, and its lay-out of rounds."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Shockwave: what a round is worth to a job, who goes first, and what it guarantees."""
+"""Shockwave: bids of jobs, their order, and guarantees."""
 
 import dataclasses
 import itertools

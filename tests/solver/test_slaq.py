@@ -1,4 +1,4 @@
-"""Who comes first where GPUs go to whose loss falls most."""
+"""The order of jobs by the expected fall of their loss."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rounds in which jobs choose among GPU types, held against HiGHS."""
+"""Rounds in which jobs choose among GPU types, compared with HiGHS."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Commands that a service takes in: what they do, and that its records alone repeat it."""
+"""Commands that a service takes in: their effects, and their replay from records alone."""
 
 from dataclasses import replace
 from pathlib import Path

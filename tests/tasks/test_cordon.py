@@ -1,4 +1,4 @@
-"""A cordoned node: who runs there goes on, and no job starts there."""
+"""A cordoned node: jobs on it go on, and no job starts there."""
 
 from dataclasses import replace
 from pathlib import Path

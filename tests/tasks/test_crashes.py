@@ -1,4 +1,4 @@
-"""Jobs that crash or are lost, and nodes out of service: what the round makes of it."""
+"""Jobs that crash or are lost, and nodes out of service."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Jobs that wait for others, and arrays: who may run, and that the records alone repeat it."""
+"""Eligibility of jobs that wait for others and of arrays, and its replay from records."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is tried again: what the storage may get over, and neither damage nor bad input."""
+"""Retries of tasks: transient errors of the storage, neither damage nor bad input."""
 
 from collections.abc import Callable
 from pathlib import Path

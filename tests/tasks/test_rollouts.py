@@ -1,4 +1,4 @@
-"""Plays of the queue foretell what the same queue then does."""
+"""Plays of the queue forecast the starts and finishes of the same queue."""
 
 from collections import deque
 from dataclasses import replace

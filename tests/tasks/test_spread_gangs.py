@@ -158,7 +158,7 @@ def test_every_round_of_gangs_that_cannot_be_spread_is_sound(
 
 
 def test_plays_go_by_rates_of_allocations_on_which_a_gang_can_run() -> None:
-    """Who is next in line takes any free GPUs, of two nodes too."""
+    """The next job in line takes any free GPUs, even of two nodes."""
     never = replace(PROFILE, by_nodes={2: Profile({FAST: 0.0})})
     specs = (job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000), job(3, 2, 5_000))
     with prepare(start(*specs, profile=never)).under_way(Memory()) as run:

@@ -1,4 +1,4 @@
-"""Tenants: quotas over windows, budgets, priorities, and that the records alone repeat them."""
+"""Tenants: quotas over windows, budgets, priorities, and their replay from records."""
 
 from collections import defaultdict, deque
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A job holds GPUs for as long as it may, and no longer."""
+"""A job holds GPUs up to its limit, and no longer."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""A run under way in a warehouse, and the one that is laid out by hand."""
+"""A run under way in a warehouse, and the run that is laid out by hand."""
 
 import shutil
 import subprocess

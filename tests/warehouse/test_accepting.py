@@ -1,4 +1,4 @@
-"""Requests of all who wait, in one transaction: each is given all or none, by few statements."""
+"""Requests of all waiting submitters in one transaction: all or none of each, in few statements."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The cookbook: every recipe has an answer, and what it says is what the records say."""
+"""The cookbook: every recipe has an answer, and it agrees with the records."""
 
 import re
 from collections import Counter

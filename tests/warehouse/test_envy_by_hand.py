@@ -1,4 +1,4 @@
-"""Envy, and what placement on nodes and sharing make of the figures, worked out by hand."""
+"""Envy, and the effects of placement and sharing on the figures, worked out by hand."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The inbox: what is accepted is there, once, in order, whoever asks how often and is killed."""
+"""The inbox: accepted entries are there, once and in order, despite retries and kills."""
 
 import json
 import os

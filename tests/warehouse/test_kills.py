@@ -1,4 +1,4 @@
-"""A sample of the walk that `benchmarks.attacks.kills` takes over every boundary."""
+"""A sample of the kills of `benchmarks.attacks.kills`, which covers every boundary."""
 
 import json
 import subprocess

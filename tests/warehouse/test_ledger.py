@@ -1,4 +1,4 @@
-"""The ledger has what was written, in a chain, signed where there is a key."""
+"""The ledger has all writes, in a chain, signed where there is a key."""
 
 import hashlib
 import itertools

@@ -1,4 +1,4 @@
-"""Copies of ended runs' marts change no answer, and count for nothing else."""
+"""Copies of ended runs' marts change no answer."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What jobs are drawn from, and the contention that a mix and a gap bring about."""
+"""Distributions of generated jobs, and the contention of a mix and a mean gap."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Runs that earlier layouts stored are read, audited, replayed and asked, and not added to."""
+"""Runs of earlier layouts are read, audited, replayed and queried, but not continued."""
 
 import shutil
 from pathlib import Path

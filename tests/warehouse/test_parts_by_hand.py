@@ -1,4 +1,4 @@
-"""The parts of a record, and what is made of them, worked out by hand."""
+"""Views over the parts of a record, worked out by hand."""
 
 from dataclasses import asdict, replace
 from pathlib import Path

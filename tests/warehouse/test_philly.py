@@ -1,4 +1,4 @@
-"""The compact Philly table is a table with columns that are known."""
+"""The compact Philly table is a job table with known columns."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Readers cannot write, and analysts open what readers see."""
+"""Readers cannot write, and the database of analysts has the same views."""
 
 import os
 import shutil

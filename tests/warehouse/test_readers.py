@@ -1,4 +1,4 @@
-"""An analyst asks on and on, in a process of their own, while runs are written and compacted."""
+"""An analyst queries in a process of its own while runs are written and compacted."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ print(json.dumps(counts), flush=True)
 
 @contextmanager
 def analyst(warehouse: Path) -> Iterator[subprocess.Popen[str]]:
-    """Someone who asks until their standard input ends."""
+    """A process that queries until its standard input ends."""
     command = [sys.executable, "-c", ANALYST, str(warehouse / "analytics.duckdb")]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""A regime table may speak of single jobs; what does not fit the job is refused."""
+"""A regime table may have single jobs; rows that do not fit the job are refused."""
 
 import json
 import math

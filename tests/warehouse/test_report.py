@@ -1,4 +1,4 @@
-"""What a report says is what the views say, whatever jobs and tenants are called."""
+"""A report agrees with the views, whatever the names of jobs and tenants."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""A report in a real browser: it draws everything, asks for nothing, complains of nothing."""
+"""A report in a real browser: it draws everything, without requests or errors."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ Shown = Callable[..., Opened]
 
 @pytest.fixture(scope="module")
 def shown(browser: Any, file: Path) -> Shown:
-    """The page at a width, opened once; who changes it changes it back."""
+    """The page at a width, opened once; tests that change it change it back."""
 
     @cache
     def page_of(width: int, scheme: str = "light") -> Opened:

@@ -1,4 +1,4 @@
-"""A report on a campaign: its own names, differences in pairs, who is beaten by nobody."""
+"""A report on a campaign: its own names, paired differences, undominated policies."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""What a report says in words and digits, and what it refuses."""
+"""Texts and numbers of a report, and its refusals."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Ledgers that are signed: what is forged is found with the key alone."""
+"""Signed ledgers: forgeries are found with the key alone."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Writers that die, and what the next one makes of what they leave."""
+"""Writers that are killed, and recovery by the next writer."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Job tables keep arrivals, GPUs and run times, and say what is wrong where."""
+"""Job tables keep arrivals, GPUs and run times; errors name the place and the problem."""
 
 import csv
 from dataclasses import replace

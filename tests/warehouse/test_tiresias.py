@@ -1,4 +1,4 @@
-"""Tiresias job lists give static jobs that run for their duration; wrong ones say where."""
+"""Tiresias job lists give static jobs that run for their duration; errors name the place."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The public traces give their published facts, and any trace what its fields say."""
+"""The public traces have their published properties, and any trace the jobs of its fields."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""A wrong trace or table gives one line that says where and why."""
+"""A wrong trace or table gives an error of a line with place and problem."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is read is verified: a file or copy that was changed is an error, and not an answer."""
+"""Files are verified when read: a changed file or copy is an error."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What holds for every view, however far a run is."""
+"""Invariants of every view, at any progress of a run."""
 
 import inspect
 import re

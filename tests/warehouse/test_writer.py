@@ -1,4 +1,4 @@
-"""What is written reads back the same, whatever it came from; nothing is half written."""
+"""Written workloads read back the same, whatever their source; writes are atomic."""
 
 import resource
 from dataclasses import replace
