@@ -103,9 +103,9 @@ def test_simulate_prints_a_table_without_json(here: Command, tmp_path: Path) -> 
         "1 job (generated: 1 job, poisson, 90 s apart) on 4 GPUs, fidelity fair, "
     )
     assert heading.strip() == "fifo"
-    told_above = ("policy", "fidelity", "trace", "gpus", "jobs", "wall_s")
+    shown_above = ("policy", "fidelity", "trace", "gpus", "jobs", "wall_s")
     assert [line.split()[0] for line in figures] == [
-        name for name in runs.SIMULATE_FIELDS if name not in told_above
+        name for name in runs.SIMULATE_FIELDS if name not in shown_above
     ]
 
 

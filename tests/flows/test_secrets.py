@@ -104,7 +104,7 @@ def kept_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
                         yield path, repr(rows).encode()
 
 
-def told_by_processes() -> Iterator[tuple[Path, bytes]]:
+def seen_in_processes() -> Iterator[tuple[Path, bytes]]:
     """Arguments and environments of all processes, those in containers among them."""
     for process in Path("/proc").glob("[0-9]*"):
         for name in ("cmdline", "environ"):
@@ -121,7 +121,7 @@ def mounted_somewhere(storage: Path) -> bool:
     return False
 
 
-def told_over_http(url: str) -> Iterator[tuple[str, bytes]]:
+def seen_over_http(url: str) -> Iterator[tuple[str, bytes]]:
     """All answers of the API and all pages, about job 1 where they are about a job."""
     headers = {"Authorization": authorization(SECRET)}
     with httpx.Client(base_url=url, headers=headers, timeout=HANG_SECONDS) as asked:
@@ -149,8 +149,8 @@ class Everything:
         containers = [container.attrs for container in listed]
         places: dict[str, list[tuple[Any, bytes]]] = {
             "inspect": [("", json.dumps(containers).encode())],
-            "processes": list(told_by_processes()),
-            "http": list(told_over_http(self._url)),
+            "processes": list(seen_in_processes()),
+            "http": list(seen_over_http(self._url)),
             **{name: list(kept_in(folder)) for name, folder in self._folders.items()},
         }
         parts = [(name, str(at), part) for name, found in places.items() for at, part in found]
