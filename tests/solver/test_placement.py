@@ -59,11 +59,12 @@ def test_only_a_gang_that_may_is_spread() -> None:
         st.tuples(st.sampled_from((1, 2, 4, 11)), st.booleans(), st.booleans(), st.booleans()),
         max_size=12,
     ),
+    st.permutations(range(16)),  # of which jobs hold GPUs, so that nodes are held in part
 )
 def test_gpus_are_disjoint_and_running_jobs_stay(
-    size: int, jobs: list[tuple[int, bool, bool, bool]]
+    size: int, jobs: list[tuple[int, bool, bool, bool]], free: list[int]
 ) -> None:
-    nodes, free = cluster(16, size), list(range(16))[::-1]
+    nodes = cluster(16, size)
     held, wanted, room = {}, [], 16
     for job, (gpus, runs, goes_on, consolidate) in enumerate(jobs):
         if runs and gpus <= len(free):
