@@ -25,6 +25,7 @@ import numpy as np
 
 from flows.judging.conformance import figures_of
 from flows.judging.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS, published_runs
+from flows.runs.start import fitted
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
 from solver.backends.makespan import least_makespan
@@ -119,8 +120,8 @@ def compared(
 ) -> dict[str, object]:
     """The market beside Gavel on a trace."""
     source = Source(trace=data / f"{trace}.trace", throughputs=data / THROUGHPUTS)
-    workload = source.open(gpu_types=GPU_TYPES)
-    settings = Settings(THEIRS, pools, round_seconds=ROUND_SECONDS, restart_seconds=restart)
+    asked = Settings(THEIRS, pools, round_seconds=ROUND_SECONDS, restart_seconds=restart)
+    settings, workload = fitted(source.open(gpu_types=GPU_TYPES), asked)
     as_published = replace(settings, fidelity=Fidelity.REFERENCE)
     ours = ran(workload, replace(settings, policy=OURS, parameters=parameters))
     theirs = ran(workload, as_published)
