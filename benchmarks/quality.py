@@ -84,10 +84,10 @@ def reported(
     losses: dict[int, list[tuple[float, float]]] = {job: [] for job in curves}
     for record in records:
         for report in record.reports:
-            losses = curves[report.job_id]
-            end, fall = min(losses), (losses[0] - min(losses)) or 1.0
-            last = min(report.epoch + report.epochs, len(losses))
-            lowest = min(losses[:last])
+            curve = curves[report.job_id]
+            end, fall = min(curve), (curve[0] - min(curve)) or 1.0
+            last = min(report.epoch + report.epochs, len(curve))
+            lowest = min(curve[:last])
             losses[report.job_id].append((record.clock_seconds, (lowest - end) / fall))
     return losses
 
