@@ -102,9 +102,7 @@ class JobLog:
         """See `Log.begin`; the job may go back to its last checkpoint."""
         self._left, self._furthest = self._place(self._position()), None
 
-    def read(
-        self, *, trained: bool, held_seconds: float = 0.0, most_seconds: float = math.inf
-    ) -> News:
+    def read(self, *, trained: bool, held_seconds: float, most_seconds: float) -> News:
         """See `Log.read`; the first call always finds a sign of life.
 
         Args:

@@ -4,7 +4,6 @@ It may replace `progress.json` in its folder by an object with that share.
 """
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +32,7 @@ class TimedLog:
     def begin(self) -> None:
         """See `Log.begin`."""
 
-    def read(self, *, trained: bool, held_seconds: float, most_seconds: float = math.inf) -> News:
+    def read(self, *, trained: bool, held_seconds: float, most_seconds: float) -> News:
         """See `Log.read`: a report of its only epoch when it ends, its progress up to its limit.
 
         Args:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.docker.telemetry import LONGEST_LINE, JobLog
+from containers.docker.telemetry import LONGEST_LINE, JobLog, Log, News
 from containers.docker.timing import TimedLog
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobSpec, Mode
@@ -36,14 +36,20 @@ def add(folder: Path, text: bytes) -> None:
         file.write(text)
 
 
+def read(
+    log: Log, *, trained: bool = False, held_seconds: float = 0.0, most_seconds: float = math.inf
+) -> News:
+    return log.read(trained=trained, held_seconds=held_seconds, most_seconds=most_seconds)
+
+
 def reported(log: JobLog, *, trained: bool = False) -> list[tuple[int, int, int, float]]:
-    reports = log.read(trained=trained).reports
+    reports = read(log, trained=trained).reports
     assert all(report.job_id == 4 for report in reports)
     return [(report.epoch, report.epochs, report.batch_size, report.seconds) for report in reports]
 
 
 def test_a_job_that_wrote_nothing_stands_at_its_beginning(tmp_path: Path) -> None:
-    reports, stands, alive, _ = JobLog(tmp_path, SPEC).read(trained=False)
+    reports, stands, alive, _ = read(JobLog(tmp_path, SPEC))
     assert reports == ()
     assert (stands.epochs, stands.fraction, stands.batch_size) == (0, 0.0, 10)
     assert (stands.seconds, stands.steps_left) == (0.0, 60)
@@ -80,7 +86,7 @@ def test_a_scheduler_that_died_goes_on_after_what_it_had_reported(tmp_path: Path
     add(tmp_path, line(0) + line(1, 20) + line(2, 20))
     log = JobLog(tmp_path, SPEC, epochs=2, run_seconds=4.0)
     stand(tmp_path, 3, step=2, size=20, seconds=7.0)
-    reports, stands, *_ = log.read(trained=False)
+    reports, stands, *_ = read(log)
     assert reports == (EpochReport(4, 2, 1, 20, 2.0),)
     assert (stands.seconds, stands.run_seconds) == (3.0, 7.0)
     assert (stands.epochs, stands.batch_size, stands.fraction) == (3, 20, 2 / 5)
@@ -168,7 +174,7 @@ def test_absurd_progress_is_not_believed(
 ) -> None:
     log = JobLog(tmp_path, SPEC)
     stand(tmp_path, epoch, step, size, seconds)
-    stands = log.read(trained=False).progress
+    stands = read(log).progress
     assert (stands.epochs, stands.fraction, stands.batch_size) == (0, 0.0, 10)
     assert (stands.run_seconds, stands.steps_left) == (0.0, 60)
 
@@ -177,9 +183,9 @@ def test_time_and_progress_never_go_back(tmp_path: Path) -> None:
     log = JobLog(tmp_path, SPEC)
     add(tmp_path, line(0) + line(1))
     stand(tmp_path, 2, step=5, seconds=9.0)
-    before = log.read(trained=False).progress
+    before = read(log).progress
     stand(tmp_path, 1, step=3, seconds=5.0)  # again from an older checkpoint
-    _, after, alive, _ = log.read(trained=False)
+    _, after, alive, _ = read(log)
     assert (before.epochs, before.fraction, before.run_seconds) == (2, 0.5, 9.0)
     assert (after.epochs, after.run_seconds, after.seconds) == (2, 9.0, 0.0)
     assert alive
@@ -190,7 +196,7 @@ def signs(log: JobLog, folder: Path, *stands: tuple[Any, ...]) -> list[bool]:
     found = []
     for stood in stands:
         stand(folder, *stood)
-        found.append(log.read(trained=False).alive)
+        found.append(read(log).alive)
     return found
 
 
@@ -201,7 +207,7 @@ def test_a_sign_of_life_is_a_step_or_epoch_beyond_those_before(tmp_path: Path) -
         *(True, True, False, True, False, True)
     ]
     add(tmp_path, line(0))
-    assert log.read(trained=False).alive  # of an epoch before
+    assert read(log).alive  # of an epoch before
 
 
 def test_touching_the_progress_is_no_sign_of_life(tmp_path: Path) -> None:
@@ -212,7 +218,7 @@ def test_touching_the_progress_is_no_sign_of_life(tmp_path: Path) -> None:
     assert signs(log, tmp_path, *touched) == [False] * 5
     add(tmp_path, b"garbage\n" + line(7) + line(1, seconds=-1.0))
     os.utime(tmp_path / "progress.json")
-    assert not log.read(trained=False).alive
+    assert not read(log).alive
 
 
 def test_steps_and_epochs_that_a_job_cannot_have_are_one_sign_of_life(tmp_path: Path) -> None:
@@ -243,24 +249,24 @@ def test_a_job_that_a_new_scheduler_found_running_lives(tmp_path: Path) -> None:
 def test_steps_of_a_last_epoch_that_is_cut_short_are_left(tmp_path: Path) -> None:
     short = JobSpec(4, "LM", 10, 40, Demand.gang(1), Mode.GNS, 3, 100, 0.0, total_steps=25)
     log = JobLog(tmp_path, short)
-    assert log.read(trained=False).progress.steps_left == 25
+    assert read(log).progress.steps_left == 25
     add(tmp_path, line(0) + line(1))
     stand(tmp_path, 2, 3)
-    assert log.read(trained=False).progress.steps_left == 2
+    assert read(log).progress.steps_left == 2
     stand(tmp_path, 2, 1, size=20)
-    assert log.read(trained=False).progress.steps_left == 2
+    assert read(log).progress.steps_left == 2
 
 
 def test_a_job_cannot_have_trained_longer_than_it_could(tmp_path: Path) -> None:
     log = JobLog(tmp_path, SPEC, epochs=1, run_seconds=5.0)
     add(tmp_path, line(1, seconds=15.1) + line(1, seconds=15.0))
     stand(tmp_path, 2, seconds=15.1)
-    reports, stands, *_ = log.read(trained=False, most_seconds=10.0)
+    reports, stands, *_ = read(log, most_seconds=10.0)
     assert reports == (EpochReport(4, 1, 1, 10, 15.0),)
     assert stands.run_seconds == 5.0
     stand(tmp_path, 2, step=1, seconds=15.1)
     add(tmp_path, line(2, seconds=1e9))
-    reports, stands, *_ = log.read(trained=False, most_seconds=10.0)
+    reports, stands, *_ = read(log, most_seconds=10.0)
     assert reports == ()
     assert (stands.seconds, stands.run_seconds) == (15.1 - 5.0, 15.1)
 
@@ -268,9 +274,9 @@ def test_a_job_cannot_have_trained_longer_than_it_could(tmp_path: Path) -> None:
 def test_an_epoch_that_began_before_the_last_look_is_believed(tmp_path: Path) -> None:
     log = JobLog(tmp_path, SPEC)
     for _ in range(3):
-        assert log.read(trained=False, most_seconds=10.0).reports == ()
+        assert read(log, most_seconds=10.0).reports == ()
     add(tmp_path, line(0, seconds=25.0))
-    assert log.read(trained=False, most_seconds=0.0).reports == (EpochReport(4, 0, 1, 10, 25.0),)
+    assert read(log, most_seconds=0.0).reports == (EpochReport(4, 0, 1, 10, 25.0),)
 
 
 @pytest.mark.parametrize("garbage", [b"\n", b"x\n"], ids=repr)
@@ -294,7 +300,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, name: str, kind: str) -> No
         path.mkdir()
     else:
         path.symlink_to(other if kind == "link" else "/dev/zero")
-    reports, stands, *_ = JobLog(tmp_path, SPEC).read(trained=False)
+    reports, stands, *_ = read(JobLog(tmp_path, SPEC))
     assert reports == ()
     assert stands.epochs == 0
 
@@ -328,7 +334,7 @@ def test_whatever_is_written_what_is_reported_adds_up(
             add(folder, text)
             stand(folder, *stood)
             last = trained and number == len(chunks) - 1
-            reports, now, *_ = log.read(trained=last)
+            reports, now, *_ = read(log, trained=last)
             for report in reports:
                 assert report.epoch == epochs
                 assert report.epochs >= 1
@@ -364,7 +370,7 @@ def test_a_timed_job_that_removes_its_progress_is_at_0_again(tmp_path: Path) -> 
     log, file = TimedLog(tmp_path, timed(0, 1.0, limit=100.0)[0]), tmp_path / "progress.json"
 
     def share() -> float:
-        return log.read(trained=False, held_seconds=1.0).progress.share
+        return read(log, held_seconds=1.0).progress.share
 
     assert share() == 0.0
     for text, found in (('{"share": 0.4}', 0.4), ('{"sha', 0.4), ('{"share": 7}', 0.4)):

@@ -72,10 +72,10 @@ def test_a_container_tells_each_loss_once(tmp_path: Path) -> None:
     lines += [{**line, "epoch": 2}, {**line, "epoch": 3, "loss": "NaN"}]
     lines += [{**line, "epoch": 4, "loss": -1e200}]
     (tmp_path / "telemetry.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
-    news = log.read(trained=False)
+    news = log.read(trained=False, held_seconds=1.0, most_seconds=10.0)
     assert sum(report.epochs for report in news.reports) == 5
     assert news.losses == (EpochLoss(spec.job_id, 0, 3.0), EpochLoss(spec.job_id, 1, 2.0))
-    assert log.read(trained=False).losses == ()
+    assert log.read(trained=False, held_seconds=1.0, most_seconds=10.0).losses == ()
 
 
 def test_curves_stand_beside_the_throughputs(tmp_path: Path) -> None:
