@@ -20,8 +20,8 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OURS = re.compile(r"(SHOCKWAVE|NVIDIA)_.*|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|LOCAL_WORKERS")
 """Variables that the scheduler sets. Those of NVIDIA choose the GPUs of a container."""
 LONGEST_IMAGE = 255
-"""Longest image in characters, with tag and digest: Docker's longest name of a repository
-(`NameTotalLengthMax` of its package `reference`)."""
+"""Longest image in characters, with tag and digest. An engineering bound: that of Docker, as long,
+is on the repository's name alone (`NameTotalLengthMax` of its package `reference`)."""
 LONGEST = 2**15
 """Longest argument or variable in characters. Linux takes four times as many bytes."""
 MOST = 1_000

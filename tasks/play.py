@@ -289,7 +289,7 @@ class Play:
     def _held(self, job: ActiveJob, gpus: Sequence[int]) -> Allocation | None:
         """The allocation that a job holds, where speeds differ with it; else None.
 
-        Who is next in line takes any free GPUs. Where a job cannot run on as many nodes as they
+        The next job in line takes any free GPUs. Where a job cannot run on as many nodes as they
         span, it holds as many GPUs on as few nodes as it bids for.
         """
         found = self.now.inventory.held(gpus, job.throughput)

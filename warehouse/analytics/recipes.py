@@ -62,7 +62,7 @@ def recipe(name: str) -> Recipe:
 def _read(path: Path) -> Recipe:
     text = path.read_text(encoding="utf-8")
     head = _HEAD.match(text)
-    assert head is not None, f"{path.name} does not begin with a question and who asks it"
+    assert head is not None, f"{path.name} does not begin with a question and its audience"
     name = path.stem.split("-", 1)[1]
     return Recipe(
         name=name,

@@ -40,7 +40,7 @@ class Token:
     """A token, without its secret.
 
     Attributes:
-        name: Its name, which entries of the inbox carry as who handed them in.
+        name: Its name; entries of the inbox name their sender by it.
         role: What it allows.
         tenant: The tenant, of a token with that role; else empty.
         made_at: When it was made, in seconds since the epoch.

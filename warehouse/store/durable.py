@@ -139,7 +139,7 @@ def held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
     Args:
         root: Where it is made.
         prefix: Beginning of its name, and of those that are removed.
-        lock: The file of a lock that all take who make such folders.
+        lock: The file of a lock that every process takes to make such a folder.
 
     Returns:
         The folder, and a descriptor; closing it gives the folder up.
