@@ -22,7 +22,7 @@ expected lateness:
   is smoothed by a normal error of a few rounds, so that the penalty rises before the deadline
   is missed.
 
-On several GPU types a job bids on each the savings by a round there in future cost
+On several GPU types a job bids on each the future cost that a round there saves
 (`solver.backends.foresight`).
 """
 

@@ -131,19 +131,22 @@ class Pairs:
     def row(self) -> dict[str, object]:
         """Plain numbers: mean and bounds of the interval of each difference."""
         row: dict[str, object] = self._named()
-        for name, interval in self.figures.items():
-            row |= as_columns(name, None if interval is None else interval.change)
+        for name, paired in self.figures.items():
+            row |= as_columns(name, None if paired is None else paired.change)
         return row
 
     def shown(self) -> dict[str, object]:
         """The differences as formatted for a table."""
-        texts = {name: str(i.change) if i else "" for name, i in self.figures.items()}
+        texts = {
+            name: "" if paired is None else str(paired.change)
+            for name, paired in self.figures.items()
+        }
         return self._named() | texts
 
     def _named(self) -> dict[str, object]:
-        pairs = max((interval.pairs for interval in self.figures.values() if interval), default=0)
+        found = [paired.pairs for paired in self.figures.values() if paired is not None]
         about = {"policy": self.policy, "against": self.against, "workload": self.workload}
-        return about | {"pairs": pairs}
+        return about | {"pairs": max(found, default=0)}
 
 
 def differences(

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from containers.docker.nodes import DEVICE, Gpu, Limits, Mps, Node, Nodes
-from flows.runs.toml_file import checked, read_toml
+from flows.runs.toml_file import LOWER_CASE, checked, read_toml
 from predictor.errors import InputError
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
 from warehouse.workloads.tables import LOSSES, MEASURED
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
+Name = Annotated[str, Field(pattern=LOWER_CASE, max_length=60)]
 Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
 HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
 """User, host and port, without characters that a shell or `ssh` could interpret."""

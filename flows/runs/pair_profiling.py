@@ -175,11 +175,11 @@ def rates_together(
     ]
     if any(len(lines) < number for lines, number in zip(timed, least, strict=True)):
         return None
-    rates = (
+    one, other = (
         sum(line["steps"] for line in lines) / sum(line["seconds"] for line in lines)
         for lines in timed
     )
-    return next(rates), next(rates)
+    return one, other
 
 
 def _lines(folder: Path) -> list[Line]:

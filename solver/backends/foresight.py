@@ -1,4 +1,4 @@
-"""Savings in future cost of a round of each job on each GPU type.
+"""The future cost that a round of each job on each GPU type saves.
 
 The first interval of `solver.backends.over_time` is the coming round, and each is longer than the
 one before by the same factor. With m_t the middle of an interval and blur over it, work costs

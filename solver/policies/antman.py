@@ -19,7 +19,7 @@ class AntMan:
     They give way as soon as guaranteed jobs need the GPUs. What two jobs then get is up to the
     local coordinator, which scales the opportunistic one down (`Profile.shared_rate`).
 
-    An opportunistic job stays with its host, so that it restarts seldom.
+    An opportunistic job stays with its guaranteed partner, so that it restarts seldom.
 
     Attributes:
         packed: 0 for opportunistic jobs on idle GPUs only.

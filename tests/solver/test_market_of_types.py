@@ -205,16 +205,16 @@ def test_a_round_says_so_if_what_jobs_bid_by_was_not_solved_to_its_gap(
 
 def test_a_dear_start_is_paid_by_who_goes_there_and_keeps_who_is_there() -> None:
     """On a type that is a little faster, and where a start takes more than that saves."""
-    inventory_ = Inventory((Pool("v100", 1), Pool("k80", 1)))
+    nodes = Inventory((Pool("v100", 1), Pool("k80", 1)))
     rates = {("cnn", 8, kind, 1): rate for kind, rate in (("v100", 10.0), ("k80", 9.9))}
 
     def job(restarts: dict[tuple[str, int], float], gpus: tuple[int, ...] = ()) -> ActiveJob:
         profile, there = (
             Profile(rates, restarts=restarts),
-            active(0, "cnn", 4000.0, inventory=inventory_),
+            active(0, "cnn", 4000.0, inventory=nodes),
         )
-        held = inventory_.allocation(gpus) if gpus else None
-        found = replace(there, throughput=profile, menu=inventory_.menu_of(there.spec, 8, profile))
+        held = nodes.allocation(gpus) if gpus else None
+        found = replace(there, throughput=profile, menu=nodes.menu_of(there.spec, 8, profile))
         return replace(found, gpus=gpus, held=held, lease_rounds=3 * len(gpus))
 
     dear = {("v100", 1): 90.0, ("k80", 1): 10.0}
@@ -225,8 +225,8 @@ def test_a_dear_start_is_paid_by_who_goes_there_and_keeps_who_is_there() -> None
         (dear, (0,), "v100"),  # it is there already
         (dear, (1,), "k80"),
     ):
-        inputs = situation(job(restarts, gpus), inventory=inventory_)
-        assert ran_on(Shockwave().plan(inputs), inventory_) == {0: kind}, (restarts, gpus)
+        inputs = situation(job(restarts, gpus), inventory=nodes)
+        assert ran_on(Shockwave().plan(inputs), nodes) == {0: kind}, (restarts, gpus)
 
 
 def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:

@@ -172,7 +172,7 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
             hours, "run time so far (h)", "still needed (h)", f"Forecasts of job {row.job_id}"
         ),
         "loss": chart(
-            [Point(row.epoch, row.loss) for row in course.losses],
+            [Point(report.epoch, report.loss) for report in course.losses],
             *("epoch", "loss", f"Training loss of job {row.job_id} by epoch"),
         ),
         "held": list(reversed(course.held)),

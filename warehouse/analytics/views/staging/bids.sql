@@ -1,5 +1,7 @@
--- The bids of the active jobs in the window market.
+-- The bids of the active jobs in the market.
 -- grain: one row per run, round, bidding job and allocation that it bid on
+-- The market is of the coming round; of the window with `preview`, under `shockwave-published` and in
+-- layouts before 7.
 -- utility and remaining_seconds are tables over 0, 1, … rounds.
 SELECT
     run,
