@@ -71,6 +71,8 @@ class Answer:
 
     Points in time (`clock`, `arrival`, `start`, `finish`) are in seconds on the run's clock; all
     other seconds are durations. A field is None where the policy computes no such number.
+    `scale_factor`, the GPUs that its gang needs, has the name that traces, files of jobs, views and
+    conditions on jobs have for it; `gpus` are those that it holds.
     """
 
     run: str
