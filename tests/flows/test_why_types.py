@@ -188,9 +188,12 @@ def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path)
     prices = {price.gpu_type: price.price for price in record.solve.prices}
     worth = {speed.gpu_type: speed.worth for speed in answer.speeds if speed.worth is not None}
     assert len(worth) == len(answer.speeds)
+    inventory = made.header.settings.inventory
+    alone = Plan({}, record.solve, bids=record.bids, order=(waiting,), worth=(0.0,))
+    recorded = Worths(alone, inventory)
+    assert worth == {kind: recorded.on(waiting, kind) for kind in worth}
     best = max(worth, key=lambda kind: worth[kind])
     assert (answer.worth_type, answer.worth) == (best, worth[best])
-    inventory = made.header.settings.inventory
     held = {lease.job_id: inventory.allocation(lease.gpus).gpu_type for lease in record.leases}
     assert {holder.job_id: holder.gpu_type for holder in answer.holders} == held
     there = [holder.worth for holder in answer.holders if holder.gpu_type == best]
