@@ -42,7 +42,8 @@ import scipy.special  # noqa: F401 (what a run would import, each process by its
 
 from benchmarks.attacks.boundaries import dying_at
 from flows.runs import simulation
-from flows.runs.simulation import resume, simulate
+from flows.runs.resuming import resume
+from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, Start, one_pool
 from tasks.round import Run

@@ -9,7 +9,8 @@ from time import perf_counter
 
 from flows.campaigns.plan import Campaign, WorkloadPlan
 from flows.runs.code_version import code_of
-from flows.runs.simulation import Watch, prepare, resume, simulate
+from flows.runs.resuming import resume
+from flows.runs.simulation import Watch, prepare, simulate
 from flows.runs.start import make_start, opened, past_jobs
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError

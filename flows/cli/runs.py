@@ -173,7 +173,7 @@ def resume(
     show = progress().run(start)
     with driving(driver) as call:
         if cluster is None:
-            from flows.runs.simulation import resume as resume_simulation
+            from flows.runs.resuming import resume as resume_simulation
 
             resume_simulation(run, warehouse, driver=call, progress=show)
         else:

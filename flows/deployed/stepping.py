@@ -10,7 +10,8 @@ from prefect.states import Completed
 
 from flows.deployed.artifacts import show_headlines
 from flows.deployed.forms import RoundForm, SimulationForm
-from flows.runs.simulation import Progress, resume
+from flows.runs.resuming import resume
+from flows.runs.simulation import Progress
 from flows.runs.simulation import simulate as run_simulation
 from flows.runs.start import make_start, opened
 from flows.servers.failures import failed

@@ -11,7 +11,8 @@ from flows.history.forks import taken_over
 from flows.runs.code_version import changed_plugins, packages
 from flows.runs.job_file import read_job
 from flows.runs.pools import written
-from flows.runs.simulation import Watch, carry_out, finish, prepare, unwatched
+from flows.runs.resuming import carry_out
+from flows.runs.simulation import Watch, finish, prepare, unwatched
 from flows.runs.start import check_recorded, make_header, without_effect
 from predictor.errors import InputError
 from solver.inventory import Pool

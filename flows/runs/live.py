@@ -18,7 +18,8 @@ from containers.runtime import Standing
 from flows.runs.code_version import packages
 from flows.runs.hosts import NODES, noted, of_service
 from flows.runs.position import Keeping, Position, kept, reached
-from flows.runs.simulation import Driver, Prepared, Progress, check_plugins, finish, prepare, terms
+from flows.runs.resuming import check_plugins
+from flows.runs.simulation import Driver, Prepared, Progress, finish, prepare, terms
 from predictor.errors import InputError, Interrupted
 from tasks.record import Package, RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round

@@ -1,4 +1,4 @@
-"""Runs: made ready from their starts, and driven; those on virtual clusters started and resumed."""
+"""Runs: made ready from their starts, and driven to their ends."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,28 +7,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
-from containers.runtime import EventKind, Lease, Place, Runtime, Standing, Terms
+from containers.runtime import Place, Runtime, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
-from flows.runs.code_version import changed_plugins, packages
+from flows.runs.code_version import packages
 from flows.runs.position import Position
-from flows.runs.start import check_recorded, policy_of
+from flows.runs.start import policy_of
 from flows.servers.garbage import rare_collections
 from predictor.basis import Basis
-from predictor.errors import InputError, Interrupted, PluginError, WarehouseError
+from predictor.errors import Interrupted, PluginError
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Profile, Throughput, epoch_seconds
 from solver.inventory import Inventory
 from solver.plan import Policy
 from tasks.commands import Orders
 from tasks.plugged import PluggedPlace
-from tasks.record import RoundRecord, RunHeader, RuntimeKind, Start
-from tasks.round import Round, Run, Sink, collect, run_round
+from tasks.record import RunHeader, RuntimeKind, Start
+from tasks.round import Round, Run, Sink, run_round
 from tasks.sources import Workload
 from tasks.state import RunState
 from warehouse.analytics.catalog import build
-from warehouse.store.reader import Reader
 from warehouse.store.writer import DELAY_SECONDS, Writer
 
 Driver = Callable[[Run], Round]
@@ -204,87 +203,14 @@ def simulate(
     build(warehouse)
     with (
         Writer(
-            warehouse, start, packages=packages(start.header.settings), delay_seconds=_delay(driver)
+            warehouse,
+            start,
+            packages=packages(start.header.settings),
+            delay_seconds=delay_of(driver),
         ) as writer,
         prepared.under_way(writer, writer.run) as run,
     ):
         return finish(run, warehouse, writer, driver, progress, rounds)
-
-
-def resume(
-    name: str,
-    warehouse: Path,
-    *,
-    driver: Driver = run_round,
-    progress: Progress = lambda run: None,
-    rounds: int | None = None,
-) -> str:
-    """Resume an unfinished run after its last recorded round.
-
-    The recorded decisions are carried out again to restore the virtual cluster, unless its jobs run
-    on by themselves (`Place.live`). The state is the fold over the records.
-
-    Args:
-        name: The run.
-        warehouse: The warehouse that holds it.
-        driver: Executes a round.
-        progress: Called after every round.
-        rounds: Number of rounds to run; by default, until the run ends.
-
-    Raises:
-        Interrupted: The user stopped it.
-        ShockwaveError: There is no such run, or its records are damaged.
-    """
-    reader = Reader(warehouse)
-    start = reader.start(name)
-    header = start.header
-    if header.settings.forked:
-        raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
-    if header.service:
-        raise InputError(f"run {name!r}", "is a service's", "go on with: shockwave up")
-    if header.settings.runtime == RuntimeKind.DOCKER:
-        raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
-    check_plugins(name, start, reader)
-    check_recorded(name, header.settings)
-    build(warehouse)
-    with (
-        Writer(warehouse, start, run=name, delay_seconds=_delay(driver)) as writer,
-        _going_on(start, reader, writer) as run,
-    ):
-        return finish(run, warehouse, writer, driver, progress, rounds)
-
-
-@contextmanager
-def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
-    """A run at its place, after its last recorded round."""
-    prepared, recorded = prepare(start), reader.records(writer.run)
-    if prepared.place.live:
-        at = Position(prepared.state).after_all(start.header, recorded)
-        prepared, standing = prepared.at(at)
-        with prepared.under_way(writer, writer.run, standing) as run:
-            yield run
-        return
-    with prepared.under_way(writer, writer.run) as run:
-        for record, digest in recorded:
-            carry_out(run, record, digest)
-        yield run
-
-
-def _delay(driver: Driver) -> float:
-    """Time for which rounds may wait to be written; 0 if each must be written by its flow run."""
-    return DELAY_SECONDS if driver is run_round else 0.0
-
-
-def check_plugins(name: str, start: Start, reader: Reader) -> None:
-    """Refuse to resume a run whose plugins have changed since it began.
-
-    Raises:
-        InputError: A plugin has changed.
-    """
-    for change in changed_plugins(start.header.settings, reader.packages(name)):
-        raise InputError(
-            f"run {name!r}", change, "install what it began with, or fork it: shockwave whatif"
-        )
 
 
 def finish(
@@ -330,27 +256,6 @@ def finish(
     return run.name
 
 
-def carry_out(run: Run, record: RoundRecord, digest: str) -> None:
-    """Carry out a recorded round again, without solving it.
-
-    Args:
-        run: The run.
-        record: Its next round.
-        digest: The round's hash.
-
-    Raises:
-        WarehouseError: The virtual cluster does not reproduce the recorded observation.
-    """
-    this = Round()
-    collect(run, this)
-    if this.observation != record.observation:
-        raise WarehouseError(
-            f"run {run.name!r}, round {record.round}",
-            "the virtual cluster does not reproduce the recorded observation",
-            "resume it with the version that started it",
-        )
-    preempted = [event for event in record.events if event.kind is EventKind.PREEMPTED]
-    launched = [event for event in record.events if event.kind is not EventKind.PREEMPTED]
-    run.runtime.preempt({event.job_id: event.reason for event in preempted})
-    run.runtime.launch(record.round, [Lease(event.job_id, event.gpus) for event in launched])
-    run.follow(record, digest)
+def delay_of(driver: Driver) -> float:
+    """Time for which rounds may wait to be written; 0 if each must be written by its flow run."""
+    return DELAY_SECONDS if driver is run_round else 0.0

@@ -22,7 +22,8 @@ from flows.runs.code_version import packages
 from flows.runs.hosts import Hosts
 from flows.runs.live import begun, going_on
 from flows.runs.position import Keeping, Position, kept, reached
-from flows.runs.simulation import Driver, carry_out, check_plugins, prepare, terms
+from flows.runs.resuming import carry_out, check_plugins
+from flows.runs.simulation import Driver, prepare, terms
 from flows.runs.start import make_start
 from flows.servers.children import ALIVE, READY, end_with_parent
 from flows.servers.garbage import rare_collections

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from flows.history.replay import replay
-from flows.runs.simulation import resume, simulate
+from flows.runs.resuming import resume
+from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.up import PROGRAM

@@ -16,8 +16,9 @@ from flows.campaigns.compare import comparison
 from flows.campaigns.plan import Campaign
 from flows.history.whatif import Change, whatif
 from flows.runs.code_version import code_of
+from flows.runs.resuming import resume
 from flows.runs.settings import RUNTIMES, VIRTUAL_RUNTIMES, ClusterSize
-from flows.runs.simulation import resume, simulate
+from flows.runs.simulation import simulate
 from flows.runs.start import asked_start
 from predictor.errors import InputError, PluginError
 from predictor.plugins import plugins

@@ -14,8 +14,9 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient
 
 import shockwave
+from flows.runs.resuming import resume
 from flows.runs.settings import ClusterSize
-from flows.runs.simulation import resume, simulate
+from flows.runs.simulation import simulate
 from flows.runs.start import asked_start, policy_of
 from predictor.errors import InputError, PluginError
 from predictor.plugins import Kind, plugins

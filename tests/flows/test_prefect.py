@@ -32,8 +32,9 @@ from flows.cli.progress import VARIABLE
 from flows.deployed.deployments import DEPLOYMENTS
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
+from flows.runs.resuming import resume
 from flows.runs.settings import ClusterSize, SimulationSettings
-from flows.runs.simulation import resume, simulate
+from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access

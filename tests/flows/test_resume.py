@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from flows.history.replay import replay
-from flows.runs.simulation import resume, simulate
+from flows.runs.resuming import resume
+from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from predictor.errors import Interrupted
 from solver.fidelity import Fidelity

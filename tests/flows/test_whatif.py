@@ -9,7 +9,8 @@ from containers.runtime import EventKind
 from flows.history.replay import replay
 from flows.history.whatif import Change, fork, whatif
 from flows.history.why import why
-from flows.runs.simulation import resume, simulate
+from flows.runs.resuming import resume
+from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from predictor.errors import InputError, WarehouseError
 from tasks.record import Parameter, RoundRecord

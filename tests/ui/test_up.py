@@ -13,7 +13,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.settings import PREFECT_API_SSL_CERT_FILE, temporary_settings
 
 from flows.desk.desk import Desk
-from flows.runs.simulation import resume
+from flows.runs.resuming import resume
 from flows.servers.access import Access
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER

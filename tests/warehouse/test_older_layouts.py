@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.history.replay import replay
-from flows.runs.simulation import resume
+from flows.runs.resuming import resume
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
 from tests.contents import contents

@@ -8,7 +8,7 @@ import pytest
 
 from containers.runtime import Lease
 from flows.history.replay import replay
-from flows.runs.simulation import resume
+from flows.runs.resuming import resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
 from tasks.layouts import OLDEST, VERSION

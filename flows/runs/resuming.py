@@ -1,0 +1,114 @@
+"""Runs gone on with after their last recorded round, whose rounds are carried out again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from containers.runtime import EventKind, Lease
+from flows.runs.code_version import changed_plugins
+from flows.runs.position import Position
+from flows.runs.simulation import Driver, Progress, delay_of, finish, prepare
+from flows.runs.start import check_recorded
+from predictor.errors import InputError, WarehouseError
+from tasks.record import RoundRecord, RuntimeKind, Start
+from tasks.round import Round, Run, collect, run_round
+from warehouse.analytics.catalog import build
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
+
+
+def resume(
+    name: str,
+    warehouse: Path,
+    *,
+    driver: Driver = run_round,
+    progress: Progress = lambda run: None,
+    rounds: int | None = None,
+) -> str:
+    """Resume an unfinished run after its last recorded round.
+
+    The recorded decisions are carried out again to restore the virtual cluster, unless its jobs run
+    on by themselves (`Place.live`). The state is the fold over the records.
+
+    Args:
+        name: The run.
+        warehouse: The warehouse that holds it.
+        driver: Executes a round.
+        progress: Called after every round.
+        rounds: Number of rounds to run; by default, until the run ends.
+
+    Raises:
+        Interrupted: The user stopped it.
+        ShockwaveError: There is no such run, or its records are damaged.
+    """
+    reader = Reader(warehouse)
+    start = reader.start(name)
+    header = start.header
+    if header.settings.forked:
+        raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
+    if header.service:
+        raise InputError(f"run {name!r}", "is a service's", "go on with: shockwave up")
+    if header.settings.runtime == RuntimeKind.DOCKER:
+        raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
+    check_plugins(name, start, reader)
+    check_recorded(name, header.settings)
+    build(warehouse)
+    with (
+        Writer(warehouse, start, run=name, delay_seconds=delay_of(driver)) as writer,
+        _going_on(start, reader, writer) as run,
+    ):
+        return finish(run, warehouse, writer, driver, progress, rounds)
+
+
+@contextmanager
+def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
+    """A run at its place, after its last recorded round."""
+    prepared, recorded = prepare(start), reader.records(writer.run)
+    if prepared.place.live:
+        at = Position(prepared.state).after_all(start.header, recorded)
+        prepared, standing = prepared.at(at)
+        with prepared.under_way(writer, writer.run, standing) as run:
+            yield run
+        return
+    with prepared.under_way(writer, writer.run) as run:
+        for record, digest in recorded:
+            carry_out(run, record, digest)
+        yield run
+
+
+def check_plugins(name: str, start: Start, reader: Reader) -> None:
+    """Refuse to resume a run whose plugins have changed since it began.
+
+    Raises:
+        InputError: A plugin has changed.
+    """
+    for change in changed_plugins(start.header.settings, reader.packages(name)):
+        raise InputError(
+            f"run {name!r}", change, "install what it began with, or fork it: shockwave whatif"
+        )
+
+
+def carry_out(run: Run, record: RoundRecord, digest: str) -> None:
+    """Carry out a recorded round again, without solving it.
+
+    Args:
+        run: The run.
+        record: Its next round.
+        digest: The round's hash.
+
+    Raises:
+        WarehouseError: The virtual cluster does not reproduce the recorded observation.
+    """
+    this = Round()
+    collect(run, this)
+    if this.observation != record.observation:
+        raise WarehouseError(
+            f"run {run.name!r}, round {record.round}",
+            "the virtual cluster does not reproduce the recorded observation",
+            "resume it with the version that started it",
+        )
+    preempted = [event for event in record.events if event.kind is EventKind.PREEMPTED]
+    launched = [event for event in record.events if event.kind is not EventKind.PREEMPTED]
+    run.runtime.preempt({event.job_id: event.reason for event in preempted})
+    run.runtime.launch(record.round, [Lease(event.job_id, event.gpus) for event in launched])
+    run.follow(record, digest)
