@@ -39,7 +39,9 @@ def runs(
             help="A figure, such as jct_p99_s or 'worst_ftf DESC'.", show_default="newest"
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(help="At most so many runs; 0: all.", min=0)] = FEW_RUNS,
+    limit: Annotated[
+        int, typer.Option(help="At most so many runs; 0: all.", min=0, max=1_000_000_000)
+    ] = FEW_RUNS,
     of_jobs: Annotated[
         str | None,
         typer.Option(help="Figures of some jobs of each run only, such as 'scale_factor = 4'."),

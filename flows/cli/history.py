@@ -78,12 +78,16 @@ def sql(
     run: Annotated[
         str | None, typer.Option(help="The run that the recipe is asked of.", show_default="newest")
     ] = None,
-    job: Annotated[int | None, typer.Option(help="The job that the recipe is asked of.")] = None,
+    job: Annotated[
+        int | None,
+        typer.Option(help="The job that the recipe is asked of.", min=0, max=1_000_000_000),
+    ] = None,
     timeout: Annotated[
         int, typer.Option(help="Seconds after which it is ended.", min=1, max=1_000_000)
     ] = QUERY_SECONDS,
     memory: Annotated[
-        int | None, typer.Option(help="MiB that it may take.", min=1, show_default="80 % of all")
+        int | None,
+        typer.Option(help="MiB that it may take.", min=1, max=2**24, show_default="80 % of all"),
     ] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,

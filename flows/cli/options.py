@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +53,8 @@ class Command(TyperCommand):
         after_dashes.set(args[args.index("--") + 1 :] if "--" in args else ())
         words = [*args]
         rest = super().parse_args(ctx, args)
-        _check_digits(self.params, ctx.params, words)
+        texts, _, _ = self.make_parser(ctx).parse_args(words)
+        _check_texts(self.params, ctx.params, texts)
         return rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -76,28 +76,40 @@ class Command(TyperCommand):
             raise type(error)(place, error.problem, remedy) from error
 
 
-def _check_digits(
-    parameters: Sequence[Any], values: Mapping[str, Any], args: Sequence[str]
+def _check_texts(
+    parameters: Sequence[Any], values: Mapping[str, Any], texts: Mapping[str, Any]
 ) -> None:
-    """Refuse numbers that `plain` refuses, though Typer takes them.
+    """Refuse what Typer takes: numbers that `plain` refuses, and empty paths.
+
+    An empty path, as of a shell's unset variable, would be the current folder.
 
     Raises:
-        InputError: An option has such a number; the error names it.
+        InputError: A parameter has such a text; the error names it.
     """
     for parameter in parameters:
-        read = values.get(parameter.name)
-        numbers = read if isinstance(read, list | tuple) else (read,)
-        if not any(type(number) in (int, float) for number in numbers):
+        if (given := texts.get(parameter.name)) is None:
             continue
-        for word, after in pairwise((*args, "")):
-            option, equals, value = word.partition("=")
-            text = value if equals else after
+        read = _as_list(values.get(parameter.name))
+        for value, text in zip(read, _as_list(given), strict=False):
+            if isinstance(value, Path) and not text:
+                remedy = "give a file or folder, . for the current folder"
+                raise InputError(_typed(parameter), "is empty", remedy)
             try:
-                if option in parameter.opts:
+                if type(value) in (int, float):
                     plain(text)
             except ValueError:
                 remedy = "write it in digits from 0 to 9, with nothing between them"
-                raise InputError(option, f"{text!r} is no number", remedy) from None
+                raise InputError(_typed(parameter), f"{text!r} is no number", remedy) from None
+
+
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _typed(parameter: Any) -> str:
+    """A parameter as users type it: its option, or its name as in the usage line."""
+    option: str = parameter.opts[0]
+    return option if option.startswith("--") else option.upper()
 
 
 def _use_ids(values: dict[str, Any]) -> None:

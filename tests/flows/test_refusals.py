@@ -134,6 +134,38 @@ def test_simulate_refuses_options(
 
 
 @pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        (["simulate", "--gpus", "4", "--warehouse", ""], "--warehouse"),
+        (["simulate", "--gpus", "4", "--warehouse="], "--warehouse"),
+        (["generate", "", "--jobs", "5"], "OUT"),
+        (["generate", ".", "--trace", ""], "--trace"),
+        (["whatif", "a-run", "--round", "1", "--with", "job.toml", "--with", ""], "--with"),
+    ],
+)
+def test_an_empty_path_is_refused(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_refused(here(*command), f"{place}: is empty; give a file or folder")
+    assert tree(tmp_path) == {}
+
+
+def test_an_empty_variable_names_no_warehouse(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", "")
+    assert_refused(here("runs"), "var/warehouse: is not a warehouse")
+
+
+@pytest.mark.parametrize("command", ["runs --limit", "sql --recipe x --job", "sql x --memory"])
+def test_numbers_beyond_those_of_the_warehouse_are_refused(here: Command, command: str) -> None:
+    ran = here(*command.split(), 10**20)
+    assert_refused(ran, f"'{command.split()[-1]}': Input should be less than or equal to")
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
