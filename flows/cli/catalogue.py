@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
@@ -200,15 +201,19 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
         print_rows([about], as_json)
         return
     about["tags"] = " ".join(label.tags)
-    about["pools"] = ", ".join(map(_pool, about["pools"]))
+    about["pools"] = _pools(about["pools"])
     about["packages"] = ", ".join(f"{package['name']} {package['version']}" for package in packages)
 
     print_fields({name: value for name, value in about.items() if value not in ("", None, [])})
 
 
+def _pools(pools: Iterable[dict[str, Any]]) -> str:
+    return ", ".join(map(_pool, pools))
+
+
 def _pool(pool: dict[str, Any]) -> str:
-    """A pool as `--pools` takes it."""
-    price = f"@{pool['price']:g}" if pool["price"] else ""
+    """A pool as `--pools` takes it; a record has no price where there is none."""
+    price = f"@{pool['price']:g}" if pool.get("price") else ""
     nodes, each = pool["gpus"] // pool["gpus_per_node"], pool["gpus_per_node"]
     return f"{pool['gpu_type'] or 'gpu'}:{nodes}x{each}{price}"
 
@@ -299,6 +304,9 @@ def diff(
         return
     say(f"one: {run}; other: {other}")
     say("")
+    for row in settings:
+        if row["setting"] == "pools":
+            row |= {of: _pools(row[of]) for of in ("one", "other") if isinstance(row[of], list)}
     if settings:
         print_rows(settings, as_json)
     else:

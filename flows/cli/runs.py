@@ -23,7 +23,7 @@ from flows.cli.options import (
     takes,
 )
 from flows.cli.output import jct_row, print_rows, print_side_by_side, say
-from flows.runs.settings import DEFAULT_POLICY, SimulationSettings
+from flows.runs.settings import DEFAULT_POLICY, SimulationSettings, policy_names
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -125,6 +125,9 @@ def compare(
 
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
+    if not all(names):
+        problem = f"{policies!r} is not a list POLICY,POLICY,…"
+        raise InputError("policies", problem, f"give some of {', '.join(policy_names())}")
     values = parse_parameters(parameters or ())
     plan = planned(
         source, size, settings, names, warehouse, values, tuple(earlier_runs(warehouse, history))

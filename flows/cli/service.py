@@ -133,14 +133,18 @@ def login(
     import sys
     from getpass import getpass
 
-    from flows.desk.client import Client
+    from flows.desk.client import Client, checked
     from flows.desk.login import Login, keep
 
+    checked(url)
     with_terminal = sys.stdin.isatty()
     token = (getpass("Token: ") if with_terminal else sys.stdin.readline()).strip()
     if not token:
         raise InputError(
-            "token", "is missing", "make one on the service's machine: shockwave token add"
+            "token",
+            "is missing",
+            "type one, or have it read from a file: shockwave login URL < FILE; "
+            "the service's machine makes one: shockwave token add NAME",
         )
     with Client(url, token) as client:
         who = client.who()

@@ -248,3 +248,15 @@ def test_what_does_not_fit_together_is_refused(
     ran = here("simulate", *options, "--warehouse", tmp_path / "w")
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+def test_a_difference_of_pools_is_in_the_words_of_the_option(here: Command, tmp_path: Path) -> None:
+    at = ("--warehouse", tmp_path / "w")
+    runs = [
+        here("simulate", "--jobs", 1, "--policy", "fifo", *size, *at, "--json").rows[0]["run"]
+        for size in (("--gpus", 8), ("--pools", "gpu:4x2@2.5"))
+    ]
+    out = here("diff", *runs, *at).out
+    assert ["pools", "gpu:8x1", "gpu:4x2@2.5"] in map(str.split, out.splitlines())
+    pools, *_ = here("diff", *runs, *at, "--json").rows
+    assert pools["one"] == [{"gpu_type": "gpu", "gpus": 8, "gpus_per_node": 1}]

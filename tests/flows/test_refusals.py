@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,15 @@ def test_generate_refuses_options(
     assert tree(tmp_path) == {}
 
 
+def test_a_login_checks_the_address_before_it_asks_for_a_token(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_refused(here("login", "ftp://foo"), "url: 'ftp://foo' is no address")
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    said = here("login", "http://127.0.0.1:4200").err
+    assert "token: is missing; type one, or have it read from a file: shockwave login URL <" in said
+
+
 def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> None:
     assert here("generate", tmp_path, "--jobs", 1).code == 0
     before = tree(tmp_path)
@@ -207,7 +218,8 @@ def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> Non
     ("options", "said"),
     [
         ("--policies fifo,lottery", ["'lottery'", "known are shockwave, "]),
-        ("--policies fifo,,srtf", ["unknown policy ''"]),
+        ("--policies fifo,,srtf", ["--policies: 'fifo,,srtf' is not a list", "some of shockwave"]),
+        ("--policies ,", ["--policies: ',' is not a list POLICY,POLICY,…; give some of"]),
         ("--gpus 0", ["--gpus", "0 is not positive"]),
         ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
         ("--gpus 99999999999", ["--gpus", "99999999999 is out of range"]),

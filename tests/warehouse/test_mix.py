@@ -101,6 +101,12 @@ def test_a_contention_factor_is_positive(factor: float) -> None:
     )
 
 
+@pytest.mark.parametrize("factor", [1e-300, 1e-9, 1e308])
+def test_a_contention_factor_gives_a_gap_between_arrivals(factor: float) -> None:
+    with pytest.raises(InputError, match="^contention_factor: .* a mean gap of "):
+        Mix(longest_seconds=720.0).interarrival_seconds(factor, 10**6 if factor > 1 else 8)
+
+
 def test_a_contention_factor_is_that_of_some_gpus() -> None:
     with pytest.raises(InputError) as caught:
         Mix().interarrival_seconds(1.0, 0)

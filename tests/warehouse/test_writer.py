@@ -168,7 +168,8 @@ def test_what_is_there_stays_unless_it_is_said(tmp_path: Path, name: str) -> Non
     with pytest.raises(InputError) as caught:
         write_workload(generate(), tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path / name}: is there already; give another folder or overwrite it"
+        f"{tmp_path / name}: is there already; "
+        "give another folder, or replace what is there with --overwrite"
     )
     assert tree(tmp_path) == {name: b"mine"}
     write_workload(generate(), tmp_path, overwrite=True)

@@ -105,7 +105,14 @@ class Mix:
             )
         if gpus < 1:
             raise InputError("gpus", f"{gpus} is not positive", "give at least 1")
-        return self.mean_gpu_seconds() / (contention_factor * gpus)
+        gap = self.mean_gpu_seconds() / (contention_factor * gpus)
+        if not 0 < gap <= MOST_SECONDS:
+            raise InputError(
+                "contention_factor",
+                f"{contention_factor:g} gives a mean gap of {gap:g} s between arrivals",
+                f"give one that leaves more than 0 s, and {MOST_SECONDS:g} s at most",
+            )
+        return gap
 
 
 def smaller_than(scale_factors: Mapping[int, float]) -> str:
