@@ -103,7 +103,7 @@ def test_a_contention_factor_is_positive(factor: float) -> None:
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-9, 1e308])
 def test_a_contention_factor_gives_a_gap_between_arrivals(factor: float) -> None:
-    with pytest.raises(InputError, match="^contention_factor: .* a mean gap of "):
+    with pytest.raises(InputError, match=r"^contention_factor: .* a mean gap of "):
         Mix(longest_seconds=720.0).interarrival_seconds(factor, 10**6 if factor > 1 else 8)
 
 
