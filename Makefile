@@ -1,6 +1,9 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
+ifneq ($(words $(VENV)),1)
+$(error VENV is '$(VENV)'; name one folder, without spaces: make VENV=FOLDER)
+endif
 BIN := $(VENV)/bin
 RUNNING := $(VENV)/.running
 STAMP := $(VENV)/.installed
@@ -20,7 +23,8 @@ help: ## Show this list
 setup: $(STAMP) ## Make .venv with all that run, test, check and bench need
 
 $(RUNNING) $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name another: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	@test "$$($(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null)" = True || \
+	  { echo 'Python 3.11 or newer is needed, and $(PYTHON) is not; name another: make PYTHON=python3.11' >&2; exit 2; }
 	@$(PYTHON) tools/environment.py $(VENV) $(if $(filter $(STAMP),$@),dev)
 	@touch $(RUNNING) $@
 

@@ -12,8 +12,9 @@ from zipfile import ZipFile
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "environment.py"
-LOCK = Path(__file__).parents[2] / "constraints.txt"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tools" / "environment.py"
+LOCK = ROOT / "constraints.txt"
 
 BACKEND = """
 from zipfile import ZipFile
@@ -150,3 +151,24 @@ def test_a_folder_that_cannot_be_made_is_refused(project: Path) -> None:
     ran = setup(project, no_index="1")
     assert ran.returncode == 2
     assert ran.stderr.startswith("error: env cannot be made; that takes Python's venv module")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("VENV=a b", "VENV is 'a b'; name one folder, without spaces"),
+        ("VENV=", "VENV is ''; name one folder, without spaces"),
+        ("PYTHON=no-such-python", "Python 3.11 or newer is needed, and no-such-python is not"),
+        ("PYTHON=true", "Python 3.11 or newer is needed, and true is not"),
+    ],
+)
+def test_make_says_what_it_needs(tmp_path: Path, setting: str, said: str) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    kept = sorted(tmp_path.iterdir())
+    done = subprocess.run(
+        ["make", "run", setting], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr.splitlines()[0]
+    assert sorted(tmp_path.iterdir()) == kept
