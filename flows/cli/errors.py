@@ -70,6 +70,11 @@ def with_warehouse(remedy: str, warehouse: Path) -> str:
     return _COMMAND.sub(complete, remedy)
 
 
+def in_file(place: str) -> bool:
+    """Whether a place is a field of a TOML file, `FILE: FIELD`, where no option has a say."""
+    return ".toml: " in place
+
+
 def with_options(remedy: str, parameters: Sequence[Any]) -> str:
     """A remedy in which fields of several words, such as `scale_factors`, are their options."""
     for parameter in parameters:

@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,16 +155,45 @@ def submit(
     if words != command and not (len(words) == 1 and words[0].endswith(".toml")):
         problem = f"{words[0][:80]!r} is no job's file, which ends in .toml"
         raise InputError("job", problem, "write -- before a command: … -- python train.py")
-    with desk(warehouse) as service:
+    file = words[0] if words and not command else None
+    with _by_options(fields, file), desk(warehouse) as service:
         if command:
             fields["command"] = command
-        elif words:
-            fields = from_file(Path(words[0]), fields)
+        elif file is not None:
+            fields = from_file(Path(file), fields)
         if dry_run:
             _print_expected(asdict(service.expect(fields)), job_of(Path("job"), fields), as_json)
             return
         accepted = service.submit(fields, key=key)
     print_accepted(accepted, str(fields.get("name", "")), as_json)
+
+
+OPTIONS = {
+    "scale_factor": "gpus",
+    "deadline_seconds": "deadline",
+    "environment": "env",
+    "secrets": "secret",
+}
+"""Options of `submit` by field of a job, where they differ."""
+
+
+@contextmanager
+def _by_options(given: Collection[str], file: str | None) -> Iterator[None]:
+    """Name the option, in errors about a field of the job, unless its file gave it.
+
+    Args:
+        given: Fields that options gave.
+        file: The job's file; None without one, where all fields are of options.
+    """
+    try:
+        yield
+    except InputError as error:
+        place = error.place.removeprefix(f"{file or 'job'}: ")
+        found = re.fullmatch(r"(\w+)([.\[].*)?", place)
+        if found is None or (file is not None and found[1] not in given):
+            raise
+        field = found[1]
+        raise type(error)(OPTIONS.get(field, field), error.problem, error.remedy) from None
 
 
 def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:

@@ -13,7 +13,13 @@ import typer
 from typer.core import TyperCommand
 
 from flows.cli.commands import GLOSSARY
-from flows.cli.errors import WAREHOUSE_VARIABLE, place_as_option, with_options, with_warehouse
+from flows.cli.errors import (
+    WAREHOUSE_VARIABLE,
+    in_file,
+    place_as_option,
+    with_options,
+    with_warehouse,
+)
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import (
     BACKEND,
@@ -70,7 +76,9 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except ShockwaveError as error:
             place = place_as_option(error.place, self.params)
-            remedy, kept = with_options(error.remedy, self.params), ctx.params.get("warehouse")
+            remedy, kept = error.remedy, ctx.params.get("warehouse")
+            if not in_file(error.place):
+                remedy = with_options(remedy, self.params)
             if kept is not None:
                 remedy = with_warehouse(remedy, Path(kept))
             raise type(error)(place, error.problem, remedy) from error

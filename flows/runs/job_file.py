@@ -165,7 +165,10 @@ class JobFile(BaseModel):
             return f"regimes begin with batch size {sizes[0]}; begin with batch_size"
         if sum(regime.epochs for regime in self.truth) != self.epochs:
             return f"regimes do not add up to {self.epochs} epochs; correct their epochs"
-        if max(sizes) > (self.max_batch_size or max(sizes)):
+        if self.max_batch_size is not None and max(sizes) > self.max_batch_size:
+            if self.regimes is None:
+                below = f"is below the batch size, {max(sizes)}"
+                return f"max_batch_size: {below}; raise it, or lower batch_size"
             return "a regime is above max_batch_size; raise max_batch_size"
         if self.mode is Mode.STATIC and len(sizes) > 1:
             return "a static job never changes its batch size; give another mode"

@@ -86,6 +86,9 @@ def mistake_of(
         return InputError(place, "is missing", "add it")
     if first["type"] == "value_error":
         problem, _, remedy = str(first["ctx"]["error"]).partition("; ")
+        field, named, what_of_it = problem.partition(": ")
+        if named and field in model.model_fields:
+            place, problem = f"{place}: {field}", what_of_it
         return InputError(place, problem, remedy or "correct it")
     said = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] in ("tuple_type", "list_type"):

@@ -114,7 +114,13 @@ MISTAKES = {
     ("submit", *SMALL, "--env", "SEED"): "--env: 'SEED' is not NAME=VALUE",
     ("submit", *SMALL, "--retries", "101"): "retries",
     ("submit", *SMALL, "--batch-size", "33"): "--batch-size: the service has no throughput for",
-    ("submit", *SMALL, "--secret", "a/b"): "secrets",
+    ("submit", *SMALL, "--secret", "a/b"): "^--secret: 'a/b' is not",
+    ("submit", *SMALL, "--env", "1=3"): "^--env: '1=3' is not",
+    ("submit", *SMALL, "--batch-size", "-64"): "^--batch-size: -64 is refused",
+    ("submit", *SMALL, "--max-batch-size", "8"): (
+        "^--max-batch-size: is below the batch size, 32; raise it, or lower --batch-size$"
+    ),
+    ("submit", "--image", "x", "--", "echo"): "^--kind: is missing",
     ("why", "none"): "job none: is not in run|there is no job 'none'",
     ("cancel", "9"): "there is no job '9'",
     ("budget", "1", "0"): "is no budget",
@@ -133,6 +139,27 @@ def test_a_mistake_is_a_line_and_hands_nothing_in(service: Path) -> None:
             with pytest.raises(InputError, match=problem):
                 typed(tmp_path, *words)
         assert inbox.last() == 1
+
+
+def test_mistakes_of_a_file_are_fields_and_those_of_options_are_options(service: Path) -> None:
+    tmp_path = service
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+        go(tmp_path, 1)
+    file = tmp_path / "job.toml"
+    sizes = 'model = "conv-small"\nbatch_size = 32\nepochs = 40\n'
+    for more, options, problem in (
+        (
+            "batchsize = 1\n",
+            (),
+            f"^{file}: batchsize: .* known are kind, .* max_seconds, .* batch_size",
+        ),
+        ("max_batch_size = 8\n", (), f"^{file}: max_batch_size: .* or lower batch_size$"),
+        ("", ("--batch-size", "-64"), "^--batch-size: -64 is refused"),
+    ):
+        file.write_text(sizes + more)
+        with pytest.raises(InputError, match=problem):
+            typed(tmp_path, "submit", str(file), *options)
 
 
 def test_why_says_of_which_of_two_runs_it_is(tmp_path: Path) -> None:
