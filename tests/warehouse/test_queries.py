@@ -23,7 +23,16 @@ from warehouse.analytics.definitions import READING_FILES
 from warehouse.analytics.limits import interruptible
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import RESTORE, WHOLE, make_folder, no_cells, run_folders
+from warehouse.store.audit import audit
+from warehouse.store.folder import (
+    MISPLACED,
+    RESTORE,
+    WHOLE,
+    make_folder,
+    no_cells,
+    roots,
+    run_folders,
+)
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -288,6 +297,23 @@ def test_a_query_of_a_run_that_lacks_a_file(part: tuple[Path, str], name: str) -
         with pytest.raises(WarehouseError) as caught:
             Analytics(warehouse).query("FROM runs", runs)
         assert str(caught.value) == f"{missing}: is missing; {RESTORE}"
+
+
+@pytest.mark.parametrize("name", ["{run}.bak", "{run} (copy)", "{run}_old", "Copy"])
+@pytest.mark.parametrize("layout", [*range(len(roots(Path())))])
+def test_a_copy_of_a_run_under_a_name_of_no_run_is_refused(
+    part: tuple[Path, str], name: str, layout: int
+) -> None:
+    warehouse, run = part
+    copy = roots(warehouse)[layout] / f"run={name.format(run=run)}"
+    shutil.copytree(folder(warehouse, run), copy)
+    analytics = Analytics(warehouse)
+    for refused in (lambda: analytics.query("FROM runs"), lambda: materialise(warehouse)):
+        with pytest.raises(WarehouseError) as caught:
+            refused()
+        assert str(caught.value) == f"{copy}: has a name that no run can have; {MISPLACED}"
+    assert analytics.query("SELECT run, count(*) FROM rounds GROUP BY run", [run])[1] == [(run, 5)]
+    assert audit(warehouse, run).findings == ()
 
 
 def test_an_ended_run_without_its_rounds_is_not_one_without_rounds(tmp_path: Path) -> None:

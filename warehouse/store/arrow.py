@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from predictor.errors import WarehouseError, first_line, remedy_of
 from tasks.rows import is_record, typed_fields
 from warehouse.store.durable import Ahead, regular, written
+from warehouse.store.folder import RESTORE, is_run
 
 _SCALARS = {
     int: pa.int64(),
@@ -242,6 +243,7 @@ def filled_rows(table: pa.Table) -> pa.Table:
 
 
 def _damaged(path: Path, error: Exception) -> WarehouseError:
-    remedy = remedy_of(error, "restore it from a backup")
+    usual = RESTORE if is_run(path.parent.name) else "restore it from a backup"
+    remedy = remedy_of(error, usual)
     reason = getattr(error, "strerror", None) or first_line(error)
     return WarehouseError(str(path), f"cannot be read ({reason})", remedy)

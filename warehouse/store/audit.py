@@ -6,7 +6,6 @@ invariants of each round (`tasks.invariants`), and what the ledger holds of the 
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +18,7 @@ from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
 from warehouse.store.arrow import read_groups, read_parquet
 from warehouse.store.checks import check_links
-from warehouse.store.checksums import CHECKSUMS, checksum_found, noted, spoilt
+from warehouse.store.checksums import CHECKSUMS, checksum_found, is_stored, noted, spoilt
 from warehouse.store.decoding import (
     GARBLED,
     StoredHeader,
@@ -30,7 +29,6 @@ from warehouse.store.decoding import (
 from warehouse.store.durable import left_overs
 from warehouse.store.files import GROUP_ROUNDS
 from warehouse.store.folder import (
-    EMPTY,
     WHOLE,
     WORKLOAD_FILE,
     name_of,
@@ -118,10 +116,7 @@ def audit(
     """
     check_links(warehouse)
     folder = place_of(warehouse, run)
-    begun = None
-    with suppress(OSError):  # of a name that no file can have
-        begun = next(folder.glob("*.parquet"), None) or noted(folder)
-    if not begun or folder.name == EMPTY:
+    if not is_stored(folder):
         raise unknown_run(warehouse, run)
     name = folder_name(warehouse, folder)
     read = read_ledger(warehouse) if ledger is None else ledger

@@ -14,6 +14,7 @@ from warehouse.store.folder import (
     WHOLE,
     WORKLOAD_FILE,
     earlier,
+    is_run,
     names_in,
     no_link,
     part_name,
@@ -53,8 +54,11 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
     """Refuse runs with missing files, as far as the names of the present files reveal them.
 
     Raises:
-        WarehouseError: A file is missing, or something else is in its place; the error names it.
+        WarehouseError: A file is missing, or something else is in its place, or the views of all
+            runs would count the rows of a folder that is no run's; the error names it.
     """
+    if runs is None:
+        _check_folders(warehouse)
     folders = run_folders(warehouse)
     for folder, other in pairwise(folders):
         if folder.name == other.name:
@@ -76,6 +80,16 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
         for name in filter(None, (first_missing(folder, parts), *needed)):
             if not os.path.exists(f"{folder}/{name}"):
                 raise WarehouseError(str(folder / name), "is missing", RESTORE)
+
+
+def _check_folders(warehouse: Path) -> None:
+    """Refuse folders that the pattern of runs' folders finds, with names that no run can have."""
+    for root in roots(warehouse):
+        for name in sorted(names_in(root)):
+            if name.startswith("run=") and name != EMPTY and not is_run(name):
+                folder = root / name
+                if folder.is_dir():
+                    raise WarehouseError(str(folder), "has a name that no run can have", MISPLACED)
 
 
 def _check_files_only(folder: Path) -> set[str]:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from warehouse.store.durable import regular, written
@@ -40,6 +41,13 @@ def noted(folder: Path) -> dict[str, str] | None:
     if not os.path.isfile(f"{folder}/{CHECKSUMS}"):
         return None
     return {name: digest for digest, name in _LINE.findall(_text(folder))}
+
+
+def is_stored(folder: Path) -> bool:
+    """Whether a run's folder has any of the run's files, or notes that it had."""
+    with suppress(OSError):  # of a name that no file can have
+        return next(folder.glob("*.parquet"), None) is not None or bool(noted(folder))
+    return False
 
 
 def spoilt(folder: Path, *, whole_lines: bool) -> bool:

@@ -50,7 +50,7 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 
 RESTORE = "restore it from a backup, or remove its run with shockwave rm"
 """Remedy for a damaged file."""
-MISPLACED = "move the folder out of the warehouse, or give it that name back"
+MISPLACED = "move the folder out of the warehouse, or give it its run's name back"
 """Remedy for a run's folder that was copied or renamed."""
 
 FAN = 8
@@ -277,11 +277,12 @@ def run_folders(warehouse: Path) -> list[Path]:
     Raises:
         WarehouseError: One of them is a link.
     """
-    found = [(name, root) for root in roots(warehouse) for name in names_in(root) if _is_run(name)]
+    found = [(name, root) for root in roots(warehouse) for name in names_in(root) if is_run(name)]
     return [no_link(root / name) for name, root in sorted(found, key=itemgetter(0))]
 
 
-def _is_run(name: str) -> bool:
+def is_run(name: str) -> bool:
+    """Whether a folder has the name of a run's."""
     return name.startswith("run=") and RUN_NAME.fullmatch(name.removeprefix("run=")) is not None
 
 
@@ -328,7 +329,7 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     from warehouse.store.labels import read_labels  # which needs this module
 
     shown = run if len(run) <= 40 else f"{run[:40]}…"
-    ids = [name_of(folder) for folder in run_folders(warehouse)]
+    ids = [name_of(folder) for folder in run_folders(warehouse) if is_begun(folder)]
     names = [label.name for of, label in read_labels(warehouse).items() if label.name and of in ids]
     remedy = f"{likely(run, [*ids, *names])}list them with: shockwave runs"
     if run in {file.parent.name for file in (warehouse / "campaigns").glob("*/cells.parquet")}:

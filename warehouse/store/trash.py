@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from predictor.errors import InputError
-from warehouse.store.checksums import noted
+from warehouse.store.checksums import is_stored, noted
 from warehouse.store.durable import give_name, lock_run, writing
-from warehouse.store.folder import RUN_NAME, name_of, place_of, run_folder
+from warehouse.store.folder import RUN_NAME, name_of, place_of, unknown_run
 from warehouse.store.labels import forget_run
 from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
 
@@ -48,13 +48,15 @@ def is_removed(warehouse: Path, run: str) -> bool:
 
 
 def remove(warehouse: Path, run: str) -> None:
-    """Move a run to the trash. Called again after a crash, it completes the move.
+    """Move a run to the trash, damaged ones too. Called again after a crash, it completes the move.
 
     Raises:
         InputError: There is no such run, or a run of this name is in the trash.
         WarehouseError: The run is being written, or the warehouse cannot be.
     """
-    folder = run_folder(warehouse, run)
+    folder = place_of(warehouse, run)
+    if not is_stored(folder):
+        raise unknown_run(warehouse, run)
     place = warehouse / TRASH / folder_name(warehouse, folder)
     if place.exists():
         raise InputError(
