@@ -76,11 +76,12 @@ def in_file(place: str) -> bool:
 
 
 def with_options(remedy: str, parameters: Sequence[Any]) -> str:
-    """A remedy in which fields of several words, such as `scale_factors`, are their options."""
+    """A remedy in which fields are their options: `scale_factors`, and one word as in `set run`."""
     for parameter in parameters:
         name = str(parameter.name)
-        if "_" in name and parameter.opts[0].startswith("--"):
-            remedy = re.sub(rf"\b{name}\b", parameter.opts[0], remedy)
+        if parameter.opts[0].startswith("--"):
+            before = r"\b" if "_" in name else r"\bset "
+            remedy = re.sub(rf"({before}){name}\b", rf"\1{parameter.opts[0]}", remedy)
     return remedy
 
 

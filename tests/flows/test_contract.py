@@ -89,10 +89,11 @@ def test_a_folder_that_is_a_link_is_refused_by_all(
         assert_refused(here(*asked, "--warehouse", warehouse), str(place), "is a link")
 
 
-@pytest.mark.parametrize("file", ["", "."])
-def test_an_output_without_a_name_is_refused(here: Command, finished: Finished, file: str) -> None:
-    ran = here("export", finished.run, file, "--warehouse", finished.warehouse)
-    assert_refused(ran, ".: exists", "name a new file")
+@pytest.mark.parametrize(("file", "said"), [("", "FILE: is empty"), (".", ".: exists")])
+def test_an_output_without_a_name_is_refused(
+    here: Command, finished: Finished, file: str, said: str
+) -> None:
+    assert_refused(here("export", finished.run, file, "--warehouse", finished.warehouse), said)
 
 
 @pytest.mark.slow

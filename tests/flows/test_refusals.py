@@ -208,7 +208,9 @@ def test_a_login_checks_the_address_before_it_asks_for_a_token(
 def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> None:
     assert here("generate", tmp_path, "--jobs", 1).code == 0
     before = tree(tmp_path)
-    assert_refused(here("generate", tmp_path, "--jobs", 2), "jobs.trace", "is there already")
+    assert_refused(
+        here("generate", tmp_path, "--jobs", 2), "is there already", "or set --overwrite"
+    )
     assert tree(tmp_path) == before
     assert here("generate", tmp_path, "--jobs", 2, "--overwrite").code == 0
     assert tree(tmp_path) != before

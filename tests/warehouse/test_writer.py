@@ -168,8 +168,7 @@ def test_what_is_there_stays_unless_it_is_said(tmp_path: Path, name: str) -> Non
     with pytest.raises(InputError) as caught:
         write_workload(generate(), tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path / name}: is there already; "
-        "give another folder, or replace what is there with --overwrite"
+        f"{tmp_path / name}: is there already; give another folder or set overwrite"
     )
     assert tree(tmp_path) == {name: b"mine"}
     write_workload(generate(), tmp_path, overwrite=True)

@@ -62,12 +62,11 @@ def write_workload(
     contents = {files.trace: _trace(jobs), files.regimes: _regimes(jobs, workload.profile)}
     if throughputs is None:
         contents[files.profile] = _throughputs(workload.profile)
-    remedy = "give another folder, or replace what is there with --overwrite"
     for path in contents:
         if path.is_dir():
             raise InputError(str(path), "is a folder", "give another folder to write to")
         if path.exists() and not overwrite:
-            raise InputError(str(path), "is there already", remedy)
+            raise InputError(str(path), "is there already", "give another folder or set overwrite")
     _write_all(folder, contents)
     return files
 
