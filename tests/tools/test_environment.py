@@ -167,7 +167,11 @@ def test_make_says_what_it_needs(tmp_path: Path, setting: str, said: str) -> Non
         shutil.copy(ROOT / name, tmp_path)
     kept = sorted(tmp_path.iterdir())
     done = subprocess.run(
-        ["make", "run", setting], cwd=tmp_path, capture_output=True, text=True, check=False
+        ["make", "--no-print-directory", "run", setting],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr.splitlines()[0]
