@@ -14,7 +14,7 @@ from containers.docker.daemon import Daemon, NodeGone, Refused
 from containers.docker.escapes import ENGINE, RUNC, TOOLKIT
 from containers.docker.fleet import TAKEN_REMEDY
 from containers.docker.health import SKEW_SECONDS, system_seconds
-from containers.docker.nodes import Node, Nodes
+from containers.docker.nodes import NVIDIA, Node, Nodes, cdi_name
 from containers.docker.rendering import DATASETS, Rendered, render
 from containers.runtime import Lease
 from predictor.errors import InputError
@@ -227,11 +227,14 @@ def _own_gpus(node: Node, others: list[Node]) -> Finding:
 
 def _shared(node: Node, other: Node) -> set[str]:
     """GPUs that two nodes of a daemon share or may share."""
-    mine, theirs = ({gpu.device for gpu in owner.gpus if gpu.device} for owner in (node, other))
-    numbered = {device.isdecimal() for device in mine | theirs}
-    if mine and theirs and len(numbered) > 1:  # an index and a UUID may name the same GPU
-        return mine
-    return mine & theirs
+    mine, theirs = ([gpu.device for gpu in owner.gpus if gpu.device] for owner in (node, other))
+    return {device for device in mine if any(_may_be_one(device, there) for there in theirs)}
+
+
+def _may_be_one(first: str, second: str) -> bool:
+    """Whether two devices may be the same GPU, as an index and a UUID may."""
+    (kind, _, name), (kind_there, _, there) = (cdi_name(x).partition("=") for x in (first, second))
+    return kind == kind_there and (name == there or name.isdecimal() != there.isdecimal())
 
 
 def _clock(node: Node, info: dict[str, Any]) -> Finding:
@@ -252,6 +255,11 @@ def _limits(node: Node, info: dict[str, Any]) -> Finding:
 
 def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding:
     """Whether Docker can use the node's GPUs; if emulated, whether the processors suffice."""
+    if node.by_cdi:
+        folders = info.get("CDISpecDirs") or []
+        found = f"{len(node.gpus)} GPUs, CDI {'in ' + ', '.join(folders) if folders else 'is off'}"
+        remedy = "" if folders else "use Docker 25 or later, with features.cdi in its daemon.json"
+        return Finding(node.name, "gpus", bool(folders), found, remedy)
     if any(gpu.device for gpu in node.gpus):
         there = "nvidia" in info.get("Runtimes", {})
         found = f"{len(node.gpus)} GPUs, NVIDIA runtime {'there' if there else 'missing'}"
@@ -288,11 +296,17 @@ def _versions(node: Node, daemon: Daemon, info: dict[str, Any]) -> Finding:
         if open_:
             sound = " or ".join(open_[-1].fixed)
             update.append(f"update {name} to {sound}, unless its distribution has mended it")
-    if any(gpu.device for gpu in node.gpus):
+    if _of_nvidia(node):
         found.append("the version of the NVIDIA container toolkit is unknown")
         update.append(f"see that nvidia-ctk there is of {TOOLKIT[-1].fixed[-1]} or newer")
     text = ", ".join(found) + (f"; known escapes: {', '.join(known)}" if known else "")
     return Finding(node.name, "versions", True, text, ", ".join(update))
+
+
+def _of_nvidia(node: Node) -> list[str]:
+    """The GPUs of NVIDIA of a node, which `nvidia-smi` lists."""
+    devices = [gpu.device for gpu in node.gpus if gpu.device]
+    return [device for device in devices if cdi_name(device).startswith(f"{NVIDIA}=")]
 
 
 def _image(node: Node, daemon: Daemon) -> Finding:
@@ -318,7 +332,7 @@ def _container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") 
     node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
     (rendered,) = render(nodes, run, 0, Lease(0, tuple(nodes.inventory.gpus_of(place))))
     folder = nodes.folder(run, 0)
-    gpus = [gpu.device for gpu in node.gpus if gpu.device]
+    gpus = _of_nvidia(node)
     try:
         folder.mkdir(parents=True)
         nodes.hand_over(folder)
@@ -350,6 +364,7 @@ def _probing(rendered: Rendered, gpus: list[str], datasets: Path | None, network
         "entrypoint": ["/bin/sh", "-c", PROBE],
         "command": [],
         "environment": {
+            **rendered.options["environment"],
             "PROBE_GPUS": ",".join(gpus),
             "PROBE_DATA": DATASETS if datasets else "",
         },

@@ -14,7 +14,6 @@ import docker
 import docker.constants
 import docker.errors
 import docker.tls
-import docker.types
 import requests.exceptions
 
 from containers.docker.nodes import Node
@@ -191,17 +190,12 @@ class Daemon:
         Raises:
             Refused: The container cannot be started, and is removed.
         """
-        options = dict(rendered.options)
-        if devices := options.pop("devices_by_id", None):
-            options["device_requests"] = [
-                docker.types.DeviceRequest(device_ids=devices, capabilities=[["gpu"]])
-            ]
         if rendered.network:
             with _translated():
                 self._make_network(rendered)
         try:
             with _translated(WORK_SECONDS):
-                self._create_and_start(rendered.name, options)
+                self._create_and_start(rendered.name, rendered.options)
         except Refused:
             if rendered.network:
                 self.remove_network(rendered.network)

@@ -18,7 +18,7 @@ from containers.docker.daemon import Found, NodeGone, Refused
 from containers.docker.ends import meaning
 from containers.docker.fleet import Fleet, Placed
 from containers.docker.folder import excess, make_folder, replace_file
-from containers.docker.nodes import Nodes
+from containers.docker.nodes import Nodes, nvidia_id
 from containers.docker.own_images import check_images, image_of
 from containers.docker.rendering import described, quota, render
 from containers.docker.telemetry import JobLog, Log
@@ -401,11 +401,11 @@ class DockerRuntime:
             lease.cpu_seconds[container] = now.cpu_seconds
             before.setdefault(container, now.cpu_seconds if lease.adopted else 0.0)
         local = [
-            device
+            own
             for node, gpus in self._nodes.by_node(lease.gpus).items()
             if self._nodes.nodes[node].endpoint.startswith("unix://")
             for device in (self._nodes.nodes[node].gpus[gpu].device for gpu in gpus)
-            if device
+            if (own := nvidia_id(device))
         ]
         return replace(
             stands,

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from containers.docker.daemon import Daemon, NodeGone, Refused
-from containers.docker.nodes import Node
+from containers.docker.nodes import Node, cdi_name, nvidia_id
 
 SKEW_SECONDS = 2.0
 """Tolerated clock skew of a node, the latency of the query excluded. An engineering bound."""
-
-KIND = "nvidia.com/gpu="
-"""Prefix of NVIDIA's device names in the Container Device Interface."""
 
 
 def problem_of(node: Node, daemon: Daemon) -> str:
@@ -33,7 +30,8 @@ def problem_of(node: Node, daemon: Daemon) -> str:
     if abs(skew) > SKEW_SECONDS:
         return f"its clock is {abs(skew):.0f} s {'ahead' if skew > 0.0 else 'behind'}"
     devices = [gpu.device for gpu in node.gpus if gpu.device]
-    lost = lost_here(devices) if node.endpoint.startswith("unix://") else ()
+    ids = [found for device in devices if (found := nvidia_id(device))]
+    lost = lost_here(ids) if node.endpoint.startswith("unix://") else ()
     lost = lost or lost_there(devices, info)
     return f"GPU{'s' * (len(lost) > 1)} {', '.join(lost)} fell off the bus" if lost else ""
 
@@ -55,9 +53,9 @@ def system_seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def lost_here(devices: Sequence[str]) -> tuple[str, ...]:
-    """The GPUs of this machine that its driver does not find; none where it has no driver."""
-    if not devices:
+def lost_here(ids: Sequence[str]) -> tuple[str, ...]:
+    """The GPUs of this machine that NVIDIA's driver does not find; none where it is not there."""
+    if not ids:
         return ()
     import pynvml
 
@@ -69,15 +67,15 @@ def lost_here(devices: Sequence[str]) -> tuple[str, ...]:
         return ()
     lost = []
     try:
-        for device in devices:
+        for own in ids:
             try:
-                pynvml.nvmlDeviceGetMemoryInfo(handle_of(device))
+                pynvml.nvmlDeviceGetMemoryInfo(handle_of(own))
             except (
                 pynvml.NVMLError_NotFound,
                 pynvml.NVMLError_InvalidArgument,
                 pynvml.NVMLError_GpuIsLost,
             ):
-                lost.append(device)
+                lost.append(own)
             except pynvml.NVMLError:
                 continue  # such as a part of a GPU, whose memory cannot be read
     finally:
@@ -86,10 +84,15 @@ def lost_here(devices: Sequence[str]) -> tuple[str, ...]:
 
 
 def lost_there(devices: Sequence[str], info: Mapping[str, Any]) -> tuple[str, ...]:
-    """The GPUs that a daemon does not list, if it lists any (Docker 28.2 and later)."""
-    found = [str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()]
-    listed = {name.removeprefix(KIND) for name in found if name.startswith(KIND)}
-    return tuple(device for device in devices if listed and device not in listed)
+    """The GPUs that a daemon does not list, if it lists others of their kind (Docker 28.2)."""
+    found = {str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()}
+    kinds = {name.partition("=")[0] for name in found}
+    named = {device: cdi_name(device) for device in devices}
+    return tuple(
+        device
+        for device, name in named.items()
+        if name.partition("=")[0] in kinds and name not in found
+    )
 
 
 class Room:

@@ -15,11 +15,33 @@ from solver.inventory import Inventory, Pool
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Valid run ids, which are parts of paths and container names."""
 USER = re.compile(r"[1-9][0-9]*:[1-9][0-9]*")
-DEVICE = re.compile(r"[0-9]+|GPU-[0-9A-Fa-f-]+|MIG-[\w/-]+")
-"""Id of a single GPU, as `nvidia-smi -L` lists it; `all` is refused."""
+ID = re.compile(r"[0-9]+|GPU-[0-9A-Fa-f-]+|MIG-[\w/-]+")
+"""Id of a single GPU of NVIDIA, as `nvidia-smi -L` lists it; `all` is refused."""
+CDI_NAME = re.compile(
+    r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_-]*=(?!all$)[A-Za-z0-9][A-Za-z0-9_.:-]*"
+)
+"""Name of a device in the Container Device Interface, `VENDOR/CLASS=NAME`; `all` is refused."""
+NVIDIA = "nvidia.com/gpu"
+"""Vendor and class of NVIDIA's GPUs there."""
 
 DOCKERS_OWN = ("host", "bridge", "default", "none")
 """Docker's predefined networks, which connect containers to the host."""
+
+
+def is_device(text: str) -> bool:
+    """Whether it names a single GPU: the driver's id, or a name of the CDI."""
+    return bool(ID.fullmatch(text) or CDI_NAME.fullmatch(text))
+
+
+def cdi_name(device: str) -> str:
+    """The name in the CDI of a GPU; one that is given by its driver's id is NVIDIA's."""
+    return device if "=" in device else f"{NVIDIA}={device}"
+
+
+def nvidia_id(device: str) -> str:
+    """The id that NVIDIA's driver has for a GPU; empty if its name does not tell."""
+    name = device.removeprefix(f"{NVIDIA}=")
+    return name if ID.fullmatch(name) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +49,8 @@ class Gpu:
     """A GPU of a node, or an emulated GPU: a share of the node's processors.
 
     Attributes:
-        device: The driver's id of the GPU; empty if emulated.
+        device: The driver's id of the GPU, or its name in the Container Device Interface (CDI);
+            empty if emulated.
         cpuset: Processors of an emulated GPU, in Docker's notation (`0-3,6`); any if empty.
         cpus: Processor time of an emulated GPU, in processors; unlimited if 0.
     """
@@ -104,6 +127,11 @@ class Node:
         """The node as a pool of its own."""
         return Pool(self.gpu_type, len(self.gpus), len(self.gpus), self.price)
 
+    @property
+    def by_cdi(self) -> bool:
+        """Whether its GPUs are named as in the Container Device Interface."""
+        return any("=" in gpu.device for gpu in self.gpus)
+
 
 @dataclass(frozen=True)
 class Nodes:
@@ -157,16 +185,27 @@ class Nodes:
             raise InputError("network", problem, "give the name of one made for them")
         for node in self.nodes:
             for gpu in node.gpus:
-                if gpu.device and not DEVICE.fullmatch(gpu.device):
+                if gpu.device and not is_device(gpu.device):
                     raise InputError(
                         f"node {node.name}",
                         f"{gpu.device!r} is not the id of one GPU",
-                        "give one that nvidia-smi -L lists",
+                        f"give one that nvidia-smi -L lists, or a CDI name like {NVIDIA}=0",
                     )
-        devices = [(node.endpoint, gpu.device) for node in self.nodes for gpu in node.gpus]
+            if len({"=" in gpu.device for gpu in node.gpus}) > 1:
+                raise InputError(
+                    f"node {node.name}",
+                    "gpus has ids and CDI names",
+                    f"give all of them in one form, such as {NVIDIA}=0 for 0",
+                )
+        devices = [
+            (node.endpoint, cdi_name(gpu.device))
+            for node in self.nodes
+            for gpu in node.gpus
+            if gpu.device
+        ]
         for endpoint, device in devices:
-            if device and devices.count((endpoint, device)) > 1:
-                problem = f"GPU {device} of {endpoint} is there twice"
+            if devices.count((endpoint, device)) > 1:
+                problem = f"GPU {nvidia_id(device) or device} of {endpoint} is there twice"
                 raise InputError("nodes", problem, "give each GPU to one node")
         shown = (*self._read_only, *(node.mps.folder for node in self.nodes if node.mps))
         for path in (self.storage, *filter(None, [self.secrets]), *shown):

@@ -122,8 +122,9 @@ def render(
         }
         if nodes.datasets is not None:
             environment["SHOCKWAVE_DATA_FOLDER"] = DATASETS
-        if not any(gpu.device for gpu in nodes.nodes[place].gpus):
-            environment["NVIDIA_VISIBLE_DEVICES"] = "void"  # overrides the image's default, all
+        if nodes.nodes[place].by_cdi or not any(gpu.device for gpu in nodes.nodes[place].gpus):
+            # Overrides the image's default, all, where NVIDIA's runtime is the daemon's default.
+            environment["NVIDIA_VISIBLE_DEVICES"] = "void"
         if len(places) > 1:
             environment |= {
                 "MASTER_ADDR": names[0],
@@ -157,7 +158,7 @@ def render(
             options["stop_signal"] = "SIGTERM"  # whatever the image says
         if node.mps:
             options["ipc_mode"] = "host"  # the service and its clients share memory
-        elif "devices_by_id" in options and len(lease.gpus) > 1:
+        elif "device_requests" in options and len(lease.gpus) > 1:
             options["shm_size"] = SHARED_BYTES
         rendered.append(Rendered(place, names[rank], network, options))
     return tuple(rendered)
@@ -231,11 +232,14 @@ def quota(nodes: Nodes, node: Node, local: Sequence[int], *, shared: bool) -> di
 
 
 def _hardware(node: Node, local: tuple[int, ...]) -> dict[str, Any]:
-    """The GPUs of the lease, pinned by id, or the processors that emulate them."""
+    """The GPUs of the lease, pinned by id or name, or the processors that emulate them."""
     gpus = [node.gpus[index] for index in local]
     devices = [gpu.device for gpu in gpus if gpu.device]
     sets = [gpu.cpuset for gpu in gpus]
-    hardware: dict[str, Any] = {"devices_by_id": devices} if devices else {}
+    hardware: dict[str, Any] = {}
+    if devices:
+        kind = {"driver": "cdi"} if node.by_cdi else {"capabilities": [["gpu"]]}
+        hardware["device_requests"] = [{"device_ids": devices, **kind}]
     if all(sets):
         hardware["cpuset_cpus"] = ",".join(sets)
     return hardware

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from containers.docker.nodes import DEVICE, Gpu, Limits, Mps, Node, Nodes
+from containers.docker.nodes import NVIDIA, Gpu, Limits, Mps, Node, Nodes, is_device
 from flows.runs.toml_file import LOWER_CASE, checked, read_toml
 from predictor.errors import InputError
 from solver.cells.cells import Cells
@@ -98,7 +98,7 @@ class MpsPart(Part):
 
 
 class NodePart(Part):
-    """A host: its GPUs by id, or slots in their place."""
+    """A host: its GPUs by id or CDI name, or slots in their place."""
 
     name: Name
     endpoint: str
@@ -154,8 +154,11 @@ class NodePart(Part):
             raise ValueError("needs either GPUs or slots; give exactly one of the two")
         if len({*map(str, self.gpus)}) < len(self.gpus):
             raise ValueError("a GPU is listed twice; remove the duplicate")
-        if not all(DEVICE.fullmatch(str(gpu)) for gpu in self.gpus):
-            raise ValueError("a GPU is not a device id; give ids as nvidia-smi -L lists them")
+        if not all(is_device(str(gpu)) for gpu in self.gpus):
+            raise ValueError(
+                "a GPU is not a device id; give ids as nvidia-smi -L lists them, "
+                f"or names of the Container Device Interface like {NVIDIA}=0"
+            )
         if self.mps and self.slots:
             raise ValueError("has slots, and mps is for GPUs; leave mps out")
         if self.endpoint.startswith("tcp://") and not self.tls:

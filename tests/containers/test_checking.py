@@ -90,9 +90,22 @@ def test_a_gpu_of_one_daemon_is_not_given_twice(daemon: Dockerd, storage: Path) 
     assert finding.remedy.startswith("give each GPU once")
     with pytest.raises(InputError, match="node two: is the daemon of node one"):
         check_before_run(nodes)
-    apart = two(daemon, storage, ("0", "1"), ("2", "3"))
-    assert findings(apart)["two", "daemon"].sound
-    check_before_run(apart)
+    named = two(daemon, storage, ("0", "1"), ("nvidia.com/gpu=GPU-0a", "nvidia.com/gpu=2"))
+    assert "both have GPU nvidia.com/gpu=GPU-0a" in findings(named)["two", "daemon"].found
+    for first, second in (
+        (("0", "1"), ("2", "3")),
+        (("0", "1"), ("amd.com/gpu=0", "amd.com/gpu=GPU-1")),
+    ):
+        apart = two(daemon, storage, first, second)
+        assert findings(apart)["two", "daemon"].sound
+        check_before_run(apart)
+
+
+def test_a_daemon_without_the_device_interface_is_reported(daemon: Dockerd, storage: Path) -> None:
+    folders = daemon.client().info().get("CDISpecDirs") or []  # none before Docker 25
+    finding = findings(two(daemon, storage, ("amd.com/gpu=0",), ("a/b=0",)))["one", "gpus"]
+    assert finding.sound == bool(folders)
+    assert finding.found == f"1 GPUs, CDI {'in ' + ', '.join(folders) if folders else 'is off'}"
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["missing", "empty"])

@@ -231,18 +231,22 @@ def test_only_the_image_of_the_node_is_run(daemon: Dockerd, confined: Confined) 
         assert asked["Config"]["Entrypoint"] == [python(), "/opt/counting.py"]
 
 
+@pytest.mark.parametrize("kind", ["", "nvidia.com/gpu="])
 def test_gpus_that_the_machine_lacks_are_refused_and_nothing_is_left(
-    daemon: Dockerd, storage: Path
+    daemon: Dockerd, storage: Path, kind: str
 ) -> None:
-    gpus = (Gpu(device="GPU-0a1b"), Gpu(device="GPU-2c3d"))
+    gpus = (Gpu(device=f"{kind}GPU-0a1b"), Gpu(device=f"{kind}GPU-2c3d"))
     node = Node("real", daemon.endpoint, "a100", IMAGE, gpus)
     nodes = Nodes((node,), storage, "1000:1000", mounts=mounts())
     (rendered,) = render(nodes, "pinned", 0, Lease(0, (1,)))
-    assert rendered.options["devices_by_id"] == ["GPU-2c3d"]
+    assert rendered.options["device_requests"][0]["device_ids"] == [f"{kind}GPU-2c3d"]
     with driven(nodes, "pinned", [long(0)]) as driver:
         driver.play({0: (1,)})
         assert driver.last(0).kind is EventKind.LOST
         assert driver.last(0).reason.startswith(
-            "could not be started: could not select device driver"
+            (
+                "could not be started: could not select device driver",
+                "could not be started: CDI device injection failed",  # Docker 25 and later
+            )
         )
         assert daemon.containers("pinned") == []

@@ -35,6 +35,8 @@ def test_a_gpu_that_is_not_listed_is_lost() -> None:
     listed = ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1", "nvidia.com/gpu=all", "amd.com/gpu=2"]
     info = {"DiscoveredDevices": [{"Source": "cdi", "ID": name} for name in listed]}
     assert lost_there(["0", "2", "GPU-1"], info) == ("2",)
+    there = ["nvidia.com/gpu=0", "amd.com/gpu=2", "nvidia.com/gpu=GPU-2", "amd.com/gpu=3", "a/b=0"]
+    assert lost_there(there, info) == ("nvidia.com/gpu=GPU-2", "amd.com/gpu=3")
     assert lost_there(["0", "2"], {"DiscoveredDevices": None}) == ()
     assert lost_there(["0", "2"], {}) == ()
     assert lost_here([]) == ()

@@ -76,13 +76,43 @@ def test_limits_are_by_gpu_and_nothing_is_privileged() -> None:
 def test_gpus_are_pinned_by_id_and_never_all() -> None:
     real = nodes(device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
     (rendered,) = render(real, "srtf-1", 0, Lease(0, (1, 3)))
-    assert rendered.options["devices_by_id"] == ["GPU-0001", "GPU-0003"]
+    assert rendered.options["device_requests"] == [
+        {"device_ids": ["GPU-0001", "GPU-0003"], "capabilities": [["gpu"]]}
+    ]
     assert rendered.options["cpu_quota"] == 300_000
     assert "NVIDIA_VISIBLE_DEVICES" not in rendered.options["environment"]
-    assert "devices_by_id" not in render(nodes(), "srtf-1", 0, Lease(0, (1,)))[0].options
-    for device in ("all", "0,1", "none", "GPU-1 --privileged", "../dev"):
+    assert "device_requests" not in render(nodes(), "srtf-1", 0, Lease(0, (1,)))[0].options
+    for device in (
+        *("all", "0,1", "none", "GPU-1 --privileged", "../dev"),
+        *("nvidia.com/gpu=all", "nvidia.com/gpu=", "nvidia.com/gpu=0,1", "gpu=0", "a/b=c=d"),
+        *("/dev/fuse", "a/b=/dev/fuse", "nvidia.com/gpu=all\n"),
+    ):
         with pytest.raises(InputError, match="is not the id of one GPU"):
             nodes(device=lambda gpu, device=device: Gpu(device=device))  # type: ignore[misc]
+
+
+def test_gpus_by_the_names_of_the_device_interface_are_asked_of_its_driver() -> None:
+    real = nodes(device=lambda gpu: Gpu(device=f"amd.com/gpu={gpu}"))
+    (rendered,) = render(real, "srtf-1", 0, Lease(0, (1, 3)))
+    assert rendered.options["device_requests"] == [
+        {"device_ids": ["amd.com/gpu=1", "amd.com/gpu=3"], "driver": "cdi"}
+    ]
+    assert rendered.options["cpu_quota"] == 300_000
+    assert rendered.options["shm_size"] == 2**30
+    assert rendered.options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    names = ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-0a1b", "nvidia.com/gpu=0:1", "a.b/c-d=e_f.g"]
+    nodes(device=lambda gpu: Gpu(device=names[gpu]))
+
+
+def test_a_gpu_has_one_owner_and_a_node_one_form_of_names() -> None:
+    with pytest.raises(InputError, match="node n0: gpus has ids and CDI names"):
+        nodes(device=lambda gpu: Gpu(device=("0", "nvidia.com/gpu=1", "2", "3")[gpu]))
+    plain = nodes(device=lambda gpu: Gpu(device=str(gpu)), gpus=1)
+    (node,) = plain.nodes
+    other = replace(node, name="n1", gpus=(Gpu(device="nvidia.com/gpu=0"),))
+    with pytest.raises(InputError, match="GPU 0 of unix:///tmp/a/s is there twice"):
+        replace(plain, nodes=(node, other))
+    replace(plain, nodes=(node, replace(other, gpus=(Gpu(device="amd.com/gpu=0"),))))
 
 
 def test_of_two_jobs_on_the_same_gpus_each_has_half_of_what_comes_with_them() -> None:
@@ -117,7 +147,7 @@ def test_gangs_of_real_gpus_share_memory_and_no_others_do() -> None:
     for gpus in ((0, 1), (3, 4)):
         for rendered in render(real, "srtf-1", 0, Lease(0, gpus)):
             assert rendered.options["shm_size"] == 2**30
-            local = len(rendered.options["devices_by_id"])
+            local = len(rendered.options["device_requests"][0]["device_ids"])
             assert rendered.options["mem_limit"] == local * 2**30
             assert f"size={local * 2**26}" in rendered.options["tmpfs"]["/tmp"]
     for cluster, gpus in ((real, (0,)), (nodes(), (0, 1))):

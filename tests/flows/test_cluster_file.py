@@ -138,6 +138,12 @@ def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
     )
 
 
+def test_gpus_by_the_names_of_the_device_interface(path: Path) -> None:
+    names = ("nvidia.com/gpu=0", "nvidia.com/gpu=GPU-0a1b-2c", "amd.com/gpu=1")
+    path.write_text(text(TOP, NODE | {"gpus": str([*names])}))
+    assert read_cluster_file(path).nodes[0].gpus == tuple(Gpu(device=name) for name in names)
+
+
 def test_what_is_left_out_has_the_defaults_of_the_docs(path: Path) -> None:
     path.write_text(text(TOP, NODE))
     nodes = read_cluster_file(path)
@@ -219,6 +225,8 @@ WHOLE = {
     "a GPU is listed twice": ({"gpus": '[0, "0"]'}, {}),
     "mps is for GPUs": ({"gpus": "", "slots": "[{ cpus = 1.0 }]", "mps": '{ folder = "/m" }'}, {}),
     "a GPU is not a device id": ({"gpus": '["all"]'}, {}),
+    "like nvidia.com/gpu=0": ({"gpus": '["nvidia.com/gpu=all"]'}, {}),
+    "node one: gpus has ids and CDI names": ({"gpus": '["nvidia.com/gpu=0", 1]'}, {}),
     "is root on that host": ({"endpoint": '"tcp://x:2376"'}, {}),
     "two nodes have the same name": ({}, {"name": '"one"'}),
     "folder is not a node's own": ({}, {"name": '"two"', "limits": '{ folder = "1g" }'}),
