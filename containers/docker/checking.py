@@ -227,8 +227,11 @@ def _own_gpus(node: Node, others: list[Node]) -> Finding:
 
 def _shared(node: Node, other: Node) -> set[str]:
     """GPUs that two nodes of a daemon share or may share."""
-    mine, theirs = ([gpu.device for gpu in owner.gpus if gpu.device] for owner in (node, other))
-    return {device for device in mine if any(_may_be_one(device, there) for there in theirs)}
+    return {
+        device
+        for device in node.devices
+        if any(_may_be_one(device, there) for there in other.devices)
+    }
 
 
 def _may_be_one(first: str, second: str) -> bool:
@@ -260,7 +263,7 @@ def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding
         found = f"{len(node.gpus)} GPUs, CDI {'in ' + ', '.join(folders) if folders else 'is off'}"
         remedy = "" if folders else "use Docker 25 or later, with features.cdi in its daemon.json"
         return Finding(node.name, "gpus", bool(folders), found, remedy)
-    if any(gpu.device for gpu in node.gpus):
+    if node.devices:
         there = "nvidia" in info.get("Runtimes", {})
         found = f"{len(node.gpus)} GPUs, NVIDIA runtime {'there' if there else 'missing'}"
         remedy = "" if there else "install nvidia-container-toolkit and restart dockerd"
@@ -305,8 +308,7 @@ def _versions(node: Node, daemon: Daemon, info: dict[str, Any]) -> Finding:
 
 def _of_nvidia(node: Node) -> list[str]:
     """The GPUs of NVIDIA of a node, which `nvidia-smi` lists."""
-    devices = [gpu.device for gpu in node.gpus if gpu.device]
-    return [device for device in devices if cdi_name(device).startswith(f"{NVIDIA}=")]
+    return [device for device in node.devices if cdi_name(device).startswith(f"{NVIDIA}=")]
 
 
 def _image(node: Node, daemon: Daemon) -> Finding:

@@ -29,10 +29,9 @@ def problem_of(node: Node, daemon: Daemon) -> str:
     skew = clock_skew(info, began, time.time())
     if abs(skew) > SKEW_SECONDS:
         return f"its clock is {abs(skew):.0f} s {'ahead' if skew > 0.0 else 'behind'}"
-    devices = [gpu.device for gpu in node.gpus if gpu.device]
-    ids = [found for device in devices if (found := nvidia_id(device))]
+    ids = [found for device in node.devices if (found := nvidia_id(device))]
     lost = lost_here(ids) if node.endpoint.startswith("unix://") else ()
-    lost = lost or lost_there(devices, info)
+    lost = lost or lost_there(node.devices, info)
     return f"GPU{'s' * (len(lost) > 1)} {', '.join(lost)} fell off the bus" if lost else ""
 
 

@@ -128,9 +128,14 @@ class Node:
         return Pool(self.gpu_type, len(self.gpus), len(self.gpus), self.price)
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """Its GPUs by id or name; none if they are emulated."""
+        return tuple(gpu.device for gpu in self.gpus if gpu.device)
+
+    @property
     def by_cdi(self) -> bool:
         """Whether its GPUs are named as in the Container Device Interface."""
-        return any("=" in gpu.device for gpu in self.gpus)
+        return any("=" in device for device in self.devices)
 
 
 @dataclass(frozen=True)
@@ -198,10 +203,7 @@ class Nodes:
                     f"give all of them in one form, such as {NVIDIA}=0 for 0",
                 )
         devices = [
-            (node.endpoint, cdi_name(gpu.device))
-            for node in self.nodes
-            for gpu in node.gpus
-            if gpu.device
+            (node.endpoint, cdi_name(device)) for node in self.nodes for device in node.devices
         ]
         for endpoint, device in devices:
             if devices.count((endpoint, device)) > 1:

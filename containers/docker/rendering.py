@@ -116,13 +116,14 @@ def render(
     names = [container_name(run, lease.job_id, number, rank) for rank in range(len(places))]
     rendered = []
     for rank, (place, local) in enumerate(places.items()):
+        node = nodes.nodes[place]
         environment = _own_environment(spec) | {
             "SHOCKWAVE_JOB_FOLDER": JOB_FOLDER,
             "SHOCKWAVE_LEASE": names[0],
         }
         if nodes.datasets is not None:
             environment["SHOCKWAVE_DATA_FOLDER"] = DATASETS
-        if nodes.nodes[place].by_cdi or not any(gpu.device for gpu in nodes.nodes[place].gpus):
+        if node.by_cdi or not node.devices:
             # Overrides the image's default, all, where NVIDIA's runtime is the daemon's default.
             environment["NVIDIA_VISIBLE_DEVICES"] = "void"
         if len(places) > 1:
@@ -133,7 +134,6 @@ def render(
                 "NODE_RANK": str(rank),
                 "LOCAL_WORKERS": str(len(local)),
             }
-        node = nodes.nodes[place]
         environment |= _mps(node)
         options = {
             "image": image or node.image,
