@@ -25,7 +25,7 @@ from warehouse.store.audit import audit
 from warehouse.store.campaigns import CellStore, write_cells
 from warehouse.store.checksums import checksum, note
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.folder import WHOLE, make_folder, place_of
+from warehouse.store.folder import WHOLE, make_folder, place_of, present
 from warehouse.store.ledger import LEDGER, Entry, enter, folder_name, read_ledger
 from warehouse.store.signing import KEY_VARIABLE
 from warehouse.store.warehouse_audit import accept, audit_all
@@ -174,6 +174,27 @@ def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(
     assert [path.name for path in place_of(tmp_path, run).parent.glob("run=srtf*")] == [
         f"run={run}"
     ]
+
+
+def test_folders_that_come_and_go_disturb_no_audit(tmp_path: Path) -> None:
+    """As those in which runs begin, until they are renamed."""
+    make_folder(tmp_path)
+    folders = [present(tmp_path) / f".run={number:032x}" for number in range(20)]
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            for change in (Path.mkdir, Path.rmdir):
+                for folder in folders:
+                    change(folder)
+
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(come_and_go)
+        try:
+            assert [found for _ in range(100) for found in problems(tmp_path)] == []
+        finally:
+            over.set()
+        coming.result()
 
 
 def test_a_warehouse_is_sound_while_it_is_written_to(

@@ -4,6 +4,7 @@ Every file that a query can read is in the ledger, and every file in the ledger 
 written. What is derived from records (`marts`, `analytics.duckdb`) may be removed at any time.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -187,24 +188,33 @@ def _others(warehouse: Path, found: WarehouseAudit, states: dict[str, Held]) -> 
 def _files(warehouse: Path) -> Iterator[Path]:
     """The files that queries, campaigns and analysts read, but those of runs."""
     runs = {*run_folders(warehouse)}
-    for path in sorted((warehouse / "records").rglob("*")):
+    for path in _below(warehouse / "records"):
         beside = path.parent not in runs and not path.parent.name.startswith(".")  # one that begins
         if beside and (path.suffix == ".parquet" or path.name == CHECKSUMS):
             yield path
-    for path in sorted((warehouse / "trash").rglob("*.parquet")):
-        yield path
+    yield from (path for path in _below(warehouse / "trash") if path.suffix == ".parquet")
     for name in ("campaigns", "marts"):
-        for path in sorted((warehouse / name).rglob("*")):
+        for path in _below(warehouse / name):
             hidden = any(part.startswith(".") for part in path.relative_to(warehouse).parts)
             if path.is_file() and not hidden and path.suffix not in (".lock", ".run"):
                 yield path
     yield from filter(Path.is_file, (warehouse / name for name in DATABASE_FILES))
 
 
+def _below(folder: Path) -> list[Path]:
+    """All files and folders below one, sorted, also while runs begin and rename theirs.
+
+    `Path.rglob` raises where a folder is gone before it has been listed.
+    """
+    return sorted(
+        Path(root, name) for root, folders, files in os.walk(folder) for name in (*folders, *files)
+    )
+
+
 def _foreign(warehouse: Path) -> Iterator[Finding]:
     """Files among the records, or in the trash, that belong to no run."""
     for name in ("records", "trash"):
-        for path in sorted((warehouse / name).rglob("*")):
+        for path in _below(warehouse / name):
             place = path.relative_to(warehouse)
             begins = any(part.startswith(".run=") for part in place.parts)
             known = path.suffix == ".parquet" or path.name in (CHECKSUMS, ".lock")
