@@ -52,10 +52,13 @@ def start(config: Any, folder: Path) -> str | None:
 
 def collect() -> None:
     """Collect the tests, and fork workers until standard input ends."""
+    import atexit
     import gc
 
     import pytest
 
+    # Registered first, it is called last: to free all that was imported takes each worker a second.
+    atexit.register(os._exit, 0)
     _, _, address, *arguments = sys.argv
     sys.argv[1:] = []
     ready = os.dup(1)
@@ -71,13 +74,11 @@ def collect() -> None:
         listener.listen()
         os.write(ready, b"ready")
         os.close(ready)
-        if _fork_workers(listener):
-            return
-    os._exit(0)  # it has nothing to write
+        _fork_workers(listener)
 
 
-def _fork_workers(listener: socket.socket) -> bool:
-    """Fork a worker for each program that asks; true in a worker, after its end.
+def _fork_workers(listener: socket.socket) -> None:
+    """Fork a worker for each program that asks; returns in a worker, too, after its end.
 
     A program ends with its worker, and a worker is killed with its program.
     """
@@ -100,7 +101,7 @@ def _fork_workers(listener: socket.socket) -> bool:
                         os.close(file)
                     # As in each program that execnet starts.
                     exec(eval(sys.stdin.readline()), sys.modules["__main__"].__dict__)
-                    return True
+                    return
                 for file in files:
                     os.close(file)
             else:
@@ -108,7 +109,6 @@ def _fork_workers(listener: socket.socket) -> bool:
                 source.close()
                 os.kill(number, signal.SIGKILL)
                 os.waitpid(number, 0)
-    return False
 
 
 def attach(address: str) -> None:
