@@ -102,6 +102,9 @@ RULES = (
             ("fairness", 0.5),
             ("fairness", 1.0),
             ("favour", 2.5),
+            ("tail", 0.4),
+            ("tail", 0.7),
+            ("tail", 1.5),
         )
     ),
     *(

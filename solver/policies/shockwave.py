@@ -35,6 +35,10 @@ LEAST_MAKESPAN = 1e-6
 """Least worth of a second of makespan, in seconds of completion of all active jobs: at 0 the
 program over time has no starting point. A numerical bound."""
 
+TAIL_SHARE = 0.7
+"""The JCT from which on a job is in the tail, as a share of the longest run time and the time for
+all work together. ADR 0047 says how it was found."""
+
 LARGEST_EXPONENT = 8.0
 """Bound on the exponent of the gang: weights of gangs stay finite, and comparable. An engineering
 bound."""
@@ -75,6 +79,9 @@ class Shockwave:
             horizon. Below the median: too near a horizon hurries jobs a little, too far a
             horizon delays long jobs until they are late.
         lost_rounds: Mean loss of a job to its start and its end, in rounds.
+        tail: Further worth of completing a job whose JCT is in the tail, `UtilityParameters.tail`:
+            less 99 % JCT for more mean JCT. The tail begins at `TAIL_SHARE` of what the longest
+            job takes in a queue.
         preview: Where not 0, the market is that of the window, laid out around the coming
             round: bids, prices, plan and guarantees are of the window. The coming round is the
             same. On several GPU types it has no effect, and only services accept it.
@@ -105,7 +112,7 @@ class Shockwave:
     several_pools = True
     of_one_type = (
         *("fairness", "lateness", "crowded", "fair_share", "blur_rounds", "blur_share", "favour"),
-        *("longest_level", "preview"),
+        *("longest_level", "preview", "tail"),
     )
     of_several_types = ("gang", "due_share", "tardiness", "ending", "paired_ending", "stay")
 
@@ -120,6 +127,7 @@ class Shockwave:
     overdue: float = 3.0
     longest_level: float = 0.3
     lost_rounds: float = 0.5
+    tail: float = 0.0
     preview: float = 0.0
     gang: float = 0.25
     due_share: float = 0.98
@@ -250,9 +258,11 @@ class Shockwave:
                     self.fair_share,
                     self.blur_rounds,
                     self.blur_share,
+                    self.tail,
                 ),
                 fair=terms.fair,
                 horizon=terms.horizon,
+                tail=terms.tail,
                 window=window,
                 round_seconds=situation.round_seconds,
             )
@@ -280,7 +290,8 @@ class Shockwave:
         coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
         over = ahead.service - self.overdue * (ahead.run + ahead.left)
         horizon = max(work, longest, coming)
-        return _Terms(over, situation.even.contention, fair=ahead.fair(), horizon=horizon)
+        tail = TAIL_SHARE * (float((ahead.run + ahead.left).max()) + work)
+        return _Terms(over, situation.even.contention, ahead.fair(), horizon, tail)
 
     def _terms_of_types(self, situation: Situation, ahead: Outlook) -> "_Terms":
         """The terms of bids on several GPU types: savings by a second there in future cost."""
@@ -354,6 +365,7 @@ class _Terms:
             work left per GPU and the longest residual run time, and not before arrivals are
             expected to end. Once they have ended, the longest job is due as soon as it can finish,
             and is never delayed for long.
+        tail: There, the JCT from which on a job is in the tail, in seconds.
         saved: On several GPU types, savings by a second on each row's type, shape (rows,), in
             seconds of completion.
         closed: Whether the program over time was solved to its gap.
@@ -364,6 +376,7 @@ class _Terms:
     contention: float = 1.0
     fair: Floats = field(default_factory=lambda: np.empty(0))
     horizon: float = 0.0
+    tail: float = 0.0
     saved: Floats | None = None
     closed: bool = True
     memory: str = ""

@@ -20,7 +20,7 @@ from solver.bidding import (
 from solver.counts import solve_counts
 from solver.guarantees import Guarantees, guarantees
 from solver.market import Market, Price, welfare_market
-from solver.plan import Situation
+from solver.plan import ActiveJob, Situation
 from solver.policies import make_policy
 from tests.solver.test_policies import ROUND_SECONDS, WINDOW, job, running, situation, situations
 from tests.strategies import examples
@@ -92,16 +92,25 @@ def test_fairness_is_held_against_an_even_share() -> None:
 
 
 PARAMETERS = UtilityParameters(
-    fairness=0.75, lateness=2.0, crowded=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0
+    fairness=0.75,
+    lateness=2.0,
+    crowded=2.0,
+    fair_share=0.9,
+    blur_rounds=1.0,
+    blur_share=0.0,
+    tail=0.5,
 )
 
 
-def bid(inputs: Situation, horizon: float, window: int = WINDOW) -> list[list[float]]:
+def bid(
+    inputs: Situation, horizon: float, window: int = WINDOW, tail: float = np.inf
+) -> list[list[float]]:
     tables: list[list[float]] = utilities(
         outlook(inputs),
         PARAMETERS,
         fair=outlook(inputs).fair(),
         horizon=horizon,
+        tail=tail,
         window=window,
         round_seconds=ROUND_SECONDS,
     ).tolist()
@@ -114,13 +123,41 @@ def test_far_from_every_deadline_a_round_is_worth_its_share_of_the_job() -> None
     assert row == pytest.approx([0.0, 1.0, 2.0, 3.0, *[4.0] * (WINDOW - 3)])
 
 
-def test_a_job_that_may_end_soon_is_worth_a_round_by_its_expected_share() -> None:
+def uncertain() -> ActiveJob:
+    """A job that ends, as likely, in 2 or in 10 rounds."""
     active = job(0, 10)
     ends = active.forecast.trajectories[0][0] * np.repeat([0.2, 1.0], SAMPLES // 2)
     expected = dataclasses.replace(active.forecast, trajectories=tuple((end,) for end in ends))
-    active = dataclasses.replace(active, forecast=expected)
-    (row,) = bid(situation(active, seen=400, now=0.0), horizon=1e9, window=1)
+    return dataclasses.replace(active, forecast=expected)
+
+
+def test_a_job_that_may_end_soon_is_worth_a_round_by_its_expected_share() -> None:
+    (row,) = bid(situation(uncertain(), seen=400, now=0.0), horizon=1e9, window=1)
     assert row[1] == pytest.approx((1 / 2 + 1 / 10) / 2)
+
+
+@pytest.mark.parametrize(
+    ("begins", "worth"), [(11, 1 / 2 + 1 / 10), (9, 1 / 2 + 1.5 / 10), (1, 1.5 / 2 + 1.5 / 10)]
+)
+def test_a_job_whose_jct_is_in_the_tail_is_worth_more_by_its_probability(
+    begins: float, worth: float
+) -> None:
+    inputs = situation(uncertain(), seen=400, now=0.0)
+    (row,) = bid(inputs, horizon=1e9, window=1, tail=begins * ROUND_SECONDS)
+    assert row[1] == pytest.approx(worth / 2)
+
+
+def test_the_tail_begins_at_a_share_of_what_the_longest_job_takes_in_a_queue() -> None:
+    def first(age: float, **values: float) -> list[int]:
+        """Of a job of 10 rounds and one of 8 on one GPU: 18 for all, and half a round lost each."""
+        jobs = job(0, 10, arrival=0.0), job(1, 8, arrival=age * ROUND_SECONDS)
+        waiting = situation(*jobs, gpus=1, now=age * ROUND_SECONDS, seen=400)
+        return running(make_policy("shockwave", values={"fairness": 0.0, **values}).plan(waiting))
+
+    begins = 0.7 * (10 + 19) - 10
+    assert first(begins + 0.1) == [1]
+    assert first(begins + 0.1, tail=0.3) == [0]
+    assert first(begins + 0.1, tail=0.2) == first(begins - 0.1, tail=0.3) == [1]
 
 
 @pytest.mark.parametrize(
