@@ -3,7 +3,7 @@
 A job's utility of n rounds of the window is their contribution to its completion, less the
 expected lateness:
 
-    U_j(n) = B_j g_j · E[ρ_j^φ · (1 + κ · 1[age_j + R_j > tail]) · min(nΔ / R_j, 1)]
+    U_j(n) = B_j g_j · E[ρ_j^φ · (1 + μ · 1[age_j + R_j > τ]) · min(nΔ / R_j, 1)]
              − λ_j g_j · E[max(0, finish_j(n) − due_j)] / Δ
 
 - Completion is worth g_j, in proportion to the share of the residual run time R_j that the
@@ -12,9 +12,9 @@ expected lateness:
 - ρ_j is the job's finish-time fairness if it runs from now on, (s_j + R_j) / (run + R_j) with
   s_j the service that an even share would have given it: the weight of NSDI '23, which grows
   while the job waits. B_j is its budget over the mean of the active jobs.
-- κ is 0 by default. The completion of a job whose JCT, if it runs from now on, is in the tail is
-  worth 1 + κ times as much. The tail begins at a share of what the longest job takes in a queue:
-  the longest run time of the active jobs, and the time for all their work.
+- The completion of a job is worth 1 + μ times as much if its JCT, where it runs from now on, is in
+  the tail; μ is 0 by default. The tail begins at τ, a share of what the longest job takes in a
+  queue: the longest run time of the active jobs, and the time for all their work.
 - The due date is the earlier of a share of the fair finish time (finish-time fairness as a
   deadline) and the horizon: the time by which all active work, and its longest job, can be
   done, and not before arrivals are expected to end (makespan as a deadline).
@@ -53,7 +53,7 @@ class UtilityParameters:
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time about its sample, in rounds.
         blur_share: The same, as a share of the residual run time.
-        tail: κ, further worth of completing a job whose JCT is in the tail.
+        tail: μ, further worth of completing a job whose JCT is in the tail.
     """
 
     fairness: float
@@ -174,7 +174,7 @@ def utilities(
     *,
     fair: Floats,
     horizon: float,
-    tail: float,
+    tail_begins: float,
     window: int,
     round_seconds: float,
 ) -> Floats:
@@ -185,7 +185,7 @@ def utilities(
         parameters: Parameters of the utilities.
         fair: Fair finish times after submission, shape (jobs, samples) or (jobs, 1), seconds.
         horizon: Seconds from now by which all active work is due.
-        tail: JCT from which on a job is in the tail, in seconds.
+        tail_begins: τ, the JCT from which on a job is in the tail, in seconds.
         window: T.
         round_seconds: Δ.
     """
@@ -193,7 +193,7 @@ def utilities(
     elapsed = np.arange(window + 1) * round_seconds
     left = ahead.samples[:, :, None]
     fairness = finish_time_fairness(ahead) ** parameters.fairness
-    belated = 1.0 + parameters.tail * (ahead.age[:, None] + ahead.samples > tail)
+    belated = 1.0 + parameters.tail * (ahead.age[:, None] + ahead.samples > tail_begins)
     covered = np.minimum(elapsed / left, 1.0)
     worth = ahead.budgets * ahead.gangs
     progress = worth[:, None] * ((fairness * belated)[:, :, None] * covered).mean(axis=1)

@@ -57,7 +57,8 @@ def collect() -> None:
 
     import pytest
 
-    # Registered first, it is called last: to free all that was imported takes each worker a second.
+    # Called after all that is registered from here on: to free all that was imported takes each
+    # worker a second.
     atexit.register(os._exit, 0)
     _, _, address, *arguments = sys.argv
     sys.argv[1:] = []

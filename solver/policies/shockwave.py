@@ -37,7 +37,7 @@ program over time has no starting point. A numerical bound."""
 
 TAIL_SHARE = 0.7
 """The JCT from which on a job is in the tail, as a share of the longest run time and the time for
-all work together. ADR 0047 says how it was found."""
+all work together. Fitted with μ on a model of rounds, and rounded: ADR 0047."""
 
 LARGEST_EXPONENT = 8.0
 """Bound on the exponent of the gang: weights of gangs stay finite, and comparable. An engineering
@@ -79,9 +79,9 @@ class Shockwave:
             horizon. Below the median: too near a horizon hurries jobs a little, too far a
             horizon delays long jobs until they are late.
         lost_rounds: Mean loss of a job to its start and its end, in rounds.
-        tail: Further worth of completing a job whose JCT is in the tail, `UtilityParameters.tail`:
-            less 99 % JCT for more mean JCT. The tail begins at `TAIL_SHARE` of what the longest
-            job takes in a queue.
+        tail: μ, further worth of completing a job whose JCT is in the tail,
+            `UtilityParameters.tail`: a shorter 99 % JCT for a longer mean. The tail begins at
+            `TAIL_SHARE` of what the longest job takes in a queue.
         preview: Where not 0, the market is that of the window, laid out around the coming
             round: bids, prices, plan and guarantees are of the window. The coming round is the
             same. On several GPU types it has no effect, and only services accept it.
@@ -262,7 +262,7 @@ class Shockwave:
                 ),
                 fair=terms.fair,
                 horizon=terms.horizon,
-                tail=terms.tail,
+                tail_begins=terms.tail_begins,
                 window=window,
                 round_seconds=situation.round_seconds,
             )
@@ -290,8 +290,8 @@ class Shockwave:
         coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
         over = ahead.service - self.overdue * (ahead.run + ahead.left)
         horizon = max(work, longest, coming)
-        tail = TAIL_SHARE * (float((ahead.run + ahead.left).max()) + work)
-        return _Terms(over, situation.even.contention, ahead.fair(), horizon, tail)
+        tail_begins = TAIL_SHARE * (float((ahead.run + ahead.left).max()) + work)
+        return _Terms(over, situation.even.contention, ahead.fair(), horizon, tail_begins)
 
     def _terms_of_types(self, situation: Situation, ahead: Outlook) -> "_Terms":
         """The terms of bids on several GPU types: savings by a second there in future cost."""
@@ -365,7 +365,7 @@ class _Terms:
             work left per GPU and the longest residual run time, and not before arrivals are
             expected to end. Once they have ended, the longest job is due as soon as it can finish,
             and is never delayed for long.
-        tail: There, the JCT from which on a job is in the tail, in seconds.
+        tail_begins: There, the JCT from which on a job is in the tail, in seconds.
         saved: On several GPU types, savings by a second on each row's type, shape (rows,), in
             seconds of completion.
         closed: Whether the program over time was solved to its gap.
@@ -376,7 +376,7 @@ class _Terms:
     contention: float = 1.0
     fair: Floats = field(default_factory=lambda: np.empty(0))
     horizon: float = 0.0
-    tail: float = 0.0
+    tail_begins: float = 0.0
     saved: Floats | None = None
     closed: bool = True
     memory: str = ""

@@ -103,14 +103,14 @@ PARAMETERS = UtilityParameters(
 
 
 def bid(
-    inputs: Situation, horizon: float, window: int = WINDOW, tail: float = np.inf
+    inputs: Situation, horizon: float, window: int = WINDOW, tail_begins: float = np.inf
 ) -> list[list[float]]:
     tables: list[list[float]] = utilities(
         outlook(inputs),
         PARAMETERS,
         fair=outlook(inputs).fair(),
         horizon=horizon,
-        tail=tail,
+        tail_begins=tail_begins,
         window=window,
         round_seconds=ROUND_SECONDS,
     ).tolist()
@@ -143,21 +143,21 @@ def test_a_job_whose_jct_is_in_the_tail_is_worth_more_by_its_probability(
     begins: float, worth: float
 ) -> None:
     inputs = situation(uncertain(), seen=400, now=0.0)
-    (row,) = bid(inputs, horizon=1e9, window=1, tail=begins * ROUND_SECONDS)
+    (row,) = bid(inputs, horizon=1e9, window=1, tail_begins=begins * ROUND_SECONDS)
     assert row[1] == pytest.approx(worth / 2)
 
 
 def test_the_tail_begins_at_a_share_of_what_the_longest_job_takes_in_a_queue() -> None:
     def first(age: float, **values: float) -> list[int]:
-        """Of a job of 10 rounds and one of 8 on one GPU: 18 for all, and half a round lost each."""
-        jobs = job(0, 10, arrival=0.0), job(1, 8, arrival=age * ROUND_SECONDS)
-        waiting = situation(*jobs, gpus=1, now=age * ROUND_SECONDS, seen=400)
+        """Of a job with 30 rounds left of 32, and one of 8; each loses half a round."""
+        jobs = job(0, 30, gang=3, rounds_run=2), job(1, 8, gang=3, arrival=age * ROUND_SECONDS)
+        waiting = situation(*jobs, gpus=4, now=age * ROUND_SECONDS, seen=400)
         return running(make_policy("shockwave", values={"fairness": 0.0, **values}).plan(waiting))
 
-    begins = 0.7 * (10 + 19) - 10
+    begins = 0.7 * (32 + (30 + 8 + 1) * 3 / 4) - 30
     assert first(begins + 0.1) == [1]
-    assert first(begins + 0.1, tail=0.3) == [0]
-    assert first(begins + 0.1, tail=0.2) == first(begins - 0.1, tail=0.3) == [1]
+    assert first(begins + 0.1, tail=2.8) == [0]
+    assert first(begins + 0.1, tail=2.7) == first(begins - 0.1, tail=2.8) == [1]
 
 
 @pytest.mark.parametrize(
