@@ -31,7 +31,11 @@ LOWEST, HIGHEST = 1, 17
 """Ranks of the plays, by time, at which an interval ends: the second and the second last. The truth
 lies between them with a probability of 80 % if it is exchangeable with the plays."""
 
-SPREAD = tuple((number + 0.5) / PLAYS - 0.5 for number in range(PLAYS))
+LEVELS = tuple((number + 1.0) / (PLAYS + 1.0) for number in range(PLAYS))
+"""Levels at which the plays draw a job's run time: the mean level of each rank among as many random
+draws (Weibull 1939). The intervals end at 10 and 90 % of what hangs on one job's run time alone."""
+
+SPREAD = tuple(level - 0.5 for level in LEVELS)
 """Shift of the starts of each play, in rounds. Jobs start on round boundaries: many plays agree,
 and an interval that ended on such a boundary would hold them all, and so too many of the truths."""
 
@@ -166,7 +170,7 @@ def _played(
         jobs = {
             job_id: JobInPlay(
                 job,
-                _quantile(intervals[job_id], (levels[job_id][number] + 0.5) / PLAYS),
+                _quantile(intervals[job_id], LEVELS[levels[job_id][number]]),
                 cuts[job_id][number],
             )
             for job_id, job in active.items()

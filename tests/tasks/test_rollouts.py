@@ -79,6 +79,19 @@ def test_intervals_hold_about_four_fifths_of_starts_though_many_plays_agree(roun
     assert 0.78 < np.mean(held) < 0.86  # of five rounds, ends at those of plays would hold 0.97
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_that_waits_for_no_other_finishes_in_the_interval_of_its_run_time(seed: int) -> None:
+    workload = generate_workload(1, rng=np.random.default_rng(seed))
+    start = make_start(workload, Settings("fifo", one_pool(16, 16)))
+    with prepare(start).under_way(Memory()) as run:
+        this, _ = planned(run)
+        found = expected(run, this, {0})[0]
+        low, high = run.state.calibration.interval_of(
+            this.active[0].belief, this.active[0].run_time(this.active[0].menu[0])
+        )
+    assert found.finish_high - found.finish_low == pytest.approx(high - low, rel=0.03)
+
+
 def test_an_interval_holds_the_start_that_all_plays_agree_on() -> None:
     start, low, high = _starts([240.0] * PLAYS, 0.0, 120.0)
     assert start == 240.0
