@@ -161,7 +161,7 @@ def _played(
     plan = partial(place, run.policy)
     first = _in_service(this)
     tenancy = this.state.tenancy
-    levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in active}
+    levels = {job_id: rng.permutation(LEVELS).tolist() for job_id in active}
     intervals = {job_id: _interval(this, job_id) for job_id in active}
     cuts = {job_id: _cuts(job, now.round_seconds, rng) for job_id, job in active.items()}
     plays = []
@@ -170,7 +170,7 @@ def _played(
         jobs = {
             job_id: JobInPlay(
                 job,
-                _quantile(intervals[job_id], LEVELS[levels[job_id][number]]),
+                _quantile(intervals[job_id], levels[job_id][number]),
                 cuts[job_id][number],
             )
             for job_id, job in active.items()
