@@ -10,7 +10,7 @@ import argparse
 import os
 from pathlib import Path
 
-from flows.judging.conformance_of_types import conformance_of_types
+from flows.evaluation.conformance_of_types import conformance_of_types
 from harness.markdown import markdown
 
 FIGURES = (("makespan_s", ",.0f"), ("mean_jct_s", ",.0f"), ("worst_rho", ".2f"))

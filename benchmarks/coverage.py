@@ -36,9 +36,9 @@ import numpy as np
 
 from benchmarks.workloads import STREAMS, TRACES, gpus_of, open_workload, trace_folder
 from flows.cli.output import print_table
+from flows.prefect_server.garbage import rare_collections
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
-from flows.servers.garbage import rare_collections
 from harness.markdown import markdown
 from predictor.forecast import HELD
 from predictor.intervals import TENTHS, tenth_of

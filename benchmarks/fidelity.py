@@ -42,12 +42,12 @@ from typing import Any
 from benchmarks.alone import losses, train_alone
 from containers.docker.nodes import Gpu, Nodes
 from containers.virtual.truth import GroundTruth
+from flows.prefect_server.own_server import own_server
+from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.runs.live import run_live
 from flows.runs.profiling import Combination, Measured, combinations_of, measure
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
-from flows.servers.own_server import own_server
-from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import cluster, dockerd, missing
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime

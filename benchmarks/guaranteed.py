@@ -28,8 +28,8 @@ from statistics import fmean, median
 import numpy as np
 
 from benchmarks.market_of_types import clusters
-from flows.judging.conformance import figures_of
-from flows.judging.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
+from flows.evaluation.conformance import figures_of
+from flows.evaluation.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
 from solver.inventory import Inventory, Pool

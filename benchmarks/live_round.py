@@ -25,8 +25,8 @@ from statistics import median
 
 from benchmarks.soak.hands import job
 from flows.cli.output import print_table
-from flows.service.options import ServiceOptions
-from flows.service.scheduler import schedule, under_way
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import schedule, under_way
 from harness.postgres import postgres
 from tasks import prefect_tasks, round
 from tasks.round import Round, Run, Step, run_round
@@ -108,8 +108,8 @@ def driving(driver: str) -> Iterator[object]:
     if driver == "plain":
         yield run_round
         return
-    from flows.servers.own_server import own_server
-    from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
+    from flows.prefect_server.own_server import own_server
+    from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
 
     with embedded_prefect(), own_server():
         yield run_round_in_prefect

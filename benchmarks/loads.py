@@ -32,10 +32,10 @@ from scipy.special import stdtrit  # as in scipy.stats, which takes half a secon
 
 from containers.runtime import EventKind
 from flows.cli.output import print_table
+from flows.prefect_server.garbage import rare_collections
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from flows.servers.garbage import rare_collections
 from harness.markdown import markdown
 from solver.market import Floats
 from solver.policies import POLICIES

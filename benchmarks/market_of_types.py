@@ -23,8 +23,13 @@ from time import process_time
 
 import numpy as np
 
-from flows.judging.conformance import figures_of
-from flows.judging.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS, published_runs
+from flows.evaluation.conformance import figures_of
+from flows.evaluation.conformance_of_types import (
+    GPU_TYPES,
+    ROUND_SECONDS,
+    THROUGHPUTS,
+    published_runs,
+)
 from flows.runs.start import fitted
 from flows.runs.workload_source import Source
 from harness.markdown import markdown

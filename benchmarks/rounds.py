@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from flows.cli.output import print_table
+from flows.prefect_server.garbage import rare_collections
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
-from flows.servers.garbage import rare_collections
 from tasks.record import RoundRecord, Settings, Timings, one_pool
 from tasks.round import ROUND, Round, timed
 from warehouse.workloads.generator import generate_workload

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array
 
-from flows.judging.windows import solve_windows
+from flows.evaluation.windows import solve_windows
 from solver.counts import BACKENDS, solve_counts
 from solver.market import Market
 from warehouse.workloads.windows import WindowProblem, read_windows

@@ -1,7 +1,7 @@
 """What users start: commands, deployments, campaigns, runs, and questions to recorded runs.
 
-Each folder imports from those below it only: `cli`, `service`, `campaigns`, `history`,
-`judging`, `runs`, `servers`.
+Each folder imports from those below it only: `cli`, `supervisor`, `web`, `deployments`, `api`,
+`scheduler`, `campaigns`, `explain`, `evaluation`, `runs`, `prefect_server`.
 
 Importing it turns off the usage statistics of the libraries that it builds on, for this process and
 its child processes. Prefect decides while it is imported, so this comes before any import of it.

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.servers.secret import read_secret
+from flows.prefect_server.secret import read_secret
 from harness.waiting import HANG_SECONDS, wait_for
 
 if TYPE_CHECKING:
-    from flows.servers.access import Access
+    from flows.prefect_server.access import Access
 
 PROGRAM = Path(sys.executable).with_name("shockwave")
 """The command line."""
@@ -61,7 +61,7 @@ class Up:
     @property
     def access(self) -> "Access":
         """What its users know."""
-        from flows.servers.access import Access
+        from flows.prefect_server.access import Access
 
         return Access(self.url, read_secret(Path(self.env["PREFECT_HOME"]) / "shockwave-auth"))
 

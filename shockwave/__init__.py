@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     )
     from containers.virtual.faithful import FaithfulPlace
     from containers.virtual.truth import GroundTruth
-    from flows.desk.client import Client
-    from flows.history.answer import Answer
-    from flows.history.whatif import Change, Outcome
+    from flows.api.client import Client
+    from flows.explain.answer import Answer
+    from flows.explain.whatif import Change, Outcome
     from flows.runs.settings import SimulationSettings as Settings
     from flows.runs.workload_source import Source
     from predictor.allocation import Allocation, Demand
@@ -56,11 +56,11 @@ _HOMES = {
     ),
     "containers.virtual.faithful": ("FaithfulPlace",),
     "containers.virtual.truth": ("GroundTruth",),
-    "flows.history.answer": ("Answer",),
-    "flows.history.whatif": ("Change", "Outcome"),
+    "flows.explain.answer": ("Answer",),
+    "flows.explain.whatif": ("Change", "Outcome"),
     "flows.runs.settings": ("Settings",),
     "flows.runs.workload_source": ("Source",),
-    "flows.desk.client": ("Client",),
+    "flows.api.client": ("Client",),
     "predictor.allocation": ("Allocation", "Demand"),
     "predictor.errors": ("InputError", "PluginError", "ShockwaveError"),
     "predictor.job": ("EpochReport", "JobProgress", "JobSpec"),

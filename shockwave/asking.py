@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from flows.history.answer import Answer
-    from flows.history.whatif import Change, Outcome
+    from flows.explain.answer import Answer
+    from flows.explain.whatif import Change, Outcome
     from tasks.replay import Comparison
     from warehouse.store.audit import Audit
 
@@ -106,7 +106,7 @@ def why(
     Raises:
         ShockwaveError: There is no such run, job or round, or the records are damaged.
     """
-    from flows.history.why import why as explain
+    from flows.explain.why import why as explain
 
     folder = folder_of(warehouse)
     show = progress().counted("playing the queue forward", "plays")
@@ -134,7 +134,7 @@ def whatif(
     Raises:
         ShockwaveError: There is no such run, round or job, or the change is invalid.
     """
-    from flows.history.whatif import whatif as fork
+    from flows.explain.whatif import whatif as fork
 
     folder, into = folder_of(warehouse), None if keep is None else Path(keep)
     return fork(id_of(run, folder), folder, round, change, into, watch=progress().run)
@@ -151,7 +151,7 @@ def replay(run: str, *, warehouse: str | Path | None = None) -> "Comparison":
     Raises:
         ShockwaveError: There is no such run, or its records are damaged.
     """
-    from flows.history.replay import replay as decide_again
+    from flows.explain.replay import replay as decide_again
 
     folder = folder_of(warehouse)
     show = progress().counted("replaying", "rounds")

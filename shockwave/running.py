@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.cli.progress import progress, working
+from flows.prefect_server.teardown import silence_teardown
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, SimulationSettings
 from flows.runs.workload_source import Source
-from flows.servers.teardown import silence_teardown
 from shockwave.asking import Warehouse
 from shockwave.folder import folder_of, id_of
 from tasks.record import Parameter

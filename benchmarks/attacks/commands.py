@@ -60,10 +60,10 @@ def warm() -> None:
     import pandas
     import pyarrow.parquet
 
+    import flows.api.desk
     import flows.cli.app
-    import flows.desk.desk
-    import flows.history.whatif
-    import flows.judging.windows
+    import flows.evaluation.windows
+    import flows.explain.whatif
     import flows.runs.cluster_file
     import flows.runs.live
     import flows.web.api

@@ -29,7 +29,7 @@ from benchmarks.attacks import promises
 from benchmarks.attacks.promises import Acknowledged
 from benchmarks.attacks.service_kills import LONG, OPTIONS
 from flows.cli.output import print_table
-from flows.service.scheduler import schedule, under_way
+from flows.scheduler.scheduler import schedule, under_way
 from harness.postgres import Postgres, postgres
 from predictor.allocation import Demand
 from predictor.errors import WarehouseBusy

@@ -39,11 +39,11 @@ from benchmarks.soak.hands import SUBMITTERS, declared, end, keep, submitter
 from benchmarks.soak.kept import BAD, kept
 from benchmarks.soak.place import Gauge, Place, begun, server
 from benchmarks.soak.processes import children
+from flows.api.desk import Desk
 from flows.cli.output import print_table
-from flows.desk.desk import Desk
-from flows.service import leading
-from flows.service.options import ServiceOptions
-from flows.service.scheduler import schedule, under_way
+from flows.scheduler import leading
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import schedule, under_way
 from harness.postgres import postgres
 from tasks.commands import CommandKind
 from tasks.round import Round, Run, run_round

@@ -81,8 +81,8 @@ def sent(file: Path) -> int:
     Raises:
         AssertionError: The answer is undocumented, or reports a defect.
     """
-    from flows.desk.guarded import Guarded
-    from flows.servers.gate import Gate
+    from flows.api.guarded import Guarded
+    from flows.prefect_server.gate import Gate
     from flows.web.api import create_api
     from flows.web.asking import Asking
     from flows.web.page.app import create_page

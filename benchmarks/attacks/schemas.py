@@ -39,7 +39,7 @@ from benchmarks.soak.hands import declared
 from benchmarks.soak.place import Gauge, Place, server
 from benchmarks.soak.processes import children
 from flows.cli.output import print_table
-from flows.service.scheduler import schedule, under_way
+from flows.scheduler.scheduler import schedule, under_way
 from harness.waiting import wait_for
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens

@@ -32,9 +32,9 @@ import sqlalchemy.dialects.sqlite  # noqa: F401 (likewise)
 from benchmarks.attacks import promises
 from benchmarks.attacks.kills import dies, forked, walk_all
 from benchmarks.attacks.promises import Acknowledged
-from flows.history.replay import replay
-from flows.service.options import ServiceOptions
-from flows.service.scheduler import schedule, under_way
+from flows.explain.replay import replay
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import schedule, under_way
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from flows.service.options import ServiceOptions
-from flows.service.scheduler import schedule, under_way
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import schedule, under_way
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind

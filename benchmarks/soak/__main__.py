@@ -35,7 +35,7 @@ from benchmarks.soak.kept import BAD, kept
 from benchmarks.soak.place import Gauge, Place, begun, scheduler, server
 from benchmarks.soak.processes import children
 from flows.cli.output import print_table
-from flows.service.options import ServiceOptions
+from flows.scheduler.options import ServiceOptions
 
 GPUS = 8
 DEADLINE_SECONDS = 3600.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.faults.watch import Watch
 from benchmarks.soak.hands import TENANTS
-from flows.service.options import ServiceOptions
+from flows.scheduler.options import ServiceOptions
 from harness.dockerd import PLAIN, Dockerd, mounts, node_table, python
 
 NODES, GPUS_PER_NODE = 4, 2

@@ -9,8 +9,8 @@ from typing import Any, TextIO
 
 from benchmarks.attacks.promises import Acknowledged
 from benchmarks.soak.place import Place, read, waiting
-from flows.desk.client import Client
-from flows.desk.desk import Desk
+from flows.api.client import Client
+from flows.api.desk import Desk
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec, Mode

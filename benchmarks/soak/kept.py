@@ -13,7 +13,7 @@ BAD = ("lost", "not_once", "without_effect", "unclean", "differs")
 
 def kept(place: Place) -> dict[str, int]:
     """How often what was promised was not kept, and what there was to be kept."""
-    from flows.history.replay import replay
+    from flows.explain.replay import replay
     from warehouse.store.warehouse_audit import audit_all
 
     warehouse, acknowledged = place.warehouse, place.acknowledged()

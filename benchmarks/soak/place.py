@@ -13,10 +13,10 @@ from typing import Any
 import uvicorn
 
 from benchmarks.attacks.promises import Acknowledged
-from flows.desk.client import Client
-from flows.desk.guarded import Guarded
-from flows.service.options import ServiceOptions
-from flows.service.scheduler import schedule, under_way
+from flows.api.client import Client
+from flows.api.guarded import Guarded
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import schedule, under_way
 from flows.web.api import create_api
 from flows.web.asking import Asking
 from harness.up import free_port
@@ -98,7 +98,7 @@ def read(file: Path) -> list[Acknowledged]:
 
 
 def scheduler(place: Place) -> None:
-    """A service's scheduler, as `flows.service.scheduler` runs it."""
+    """A service's scheduler, as `flows.scheduler.scheduler` runs it."""
 
     def driver(run: Run) -> Round:
         done = run_round(run)
@@ -113,7 +113,7 @@ def scheduler(place: Place) -> None:
 
 
 def server(place: Place) -> None:
-    """A service's API, as `flows.up.app` has it beside Prefect's."""
+    """A service's API, as `flows.supervisor.app` has it beside Prefect's."""
     asking = Asking(Guarded(place.warehouse, place.url), SECRET)
     uvicorn.run(create_api(asking), host="127.0.0.1", port=place.port, log_level="error")
 

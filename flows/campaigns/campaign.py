@@ -10,9 +10,9 @@ from pydantic import Field
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import Runner, check_runner
 from flows.campaigns.under_way import UnderWay
-from flows.servers.failures import log_errors_once
-from flows.servers.own_server import own_server
-from flows.servers.prefect_driver import embedded_prefect
+from flows.prefect_server.failures import log_errors_once
+from flows.prefect_server.own_server import own_server
+from flows.prefect_server.prefect_driver import embedded_prefect
 from predictor.errors import ShockwaveError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.marts import keep_fast

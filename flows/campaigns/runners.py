@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
+from flows.prefect_server.teardown import silence_teardown
 from flows.runs.extras import require
-from flows.servers.teardown import silence_teardown
 from predictor.errors import InputError
 
 

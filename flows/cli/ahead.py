@@ -35,9 +35,9 @@ def forecast(
     """Say when the active jobs should start and end from now, and with a change."""
     from dataclasses import asdict
 
-    from flows.desk.declared import job_of
-    from flows.desk.forecasting import WhatIf, factor
-    from flows.desk.rows import SHOWN
+    from flows.api.declared import job_of
+    from flows.api.forecasting import WhatIf, factor
+    from flows.api.rows import SHOWN
     from flows.runs.toml_file import read_toml
     from warehouse.wording import counted
 

@@ -51,7 +51,7 @@ def campaign(
     from flows.campaigns.campaign import CellsFailed, run_campaign
     from flows.campaigns.runners import Runner, check_runner
     from flows.campaigns.under_way import campaign_id, watched
-    from flows.servers.prefect_driver import waited_for
+    from flows.prefect_server.prefect_driver import waited_for
 
     kind = Runner(runner)
     check_runner(kind, address)

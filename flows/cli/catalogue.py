@@ -288,7 +288,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare two runs: settings, outcomes, and the first round that differs."""
-    from flows.history.difference import difference
+    from flows.explain.difference import difference
     from warehouse.analytics.paired import job_by_job
 
     found, jobs = difference(warehouse, run, other), job_by_job(warehouse, run, [other]).get(other)

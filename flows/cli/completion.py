@@ -10,7 +10,7 @@ from predictor.errors import ShockwaveError
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
-    from flows.desk.front import FrontDesk
+    from flows.api.front import FrontDesk
 
 
 def named_jobs(incomplete: str) -> list[str]:

@@ -13,7 +13,7 @@ from flows.cli.completion import named_jobs
 from flows.cli.options import Gpus, Json, RunId, SetOption, Warehouse, option
 from flows.cli.output import less, print_rows, print_table, say
 from flows.runs.settings import POOLS
-from flows.service.options import DATABASE_URL
+from flows.scheduler.options import DATABASE_URL
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
@@ -32,7 +32,7 @@ def replay(
 ) -> None:
     """Predict and solve recorded rounds again; exit 1 if anything comes out otherwise."""
     from flows.cli.progress import progress
-    from flows.history.replay import replay as replay_run
+    from flows.explain.replay import replay as replay_run
 
     show = progress().counted("replaying", "rounds")
     comparison = replay_run(run, warehouse, only=number, progress=show)
@@ -146,7 +146,7 @@ def why(
 ) -> None:
     """Explain why a job runs, waits or was preempted in a round."""
     from flows.cli.jobs import asked_login, desk
-    from flows.history.words import in_words
+    from flows.explain.words import in_words
 
     by_service = run is None and number is None  # if the run asked about is the service's
     if run is None and not (by_service and asked_login()):
@@ -162,7 +162,7 @@ def why(
             answer = service.why(job)
     else:
         from flows.cli.progress import progress
-        from flows.history.why import why as explain
+        from flows.explain.why import why as explain
 
         show = progress().counted("playing the queue forward", "plays")
         answer = explain(job, warehouse, run, number, show)
@@ -179,8 +179,8 @@ def _default_run(warehouse: Path) -> tuple[str, bool, str]:
     Returns:
         The run, whether it is the service's, and the other of the two; empty if there is none.
     """
-    from flows.history.why import latest
-    from flows.service.running import is_taken
+    from flows.explain.why import latest
+    from flows.scheduler.running import is_taken
 
     newest, own = latest(warehouse), _run_of_service(warehouse)
     if own == newest:
@@ -217,8 +217,8 @@ def whatif(
     """Fork a run at a round, change something, run it forward, and show the difference."""
     from flows.cli.parameters import parse_parameters
     from flows.cli.progress import progress
-    from flows.history.whatif import Change
-    from flows.history.whatif import whatif as run_whatif
+    from flows.explain.whatif import Change
+    from flows.explain.whatif import whatif as run_whatif
     from flows.runs.pools import parse_pools
 
     change = Change(

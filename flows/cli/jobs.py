@@ -14,16 +14,16 @@ import typer
 from flows.cli.completion import named_jobs
 from flows.cli.options import Json, Warehouse, after_dashes, warehouse_named
 from flows.cli.output import print_listed, print_log, print_rows, say
-from flows.service.options import DATABASE_URL
-from flows.service.running import is_taken
+from flows.scheduler.options import DATABASE_URL
+from flows.scheduler.running import is_taken
 from predictor.errors import InputError
 from predictor.job import Mode
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
-    from flows.desk.front import FrontDesk
-    from flows.desk.login import Login
-    from flows.desk.rows import Accepted, EventRow
+    from flows.api.front import FrontDesk
+    from flows.api.login import Login
+    from flows.api.rows import Accepted, EventRow
     from flows.runs.job_file import JobFile
     from tasks.commands import CommandKind
 
@@ -42,17 +42,17 @@ Key = Annotated[
 def desk(warehouse: Path) -> "FrontDesk":
     """The service of a command: that of the login, unless `--warehouse` is given."""
     if (login := asked_login()) is not None:
-        from flows.desk.client import Client
+        from flows.api.client import Client
 
         return Client(login.url, login.token)
-    from flows.desk.local import LocalDesk
+    from flows.api.local import LocalDesk
 
     return LocalDesk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
 
 
 def asked_login() -> "Login | None":
     """The login of a command; None if it reads a warehouse."""
-    from flows.desk.login import logged_in
+    from flows.api.login import logged_in
 
     return None if warehouse_named.get() else logged_in()
 
@@ -122,7 +122,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Hand a job in; once this returns, nothing loses it."""
-    from flows.desk.declared import from_file, job_of, job_schema, variables
+    from flows.api.declared import from_file, job_of, job_schema, variables
 
     if schema:
         typer.echo(json.dumps(job_schema(), indent=2))
@@ -197,7 +197,7 @@ def _by_options(given: Collection[str], file: str | None) -> Iterator[None]:
 
 
 def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
-    from flows.desk.declared import launch_of
+    from flows.api.declared import launch_of
 
     if as_json:
         launch = job.model_dump(mode="json", exclude_unset=True)
@@ -337,12 +337,12 @@ def logs(
         with desk(warehouse) as service:
             _print_logs(service.logs(job, follow=follow), as_json)
         return
-    from flows.desk.job_logs import check_printed, printed
+    from flows.api.job_logs import check_printed, printed
     from flows.runs.cluster_file import read_cluster_file
     from warehouse.store.reader import Reader
 
     if run is None:
-        from flows.desk.desk import Desk
+        from flows.api.desk import Desk
 
         with Desk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, "")) as local:
             run, number = local.run, local.job(job).number
@@ -358,7 +358,7 @@ def logs(
 
 def _print_logs(parts: Iterable[bytes], as_json: bool) -> None:
     if as_json:
-        from flows.desk.front import lines_of
+        from flows.api.front import lines_of
 
         rows = ({"container": name, "line": line} for name, line in lines_of(parts))
         print_rows(rows, as_json)

@@ -17,7 +17,7 @@ from predictor.errors import InputError
 
 def policies(as_json: Json = False) -> None:
     """List the policies, where each was published, and what can be set."""
-    from flows.judging.listed import listed_policies
+    from flows.evaluation.listed import listed_policies
 
     listed = list(listed_policies())
     if as_json:
@@ -39,9 +39,9 @@ def conformance(
 ) -> None:
     """Run the published policies as published; exit 1 if a figure is off."""
     from flows.cli.progress import progress
-    from flows.judging.conformance import CASES, TOLERANCES
-    from flows.judging.conformance import conformance as of_one_type
-    from flows.judging.conformance_of_types import (
+    from flows.evaluation.conformance import CASES, TOLERANCES
+    from flows.evaluation.conformance import conformance as of_one_type
+    from flows.evaluation.conformance_of_types import (
         THROUGHPUTS,
         conformance_of_types,
         published_runs,
@@ -71,7 +71,7 @@ def forecast_error(
     as_json: Json = False,
 ) -> None:
     """Judge forecasts of the remaining run time on jobs whose truth is known."""
-    from flows.judging.forecast_error import forecast_errors
+    from flows.evaluation.forecast_error import forecast_errors
 
     if gpus is not None and source.contention_factor is None:
         raise InputError("gpus", "means nothing without a contention factor", "leave it out")
@@ -86,7 +86,7 @@ def solve(
 ) -> None:
     """Solve recorded window problems and lay them out."""
     from flows.cli.progress import progress
-    from flows.judging.windows import solve_windows
+    from flows.evaluation.windows import solve_windows
 
     show = progress().counted("solving", "windows")
 

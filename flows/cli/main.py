@@ -10,7 +10,7 @@ from types import FrameType
 from flows.cli.commands import COMMANDS, overview
 from flows.cli.errors import printable, reported
 from flows.cli.progress import working
-from flows.servers.teardown import end_process
+from flows.prefect_server.teardown import end_process
 from predictor.errors import Interrupted
 
 COMPLETION = "_SHOCKWAVE_COMPLETE"

@@ -135,7 +135,7 @@ def compare(
     shown = progress()
     shown.expect(len(names))
     shown.stage("importing Prefect")
-    from flows.servers.prefect_driver import waited_for
+    from flows.prefect_server.prefect_driver import waited_for
 
     shown.stage(waited_for())
     runs = run_comparison(plan, warehouse, shown.run)
@@ -212,8 +212,8 @@ def driving(driver: DriverName) -> "Iterator[Driver]":
 
         yield run_round
         return
-    from flows.servers.own_server import own_server
-    from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
+    from flows.prefect_server.own_server import own_server
+    from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
 
     with embedded_prefect(), own_server():
         yield run_round_in_prefect

@@ -10,8 +10,8 @@ import typer
 
 from flows.cli.options import Json, Warehouse, takes
 from flows.cli.output import print_fields, print_rows, say
-from flows.servers.logs import LogFormat, structured, tell
-from flows.service.options import DATABASE_URL, ServiceOptions
+from flows.prefect_server.logs import LogFormat, structured, tell
+from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -59,8 +59,8 @@ def up(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Start a service that takes jobs in, and Prefect's server with its UI."""
-    from flows.up.listening import Listening
-    from flows.up.service import Service, serve
+    from flows.supervisor.listening import Listening
+    from flows.supervisor.service import Service, serve
 
     service = Service(
         Listening(host, port, tls_cert, tls_key, behind_proxy),
@@ -76,7 +76,7 @@ def up(
         )
     if detach:
         from flows.cli.progress import progress
-        from flows.up.detached import start_detached
+        from flows.supervisor.detached import start_detached
 
         progress().stage("starting the service")
         say(start_detached(service), err=True)
@@ -95,7 +95,7 @@ def _print_line(line: str) -> None:
 
 def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Stop the service of a warehouse; its jobs go on at its next start."""
-    from flows.service.running import stop
+    from flows.scheduler.running import stop
 
     stopped = stop(Path(warehouse).absolute())
     say("stopped" if stopped else f"no service is running in {warehouse}")
@@ -104,7 +104,7 @@ def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """Say where the service stands: rounds, GPUs, jobs, and what waits in its inbox."""
     from flows.cli.jobs import asked_login, desk
-    from flows.service.running import running
+    from flows.scheduler.running import running
 
     folder = Path(warehouse).absolute()
     login = asked_login()
@@ -133,8 +133,8 @@ def login(
     import sys
     from getpass import getpass
 
-    from flows.desk.client import Client, checked
-    from flows.desk.login import Login, keep
+    from flows.api.client import Client, checked
+    from flows.api.login import Login, keep
 
     checked(url)
     with_terminal = sys.stdin.isatty()
@@ -155,6 +155,6 @@ def login(
 
 def logout() -> None:
     """Forget the service that was logged in to; commands ask the local warehouse again."""
-    from flows.desk.login import forget
+    from flows.api.login import forget
 
     say("logged out" if forget() else "nobody is logged in")

@@ -10,7 +10,7 @@ import typer
 
 from flows.cli.options import Command, Json, Warehouse
 from flows.cli.output import print_rows, say
-from flows.service.options import DATABASE_URL
+from flows.scheduler.options import DATABASE_URL
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:

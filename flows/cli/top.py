@@ -17,8 +17,8 @@ from warehouse import DEFAULT_WAREHOUSE
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from flows.api.front import FrontDesk
     from flows.cli.tables import Line
-    from flows.desk.front import FrontDesk
 
 QUEUED = ("place", "job_id", "name", "tenant", "gpus", "status", "starts_in_s", "ends_in_s", "ftf")
 """Columns of the queue. A choice of layout."""

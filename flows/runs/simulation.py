@@ -11,10 +11,10 @@ from containers.runtime import Place, Runtime, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
+from flows.prefect_server.garbage import rare_collections
 from flows.runs.code_version import packages
 from flows.runs.position import Position
 from flows.runs.start import policy_of
-from flows.servers.garbage import rare_collections
 from predictor.basis import Basis
 from predictor.errors import Interrupted, PluginError
 from predictor.published_predictor import ProfiledRegime

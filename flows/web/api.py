@@ -15,12 +15,12 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
 
-from flows.desk.course import Course, PriceRow, TenantRow
-from flows.desk.declared import Added, Terms
-from flows.desk.forecasting import ForecastRow, WhatIf
-from flows.desk.front import headed
-from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
-from flows.history.answer import Answer
+from flows.api.course import Course, PriceRow, TenantRow
+from flows.api.declared import Added, Terms
+from flows.api.forecasting import ForecastRow, WhatIf
+from flows.api.front import headed
+from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
 from flows.web.asking import Asking, Bounded, Problem, Refused, status_of

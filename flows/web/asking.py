@@ -11,9 +11,9 @@ from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flows.desk.guarded import Guarded, NotAllowed, NotThere, accepted
-from flows.desk.rows import Accepted
-from flows.servers.secret import authorization
+from flows.api.guarded import Guarded, NotAllowed, NotThere, accepted
+from flows.api.rows import Accepted
+from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Role, Token

@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
-from flows.desk.job_logs import Printed, Shown
+from flows.api.job_logs import Printed, Shown
 from flows.web.asking import Asking, Refused
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token

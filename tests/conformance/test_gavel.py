@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.judging.conformance_of_types import (
+from flows.evaluation.conformance_of_types import (
     POLICIES,
     RESULTS,
     YARDSTICK,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.judging import conformance
-from flows.judging.conformance import CASES, TOLERANCES, Case
+from flows.evaluation import conformance
+from flows.evaluation.conformance import CASES, TOLERANCES, Case
 from flows.runs import simulation
 
 SMALL, LARGE = CASES

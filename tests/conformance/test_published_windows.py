@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.judging.conformance import CASES
+from flows.evaluation.conformance import CASES
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done

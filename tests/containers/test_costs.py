@@ -10,9 +10,9 @@ from containers.docker.checking import check_before_run, check_cluster
 from containers.docker.nodes import Limits, Nodes
 from containers.runtime import EventKind
 from containers.virtual.truth import GroundTruth
-from flows.history.replay import replay
-from flows.history.why import why
-from flows.history.words import in_words
+from flows.explain.replay import replay
+from flows.explain.why import why
+from flows.explain.words import in_words
 from flows.runs.live import run_live
 from flows.runs.start import make_start
 from harness.dockerd import LIMITS, LOUD, Dockerd, cluster, python

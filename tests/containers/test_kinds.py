@@ -8,7 +8,7 @@ import pytest
 from containers.docker.logs import kept
 from containers.docker.nodes import Gpu, Nodes
 from containers.runtime import EventKind
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from flows.runs.live import run_live
 from flows.runs.start import make_start
 from harness.dockerd import IMAGE, PLAIN, Dockerd, cluster, python

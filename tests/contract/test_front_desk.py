@@ -20,11 +20,11 @@ import httpx
 import pytest
 
 import flows
-from flows.desk import client as client_module
-from flows.desk.client import Client
-from flows.desk.front import FrontDesk
-from flows.desk.local import LocalDesk
-from flows.desk.rows import Accepted
+from flows.api import client as client_module
+from flows.api.client import Client
+from flows.api.front import FrontDesk
+from flows.api.local import LocalDesk
+from flows.api.rows import Accepted
 from flows.web.streams import MOST_OF_ONE
 from harness.waiting import HANG_SECONDS, POLL_SECONDS
 from predictor.errors import InputError, WarehouseBusy

@@ -21,7 +21,7 @@ from harness.waiting import HANG_SECONDS
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from flows.servers.access import Access
+    from flows.prefect_server.access import Access
 
 
 def _no_constant(text: str) -> None:
@@ -141,8 +141,8 @@ def server(home_of_server: Path) -> Iterator["Access"]:
     """A Prefect server on a database of its own, for the tests of all files."""
     from prefect.settings import PREFECT_HOME, temporary_settings
 
-    from flows.servers.own_server import plain_server
-    from flows.servers.prefect_driver import SERVER_SETTINGS
+    from flows.prefect_server.own_server import plain_server
+    from flows.prefect_server.prefect_driver import SERVER_SETTINGS
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()}
     with _serving:
@@ -156,8 +156,8 @@ def client(server: "Access") -> Iterator["SyncPrefectClient"]:
     """A client of that server, which is this process's as long as a file's tests last."""
     from prefect import get_client
 
-    from flows.servers.own_server import settings_of_all
-    from flows.servers.prefect_driver import embedded_prefect
+    from flows.prefect_server.own_server import settings_of_all
+    from flows.prefect_server.prefect_driver import embedded_prefect
 
     with (
         embedded_prefect(),

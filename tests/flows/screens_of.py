@@ -16,9 +16,9 @@ import tasks.round
 import warehouse.store.writer
 from containers.virtual.real_time import Pace
 from flows.cli import runs, top
-from flows.judging import windows
+from flows.evaluation import windows
 from flows.runs import code_version
-from flows.service import scheduler
+from flows.scheduler import scheduler
 from tests.flows.test_terminal import ESCAPES
 
 CONTROLS = re.compile(r"\x1b\[(?:\?\d+[hl]|\d*[ABCDHJK])")

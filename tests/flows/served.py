@@ -10,9 +10,9 @@ from threading import Thread
 import uvicorn
 from starlette.responses import PlainTextResponse
 
-from flows.desk.guarded import Guarded
-from flows.servers.command import KEPT_SECONDS
-from flows.servers.gate import Beside, Gate
+from flows.api.guarded import Guarded
+from flows.prefect_server.command import KEPT_SECONDS
+from flows.prefect_server.gate import Beside, Gate
 from flows.web.api import PREFIX, create_api
 from flows.web.asking import Asking
 from flows.web.page.app import PAGE, create_page

@@ -14,7 +14,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from flows.servers.access import first_start
+from flows.prefect_server.access import first_start
 from tests.flows import test_api, test_live_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"

@@ -14,7 +14,10 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
 
 from containers.runtime import NodeProblem
-from flows.deployed.alerting import (
+from flows.api.alerts import PATIENT_SECONDS, Alert, AlertKind, Watch
+from flows.api.desk import Desk
+from flows.api.outlook import History
+from flows.deployments.alerting import (
     AUTOMATIONS,
     REPORTED,
     emit,
@@ -23,11 +26,8 @@ from flows.deployed.alerting import (
     look,
     make_automations,
 )
-from flows.desk.alerts import PATIENT_SECONDS, Alert, AlertKind, Watch
-from flows.desk.desk import Desk
-from flows.desk.outlook import History
-from flows.servers.access import Access
-from flows.service.running import FOLDER
+from flows.prefect_server.access import Access
+from flows.scheduler.running import FOLDER
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
 from tests.flows.test_scheduler import FAST, JOB, go

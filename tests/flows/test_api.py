@@ -15,7 +15,7 @@ import schemathesis
 from hypothesis import given, settings
 
 from benchmarks.attacks import schemas
-from flows.desk.guarded import Guarded
+from flows.api.guarded import Guarded
 from flows.web.api import create_api
 from flows.web.asking import MOST_BYTES, Asking, Refused
 from flows.web.streams import MOST_FOLLOWERS, MOST_OF_ONE, Streams

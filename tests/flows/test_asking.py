@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from flows.desk.guarded import Guarded
+from flows.api.guarded import Guarded
 from flows.web.asking import Asking
 from predictor.errors import WarehouseBusy, WarehouseError
 from warehouse.inbox.inbox import FILE as DATABASE

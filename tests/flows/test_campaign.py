@@ -24,10 +24,10 @@ from flows.campaigns.cells import Starts, expand
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import CLUSTERS, Runner
 from flows.campaigns.under_way import campaign_id
-from flows.history.replay import replay
-from flows.history.whatif import Change, whatif
+from flows.explain.replay import replay
+from flows.explain.whatif import Change, whatif
+from flows.prefect_server.access import Access
 from flows.runs.simulation import simulate
-from flows.servers.access import Access
 from harness.up import PROGRAM, descendants, free_port, running
 from harness.waiting import HANG_SECONDS, wait_for
 from tests.flows.conftest import Command, tree

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flows.judging import conformance
-from flows.judging.conformance import (
+from flows.evaluation import conformance
+from flows.evaluation.conformance import (
     CASES,
     EXACT,
     FIGURES,

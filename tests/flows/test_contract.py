@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.cli.output import print_table, say
-from flows.up.listening import Listening
-from flows.up.service import Service
+from flows.supervisor.listening import Listening
+from flows.supervisor.service import Service
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, assert_refused, tree
 from warehouse.store.folder import WHOLE, place_of, present

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import ContainerEvent, EventKind
-from flows.desk.desk import Desk
+from flows.api.desk import Desk
 from flows.runs.costs import Account, Meter
 from flows.web.page.views import environment
 from predictor.allocation import Demand

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from flows.runs.resuming import resume
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start

@@ -14,8 +14,8 @@ import typer
 import yaml
 
 from flows.cli.app import application
-from flows.servers import command as server
-from flows.service.running import announced
+from flows.prefect_server import command as server
+from flows.scheduler.running import announced
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from flows.desk.desk import Desk
-from flows.desk.outlook import History
-from flows.history.why import why
+from flows.api.desk import Desk
+from flows.api.outlook import History
+from flows.explain.why import why
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseError
 from predictor.job import Mode

@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from flows.servers.command import answers
-from flows.servers.secret import read_secret
+from flows.prefect_server.command import answers
+from flows.prefect_server.secret import read_secret
 from harness.up import PROGRAM, descendants, free_port, running
 from harness.waiting import wait_for
 from predictor.errors import InputError, WarehouseError

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.api.desk import Desk
+from flows.api.forecasting import WhatIf, forecast
 from flows.cli import ahead
-from flows.desk.desk import Desk
-from flows.desk.forecasting import WhatIf, forecast
 from flows.runs.job_file import JobFile
 from predictor.allocation import Demand
 from predictor.errors import InputError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.deployed.deployments import DEPLOYMENTS
+from flows.deployments.deployments import DEPLOYMENTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prefect.md").read_text(encoding="utf-8")
 SHARED = "warehouse"

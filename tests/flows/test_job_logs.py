@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from containers.docker.logs import keep, log_file
 from containers.docker.rendering import container_name
-from flows.desk import job_logs
-from flows.desk.front import headed, lines_of
-from flows.desk.job_logs import MOST_END, MOST_PART, MOST_TAIL, Printed
+from flows.api import job_logs
+from flows.api.front import headed, lines_of
+from flows.api.job_logs import MOST_END, MOST_PART, MOST_TAIL, Printed
 from flows.runs.cluster_file import read_cluster_file
 
 CLUSTER = """

@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from flows.api.declared import job_of, launch_of
+from flows.api.local import LocalDesk
 from flows.cli import main
 from flows.cli.app import application
 from flows.cli.top import follow, now
-from flows.desk.declared import job_of, launch_of
-from flows.desk.local import LocalDesk
-from flows.service.running import announced
+from flows.scheduler.running import announced
 from predictor.errors import InputError
 from predictor.job import JobKind
 from tests.flows.served import SECRET, served

@@ -13,12 +13,12 @@ from threading import Event
 
 import pytest
 
-from flows.service import scheduler
-from flows.service.leading import Fenced, Place, leading
-from flows.service.running import announced, running
-from flows.service.scheduler import schedule, under_way
-from flows.up.listening import Listening
-from flows.up.service import Service
+from flows.scheduler import scheduler
+from flows.scheduler.leading import Fenced, Place, leading
+from flows.scheduler.running import announced, running
+from flows.scheduler.scheduler import schedule, under_way
+from flows.supervisor.listening import Listening
+from flows.supervisor.service import Service
 from harness.waiting import wait_for
 from predictor.errors import WarehouseBusy
 from solver.plan import Plan, SolveReport
@@ -33,8 +33,8 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from threading import Event
-from flows.service import scheduler
-from flows.service.leading import Place, leading
+from flows.scheduler import scheduler
+from flows.scheduler.leading import Place, leading
 with leading(Place(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as leader:
     leader.ready()
     print(leader.token, flush=True)

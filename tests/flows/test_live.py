@@ -11,19 +11,19 @@ import pytest
 from benchmarks.faults.jobs import workload
 from containers.docker.nodes import Gpu, Nodes
 from containers.docker.rendering import container_name
-from flows.desk.client import Client
-from flows.desk.desk import Desk
-from flows.desk.guarded import Guarded
-from flows.desk.job_logs import check_printed, printed
-from flows.desk.local import LocalDesk
-from flows.desk.rows import as_seen
-from flows.history.replay import replay
+from flows.api.client import Client
+from flows.api.desk import Desk
+from flows.api.guarded import Guarded
+from flows.api.job_logs import check_printed, printed
+from flows.api.local import LocalDesk
+from flows.api.rows import as_seen
+from flows.explain.replay import replay
 from flows.runs.cluster_file import read_cluster_file
 from flows.runs.live import resume_live, run_live
 from flows.runs.simulation import packages
 from flows.runs.start import make_start
-from flows.service.options import ServiceOptions
-from flows.service.scheduler import schedule, under_way
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import schedule, under_way
 from flows.web.page.views import log_of, printing
 from harness.dockerd import (
     COUNTING,

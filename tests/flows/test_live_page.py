@@ -14,7 +14,7 @@ import httpx
 import pytest
 from markupsafe import escape
 
-from flows.desk.guarded import Guarded
+from flows.api.guarded import Guarded
 from flows.runs.job_file import JobFile
 from flows.web.asking import Asking
 from flows.web.page.app import Page

@@ -10,10 +10,10 @@ from benchmarks.alone import losses
 from benchmarks.faults.jobs import workload
 from containers.docker.nodes import Gpu
 from containers.runtime import EventKind
-from flows.history.replay import replay
+from flows.explain.replay import replay
+from flows.prefect_server.prefect_driver import run_round_in_prefect
 from flows.runs.live import run_live
 from flows.runs.start import make_start
-from flows.servers.prefect_driver import run_round_in_prefect
 from harness.dockerd import cluster, dockerd
 from predictor.job import Mode
 from tasks.record import RuntimeKind, Settings, one_pool

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.servers.logs import FORMAT, LOG, LogFormat, begin, pass_on, tell
-from flows.service.logged import Logged
-from flows.service.scheduler import schedule, under_way
+from flows.prefect_server.logs import FORMAT, LOG, LogFormat, begin, pass_on, tell
+from flows.scheduler.logged import Logged
+from flows.scheduler.scheduler import schedule, under_way
 from predictor.allocation import Demand
 from tasks.commands import CommandKind, NewNode
 from tests.flows.test_scheduler import FAST, JOB

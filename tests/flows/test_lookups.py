@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from flows.cli.commands import COMMANDS
+from flows.prefect_server.access import Access
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from flows.servers.access import Access
 from harness.up import PROGRAM
 from harness.waiting import HANG_SECONDS
 from tasks.record import Settings, one_pool
@@ -109,7 +109,7 @@ def test_every_command_is_listed() -> None:
 IN_TURN = """
 import json, os, sys
 from flows.cli import main as cli
-from flows.servers.teardown import end_process
+from flows.prefect_server.teardown import end_process
 cli.end_process = lambda code: None
 codes = []
 for words, warehouse in json.loads(sys.argv[1]):

@@ -16,8 +16,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ConfigDict, TypeAdapter
 
-from flows.desk.desk import Desk
-from flows.desk.metrics import metrics_of
+from flows.api.desk import Desk
+from flows.api.metrics import metrics_of
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.history.whatif import Change, whatif
+from flows.explain.whatif import Change, whatif
 from tests.runs import ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise

@@ -14,7 +14,7 @@ from containers.virtual.faithful import FaithfulCluster
 from flows.campaigns.cells import Starts, cell_key, expand, finish
 from flows.campaigns.compare import comparison
 from flows.campaigns.plan import Campaign
-from flows.history.whatif import Change, whatif
+from flows.explain.whatif import Change, whatif
 from flows.runs.code_version import code_of
 from flows.runs.resuming import resume
 from flows.runs.settings import RUNTIMES, VIRTUAL_RUNTIMES, ClusterSize

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.deployed.forms import SimulationForm
-from flows.history.whatif import Change
+from flows.deployments.forms import SimulationForm
+from flows.explain.whatif import Change
 from flows.runs.pools import parse_pools
 from flows.runs.settings import ClusterSize, machines_of, pools_of
 from predictor.errors import InputError

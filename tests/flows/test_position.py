@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.desk.desk import Desk
-from flows.desk.outlook import Followed
-from flows.history.replay import replay
+from flows.api.desk import Desk
+from flows.api.outlook import Followed
+from flows.explain.replay import replay
 from flows.runs.position import Position, kept
 from predictor.allocation import Demand
 from predictor.errors import InputError

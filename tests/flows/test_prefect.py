@@ -29,16 +29,16 @@ from flows.campaigns.compare import comparison
 from flows.campaigns.runners import Runner
 from flows.campaigns.under_way import watched
 from flows.cli.progress import VARIABLE
-from flows.deployed.deployments import DEPLOYMENTS
-from flows.history.replay import replay
-from flows.history.whatif import Change, whatif
+from flows.deployments.deployments import DEPLOYMENTS
+from flows.explain.replay import replay
+from flows.explain.whatif import Change, whatif
+from flows.prefect_server.access import Access
+from flows.prefect_server.prefect_driver import run_round_in_prefect
 from flows.runs.resuming import resume
 from flows.runs.settings import ClusterSize, SimulationSettings
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from flows.servers.access import Access
-from flows.servers.prefect_driver import run_round_in_prefect
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import shockwave
-from flows.deployed.forms import ReportForm
-from flows.deployed.reporting import write
+from flows.deployments.forms import ReportForm
+from flows.deployments.reporting import write
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, tree
 from warehouse.report.output import check_replaced

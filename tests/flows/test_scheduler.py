@@ -7,10 +7,10 @@ import pytest
 
 from containers.runtime import EventKind, Terms
 from containers.virtual.real_time import Pace, RealTimeCluster
-from flows.history.replay import replay
-from flows.service.intake import FromInbox
-from flows.service.options import ServiceOptions
-from flows.service.scheduler import schedule, under_way
+from flows.explain.replay import replay
+from flows.scheduler.intake import FromInbox
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import schedule, under_way
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec, Mode, timed_job

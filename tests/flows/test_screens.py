@@ -25,7 +25,7 @@ from rich.cells import cell_len
 from flows.cli import campaigns, reports, runs
 from flows.cli.commands import COMMANDS
 from flows.cli.output import print_log, print_rows
-from flows.judging.conformance import FIGURES
+from flows.evaluation.conformance import FIGURES
 from flows.runs.profiling import Combination, Measured
 from predictor.allocation import Demand
 from predictor.job import Mode

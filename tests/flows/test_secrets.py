@@ -15,12 +15,12 @@ import httpx
 import pyarrow.parquet as parquet
 import pytest
 
-from flows.desk.client import Client
-from flows.history.replay import replay
+from flows.api.client import Client
+from flows.explain.replay import replay
+from flows.prefect_server.secret import authorization
 from flows.runs import position
-from flows.servers.secret import authorization
-from flows.service.options import ServiceOptions
-from flows.service.scheduler import schedule, under_way
+from flows.scheduler.options import ServiceOptions
+from flows.scheduler.scheduler import schedule, under_way
 from flows.web.api import PREFIX
 from harness.dockerd import IMAGE, PLAIN, Dockerd, mounts, python
 from harness.waiting import HANG_SECONDS, wait_for

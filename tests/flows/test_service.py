@@ -20,15 +20,15 @@ from prefect.exceptions import FailedRun
 from prefect.settings import get_current_settings
 
 from flows.cli import service
-from flows.deployed.deployments import DEPLOYMENTS
-from flows.servers import command
-from flows.servers.access import Access
-from flows.servers.children import child
-from flows.servers.failures import log_errors_once
-from flows.service.leading import Place, leading
-from flows.service.options import DATABASE_URL, ServiceOptions
-from flows.up.listening import Listening
-from flows.up.service import Kept, Service, _processes, _server_env
+from flows.deployments.deployments import DEPLOYMENTS
+from flows.prefect_server import command
+from flows.prefect_server.access import Access
+from flows.prefect_server.children import child
+from flows.prefect_server.failures import log_errors_once
+from flows.scheduler.leading import Place, leading
+from flows.scheduler.options import DATABASE_URL, ServiceOptions
+from flows.supervisor.listening import Listening
+from flows.supervisor.service import Kept, Service, _processes, _server_env
 from harness.up import free_port
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError

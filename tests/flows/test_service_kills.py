@@ -16,7 +16,7 @@ from benchmarks.attacks import promises, service_kills
 from benchmarks.attacks.promises import Acknowledged
 from benchmarks.attacks.service_kills import LONG, OPTIONS, SCENES
 from benchmarks.soak.kept import BAD
-from flows.service.scheduler import schedule, under_way
+from flows.scheduler.scheduler import schedule, under_way
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import SUBMIT
 from warehouse.inbox.inbox import FILE, Inbox

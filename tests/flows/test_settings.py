@@ -13,7 +13,7 @@ import typer
 from flows.cli.app import application
 from flows.cli.errors import place_as_option
 from flows.cli.options import ClusterOptions
-from flows.deployed.forms import SimulationForm
+from flows.deployments.forms import SimulationForm
 from flows.runs.setting import check_bounds, settings_in
 from flows.runs.settings import (
     BACKEND,

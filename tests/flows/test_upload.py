@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
 
-from flows.servers import traces as page
+from flows.prefect_server import traces as page
 
 
 class Client:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind
-from flows.history.replay import replay
-from flows.history.whatif import Change, fork, whatif
-from flows.history.why import why
+from flows.explain.replay import replay
+from flows.explain.whatif import Change, fork, whatif
+from flows.explain.why import why
 from flows.runs.resuming import resume
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start

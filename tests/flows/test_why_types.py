@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.history.answer import Spread
-from flows.history.why import why
-from flows.history.worths import Holder, Worths
+from flows.explain.answer import Spread
+from flows.explain.why import why
+from flows.explain.worths import Holder, Worths
 from predictor.allocation import Allocation
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from flows.history.why import why
-from flows.history.words import NO_BOUND
+from flows.explain.why import why
+from flows.explain.words import NO_BOUND
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.errors import InputError

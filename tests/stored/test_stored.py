@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from predictor.basis import Basis

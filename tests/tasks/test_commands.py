@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.runtime import EventKind
-from flows.history.replay import replay
-from flows.history.whatif import Change, whatif
-from flows.history.why import why
+from flows.explain.replay import replay
+from flows.explain.whatif import Change, whatif
+from flows.explain.why import why
 from flows.runs.start import make_start
 from tasks.commands import NO_NODE, Command, CommandKind, NewNode
 from tasks.invariants import Invariants

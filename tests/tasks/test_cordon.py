@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from flows.runs.start import make_start
 from solver.policies import POLICIES
 from tasks.commands import Command, CommandKind

@@ -17,9 +17,9 @@ from containers.runtime import (
     Runtime,
     Standing,
 )
-from flows.history.replay import replay
-from flows.history.why import why
-from flows.history.words import in_words
+from flows.explain.replay import replay
+from flows.explain.why import why
+from flows.explain.words import in_words
 from flows.runs.simulation import prepare, terms
 from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind
-from flows.history.replay import replay
-from flows.history.why import why
-from flows.history.words import in_words
+from flows.explain.replay import replay
+from flows.explain.why import why
+from flows.explain.words import in_words
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from predictor.errors import InputError

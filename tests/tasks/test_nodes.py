@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.history.replay import replay
-from flows.history.whatif import Change, fork
-from flows.history.why import why
+from flows.explain.replay import replay
+from flows.explain.whatif import Change, fork
+from flows.explain.why import why
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED

@@ -10,7 +10,7 @@ from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.virtual_cluster import VirtualPlace
 from flows.runs.simulation import terms
 from flows.runs.start import make_start
-from flows.service.admission import check_node
+from flows.scheduler.admission import check_node
 from predictor.errors import InputError
 from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel

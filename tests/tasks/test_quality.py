@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.quality import figures, ran, workload_of
 from containers.docker.telemetry import JobLog
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import EpochLoss

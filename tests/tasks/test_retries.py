@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prefect.states import Failed
 
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from predictor.errors import ShockwaveError, WarehouseBusy, WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
 from tests.runs import ended, write

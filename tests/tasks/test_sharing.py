@@ -9,8 +9,8 @@ from containers.runtime import EventKind, Lease, Standing
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
-from flows.history.replay import replay
-from flows.history.whatif import Change, fork
+from flows.explain.replay import replay
+from flows.explain.whatif import Change, fork
 from flows.runs.sharing import shares_gpus
 from flows.runs.simulation import terms
 from predictor.belief import Belief

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.history.replay import replay
-from flows.history.why import why
-from flows.history.words import in_words
+from flows.explain.replay import replay
+from flows.explain.why import why
+from flows.explain.words import in_words
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Demand

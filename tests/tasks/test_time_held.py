@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind
-from flows.history.replay import replay
-from flows.history.why import why
-from flows.history.words import in_words
+from flows.explain.replay import replay
+from flows.explain.why import why
+from flows.explain.words import in_words
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import JobSpec

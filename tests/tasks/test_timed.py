@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from containers.runtime import EventKind, Lease, Observation, Runtime
-from flows.history.replay import replay
-from flows.history.why import why
-from flows.history.words import in_words
+from flows.explain.replay import replay
+from flows.explain.why import why
+from flows.explain.words import in_words
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.job import JobKind

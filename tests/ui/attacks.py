@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-from flows.servers.access import Access
+from flows.prefect_server.access import Access
 from harness.waiting import POLL_SECONDS
 
 FOREIGN = "evil.example"

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 if TYPE_CHECKING:
-    from flows.servers.access import Access
+    from flows.prefect_server.access import Access
 
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from flows.servers.access import Access
-from flows.servers.secret import read_secret
+from flows.prefect_server.access import Access
+from flows.prefect_server.secret import read_secret
 from harness.up import Up, descendants, started
 from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 

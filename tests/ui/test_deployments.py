@@ -25,8 +25,8 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 
-from flows.deployed.deployments import DEPLOYMENTS
-from flows.deployed.forms import (
+from flows.deployments.deployments import DEPLOYMENTS
+from flows.deployments.forms import (
     MOST_ROUNDS,
     Form,
     ReplayForm,
@@ -34,15 +34,15 @@ from flows.deployed.forms import (
     RoundForm,
     SimulationForm,
 )
-from flows.deployed.replaying import replay
-from flows.deployed.reporting import report
-from flows.deployed.stepping import simulate as simulation
-from flows.deployed.stepping import step
+from flows.deployments.replaying import replay
+from flows.deployments.reporting import report
+from flows.deployments.stepping import simulate as simulation
+from flows.deployments.stepping import step
+from flows.prefect_server.command import REPORTS
+from flows.prefect_server.prefect_driver import embedded_prefect
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from flows.servers.command import REPORTS
-from flows.servers.prefect_driver import embedded_prefect
 from harness.up import Up
 from harness.waiting import HANG_SECONDS, wait_for
 from tasks.record import Settings, one_pool
@@ -98,7 +98,7 @@ def fetched(up: Up, path: str) -> bytes:
 def of_what_serves(up: Up, variable: str) -> str:
     """A variable of the process that starts flow runs, which inherit it."""
     found = up.descendants()
-    (serving,) = [process for process in found if b"flows.deployed.serving" in line_of(process)]
+    (serving,) = [process for process in found if b"flows.deployments.serving" in line_of(process)]
     lines = Path(f"/proc/{serving}/environ").read_text().split("\0")
     return dict(line.split("=", 1) for line in lines if line)[variable]
 

@@ -12,13 +12,13 @@ from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.settings import PREFECT_API_SSL_CERT_FILE, temporary_settings
 
-from flows.desk.desk import Desk
+from flows.api.desk import Desk
+from flows.prefect_server.access import Access
 from flows.runs.resuming import resume
-from flows.servers.access import Access
-from flows.service.options import DATABASE_URL, ServiceOptions
-from flows.service.running import FOLDER
-from flows.up.listening import Listening
-from flows.up.service import Service
+from flows.scheduler.options import DATABASE_URL, ServiceOptions
+from flows.scheduler.running import FOLDER
+from flows.supervisor.listening import Listening
+from flows.supervisor.service import Service
 from harness.up import Up, free_port, running
 from harness.waiting import wait_for
 from predictor.allocation import Demand
@@ -87,7 +87,7 @@ def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
             (scheduler,) = [
                 number
                 for number in up.descendants()
-                if b"flows.service.scheduler" in line_of(number)
+                if b"flows.scheduler.scheduler" in line_of(number)
             ]
             os.kill(scheduler, signal.SIGKILL)
             inbox.submit(job, key="b")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from containers.runtime import EventKind, Lease
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from predictor.errors import InputError, WarehouseError
 from tasks.record import record_hash
 from tests.runs import POLICIES, Made, chained, ended, write

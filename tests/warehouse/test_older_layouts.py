@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from flows.runs.resuming import resume
 from predictor.errors import InputError
 from tasks.record import RuntimeKind

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from containers.runtime import Lease
-from flows.history.replay import replay
+from flows.explain.replay import replay
 from flows.runs.resuming import resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid

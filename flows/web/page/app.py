@@ -19,8 +19,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from flows.desk.declared import Added
-from flows.servers.secret import authorization
+from flows.api.declared import Added
+from flows.prefect_server.secret import authorization
 from flows.web.asking import Asking, Bounded, status_of
 from flows.web.page.form import expected_rows, filled_in, form, key_of
 from flows.web.page.sessions import Sessions

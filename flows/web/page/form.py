@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, get_args
 from uuid import uuid4
 
-from flows.desk.declared import job_of, variables
-from flows.desk.forecasting import WhatIf
-from flows.desk.guarded import Guarded
+from flows.api.declared import job_of, variables
+from flows.api.forecasting import WhatIf
+from flows.api.guarded import Guarded
 from flows.runs.job_file import ADAPTED, TRAINED, JobFile
 from predictor.errors import InputError
 from predictor.options import tasks_of

@@ -12,18 +12,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import warehouse
-from flows.desk.course import PriceRow
-from flows.desk.forecasting import WhatIf, factor
-from flows.desk.front import headed
-from flows.desk.guarded import Guarded
-from flows.desk.rows import JobRow, NodeRow
+from flows.api.course import PriceRow
+from flows.api.forecasting import WhatIf, factor
+from flows.api.front import headed
+from flows.api.guarded import Guarded
+from flows.api.rows import JobRow, NodeRow
 from flows.web.page.drawing import Point, chart
 from predictor.errors import InputError
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token
 
 if TYPE_CHECKING:
-    from flows.desk.job_logs import Printed
+    from flows.api.job_logs import Printed
 
 FOLDER = Path(__file__).parent
 LOOK = Path(warehouse.__file__).parent / "report" / "page.css"

@@ -1,0 +1,155 @@
+"""Alerts of a service: what has just gone wrong with it.
+
+An alert is reported once, when its condition begins, and again after the condition has ended in
+between. The reported alerts that still stand survive a restart of the watching process, which is
+not the scheduler's: a scheduler that hangs is reported, too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from flows.api.outlook import History, alone_seconds, predicted
+
+UNFAIR = 1.05
+"""ρ above which a job is unfairly treated, as in `run_summary.unfair_fraction`."""
+
+PATIENT_SECONDS = 30.0
+"""Time for which a round may be missing, or an entry wait, beyond what is usual: schedulers are
+started again within it. An engineering choice."""
+
+
+class AlertKind(StrEnum):
+    """What went wrong."""
+
+    LATE = "round.late"
+    DOWN = "node.down"
+    UNFAIR = "job.unfair"
+    STUCK = "inbox.stuck"
+
+
+Known = frozenset[tuple[AlertKind, int | None]]
+"""Alerts that were reported and still stand: kinds, each with its round, node or job, if any."""
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something that has gone wrong.
+
+    Attributes:
+        kind: Its kind.
+        run: The service's run.
+        round: The last round, of `LATE` the late round; -1 before the first.
+        text: What is wrong, in words.
+        job: The job, of `UNFAIR`.
+        node: The node, of `DOWN`.
+    """
+
+    kind: AlertKind
+    run: str
+    round: int
+    text: str
+    job: int | None = None
+    node: int | None = None
+
+
+class Watch:
+    """Detects alerts by repeated looks at a service.
+
+    Args:
+        run: Its run.
+        speed: Seconds of its run in a second.
+        now: Beginning of the watch, in seconds of a monotonic clock.
+        known: Alerts reported before.
+
+    Attributes:
+        known: Alerts reported that still stand.
+    """
+
+    def __init__(self, run: str, speed: float, now: float, known: Known = frozenset()) -> None:
+        self._run, self._speed = run, speed
+        self._since = self._new_at = now
+        self._before: History | None = None
+        self._unfair: list[Alert] = []
+        self.known = known
+
+    def look(self, history: History, lag_seconds: float, now: float) -> list[Alert]:
+        """The alerts that are new since the last look.
+
+        Args:
+            history: The service's history.
+            lag_seconds: Age of the oldest entry that no round has taken in; 0 if there is none.
+            now: Seconds of the same clock.
+        """
+        before = self._before or history
+        if history is not self._before:
+            self._before, self._new_at = history, now
+            self._unfair = [*self._treated_unfairly(history)]
+        usual = 2.0 * history.start.header.settings.round_seconds / self._speed
+        patience = usual + PATIENT_SECONDS
+        standing = [
+            *self._late(before, history, now - self._new_at, patience),
+            *self._down(history),
+            *self._unfair,
+            *self._stuck(history, min(lag_seconds, now - self._since), patience),
+        ]
+        current = {_key(alert): alert for alert in standing}
+        new = [alert for key, alert in current.items() if key not in self.known]
+        missing = AlertKind.LATE, history.state.round
+        unseen = {
+            missing: bool(history.state.leases),
+            (AlertKind.STUCK, None): lag_seconds > patience,
+        }
+        # A new watch cannot see yet whether these still stand.
+        self.known = frozenset(current) | {key for key in self.known if unseen.get(key)}
+        return new
+
+    def _late(
+        self, before: History, history: History, silent: float, patience: float
+    ) -> Iterator[Alert]:
+        """Rounds that were recorded as late, or a round that is missing while jobs run."""
+        more, state = history.position.late - before.position.late, history.state
+        if more > 0:
+            which = f"round {state.round - 1}" if more == 1 else f"{more} rounds"
+            text = f"{which} began a tenth of a round or more after its time"
+            yield Alert(AlertKind.LATE, self._run, state.round - 1, text)
+        elif state.leases and silent > patience:
+            text = f"round {state.round} is missing: nothing was recorded for {silent:.0f} s"
+            yield Alert(AlertKind.LATE, self._run, state.round, text)
+
+    def _down(self, history: History) -> Iterator[Alert]:
+        """Nodes that are out of service though nobody ordered it."""
+        if not (last := history.last):
+            return
+        problems = {problem.node: problem.problem for problem in last.problems}
+        for node in sorted({*last.solve.drained} - history.state.orders.out_of_service):
+            text = f"node {node} is out of service: {problems.get(node, 'its host says no more')}"
+            yield Alert(AlertKind.DOWN, self._run, last.round, text, node=node)
+
+    def _treated_unfairly(self, history: History) -> Iterator[Alert]:
+        """Jobs that would end unfairly late, by more than a round, even if they ran from now on."""
+        if not history.last:
+            return
+        run, this = predicted(self._run, history)
+        clock, length = history.last.clock_seconds, run.header.settings.round_seconds
+        for job_id, job in this.active.items():
+            if not this.state.may_run(job_id):
+                continue  # its owner, its tenant's quota or other jobs keep it
+            fair = alone_seconds(run, this, job)
+            took = clock - job.spec.arrival_seconds + job.run_time(job.own).remaining
+            if took > UNFAIR * fair + length:
+                about = f"job {job_id}" + (f" ({job.spec.name})" if job.spec.name else "")
+                text = f"{about} will have ρ of {took / fair:.2f} at best"
+                yield Alert(AlertKind.UNFAIR, self._run, history.last.round, text, job=job_id)
+
+    def _stuck(self, history: History, waited: float, patience: float) -> Iterator[Alert]:
+        """An inbox that no round takes in."""
+        if waited > patience:
+            text = f"the oldest entry of the inbox has waited for {waited:.0f} s"
+            yield Alert(AlertKind.STUCK, self._run, history.state.round - 1, text)
+
+
+def _key(alert: Alert) -> tuple[AlertKind, int | None]:
+    """Identifies an alert: its kind, and the round, node or job that it is about."""
+    about = {AlertKind.LATE: alert.round, AlertKind.DOWN: alert.node, AlertKind.UNFAIR: alert.job}
+    return alert.kind, about.get(alert.kind)

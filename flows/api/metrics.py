@@ -1,0 +1,104 @@
+"""Where a service stands, in the text format of Prometheus."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from tasks.record import Timings
+
+if TYPE_CHECKING:
+    from flows.api.desk import Desk
+    from flows.api.outlook import History
+
+QUANTILES = (0.5, 0.9, 1.0)
+"""Quantiles of ρ that are exported; the last is the worst. A convention."""
+
+
+def metrics_of(desk: "Desk", now: float | None = None) -> bytes:
+    """The metrics of a service; none of them names a job or a tenant.
+
+    Args:
+        desk: The service.
+        now: Seconds since the epoch; by default, of the clock.
+
+    Raises:
+        ShockwaveError: The records are damaged, or the inbox does not answer.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Collector([*_figures(desk, time.time() if now is None else now)]))
+    return generate_latest(registry)
+
+
+class _Collector:
+    """Collects metrics that are computed already."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics."""
+        yield from self._metrics
+
+
+def _figures(desk: "Desk", now: float) -> Iterator[Metric]:
+    history, status = desk.history(), desk.status()
+
+    def gauge(name: str, about: str, value: float) -> Metric:
+        return GaugeMetricFamily(f"shockwave_{name}", about, value=value)
+
+    def counter(name: str, about: str, value: float) -> Metric:
+        return CounterMetricFamily(f"shockwave_{name}", about, value=value)
+
+    yield counter("rounds", "Rounds recorded.", status.rounds)
+    yield counter("late_rounds", "Rounds that began a tenth of a round or more late.", status.late)
+    yield gauge("clock_seconds", "The run's clock at the last round.", status.clock_s)
+    yield gauge("gpus", "GPUs of the cluster.", status.gpus)
+    yield gauge("busy_gpus", "GPUs that are held.", status.busy_gpus)
+    yield gauge("drained_nodes", "Nodes that are out of service.", len(status.drained))
+    jobs = GaugeMetricFamily("shockwave_jobs", "Active jobs.", labels=["status"])
+    for name, count in (
+        *(("running", status.running), ("waiting", status.waiting)),
+        ("held", status.held),
+    ):
+        jobs.add_metric([name], count)
+    yield jobs
+    yield counter("jobs_ended", "Jobs that ended.", status.ended)
+    ends = CounterMetricFamily(
+        "shockwave_container_ends", "Ends of containers, by kind of event.", labels=["kind"]
+    )
+    for kind, count in history.position.ends.items():
+        ends.add_metric([kind], count)
+    yield ends
+    yield counter("inbox_entries", "Entries accepted.", status.inbox)
+    yield gauge("inbox_pending", "Entries that no round has taken in yet.", status.pending)
+    yield gauge("inbox_lag_seconds", "Age of the oldest of these.", desk.lag(now))
+    yield from _last_round(desk, history)
+
+
+def _last_round(desk: "Desk", history: "History") -> Iterator[Metric]:
+    if not history.last:
+        return
+    yield GaugeMetricFamily(
+        "shockwave_solver_gap", "Gap of the last plan to its bound.", value=history.last.solve.gap
+    )
+    steps = GaugeMetricFamily(
+        "shockwave_step_seconds", "Wall time of a step of the last round.", labels=["step"]
+    )
+    for timed in desk.timed(history.last.round):
+        for field in fields(Timings):
+            value = getattr(timed.timings, field.name) / 1e3
+            steps.add_metric([field.name.removesuffix("_ms")], value)
+    yield steps
+    ratios = sorted(row.ftf for row in desk.queue() if row.ftf is not None)
+    fairness = GaugeMetricFamily(
+        "shockwave_ftf", "Expected finish-time fairness of active jobs.", labels=["quantile"]
+    )
+    for quantile in QUANTILES if ratios else ():
+        at = max(math.ceil(quantile * len(ratios)) - 1, 0)
+        fairness.add_metric([f"{quantile:g}"], ratios[at])
+    yield fairness

@@ -1,0 +1,148 @@
+"""Alerts in Prefect: an event for each, and an automation that answers to each kind of them."""
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from prefect import get_client
+from prefect.automations import AutomationCore, DoNothing, EventTrigger, Posture
+from prefect.events import emit_event
+
+from flows.api.alerts import Alert, AlertKind, Known, Watch
+from flows.api.desk import Desk
+from flows.prefect_server.logs import tell
+from flows.scheduler.running import FOLDER, running
+from predictor.errors import ShockwaveError
+from warehouse.store.durable import write_text, writing
+
+LOOK_SECONDS = 10.0
+"""Interval between two looks at the service. An engineering choice."""
+
+REPORTED = "alerts.json"
+"""File of the reported alerts that still stand, in the folder of the inbox."""
+
+AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
+    AlertKind.LATE: ("shockwave: round late", "A round began late, or is missing."),
+    AlertKind.DOWN: ("shockwave: node down", "A node is out of service though nobody ordered it."),
+    AlertKind.UNFAIR: ("shockwave: unfair job", "A job will end unfairly late whatever happens."),
+    AlertKind.STUCK: (
+        "shockwave: inbox stuck",
+        "No round takes in what was accepted.",
+    ),
+}
+"""Name and description of each automation."""
+
+
+def make_automations() -> None:
+    """Make the automations that the server lacks; existing ones stay as users left them.
+
+    A new automation does nothing: users set its action, such as a notification.
+    """
+    with get_client(sync_client=True) as client:
+        for kind, (name, description) in AUTOMATIONS.items():
+            if not client.read_automations_by_name(name):
+                trigger = EventTrigger(expect={_event(kind)}, posture=Posture.Reactive)
+                made = AutomationCore(
+                    name=name,
+                    description=description,
+                    tags=["shockwave"],
+                    trigger=trigger,
+                    actions=[DoNothing()],
+                )
+                client.create_automation(made)
+
+
+def ids_of(alert: Alert) -> dict[str, str | int | None]:
+    """The subjects of an alert, by name; None for those that it lacks."""
+    return {"run": alert.run, "round": alert.round, "job": alert.job, "node": alert.node}
+
+
+def emit(alert: Alert) -> None:
+    """Send an alert to Prefect as an event."""
+    known = {name: value for name, value in ids_of(alert).items() if value is not None}
+    about = [alert.run] + [f"{name}.{known[name]}" for name in ("job", "node") if name in known]
+    resource = {
+        "prefect.resource.id": f"shockwave.{'.'.join(about)}",
+        "prefect.resource.name": f"Shockwave's run {alert.run}",
+    }
+    labels = {f"shockwave.{name}": str(value) for name, value in known.items()}
+    emit_event(_event(alert.kind), resource | labels, payload={"text": alert.text, **known})
+
+
+def _event(kind: AlertKind) -> str:
+    return f"shockwave.{kind}"
+
+
+def watch(warehouse: Path, database_url: str) -> None:
+    """Watch the service of a warehouse from now on, in a thread.
+
+    Args:
+        warehouse: The warehouse.
+        database_url: See `warehouse.inbox.database.Database`.
+    """
+    Thread(target=_watch, args=(warehouse, database_url), daemon=True).start()
+
+
+def _watch(warehouse: Path, database_url: str) -> None:
+    while not (desk := _desk(warehouse, database_url)):
+        time.sleep(LOOK_SECONDS)
+    service, before = running(warehouse), known(warehouse)
+    seen = Watch(desk.run, service.speed if service else 1.0, time.monotonic(), before)
+    while True:
+        with suppress(ShockwaveError):  # the next look tries again
+            before = look(warehouse, desk, seen, before)
+        time.sleep(LOOK_SECONDS)
+
+
+def look(warehouse: Path, desk: Desk, seen: Watch, before: Known) -> Known:
+    """Look at a service once, report new alerts, and keep those reported.
+
+    Args:
+        warehouse: The warehouse.
+        desk: Its desk.
+        seen: The watch.
+        before: The alerts kept last.
+
+    Returns:
+        The alerts kept now.
+
+    Raises:
+        ShockwaveError: The service cannot be read, or the alerts cannot be kept.
+    """
+    lag = desk.lag(time.time())
+    for alert in seen.look(desk.history(), lag, time.monotonic()):
+        tell("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
+        emit(alert)
+    if seen.known != before:
+        keep(warehouse, seen.known)
+    return seen.known
+
+
+def known(warehouse: Path) -> Known:
+    """The kept alerts of a warehouse's service; none if the file is damaged."""
+    with suppress(OSError, ValueError, TypeError):
+        rows = json.loads((warehouse / FOLDER / REPORTED).read_text())
+        return frozenset((AlertKind(kind), None if of is None else int(of)) for kind, of in rows)
+    return frozenset()
+
+
+def keep(warehouse: Path, reported: Known) -> None:
+    """Keep the reported alerts, so that the next start does not report them again.
+
+    Raises:
+        WarehouseError: The warehouse cannot be written.
+    """
+    rows = sorted(reported, key=str)
+    with writing(warehouse):
+        write_text(warehouse / FOLDER / REPORTED, json.dumps(rows))
+
+
+def _desk(warehouse: Path, database_url: str) -> Desk | None:
+    """The service of a warehouse; None before it has begun."""
+    with suppress(ShockwaveError):
+        return Desk(warehouse, database_url)
+    return None

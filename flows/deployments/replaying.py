@@ -1,0 +1,87 @@
+"""Replay as a flow: lists the differences in a table, and fails if there are any."""
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import State
+from prefect.states import Completed, Failed
+
+from flows.deployments.forms import ReplayForm
+from flows.explain.replay import replay as replay_run
+from flows.prefect_server.failures import failed
+from predictor.errors import ShockwaveError
+from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from tasks.replay import Comparison
+from warehouse import DEFAULT_WAREHOUSE
+from warehouse.wording import counted
+
+MOST_SHOWN = 500
+"""Most differences in the table, which the UI shows unpaged. An engineering bound."""
+
+LONGEST_SHOWN = 500
+"""Most characters of a value in the table. A choice of layout."""
+
+
+@task(
+    name="compare rounds",
+    task_run_name="compare rounds of {run}",
+    tags=["shockwave", "replay"],
+    cache_policy=NO_CACHE,
+    retries=len(RETRY_SECONDS),
+    retry_delay_seconds=list(RETRY_SECONDS),
+    retry_condition_fn=may_pass,
+    persist_result=False,
+)
+def compare_rounds(run: str, number: int | None, warehouse: Path) -> Comparison:
+    """Predict and solve recorded rounds again."""
+    return replay_run(run, warehouse, only=number)
+
+
+@flow(
+    name="replay",
+    description="Predict and solve recorded rounds again; fails if anything comes out otherwise.",
+    flow_run_name="replay {form.run}",
+)
+def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
+    """Replay a run and show what differs.
+
+    Args:
+        form: The run, and a round or all rounds.
+        warehouse: Folder that keeps the records of all runs.
+
+    Returns:
+        Completed if all rounds are identical, else failed.
+    """
+    try:
+        comparison = compare_rounds(form.run, form.round, warehouse)
+    except ShockwaveError as error:
+        return failed(form.named(error))
+    summary = _summary(form.run, comparison)
+    create_table_artifact(
+        table=_rows(comparison), key=f"replay-{form.run}", description=f"Differences. {summary}"
+    )
+    create_markdown_artifact(f"# Replay\n\n{summary}\n", key=f"replay-{form.run}-in-words")
+    return Failed(message=summary) if comparison.differences else Completed(message=summary)
+
+
+def _summary(run: str, comparison: Comparison) -> str:
+    different = len({difference.round for difference in comparison.differences})
+    if different:
+        return f"{run}: {different} of {comparison.rounds} rounds differ"
+    return f"{run}: {counted(comparison.rounds, 'round')} replayed, all identical byte for byte"
+
+
+def _rows(comparison: Comparison) -> list[dict[str, Any]]:
+    rows = [
+        {
+            "round": difference.round,
+            "field": difference.field,
+            "recorded": str(difference.recorded)[:LONGEST_SHOWN],
+            "replayed": str(difference.replayed)[:LONGEST_SHOWN],
+        }
+        for difference in comparison.differences[:MOST_SHOWN]
+    ]
+    return rows or [{"rounds": comparison.rounds, "result": "identical"}]

@@ -1,0 +1,111 @@
+"""Report as a flow: writes the page, and shows a link and figures in Prefect's UI."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_image_artifact, create_link_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import State
+from prefect.states import Completed
+
+from flows.deployments.artifacts import show_headlines
+from flows.deployments.forms import ReportForm
+from flows.prefect_server.command import REPORTS
+from flows.prefect_server.failures import failed
+from flows.runs.extras import require
+from predictor.errors import ShockwaveError
+from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from warehouse import DEFAULT_WAREHOUSE
+from warehouse.analytics.questions import Analytics
+
+MOST_FIGURES = 4
+"""Most figures shown in the UI; the page has all. A choice of layout."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report on disk.
+
+    Attributes:
+        runs: Ids of the reported runs.
+        page: Path of its HTML page.
+        figures: Paths of its first figures, as PNG.
+    """
+
+    runs: Sequence[str]
+    page: Path
+    figures: Sequence[Path]
+
+
+@task(
+    name="write report",
+    task_run_name="write report about {form.about}",
+    tags=["shockwave", "report"],
+    cache_policy=NO_CACHE,
+    retries=len(RETRY_SECONDS),
+    retry_delay_seconds=list(RETRY_SECONDS),
+    retry_condition_fn=may_pass,
+)
+def write(form: ReportForm, warehouse: Path) -> Written:
+    """Write the page and its first figures below the warehouse's `reports`."""
+    from warehouse.report import page_path, report_of, write_figures, write_page
+
+    path = page_path(None, warehouse, form.about)
+    content = report_of(Analytics(warehouse), form.about, form.against or None)
+    page = write_page(content, path, form.title or f"About {form.about}")
+    drawn = [replace(figure, choices={}) for figure in content.figures if figure.chart is not None]
+    files = write_figures(drawn[:MOST_FIGURES], path.with_suffix(""))
+    return Written(content.runs, page, [file for file in files if file.suffix == ".png"])
+
+
+@flow(
+    name="report",
+    description="Write one self-contained page about runs or a campaign, and link to it.",
+    flow_run_name="report about {form.about}",
+)
+def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
+    """Write a report and show it.
+
+    Args:
+        form: The runs or the campaign, the policy that others are compared with, and the title.
+        warehouse: Folder that keeps the records of all runs.
+
+    Returns:
+        Completed with the page's path; failed with the reason.
+    """
+    warehouse = warehouse.absolute()
+    try:
+        require("report", "report")
+        from warehouse.report import report_name
+
+        key = report_name(form.about)
+        written = write(form, warehouse)
+        show_headlines(warehouse, written.runs, key=f"figures-{key}", title=f"About {form.about}")
+    except ShockwaveError as error:
+        return failed(form.named(error))
+    create_link_artifact(
+        _address(written.page),
+        link_text=form.title or f"Report about {form.about}",
+        key=f"report-{key}",
+        description=str(written.page),
+    )
+    for figure in written.figures if _served(written.page) else ():
+        create_image_artifact(_address(figure), key=f"{figure.stem}-{key}", description=figure.stem)
+    return Completed(message=str(written.page), data=str(written.page))
+
+
+def _served(file: Path) -> bool:
+    """Whether the server serves the file."""
+    folder = os.environ.get(REPORTS)
+    return folder is not None and file.is_relative_to(folder)
+
+
+def _address(file: Path) -> str:
+    """The link to a file: relative to the UI's host if the server serves it, else a file URI."""
+    if _served(file):
+        return f"/reports/{file.relative_to(os.environ[REPORTS]).as_posix()}"
+    return file.as_uri()

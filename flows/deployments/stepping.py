@@ -1,0 +1,104 @@
+"""Simulation flows: `simulate` creates a run, `step` continues an unfinished run."""
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, tags
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.client.schemas import State
+from prefect.states import Completed
+
+from flows.deployments.artifacts import show_headlines
+from flows.deployments.forms import RoundForm, SimulationForm
+from flows.prefect_server.failures import failed
+from flows.prefect_server.prefect_driver import run_task, run_tasks
+from flows.runs.resuming import resume
+from flows.runs.simulation import Progress
+from flows.runs.simulation import simulate as run_simulation
+from flows.runs.start import make_start, opened
+from predictor.errors import ShockwaveError
+from tasks.round import Run
+from warehouse import DEFAULT_WAREHOUSE
+from warehouse.analytics.questions import Analytics
+from warehouse.wording import counted
+
+
+@flow(
+    name="round",
+    description="Step an unfinished run: each round is collect, predict, solve, dispatch, record.",
+    flow_run_name="{form.run} +{form.rounds}",
+)
+def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
+    """Run the next rounds of an unfinished run, each as five task runs.
+
+    Args:
+        form: The run and the number of rounds.
+        warehouse: Folder that keeps the records of all runs.
+
+    Returns:
+        Completed with the run's id; failed with the reason, if a round failed.
+    """
+    try:
+        with tags(form.run):
+            resume(form.run, warehouse, driver=run_tasks, rounds=form.rounds)
+        show_headlines(warehouse, [form.run], key=f"run-{form.run}", title=f"Run {form.run}")
+        return Completed(message=_status(warehouse, form.run), data=form.run)
+    except ShockwaveError as error:
+        return failed(form.named(error))
+
+
+@flow(
+    name="simulate",
+    description="Run a workload on the virtual cluster, to its end or for some rounds.",
+    flow_run_name="{form.policy}, {form.about} on {form.machines}",
+)
+def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
+    """Simulate a workload, to its end or for some rounds, each as a task run.
+
+    Args:
+        form: The workload, the policy and the number of rounds.
+        warehouse: Folder that keeps the records of all runs.
+
+    Returns:
+        Completed with the run's id; failed with the reason.
+    """
+    try:
+        start = make_start(opened(form.source(warehouse), form.settings), form.settings)
+        run = run_simulation(
+            start,
+            warehouse,
+            driver=run_task,
+            progress=_progress(len(start.workload.specs)),
+            rounds=form.rounds,
+        )
+        show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")
+        return Completed(message=_status(warehouse, run), data=run)
+    except ShockwaveError as error:
+        return failed(form.named(error))
+
+
+def _progress(jobs: int) -> Progress:
+    """A progress artifact in the UI, the percentage of finished jobs; returns its callback."""
+    bar: Any = None
+    shown = 0
+
+    def update(run: Run) -> None:
+        nonlocal bar, shown
+        percent = 100 * (run.state.arrived - len(run.state.beliefs)) // jobs
+        if bar is None:
+            key, about = f"finished-jobs-{run.name}", f"Finished jobs of run {run.name}"
+            bar = create_progress_artifact(float(percent), key=key, description=about)
+        elif percent > shown:
+            update_progress_artifact(bar, float(percent))
+        shown = percent
+
+    return update
+
+
+def _status(warehouse: Path, run: str) -> str:
+    """A sentence on the progress of a run."""
+    ((rounds, complete),) = Analytics(warehouse).query(
+        "SELECT max(round) + 1, bool_or(complete) FROM rounds JOIN runs USING (run)", [run]
+    )[1]
+    ended = "ended" if complete else "not ended"
+    return f"run {run!r} has {ended} after {counted(rounds, 'round')}"

@@ -1,0 +1,90 @@
+"""The difference between two runs: settings, outcomes, and the first round that differs."""
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from flows.explain.whatif import compared
+from tasks.record import RoundRecord, RunHeader
+from tasks.rows import content_hash, to_row
+from warehouse.analytics.questions import Analytics
+from warehouse.store.reader import Reader
+
+LINKS = ("previous_hash", "version")
+"""Fields of records that are not compared."""
+
+
+@dataclass(frozen=True)
+class RunDifference:
+    """The difference between two runs.
+
+    Attributes:
+        settings: Fields of the headers that differ, each with its two values; a long value is
+            replaced by its hash.
+        figures: Figures of `run_summary`, each with its two values.
+        rounds: Rounds of each.
+        first_round: The first round that differs; None if there is none.
+        fields: The fields of its records that differ; empty if only one of the runs has the round.
+    """
+
+    settings: tuple[tuple[str, Any, Any], ...]
+    figures: tuple[tuple[str, float | None, float | None], ...]
+    rounds: tuple[int, int]
+    first_round: int | None
+    fields: tuple[str, ...]
+
+
+def difference(warehouse: Path, one: str, other: str) -> RunDifference:
+    """Compare two runs.
+
+    Raises:
+        ShockwaveError: There is no such run, or its records are damaged.
+    """
+    reader = Reader(warehouse)
+    ours, theirs = _settings(reader.header(one)), _settings(reader.header(other))
+    records = [[record for record, _ in reader.records(run)] for run in (one, other)]
+    columns, rows = Analytics(warehouse).query("FROM run_summary", sorted({one, other}))
+    summaries = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    first, fields = _first_difference(*records)
+    return RunDifference(
+        settings=tuple(
+            (name, ours.get(name), theirs.get(name))
+            for name in ours | theirs
+            if ours.get(name) != theirs.get(name)
+        ),
+        figures=compared(summaries[one], summaries[other]),
+        rounds=(len(records[0]), len(records[1])),
+        first_round=first,
+        fields=fields,
+    )
+
+
+def _settings(header: RunHeader) -> dict[str, Any]:
+    """What a run starts from, in short."""
+    row = to_row(header)
+    return {
+        name: value if _is_short(value) else f"hash {content_hash(value)[:12]}"
+        for name, value in (row.pop("settings") | row).items()
+    }
+
+
+def _is_short(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float) or len(str(value)) < 200
+
+
+def _first_difference(
+    ours: list[RoundRecord], theirs: list[RoundRecord]
+) -> tuple[int | None, tuple[str, ...]]:
+    for number, (one, other) in enumerate(zip_longest(ours, theirs)):
+        if one is None or other is None:
+            return number, ()
+        a, b = to_row(one), to_row(other)
+        fields = [
+            name
+            for name in a
+            if name not in LINKS and content_hash(a[name]) != content_hash(b[name])
+        ]
+        if fields:
+            return number, tuple(fields)
+    return None, ()

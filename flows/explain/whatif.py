@@ -1,0 +1,370 @@
+"""Fork a run's history at a round, change something, and run it forward."""
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from flows.explain.forks import taken_over
+from flows.runs.code_version import changed_plugins, packages
+from flows.runs.job_file import read_job
+from flows.runs.pools import written
+from flows.runs.resuming import carry_out
+from flows.runs.simulation import Watch, finish, prepare, unwatched
+from flows.runs.start import check_recorded, make_header, without_effect
+from predictor.errors import InputError
+from solver.inventory import Pool
+from tasks.commands import CommandKind
+from tasks.layouts import VERSION
+from tasks.record import (
+    Fork,
+    Parameter,
+    RoundRecord,
+    RuntimeKind,
+    Settings,
+    Start,
+    Timings,
+    record_hash,
+)
+from tasks.round import with_work
+from warehouse.analytics.catalog import build
+from warehouse.analytics.questions import Analytics
+from warehouse.store.durable import check_writable, writing
+from warehouse.store.reader import Reader
+from warehouse.store.writer import DELAY_SECONDS, Writer
+
+FIGURES = (
+    "makespan_s",
+    "mean_jct_s",
+    "jct_p50_s",
+    "jct_p95_s",
+    "jct_p99_s",
+    "worst_ftf",
+    "unfair_fraction",
+    "worst_ftf_themis",
+    "unfair_fraction_themis",
+    "utilization",
+    "nash_welfare",
+    "envy_violations",
+    "preemptions",
+    "rounds",
+    "cost",
+)
+"""Columns of `run_summary` that are compared; the cost where GPUs have prices."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change that a fork makes from its first round on.
+
+    Attributes:
+        policy: Another policy.
+        parameters: Parameters of the policy; with the recorded policy, they override the
+            recorded parameters, of which those without effect on the cluster are left out.
+        gpus: Another number of GPUs.
+        pools: Another cluster, in which the GPUs of both keep their numbers; a pool whose price is
+            0 has that of the run. Neither this nor `gpus` where nodes were added or removed while
+            the run was under way.
+        without: Ids of jobs that are withdrawn, or that never arrive.
+        jobs: Files of added jobs, which arrive at the first round of the fork.
+    """
+
+    policy: str | None = None
+    parameters: tuple[Parameter, ...] = ()
+    gpus: int | None = None
+    pools: tuple[Pool, ...] = ()
+    without: tuple[int, ...] = ()
+    jobs: tuple[Path, ...] = ()
+
+    def settings(self, recorded: Settings, *, service: bool = False) -> Settings:
+        """The settings of the fork, without recorded parameters that have no effect there.
+
+        Args:
+            recorded: The settings of the run.
+            service: Whether it is a service's, which may have had nodes of other GPU types added.
+
+        Raises:
+            InputError: The cluster cannot be changed like this.
+        """
+        policy = recorded.policy if self.policy is None else self.policy
+        asked = replace(recorded, policy=policy, pools=self._cluster(recorded.pools))
+        kept = recorded.parameters if policy == recorded.policy else ()
+        idle = () if service else without_effect(asked)
+        values = {held.name: held for held in kept if held.name not in idle}
+        values |= {parameter.name: parameter for parameter in self.parameters}
+        return replace(asked, parameters=tuple(values[name] for name in sorted(values)))
+
+    def _cluster(self, recorded: tuple[Pool, ...]) -> tuple[Pool, ...]:
+        """The pools of the fork."""
+        if self.gpus is not None and (self.pools or len(recorded) > 1):
+            raise InputError("gpus", "does not describe several pools", "give pools instead")
+        if self.gpus is not None:
+            nodes_of = recorded[0].gpus_per_node
+            if self.gpus % nodes_of:
+                problem = f"{self.gpus} are not whole nodes of {nodes_of} GPUs, as the run has them"
+                remedy = f"give a multiple of {nodes_of}, enough for each job"
+                raise InputError("gpus", problem, remedy)
+            return (replace(recorded[0], gpus=self.gpus),)
+        for before, now in zip(recorded, self.pools, strict=False):
+            last = before is recorded[-1] and now is self.pools[-1]
+            alike = (before.gpu_type, before.gpus_per_node) == (now.gpu_type, now.gpus_per_node)
+            if not alike or (before.gpus != now.gpus and not last):
+                problem = "other GPUs a node" if before.gpu_type == now.gpu_type else "another type"
+                if alike:
+                    problem = "so GPUs behind it would have other numbers"
+                raise InputError(
+                    "pools",
+                    f"{written([now])} in place of the run's {written([before])}: {problem}",
+                    f"the run has {written(recorded)}: change the number of nodes of the last, "
+                    "leave out the last, or add pools behind it",
+                )
+        pools = []
+        for number, now in enumerate(self.pools):
+            # the pool in its place first, then any of the type
+            price = now.price or _price(now.gpu_type, (*recorded[number:], *recorded))
+            pools.append(replace(now, price=price))
+        return tuple(pools) or recorded
+
+
+def _price(gpu_type: str, pools: Iterable[Pool]) -> float:
+    """The price of a GPU-hour of the first pool of a type; 0 without one."""
+    return next((pool.price for pool in pools if pool.gpu_type == gpu_type), 0.0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run as recorded, compared with its fork.
+
+    Attributes:
+        run: The fork's id.
+        reference_gpus: GPUs that fairness is reckoned with in both.
+        figures: Name, recorded value and value of the fork.
+        jobs: A row a job: id, then JCT and ρ as recorded and in the fork.
+        remarks: Differences of the run's plugins from those that it was recorded with, in words.
+        rounds_so_far: Number of recorded rounds of an unfinished run, whose figures are those of a
+            fork without a change; None of a finished run.
+    """
+
+    run: str
+    reference_gpus: int
+    figures: tuple[tuple[str, float | None, float | None], ...]
+    jobs: tuple[tuple[int, float | None, float | None, float | None, float | None], ...]
+    remarks: tuple[str, ...] = ()
+    rounds_so_far: int | None = None
+
+
+def whatif(
+    name: str,
+    warehouse: Path,
+    number: int,
+    change: Change,
+    keep: Path | None = None,
+    watch: Watch = unwatched,
+) -> Outcome:
+    """Fork a run and compare the fork with the recorded run.
+
+    An unfinished run is compared through a second fork without a change.
+
+    Args:
+        name: The run.
+        warehouse: The warehouse that holds it.
+        number: The first round that is decided anew.
+        change: The change from that round on.
+        keep: A new folder for a warehouse with the fork; by default the fork is deleted.
+        watch: Takes the start of a fork; returns what is called after each of its rounds.
+
+    Raises:
+        ShockwaveError: There is no such run, round or job, its records are damaged, or the
+            change is invalid.
+    """
+    analytics = Analytics(warehouse)
+    if keep is not None and keep.exists():
+        raise InputError("keep", f"{keep} exists", "name a new folder")
+    if keep is not None:
+        check_writable(keep)
+    with TemporaryDirectory(prefix="shockwave-whatif-") as scratch:
+        there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
+        forked = fork(name, warehouse, number, change, there, watch)
+        results = _results(Analytics(there), forked)
+        recorded, remarks, so_far = _results(analytics, name), list[str](), None
+        reader = Reader(warehouse)
+        settings, ended = reader.header(name).settings, recorded[0]["complete"]
+        if change.policy in (None, settings.policy) or not ended:
+            remarks = changed_plugins(settings, reader.packages(name))
+        if not ended:
+            so_far = recorded[0]["rounds"]
+            recorded = _results(
+                Analytics(other), fork(name, warehouse, number, Change(), other, watch)
+            )
+        if keep is not None:
+            with writing(keep):
+                shutil.move(there, keep)
+            build(keep)
+    return Outcome(
+        run=forked,
+        reference_gpus=results[0]["reference_gpus"],
+        figures=compared(recorded[0], results[0]),
+        jobs=tuple(
+            (job, *_pair(recorded[1], results[1], job, 0), *_pair(recorded[1], results[1], job, 1))
+            for job in sorted(recorded[1].keys() | results[1].keys())
+        ),
+        remarks=tuple(remarks),
+        rounds_so_far=so_far,
+    )
+
+
+def fork(
+    name: str,
+    warehouse: Path,
+    number: int,
+    change: Change,
+    into: Path,
+    watch: Watch = unwatched,
+) -> str:
+    """Fork a run at a round and run the fork to its end, under a change.
+
+    Earlier rounds are carried out again as recorded; later rounds are decided anew, from the
+    beliefs that follow from the records.
+
+    Args:
+        name: The run.
+        warehouse: The warehouse that holds it.
+        number: The first round that is decided anew.
+        change: The change from that round on.
+        into: The warehouse that the fork is written to.
+        watch: See `whatif`.
+
+    Returns:
+        The fork's id in that warehouse.
+
+    Raises:
+        ShockwaveError: See `whatif`.
+    """
+    reader = Reader(warehouse)
+    recorded, rounds = reader.start(name), reader.records(name)
+    if not 0 <= number < len(rounds):
+        raise InputError("round", f"run {name!r} has no round {number}", f"it has {len(rounds)}")
+    if change.policy in (None, recorded.header.settings.policy):
+        check_recorded(name, recorded.header.settings)
+    start = _forked(name, recorded, [record for record, _ in rounds], number, change)
+    prepared = prepare(start)
+    runtime = start.header.settings.runtime
+    if runtime == RuntimeKind.DOCKER or prepared.place.live:
+        where = "in containers" if runtime == RuntimeKind.DOCKER else f"under {runtime}"
+        raise InputError(
+            f"run {name!r}",
+            f"ran {where}; its rounds cannot be carried out again",
+            "simulate its trace with --runtime faithful and fork the simulation",
+        )
+    with (
+        Writer(
+            into, start, packages=packages(start.header.settings), delay_seconds=DELAY_SECONDS
+        ) as writer,
+        prepared.under_way(writer, writer.run) as run,
+    ):
+        for record, _ in rounds[:number]:
+            linked = replace(
+                with_work(run, record), version=VERSION, previous_hash=run.state.last_hash
+            )
+            digest = record_hash(linked)
+            carry_out(run, linked, digest)
+            writer.append(linked, digest, Timings(0.0, 0.0, 0.0, 0.0))
+        run.state = taken_over(run.state, start.header.settings)
+        for job_id in change.without:
+            if job_id in run.state.beliefs:
+                run.runtime.withdraw(job_id)
+        return finish(run, into, writer, progress=watch(start))
+
+
+def _forked(
+    name: str, recorded: Start, rounds: Sequence[RoundRecord], number: int, change: Change
+) -> Start:
+    """The start of the fork: changed settings, and changed jobs among those yet to arrive."""
+    known, changes = recorded.workload, {CommandKind.ADD, CommandKind.REMOVE}
+    commands = (command for record in rounds for command in record.commands)
+    if (change.gpus is not None or change.pools) and any(c.kind in changes for c in commands):
+        raise InputError(
+            "gpus" if change.gpus is not None else "pools",
+            f"run {name!r} had nodes added or removed while it was under way",
+            "leave it out: the fork then has the nodes of the run, round by round",
+        )
+    arrived = sum(len(record.arrivals) for record in rounds[:number])
+    ended = {job_id for record in rounds[: number + 1] for job_id in record.ended}
+    jobs = {
+        spec.job_id: (spec, truth) for spec, truth in zip(known.specs, known.truths, strict=True)
+    }
+    for job_id in change.without:
+        if job_id not in jobs:
+            raise InputError("without", f"there is no job {job_id}", "give a job of the run")
+        if job_id in ended:
+            raise InputError("without", f"job {job_id} has ended by then", "fork earlier")
+    coming = [spec.job_id for spec in known.specs[arrived:]]
+    for job_id in set(change.without) & set(coming):
+        del jobs[job_id]
+    free = max((spec.job_id for spec in known.specs), default=0) + 1
+    added = [
+        read_job(path, job_id, rounds[number].clock_seconds, known, change.without)
+        for job_id, path in enumerate(change.jobs, start=free)
+    ]
+    first = [jobs[spec.job_id] for spec in known.specs[:arrived]]
+    rest = [jobs[job_id] for job_id in coming if job_id in jobs] + added
+    rest.sort(key=lambda job: (job[0].arrival_seconds, job[0].job_id))
+    specs, truths = zip(*first, *rest, strict=True) if first or rest else ((), ())
+    workload = replace(known, specs=specs, truths=truths)
+    settings = recorded.header.settings
+    decided = next((fork for fork in settings.forked if number <= fork.round), settings)
+    latest = Fork(
+        run=name,
+        hash=rounds[number].previous_hash,
+        round=number,
+        pools=decided.pools,  # of the rounds that are taken over
+        policy=decided.policy,
+        parameters=decided.parameters,
+    )
+    earlier = tuple(fork for fork in settings.forked if fork.round < number)
+    service = recorded.header.service
+    asked = replace(change.settings(settings, service=service), forked=(*earlier, latest))
+    header = replace(
+        make_header(workload, asked, service=service, ended=ended | {*change.without}),
+        profile=recorded.header.profile,
+        history=recorded.header.history,
+    )
+    return Start(header, workload, record_hash(header))
+
+
+def compared(
+    one: Mapping[str, Any], other: Mapping[str, Any]
+) -> tuple[tuple[str, float | None, float | None], ...]:
+    """The compared figures of two runs, by name."""
+    return tuple(
+        (name, one[name], other[name])
+        for name in FIGURES
+        if name != "cost" or one[name] or other[name]
+    )
+
+
+Results = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]
+
+
+def _results(analytics: Analytics, run: str) -> Results:
+    """The figures of a run, and JCT and ρ by job."""
+    (columns, (row,)), (_, rows) = analytics.queries(
+        (
+            "SELECT s.*, reference_gpus FROM run_summary AS s JOIN runs USING (run)",
+            "SELECT job_id, jct_seconds, ftf FROM job_outcomes",
+        ),
+        [run],
+    )
+    return dict(zip(columns, row, strict=True)), {job: (jct, ftf) for job, jct, ftf in rows}
+
+
+def _pair(
+    recorded: Mapping[int, tuple[float | None, float | None]],
+    forked: Mapping[int, tuple[float | None, float | None]],
+    job: int,
+    which: int,
+) -> tuple[float | None, float | None]:
+    nothing = (None, None)
+    return recorded.get(job, nothing)[which], forked.get(job, nothing)[which]

@@ -1,0 +1,199 @@
+"""Explanation of a decision: why a job runs, waits or was preempted in a round.
+
+The round is solved again from its records.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from containers.runtime import ContainerEvent, EventKind, Lease
+from flows.explain.answer import Answer, Step, Wait, answer
+from flows.explain.forks import check_own, taken_over
+from flows.runs.simulation import prepare
+from flows.runs.start import check_recorded
+from predictor.errors import InputError, WarehouseError, likely
+from predictor.job import JobSpec, named
+from tasks.displaced import displaced
+from tasks.record import RoundRecord
+from tasks.replay import Comparison, Recording
+from tasks.rollouts import Progress, unwatched
+from tasks.round import Round, Run, collect, predict, solve
+from warehouse.analytics.newest import newest_run
+from warehouse.store.reader import Reader
+
+
+def why(
+    job: int | str,
+    warehouse: Path,
+    name: str | None = None,
+    number: int | None = None,
+    progress: Progress = unwatched,
+) -> Answer:
+    """Explain the decision about a job in a round.
+
+    Args:
+        job: The job, by its id or name.
+        warehouse: The warehouse that holds its run.
+        name: The run; by default the run created last.
+        number: The round; by default the last round in which the job was active, of a job that has
+            finished the first of its longest wait.
+        progress: Called before each play of the queue.
+
+    Raises:
+        InputError: There is no such run, job or round, or the job was not active in it.
+        WarehouseError: The records are damaged.
+    """
+    reader = Reader(warehouse)
+    name = name or latest(warehouse)
+    start = reader.start(name)
+    entries = [*named(str(job), start.workload.specs)]
+    if not entries:
+        like = likely(str(job), sorted({spec.name for spec in start.workload.specs} - {""}))
+        remedy = f"{like}name one of its jobs, or another run with --run"
+        raise InputError(f"job {str(job).strip() or repr(job)}", f"is not in run {name!r}", remedy)
+    job_id = entries[-1].job_id
+    stored = reader.records(name)
+    header, recorded = start.header, [record for record, _ in stored]
+    number, longest = _round(name, entries[-1], recorded, number)
+    check_own(name, header, number)
+    check_recorded(name, header.settings)
+    run = prepare(start, recorded=True).on(
+        Recording(recorded[number : number + 1]), Comparison(()), name
+    )
+    for record, digest in stored[:number]:
+        run.follow(record, digest)
+    run.state = taken_over(run.state, header.settings)
+    this = Round()
+    for step in (collect, predict, solve):
+        step(run, this)
+    check_same(name, this, recorded[number])
+    return replace(of_round(run, this, job_id, number, recorded, progress), longest=longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """Jobs' events in a round: fields of its record."""
+
+    round: int
+    clock_seconds: float
+    finished: tuple[ContainerEvent, ...]
+    leases: tuple[Lease, ...]
+    events: tuple[ContainerEvent, ...]
+
+
+def of_round(
+    run: Run,
+    this: Round,
+    job_id: int,
+    number: int,
+    rounds: Sequence[Lived | RoundRecord],
+    progress: Progress = unwatched,
+) -> Answer:
+    """Explain the decision about a job in a round that was solved again.
+
+    Args:
+        run: The run, before the round.
+        this: The round, solved.
+        job_id: The job, active in it.
+        number: The round's number.
+        rounds: The rounds of the job's life so far, and the one after this if there is one.
+        progress: Called before each play of the queue.
+    """
+    known = [record for record in rounds if record.round <= number + 1]
+    spec = this.state.beliefs[job_id].spec
+    waits = _waits(spec, [r for r in known if r.round <= number])
+    history = _history(job_id, known, number)
+    return answer(run, this, job_id, number, tuple(waits), tuple(history), progress)
+
+
+def latest(warehouse: Path) -> str:
+    """The run that was created last.
+
+    Raises:
+        InputError: There is none.
+    """
+    newest = newest_run(warehouse)
+    if newest is None:
+        raise InputError(str(warehouse), "holds no run", "run shockwave simulate first")
+    return newest
+
+
+def _round(
+    name: str, job: JobSpec, recorded: Sequence[RoundRecord], asked: int | None
+) -> tuple[int, Wait | None]:
+    """The round to explain, in which the job is active, and the wait for which it was chosen."""
+    job_id = job.job_id
+    arrived = next(
+        (r.round for r in recorded if any(spec.job_id == job_id for spec in r.arrivals)), None
+    )
+    ended = next((r.round for r in recorded if job_id in r.ended), None)
+    done = ended is not None and any(
+        event.job_id == job_id and event.kind == EventKind.FINISHED
+        for event in recorded[ended].finished
+    )
+    if arrived is None:
+        raise InputError(
+            f"job {job_id}", f"has not arrived by round {len(recorded) - 1}", "ask again later"
+        )
+    last = len(recorded) - 1 if ended is None else ended - 1
+    if asked is None and not done:
+        return last, None
+    if asked is None:
+        waits = _waits(job, recorded[: last + 1])
+        begun = [(wait.round, wait) for wait in waits if wait.round is not None]
+        return max(begun, key=lambda step: step[1].seconds, default=(last, None))
+    if not 0 <= asked < len(recorded):
+        raise InputError("round", f"run {name!r} has no round {asked}", f"it has {len(recorded)}")
+    if not arrived <= asked <= last:
+        raise InputError(
+            "round",
+            f"job {job_id} is not active in round {asked}",
+            f"it is from round {arrived} to {last}",
+        )
+    return asked, None
+
+
+def check_same(name: str, this: Round, record: RoundRecord) -> None:
+    """Refuse to explain a decision that differs from the recorded decision."""
+    leased = {lease.job_id: lease.gpus for lease in record.leases}
+    solved = (dict(this.plan.placement), this.plan.report, this.plan.turns)
+    if solved != (leased, record.solve, record.turns):
+        raise WarehouseError(
+            f"run {name!r}, round {record.round}",
+            "the replayed decision differs from the recorded decision",
+            f"ask with the version that recorded it; see shockwave replay {name}",
+        )
+
+
+def _waits(job: JobSpec, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wait]:
+    """The times in which a job held no GPUs, from its arrival to the last of these rounds."""
+    arrival = job.arrival_seconds
+    since: float | None = arrival
+    without: int | None = None
+    for record in recorded:
+        clock = record.clock_seconds
+        if clock < arrival:
+            continue
+        held = any(lease.job_id == job.job_id for lease in record.leases)
+        if held and since is not None and since < clock:
+            yield Wait(since, clock, without)
+        since = None if held else clock if since is None else since
+        without = None if held else record.round if without is None else without
+    if since is not None and since < clock:
+        yield Wait(since, clock, without)
+
+
+def _history(job_id: int, recorded: Sequence[Lived | RoundRecord], last: int) -> Iterator[Step]:
+    """The job's events up to a round, and its end if the round was its last."""
+    held: Mapping[int, tuple[int, ...]] = {}
+    for record in recorded:
+        now = {lease.job_id: lease.gpus for lease in record.leases}
+        for event in (*record.finished, *record.events):
+            ends = any(end.job_id == job_id and end.ends_job for end in record.finished)
+            if event.job_id == job_id and (record.round <= last or ends):
+                reason = event.reason
+                if event.kind is EventKind.PREEMPTED and not reason:  # of layout 3
+                    reason = displaced(event.gpus, held, now)
+                yield Step(record.round, event.kind.value, event.gpus, reason)
+        held = now

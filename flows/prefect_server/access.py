@@ -1,0 +1,96 @@
+"""Access to a server: the addresses at which it is reached, and its secret."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_URL,
+    PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
+    get_current_settings,
+)
+from prefect.settings.legacy import Setting
+
+from flows.prefect_server.loopback import is_loopback
+from flows.prefect_server.secret import read_secret
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""This machine, in a URL."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a server that refuses everyone else.
+
+    Attributes:
+        url: Its address for programs of this machine, `scheme://host:port`.
+        secret: `USER:PASSWORD`, which every request has to carry.
+        proxy: Address at which a reverse proxy serves it, if there is one.
+    """
+
+    url: str
+    secret: str
+    proxy: str = ""
+
+    @property
+    def origins(self) -> list[str]:
+        """The addresses at which it may be reached, as browsers write them."""
+        parts = urlsplit(self.url)
+        hosts = LOOPBACK if is_loopback(parts.hostname or "") else ()
+        own = [f"{parts.scheme}://{host}:{parts.port}" for host in hosts]
+        return list(dict.fromkeys([self.url, *own, *([self.proxy] if self.proxy else [])]))
+
+    def server_env(self) -> dict[str, str]:
+        """The server's environment; Prefect prefers these names to their older aliases."""
+        return {
+            "PREFECT_SERVER_API_AUTH_STRING": self.secret,
+            "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "1",
+            "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(self.origins),
+        }
+
+    def client_env(self) -> dict[str, str]:
+        """The environment of Prefect's clients."""
+        return {setting.name: str(value) for setting, value in self.client_settings().items()}
+
+    def client_settings(self) -> dict[Setting, Any]:
+        """The settings of Prefect's clients."""
+        return {
+            PREFECT_API_URL: f"{self.url}/api",
+            PREFECT_API_AUTH_STRING: self.secret,
+            PREFECT_CLIENT_CSRF_SUPPORT_ENABLED: True,
+        }
+
+
+def installation_file() -> Path:
+    """The file of this installation's secret, in Prefect's home."""
+    return get_current_settings().home / "shockwave-auth"
+
+
+def first_start(database: str = "") -> str:
+    """A remark on the first start of a server, which makes its database; empty for later starts.
+
+    Args:
+        database: URL of the database; by default as Prefect is configured. Only SQLite gets the
+            remark: another database may exist already.
+    """
+    configured = get_current_settings().server.database.connection_url
+    url = database or (configured.get_secret_value() if configured else "")
+    kind, _, file = url.partition(":///")
+    first = kind.startswith("sqlite") and not Path(file.partition("?")[0]).exists()
+    return "; the first start takes some 20 s" if first else ""
+
+
+def access_to(url: str, proxy: str = "") -> Access:
+    """Access with this installation's secret.
+
+    Args:
+        url: The server's address, `scheme://host:port`.
+        proxy: Address of the reverse proxy before it, if there is one.
+
+    Raises:
+        InputError: The secret's file can be read by others, or its content is invalid.
+        WarehouseError: It cannot be read or written.
+    """
+    return Access(url, read_secret(installation_file()), proxy)

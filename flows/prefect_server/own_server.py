@@ -1,0 +1,160 @@
+"""The Prefect server that a command starts if PREFECT_API_URL is not set.
+
+Prefect itself starts an ephemeral server in every thread that finds no address, because
+`temporary_settings` apply to the current context only. Here the settings apply to the whole
+process and its child processes, and ephemeral servers are disabled.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+from urllib.parse import urlsplit
+
+from httpx import HTTPError, InvalidURL
+from prefect import context, get_client
+from prefect.settings import (
+    PREFECT_API_REQUEST_TIMEOUT,
+    PREFECT_API_URL,
+    PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
+    get_current_settings,
+    temporary_settings,
+)
+from prefect.settings.legacy import Setting
+
+from flows.prefect_server.access import Access, access_to
+from flows.prefect_server.children import child
+from flows.prefect_server.command import answers, server_command
+from flows.prefect_server.prefect_driver import starts_server
+from predictor.errors import InputError, first_line
+
+REACH_SECONDS = 10.0
+"""Timeout of the first request to a configured server. An engineering bound."""
+
+_UNREACHED = ("Failed to reach API", "Found incompatible versions")
+"""Beginnings of messages of Prefect's client, which has no exceptions of its own for these."""
+
+SEND_SECONDS = 30.0
+"""Timeout for sending pending events and logs before the server is stopped. An engineering
+bound."""
+
+
+@contextmanager
+def own_server() -> Iterator[None]:
+    """Use a single server for this process if no server is configured.
+
+    The server stops at the end of the context, or when this process ends.
+
+    Raises:
+        InputError: The configured server cannot be reached, at the start or later; or the secret's
+            file can be read by others, or its content is invalid.
+        WarehouseError: That file cannot be read or written, or the server ended by itself, or is
+            not ready in time.
+    """
+    if not starts_server():
+        with _reaching():
+            with (
+                temporary_settings({PREFECT_API_REQUEST_TIMEOUT: REACH_SECONDS}),
+                get_client(sync_client=True) as client,
+            ):
+                client.raise_for_api_version_mismatch()
+            yield
+        return
+    with (
+        plain_server() as access,
+        settings_of_all(access.client_settings() | {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
+    ):
+        try:
+            yield
+        finally:
+            _send_all()
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """Report a configured server that cannot be reached."""
+    try:
+        yield
+    except (HTTPError, InvalidURL, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not str(error).startswith(_UNREACHED):
+            raise
+        url = urlsplit(PREFECT_API_URL.value() or "")
+        shown = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+        raise InputError(
+            "PREFECT_API_URL",
+            f"no Prefect server can be used at {shown} ({first_line(error.__cause__ or error)})",
+            "start one there, give its PREFECT_API_AUTH_STRING, or unset both",
+        ) from None
+
+
+@contextmanager
+def plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
+    """A Prefect server without a UI, with the settings of this process.
+
+    Args:
+        env: Variables added to its environment.
+
+    Yields:
+        How to reach it, once it answers.
+
+    Raises:
+        InputError: See `own_server`.
+        WarehouseError: See `own_server`.
+    """
+    host, port = "127.0.0.1", _free_port()
+    access = access_to(f"http://{host}:{port}")
+    own_env = _server_env() | dict(env or {}) | access.server_env()
+    command = server_command("flows.prefect_server.server:create_plain_app", host, port)
+    with child("Prefect server", command, own_env) as server:
+        server.wait_until(lambda: answers(access.url), Event())
+        yield access
+
+
+@contextmanager
+def settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
+    """Apply settings to all threads of this process and to its child processes."""
+    names = {setting.name: str(value) for setting, value in updates.items()}
+    environment = {name: os.environ.get(name) for name in names}
+    everywhere = context.GLOBAL_SETTINGS_CONTEXT
+    with temporary_settings(updates):
+        context.GLOBAL_SETTINGS_CONTEXT = context.get_settings_context()
+        os.environ.update(names)
+        try:
+            yield
+        finally:
+            context.GLOBAL_SETTINGS_CONTEXT = everywhere
+            for name, value in environment.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+def _send_all() -> None:
+    """Send pending events and logs while the server is running."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (EventsWorker, APILogWorker):
+        worker.drain_all(timeout=SEND_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _server_env() -> dict[str, str]:
+    """The settings of this process, for a server without a UI."""
+    return get_current_settings().to_environment_variables(exclude_unset=True) | {
+        "PREFECT_UI_ENABLED": "0",
+        # The client gets the errors; the server's retries need no log.
+        "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
+        "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "0",  # a second, and nothing here has blocks
+        "PREFECT__SERVER_EPHEMERAL": "1",
+        "PREFECT__SERVER_FINAL": "1",
+    }

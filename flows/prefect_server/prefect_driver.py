@@ -1,0 +1,135 @@
+"""The Prefect driver: a round as a flow run of five task runs.
+
+Rounds are separate flow runs, tagged with the run. They are not nested in a parent flow run,
+because a nested flow run waits until its parent's task run is stored.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prefect import flow, tags, task
+from prefect.cache_policies import NO_CACHE
+from prefect.logging.handlers import PrefectConsoleHandler
+from prefect.settings import (
+    PREFECT_API_REQUEST_TIMEOUT,
+    PREFECT_API_URL,
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    PREFECT_SERVER_ANALYTICS_ENABLED,
+    PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT,
+    PREFECT_SERVER_DATABASE_TIMEOUT,
+    PREFECT_SERVER_SERVICES_EVENT_PERSISTER_MAX_FLUSH_RETRIES,
+    PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE,
+    PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL,
+    PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE,
+    temporary_settings,
+)
+from prefect.settings.legacy import Setting
+
+from flows.prefect_server.access import first_start
+from tasks.prefect_tasks import call_steps, call_tasks, under_way
+from tasks.round import Round, Run
+
+
+@flow(
+    name="round",
+    description="One scheduling round: collect, predict, solve, dispatch, record.",
+    flow_run_name="{run} round {number}",
+)
+def scheduling_round(run: str, number: int) -> None:
+    """Run a round of a run that is active in this process.
+
+    Args:
+        run: The run's id.
+        number: The round, from 0.
+    """
+    call_tasks(run, number)
+
+
+def run_round_in_prefect(run: Run) -> Round:
+    """The Prefect driver: a round as a flow run; `tasks.round.run_round` is the plain driver."""
+    number = run.state.round
+    with under_way(run) as this, tags(run.name, run.header.settings.policy):
+        scheduling_round(run.name, number)
+    return this
+
+
+def run_tasks(run: Run) -> Round:
+    """Run a round as five task runs of the current flow run."""
+    with under_way(run) as this:
+        call_tasks(run.name, run.state.round)
+    return this
+
+
+@task(
+    name="round",
+    description="One scheduling round: collect, predict, solve, dispatch, record.",
+    task_run_name="round {number}",
+    tags=["shockwave"],
+    cache_policy=NO_CACHE,
+)
+def whole_round(run: str, number: int) -> None:
+    """Run a round of a run that is active in this process.
+
+    Args:
+        run: The run's id.
+        number: The round, from 0.
+    """
+    call_steps(run, number)
+
+
+def run_task(run: Run) -> Round:
+    """Run a round as one task run of the current flow run."""
+    with under_way(run) as this:
+        whole_round(run.name, run.state.round)
+    return this
+
+
+def starts_server() -> bool:
+    """Whether a Prefect server has to be started, because none is configured."""
+    return not PREFECT_API_URL.value()
+
+
+def waited_for() -> str:
+    """The start of a server that a command waits for, in words."""
+    return f"starting Prefect{first_start()}" if starts_server() else "reaching Prefect"
+
+
+ANSWER_SECONDS = 300.0
+"""Timeout of API requests and of database queries, for busy machines. An engineering bound."""
+
+MOST_FLUSHES = 2_000
+"""How often in a row the server tries to write its events, every 5 s and with each full batch,
+before it drops a batch with a traceback. High, since a database may be away for hours, or stop
+before the server; finite, since an event that can never be written holds up all others. An
+engineering bound."""
+
+SERVER_SETTINGS: dict[Setting, Any] = {
+    PREFECT_SERVER_ANALYTICS_ENABLED: False,
+    PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT: ANSWER_SECONDS,
+    PREFECT_SERVER_DATABASE_TIMEOUT: ANSWER_SECONDS,
+    PREFECT_SERVER_SERVICES_EVENT_PERSISTER_MAX_FLUSH_RETRIES: MOST_FLUSHES,
+    PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE: 100,
+    PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE: 100,
+    PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL: 1.0,
+}
+"""Settings of servers that Shockwave starts: no telemetry, and task runs stored in batches. Single
+writes would lock SQLite against the next flow run, which then waits two seconds. Sizes and interval
+are engineering choices; no sweep is recorded."""
+
+
+@contextmanager
+def embedded_prefect() -> Iterator[None]:
+    """Prefect embedded in a program: no logs on the terminal, no waits between flow runs.
+
+    The heartbeat is disabled: its thread sleeps in whole seconds and is joined after each
+    synchronous flow. A run whose process dies is resumed from its records instead.
+    """
+    logging.getLogger("prefect").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler):  # errors are reported once, by the caller
+            handler.setLevel(logging.CRITICAL)
+    own = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_API_REQUEST_TIMEOUT: ANSWER_SECONDS}
+    with temporary_settings({**own, **SERVER_SETTINGS}):
+        yield

@@ -1,0 +1,81 @@
+"""Apps of the Prefect servers that Shockwave starts; they end with their parent process."""
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Scope
+
+from flows.prefect_server.children import end_with_parent
+from flows.prefect_server.garbage import collecting_rarely_from_now
+from flows.prefect_server.gate import Beside, Gate, Locked
+
+
+class _Packaged(StaticFiles):
+    """Prefect's views of its integrations, which it would ask GitHub for."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        return await super().get_response(f"{path}.json", scope)
+
+
+def create_plain_app() -> FastAPI:
+    """Prefect's app behind a gate, for a command that starts a server.
+
+    Raises:
+        RuntimeError: The environment is not that of `Access.server_env`.
+    """
+    with collecting_rarely_from_now():
+        return closed(prefect_app())
+
+
+def prefect_app() -> FastAPI:
+    """Prefect's app with its own pages, without the gate.
+
+    Raises:
+        RuntimeError: See `create_plain_app`.
+    """
+    from prefect.server.api import collections
+    from prefect.server.api.server import create_app as create_prefect
+    from prefect.settings import get_current_settings
+
+    end_with_parent()
+    api = get_current_settings().server.api
+    if not (api.auth_string and api.csrf_protection_enabled and api.cors_allowed_origins != "*"):
+        raise RuntimeError("a server needs a secret, CSRF protection and its own addresses")
+    app = create_prefect()
+    views = Path(collections.__file__).parent / "collections_data" / "views"
+    hand_out(app, "/api/collections/views", _Packaged(directory=views))
+    return app
+
+
+def closed(app: FastAPI) -> FastAPI:
+    """An app with the gate before all else."""
+    from prefect.settings import get_current_settings
+
+    origins = get_current_settings().server.api.cors_allowed_origins.split(",")
+    app.add_middleware(Gate, origins=origins)  # the middleware added last is the outermost
+    return app
+
+
+def beside(app: FastAPI, path: str, page: ASGIApp) -> None:
+    """Serve another app beside Prefect's, which never sees its requests.
+
+    Prefect demands a CSRF token of each form and program; here the gate refuses foreign pages.
+    """
+    app.add_middleware(Beside, path=path, page=page)
+
+
+def hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:
+    """Serve files to holders of the secret; comes before Prefect's own routes."""
+    app.router.routes.insert(0, Mount(path, Locked(files, own_secret())))
+
+
+def own_secret() -> str:
+    """The secret of this server."""
+    from prefect.settings import get_current_settings
+
+    secret = get_current_settings().server.api.auth_string
+    assert secret  # prefect_app has checked it
+    return secret.get_secret_value()

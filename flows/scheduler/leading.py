@@ -1,0 +1,166 @@
+"""Leader election: the leader of a warehouse holds its lock and its lease.
+
+The lock, on a file, ends with its process and excludes other processes of the machine at once. The
+lease, in a database, excludes processes of other machines, and detects a leader that hangs.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+
+from flows.scheduler.running import announced, is_taken, running
+from predictor.errors import WarehouseBusy
+from tasks.record import RoundRecord, Timings
+from tasks.round import Sink
+from warehouse.inbox.lease import LEASE_SECONDS, Leases, TakenOver
+
+WAIT_SECONDS = 0.25
+"""Poll interval of a standby. An engineering choice."""
+
+TOKEN = "SHOCKWAVE_FENCING_TOKEN"
+"""Variable with the fencing token of the process that started a scheduler."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A service's warehouse and database, and its announced address.
+
+    Attributes:
+        warehouse: The warehouse.
+        database_url: See `warehouse.inbox.database.Database`.
+        url: Address of its UI.
+        speed: Seconds of its run in a second.
+        lease_seconds: Time for which a lease holds without being renewed.
+    """
+
+    warehouse: Path
+    database_url: str
+    url: str
+    speed: float
+    lease_seconds: float = LEASE_SECONDS
+
+
+class Leader:
+    """The process that holds lock and lease; a thread renews the lease.
+
+    While the database does not answer, the renewal is tried again: nobody can take over meanwhile.
+
+    Attributes:
+        token: Its fencing token.
+        ready: Announces that all is started.
+    """
+
+    def __init__(self, leases: Leases, token: int, ready: Callable[[], None]) -> None:
+        self.token, self.ready = token, ready
+        self._leases, self._ended = leases, Event()
+        self._lost: TakenOver | None = None
+        self._thread = Thread(target=self._renew, daemon=True)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._leases.seconds / 3.0):
+            try:
+                self._leases.renew(self.token)
+            except TakenOver as error:
+                self._lost = error
+                return
+            except WarehouseBusy:
+                continue
+
+    def check(self) -> None:
+        """Refuse to go on once the lease is lost.
+
+        Raises:
+            TakenOver: Another process holds it.
+        """
+        if self._lost:
+            raise self._lost
+
+    def end(self) -> None:
+        """Give the lease back."""
+        self._ended.set()
+        self._thread.join()
+        with suppress(WarehouseBusy):  # if another process has taken over
+            self._leases.end(self.token)
+
+
+@contextmanager
+def leading(
+    place: Place, stop: Event, report: Callable[[str], None], *, standby: bool = False
+) -> Iterator[Leader | None]:
+    """Be the leader of a warehouse within the context; yields None if `stop` is set before.
+
+    Args:
+        place: The service.
+        stop: Set to stop waiting.
+        report: Called with each line of status.
+        standby: Whether to wait until no other process leads.
+
+    Raises:
+        WarehouseBusy: Another process leads.
+    """
+    leases = Leases(place.warehouse, place.database_url, place.lease_seconds)
+    try:
+        if standby and not _waited(place, leases, stop, report):
+            yield None
+            return
+        with announced(place.warehouse, place.url, place.speed) as ready:
+            deadline = monotonic() + 2.0 * leases.seconds
+            while (token := leases.take(alone=True)) is None:
+                if monotonic() > deadline or stop.wait(WAIT_SECONDS):
+                    other, _ = leases.found()
+                    problem = f"is served by process {other.pid} of {other.host}" if other else ""
+                    raise WarehouseBusy(
+                        str(place.warehouse), problem, "stop that, or use --standby"
+                    )
+            leader = Leader(leases, token, ready)
+            try:
+                yield leader
+            finally:
+                leader.end()
+    finally:
+        leases.close()
+
+
+def _waited(place: Place, leases: Leases, stop: Event, report: Callable[[str], None]) -> bool:
+    """Wait until neither lock nor lease is held; kills a holder on this machine that hangs."""
+    report(f"Standing by for the service of {place.warehouse}.")
+    while not stop.wait(WAIT_SECONDS):
+        lease, ended = leases.found()
+        taken = is_taken(place.warehouse)
+        holder = running(place.warehouse) if taken and lease and ended and lease.here else None
+        if holder and lease and holder.pid == lease.pid:
+            report(f"Process {lease.pid} does not renew its lease: it is killed.")
+            with suppress(ProcessLookupError):
+                os.kill(lease.pid, signal.SIGKILL)
+        elif not taken and (lease is None or ended or lease.here):
+            report("Taking over.")
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """A sink that refuses records of a process that has lost its lease.
+
+    Attributes:
+        sink: Takes the records.
+        check: Raises if another process holds the lease.
+    """
+
+    sink: Sink
+    check: Callable[[], object]
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """See `Sink.append`.
+
+        Raises:
+            WarehouseBusy: Another process holds the lease.
+        """
+        self.check()
+        self.sink.append(record, digest, timings)

@@ -1,0 +1,64 @@
+"""The log of a scheduler: each round and its events, with ids."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from containers.runtime import EventKind
+from flows.prefect_server.logs import tell
+from tasks.commands import CommandKind
+from tasks.record import RoundRecord, Timings
+from tasks.round import Sink
+
+WARNINGS = (EventKind.CRASHED, EventKind.LOST, EventKind.FAILED, CommandKind.REFUSED)
+
+Line = tuple[str, str, dict[str, int]]
+"""Kind, message and ids."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A sink that logs each round once it is durable.
+
+    Attributes:
+        sink: Takes the records.
+        run: The run.
+    """
+
+    sink: Sink
+    run: str
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """See `Sink.append`."""
+        self.sink.append(record, digest, timings)
+        for kind, message, ids in (*_lines(record), _whole(record, timings)):
+            level = logging.WARNING if kind in WARNINGS else logging.INFO
+            tell("scheduler", message, level=level, run=self.run, round=record.round, **ids)
+
+
+def _lines(record: RoundRecord) -> Iterator[Line]:
+    """What happened to jobs and nodes, in order."""
+    for spec in record.arrivals:
+        yield "submit", f"job {spec.job_id} came in", {"job": spec.job_id}
+    for event in (*record.finished, *record.events):
+        why = f": {event.reason}" if event.reason else ""
+        yield event.kind, f"job {event.job_id} {event.kind}{why}", {"job": event.job_id}
+    for command in record.commands:
+        kind, words = command.kind, command.words
+        if command.job is not None:
+            why = f": {words}" if words else ""
+            yield kind, f"{kind} job {command.job}{why}", {"job": command.job}
+        else:
+            ids = {"node": command.target} if kind.of_node else {}
+            yield kind, f"{kind} {words.removeprefix(f'{kind} ')}", ids
+    for problem in record.problems:
+        yield EventKind.LOST, f"node {problem.node}: {problem.problem}", {"node": problem.node}
+
+
+def _whole(record: RoundRecord, timings: Timings) -> Line:
+    took = timings.collect_ms + timings.predict_ms + timings.solve_ms + timings.dispatch_ms
+    held = len({gpu for lease in record.leases for gpu in lease.gpus})
+    message = (
+        f"round {record.round}: {len(record.leases)} jobs hold {held} GPUs, after {took:.0f} ms"
+    )
+    return "round", message, {}

@@ -1,0 +1,140 @@
+"""Settings of a service, as asked for on the command line."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from flows.runs.setting import Setting, check_bounds
+from flows.runs.settings import (
+    DEFAULT_POLICY,
+    GPUS,
+    GPUS_PER_NODE,
+    POLICY,
+    SEED,
+    ClusterSize,
+    RunSettings,
+    recorded,
+)
+from predictor.errors import InputError
+
+if TYPE_CHECKING:
+    from predictor.throughput import Profile
+    from tasks.record import RunHeader, Settings
+
+DATABASE_URL = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+"""Environment variable with the URL of Prefect's database and, if it is Postgres, the inbox's."""
+
+
+@dataclass(frozen=True)
+class ServiceOptions(RunSettings):
+    """Settings of a service."""
+
+    policy: Annotated[str, POLICY] = DEFAULT_POLICY
+    gpus: Annotated[int, GPUS] = 8
+    gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
+    seed: Annotated[int, SEED] = 0
+    speed: Annotated[
+        float,
+        Setting(
+            "Speed",
+            "Seconds that pass on a virtual cluster in a second.",
+            above=0,
+            most=100_000,
+        ),
+    ] = 1.0
+    cluster: Annotated[
+        Path | None,
+        Setting("Cluster", "Cluster file (TOML) of Docker hosts, in place of a virtual cluster."),
+    ] = None
+    profile: Annotated[
+        Path | None,
+        Setting("Profile", "Throughput table (JSON) of the models that jobs may have."),
+    ] = None
+    driver: Annotated[
+        str,
+        Setting("Driver", "Rounds as flow runs (prefect), or as plain calls (plain)."),
+    ] = "prefect"
+
+    @classmethod
+    def parsed(cls, text: str) -> "ServiceOptions":
+        """The settings from their text."""
+        fields: dict[str, Any] = json.loads(text)
+        paths = {name: fields[name] and Path(fields[name]) for name in ("cluster", "profile")}
+        return cls(**{**fields, **paths})
+
+    @property
+    def text(self) -> str:
+        """The settings as text, for another process; they hold no secret."""
+        return json.dumps(asdict(self), default=str)
+
+    def check(self) -> None:
+        """Check them, as far as possible without a process.
+
+        Raises:
+            InputError: A setting is invalid.
+        """
+        check_bounds(type(self), self)
+        if self.driver not in ("plain", "prefect"):
+            raise InputError("driver", f"unknown driver {self.driver!r}", "give prefect or plain")
+        from flows.scheduler.scheduler import new_start
+
+        new_start(self)
+
+    def recorded(self) -> "Settings":
+        """The settings of its run, as recorded in the header."""
+        from tasks.record import RuntimeKind
+
+        if self.cluster is None:
+            size, kind = ClusterSize(self.gpus, self.gpus_per_node), RuntimeKind.FAITHFUL
+            return recorded(self.policy, size, self, seed=self.seed, runtime=kind)
+        from flows.runs.cluster_file import read_cluster_file
+        from flows.runs.pools import Machines
+
+        nodes, kind = read_cluster_file(self.cluster), RuntimeKind.DOCKER
+        machines = Machines(nodes.inventory.pools, nodes.levels, nodes.cells)
+        return recorded(self.policy, machines, self, seed=self.seed, runtime=kind)
+
+    def profile_read(self) -> "Profile":
+        """The throughputs of the models that its jobs may have.
+
+        Raises:
+            InputError: The table is invalid, or there is none for the cluster's GPUs.
+        """
+        from warehouse.workloads.families import generated_profile
+        from warehouse.workloads.tables import read_throughputs
+
+        if self.cluster is None:
+            return read_throughputs(self.profile) if self.profile else generated_profile()
+        from flows.runs.cluster_file import read_cluster_file
+        from flows.runs.default_profile import PROFILES
+
+        kinds = read_cluster_file(self.cluster).inventory.types
+        table = self.profile or PROFILES / f"{'+'.join(kinds)}.json"
+        if not table.exists():
+            raise InputError(
+                "profile",
+                f"is missing: none is known of {' and '.join(kinds)}",
+                "measure one: shockwave profile",
+            )
+        return read_throughputs(table, kinds)
+
+    def check_same(self, run: str, header: "RunHeader") -> None:
+        """Refuse settings that differ from those of the service's run and from the defaults.
+
+        Raises:
+            InputError: A setting differs; the error names it.
+        """
+        from flows.scheduler.scheduler import new_start
+
+        mine = new_start(self).header.settings
+        default = new_start(type(self)(cluster=self.cluster)).header.settings
+        for field in fields(mine):
+            asked, began = getattr(mine, field.name), getattr(header.settings, field.name)
+            if asked not in (began, getattr(default, field.name)):
+                name = "gpus" if field.name == "pools" else field.name
+                raise InputError(
+                    name,
+                    f"is not what the service {run!r} in this warehouse began with",
+                    "leave it out, or give another warehouse",
+                )

@@ -1,0 +1,134 @@
+"""The running service of a warehouse: its process and its address."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from flows.prefect_server.children import POLL_SECONDS, STOP_SECONDS
+from predictor.errors import WarehouseBusy, WarehouseError
+from warehouse.store.durable import lock_run, write_text, writing
+
+FOLDER = "inbox"
+"""The folder in the warehouse, with the inbox."""
+
+ASKED_SECONDS = 1.0
+"""Time for which a process that only tests the lock may hold it. An engineering bound."""
+
+STATE = "service.json"
+
+LOCK = Path(FOLDER) / ".service.lock"
+"""The file in the warehouse that its service has locked."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A service that is running.
+
+    Attributes:
+        pid: Its process.
+        url: Address of its UI.
+        since: When it was started, in seconds since the epoch.
+        speed: Seconds of its run in a second.
+        ready: Whether all its processes are ready.
+    """
+
+    pid: int
+    url: str
+    since: float
+    speed: float
+    ready: bool = False
+
+
+@contextmanager
+def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], None]]:
+    """Be the service of a warehouse within the context; yields a function that announces readiness.
+
+    Raises:
+        WarehouseBusy: Another process is its service.
+    """
+    folder = warehouse / FOLDER
+    with writing(warehouse):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = _locked(warehouse)
+    mine = Running(os.getpid(), url, time.time(), speed)
+
+    def write(*, ready: bool) -> None:
+        with writing(warehouse):
+            write_text(folder / STATE, json.dumps({**asdict(mine), "ready": ready}))
+
+    try:
+        write(ready=False)
+        yield lambda: write(ready=True)
+    finally:
+        (folder / STATE).unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _locked(warehouse: Path) -> int:
+    """The lock of the service; a process that tests it holds it for a moment, too."""
+    deadline = time.monotonic() + ASKED_SECONDS
+    while True:
+        try:
+            return lock_run(warehouse / LOCK, "service")
+        except WarehouseBusy:
+            if time.monotonic() > deadline:
+                raise busy(warehouse) from None
+        time.sleep(ASKED_SECONDS / 100)
+
+
+def busy(warehouse: Path) -> WarehouseBusy:
+    """The error that a warehouse has a service already, with its address."""
+    server = running(warehouse)
+    where = f" at {server.url} (process {server.pid})" if server else ""
+    return WarehouseBusy(
+        str(warehouse),
+        f"has a service that is running{where}",
+        "stop it with shockwave down, or start another with --warehouse and --port",
+    )
+
+
+def is_taken(warehouse: Path) -> bool:
+    """Whether a process is the service of a warehouse, or about to be."""
+    lock = warehouse / LOCK
+    if lock.exists():
+        try:
+            os.close(lock_run(lock, "service"))
+        except WarehouseBusy:
+            return True
+    return False
+
+
+def running(warehouse: Path) -> Running | None:
+    """The service of a warehouse; None if none is running."""
+    if not is_taken(warehouse):
+        return None
+    folder = warehouse / FOLDER
+    with suppress(OSError, ValueError, TypeError, RecursionError):
+        server = Running(**json.loads((folder / STATE).read_text()))
+        if isinstance(server.pid, int) and server.pid > 1:  # other numbers stand for process groups
+            return server
+    return None  # it has just begun, or is about to end
+
+
+def stop(warehouse: Path) -> bool:
+    """Stop the service of a warehouse, with all that it started; returns whether there was one.
+
+    Raises:
+        WarehouseError: The process does not stop.
+    """
+    server = running(warehouse)
+    if server is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(server.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 3 * STOP_SECONDS
+    while (now := running(warehouse)) is not None and now.pid == server.pid:
+        if time.monotonic() > deadline:
+            raise WarehouseError(str(warehouse), f"process {server.pid} does not stop", "kill it")
+        time.sleep(POLL_SECONDS)
+    return True

@@ -1,0 +1,248 @@
+"""The process that schedules a service: `python -m flows.scheduler.scheduler WAREHOUSE OPTIONS`.
+
+It may be killed at any moment: the next scheduler resumes from the records, and takes in later
+entries of the inbox.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+from containers.docker.own_images import check_images
+from containers.virtual.real_time import Pace, RealTimeCluster
+from containers.virtual.truth import GroundTruth
+from flows.prefect_server.children import ALIVE, READY, end_with_parent
+from flows.prefect_server.garbage import rare_collections
+from flows.prefect_server.logs import begin, structured
+from flows.runs.cluster_file import read_cluster_file
+from flows.runs.code_version import packages
+from flows.runs.hosts import Hosts
+from flows.runs.live import begun, going_on
+from flows.runs.position import Keeping, Position, kept, reached
+from flows.runs.resuming import carry_out, check_plugins
+from flows.runs.simulation import Driver, prepare, terms
+from flows.runs.start import make_start
+from flows.scheduler.admission import check_job, check_node, check_tenant, truth_of
+from flows.scheduler.intake import Again, FromInbox
+from flows.scheduler.leading import TOKEN, Fenced
+from flows.scheduler.logged import Logged
+from flows.scheduler.options import DATABASE_URL, ServiceOptions
+from predictor.errors import WarehouseBusy
+from predictor.job import JobSpec
+from tasks.commands import NewNode, TenantTerms
+from tasks.record import RoundRecord, RunHeader, Start
+from tasks.round import Run, run_round
+from tasks.sources import Workload
+from warehouse.analytics.catalog import build
+from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.lease import Leases
+from warehouse.store.folder import SNAPSHOT
+from warehouse.store.reader import Reader, taken_in
+from warehouse.store.writer import Writer
+
+LOOK_SECONDS = 0.25
+"""Poll interval of the inbox while idle. An engineering choice."""
+
+
+TRUTHS = 2**10
+"""Ground truths that are cached between the steps of a round. An engineering bound."""
+
+HANDOVER_SECONDS = 30.0
+"""Longest wait for the end of a scheduler whose parent was killed. An engineering bound."""
+
+
+def main(warehouse: Path, options: ServiceOptions) -> None:
+    """Schedule until SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_with_parent()
+    url, token = os.environ.get(DATABASE_URL, ""), os.environ.get(TOKEN)
+    with (
+        Inbox(warehouse, url) as inbox,
+        once_free(lambda: under_way(warehouse, inbox, options)) as run,
+        _driving(options) as driver,
+        closing(Leases(warehouse, url)) as leases,
+    ):
+        if token:
+            run.check = partial(leases.check, int(token))
+            run.sink = Fenced(run.sink, run.check)
+        if structured():
+            begin()
+            run.sink = Logged(run.sink, run.name)
+        print(READY, flush=True)
+        schedule(run, warehouse, driver, alive=partial(print, ALIVE, flush=True))
+
+
+@contextmanager
+def once_free(enter: Callable[[], AbstractContextManager[Run]]) -> Iterator[Run]:
+    """A run, once its previous writer has ended, which may outlive its parent by a round.
+
+    Raises:
+        WarehouseBusy: The previous writer has not ended in `HANDOVER_SECONDS`.
+    """
+    until = time.monotonic() + HANDOVER_SECONDS
+    with ExitStack() as opened:
+        while True:
+            try:
+                run = opened.enter_context(enter())
+                break
+            except WarehouseBusy:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(LOOK_SECONDS)
+        yield run
+
+
+@contextmanager
+def _driving(options: ServiceOptions) -> Iterator[Driver]:
+    """The driver of its rounds; Prefect's settings are in the environment."""
+    if options.driver == "plain":
+        yield run_round
+        return
+    from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
+
+    with embedded_prefect():
+        yield run_round_in_prefect
+
+
+def schedule(
+    run: Run,
+    warehouse: Path,
+    driver: Driver = run_round,
+    rounds: int | None = None,
+    alive: Callable[[], None] = lambda: None,
+) -> None:
+    """Drive a service's rounds; without jobs, waits for the next entry.
+
+    Args:
+        run: The run.
+        warehouse: The warehouse that holds it.
+        driver: Executes a round.
+        rounds: Number of rounds; by default without end.
+        alive: Called regularly, at least once a round.
+    """
+    last = None if rounds is None else run.state.round + rounds
+    with rare_collections():
+        while last is None or run.state.round < last:
+            alive()
+            if not run.state.beliefs and run.source.idle_until(run.state.taken) is None:
+                time.sleep(LOOK_SECONDS)
+                continue
+            driver(run)
+            if run.state.round == 1:
+                build(warehouse)  # its jobs can be queried from now on
+
+
+@contextmanager
+def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator[Run]:
+    """The run of a service, new or resumed; open within the context.
+
+    Raises:
+        ShockwaveError: The options differ from those of the run, or the records are damaged.
+    """
+    import scipy.special  # noqa: F401  a quarter of a second that the first round need not wait
+
+    build(warehouse)
+    name, checks = inbox.run, list[Callable[[JobSpec], None]]()
+    hosts: Hosts | None = None
+    with ExitStack() as opened:
+        if options.cluster is not None:
+            nodes = read_cluster_file(options.cluster)
+            at = warehouse / SNAPSHOT
+            going = going_on(name, nodes, warehouse, at) if name else None
+            live = opened.enter_context(going or begun(new_start(options), nodes, warehouse, at))
+            run, now, speed, truth = live.run, live.runtime.clock.now, 1.0, None
+            checks.append(lambda spec: check_images(nodes, [spec]))
+            inbox.runs_on(options.cluster.absolute())
+            hosts = Hosts(options.cluster, run, live.runtime)
+        else:
+            run, pace, truth = opened.enter_context(_virtual(name, warehouse, options))
+            now, speed = pace.now, pace.speed
+        inbox.belongs_to(run.name)
+
+        def check(spec: JobSpec, terms: TenantTerms | None) -> None:
+            for refuse in checks:
+                refuse(spec)
+            check_job(spec, run.header, run.state.there(run.header), truth)
+            check_tenant(spec, terms or run.state.tenancy.terms.get(spec.tenant))
+
+        def add(node: NewNode, before: Sequence[NewNode]) -> None:
+            added = (*run.state.orders.added, *(other.pool for other in before))
+            there = run.header.settings.inventory_in(run.state.round, added)
+            check_node(node, run.header, there)
+            if hosts:
+                hosts.add(node)
+
+        run.source = FromInbox(inbox, now, speed, check, add, truth)
+        yield run
+
+
+def new_start(options: ServiceOptions) -> Start:
+    """The start of a new service."""
+    profile = options.profile_read()
+    return make_start(Workload("inbox", (), (), profile), options.recorded(), service=True)
+
+
+@contextmanager
+def _virtual(
+    name: str, warehouse: Path, options: ServiceOptions
+) -> Iterator[tuple[Run, Pace, Callable[[JobSpec], GroundTruth]]]:
+    """A run on a virtual cluster in real time, after its last recorded round.
+
+    With it the pace of its clock, and what makes the ground truths of its jobs.
+    """
+    reader = Reader(warehouse)
+    start = reader.begun(name) if name else new_start(options)
+    if name:
+        options.check_same(name, start.header)
+        check_plugins(name, start, reader)
+    prepared = prepare(start)
+    used = () if name else packages(start.header.settings)
+    with ExitStack() as opened:
+        writer = opened.enter_context(Writer(warehouse, start, run=name or None, packages=used))
+        path = warehouse / SNAPSHOT
+        snapshot, recorded = kept(path, name), list[tuple[RoundRecord, str]]()
+        position = Position(prepared.state)
+        if name:  # the writer may have completed a round that a kill cut off
+            position, recorded = reached(reader, start, name, snapshot)
+            prepared = replace(prepared, state=position.state)
+        cluster = snapshot.cluster if snapshot and position is snapshot.position else None
+        rounds = [record for record, _ in recorded]
+        again = replace(taken_in(start.workload, rounds).trace, before=prepared.state.taken)
+        made, at = _Truths(start.header, again.truths).of, terms(start.header, writer.run)
+        runtime = opened.enter_context(closing(RealTimeCluster(made, at, cluster)))
+        run = prepared.on(runtime, writer, writer.run)
+        run.source = Again(again, tuple(record.clock_seconds for record in rounds))
+        for record, digest in recorded:
+            if cluster and record is rounds[0]:
+                run.follow(record, digest)  # the cluster is in the state after this round
+            else:
+                carry_out(run, record, digest)
+            position = position.at(run.header, record, run.state)
+        run.sink = Keeping(writer, run, path, position, runtime.state)
+        runtime.pace = pace = Pace(run.state.even.clock_seconds, options.speed)
+        yield run, pace, made
+
+
+class _Truths:
+    """Ground truths of a service's jobs: as recorded, or newly generated."""
+
+    def __init__(self, header: RunHeader, known: Iterable[GroundTruth]) -> None:
+        self._known = {truth.job_id: truth for truth in known}
+        make = truth_of(header)
+        assert make
+        self._make = lru_cache(TRUTHS)(make)
+
+    def of(self, spec: JobSpec) -> GroundTruth:
+        """The ground truth of a job."""
+        return self._known.get(spec.job_id) or self._make(spec)
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):  # SIGTERM
+        main(Path(sys.argv[1]), ServiceOptions.parsed(sys.argv[2]))
