@@ -26,10 +26,10 @@ from typing import Any
 import docker
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace
+from containers.docker.docker_runtime import DockerFactory
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
-from containers.runtime import Lease, Standing, Terms
+from containers.runtime import Lease, ResumePoint, Terms
 from containers.virtual.truth import GroundTruth
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
@@ -82,8 +82,8 @@ def measured(
     nodes = Nodes((node,), storage, "65534:65534", mounts=mounts(), limits=limits)
     specs = [_spec(job_id) for job_id in range(count * (repeats + 1))]
     clock = WallClock(time())
-    standing = Standing(jobs=tuple(specs))
-    runtime = DockerPlace(nodes, clock).open(Terms("dispatch", 0.0), standing)
+    standing = ResumePoint(jobs=tuple(specs))
+    runtime = DockerFactory(nodes, clock).open(Terms("dispatch", 0.0), standing)
     leases = [Lease(job, (job % count,)) for job in range(len(specs))]
     bare, ours = [], []
     held = _bare_start(client, nodes, 0, count)
@@ -123,7 +123,7 @@ def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
     with Writer(nodes.storage / "warehouse", start) as writer:
         patient = replace(nodes, hung_rounds=repeats + 2)  # its jobs give no sign of life
         clock = WallClock(time())
-        runtime = DockerPlace(patient, clock).open(Terms(writer.run, 0.0), Standing())
+        runtime = DockerFactory(patient, clock).open(Terms(writer.run, 0.0), ResumePoint())
         run = prepare(start).on(runtime, writer, writer.run)
         run_round(run)
         for _ in range(repeats):

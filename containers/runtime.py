@@ -72,7 +72,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ResumePoint:
     """The state of a run when its runtime opens; by default, its beginning.
 
     Attributes:
@@ -282,7 +282,7 @@ class Runtime(Protocol):
         ...
 
 
-class Place(Protocol):
+class RuntimeFactory(Protocol):
     """Where runs run: machines, or a clock and what jobs will do on it."""
 
     @property
@@ -301,7 +301,7 @@ class Place(Protocol):
         """
         return None
 
-    def open(self, terms: Terms, standing: Standing) -> Runtime:
+    def open(self, terms: Terms, standing: ResumePoint) -> Runtime:
         """Open a run's runtime; the caller closes it.
 
         Args:

@@ -19,7 +19,7 @@ from predictor.belief import Belief
 from predictor.durations import alike, goes_by_paces
 from predictor.forecast import HELD, RunTime
 from predictor.job import JobSpec
-from predictor.wavering import STEADY, Wavering
+from predictor.speed_noise import STEADY, SpeedNoise
 
 TENTHS = 10
 """Forecasts are scored once in each tenth of a job's epochs. A convention."""
@@ -81,7 +81,7 @@ class Scored:
     wavering: float = 0.0
 
     @classmethod
-    def of(cls, belief: Belief, time: RunTime, wavering: Wavering = STEADY) -> "Scored":
+    def of(cls, belief: Belief, time: RunTime, wavering: SpeedNoise = STEADY) -> "Scored":
         """The forecast of a job.
 
         Args:
@@ -164,7 +164,7 @@ class Calibration:
         return Calibration(scores)
 
     def interval_of(
-        self, belief: Belief, time: RunTime, wavering: Wavering = STEADY
+        self, belief: Belief, time: RunTime, wavering: SpeedNoise = STEADY
     ) -> tuple[float, float]:
         """The interval of a job's residual run time, in seconds: see `interval`.
 

@@ -53,7 +53,7 @@ ACCORDION_CHANGES = 3
 
 PRIOR_SECONDS = 60.0
 """Weight of the prior slowness, in seconds of measured training, where speeds do not waver
-(`predictor.wavering`). Chosen by hand; no sweep is recorded."""
+(`predictor.speed_noise`). Chosen by hand; no sweep is recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
         EventKind,
         Lease,
         Observation,
-        Place,
+        ResumePoint,
         Runtime,
-        Standing,
+        RuntimeFactory,
         Terms,
     )
-    from containers.virtual.faithful import FaithfulPlace
+    from containers.virtual.faithful import FaithfulFactory
     from containers.virtual.truth import GroundTruth
     from flows.api.client import Client
     from flows.explain.answer import Answer
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from predictor.errors import InputError, PluginError, ShockwaveError
     from predictor.job import EpochReport, JobProgress, JobSpec
     from predictor.throughput import Profile
-    from shockwave.asking import Warehouse, audit, figures, replay, report, whatif, why
+    from shockwave.queries import Warehouse, audit, figures, replay, report, whatif, why
     from shockwave.running import Campaign, compare, simulate
     from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
     from solver.policies.listed import run_list
     from tasks.sources import Workload
     from warehouse.store.audit import Audit
-    from warehouse.workloads.bare_jobs import BareJob
+    from warehouse.workloads.job_table import TableJob
 
 _HOMES = {
     "containers.runtime": (
@@ -49,12 +49,12 @@ _HOMES = {
         "EventKind",
         "Lease",
         "Observation",
-        "Place",
+        "RuntimeFactory",
         "Runtime",
-        "Standing",
+        "ResumePoint",
         "Terms",
     ),
-    "containers.virtual.faithful": ("FaithfulPlace",),
+    "containers.virtual.faithful": ("FaithfulFactory",),
     "containers.virtual.truth": ("GroundTruth",),
     "flows.explain.answer": ("Answer",),
     "flows.explain.whatif": ("Change", "Outcome"),
@@ -65,13 +65,13 @@ _HOMES = {
     "predictor.errors": ("InputError", "PluginError", "ShockwaveError"),
     "predictor.job": ("EpochReport", "JobProgress", "JobSpec"),
     "predictor.throughput": ("Profile",),
-    "shockwave.asking": ("Warehouse", "audit", "figures", "replay", "report", "whatif", "why"),
+    "shockwave.queries": ("Warehouse", "audit", "figures", "replay", "report", "whatif", "why"),
     "shockwave.running": ("Campaign", "compare", "simulate"),
     "solver.plan": ("ActiveJob", "Plan", "Policy", "Situation", "SolveReport"),
     "solver.policies.listed": ("run_list",),
     "tasks.sources": ("Workload",),
     "warehouse.store.audit": ("Audit",),
-    "warehouse.workloads.bare_jobs": ("BareJob",),
+    "warehouse.workloads.job_table": ("TableJob",),
 }
 """Public names, by the module that defines them."""
 
@@ -85,7 +85,6 @@ __all__ = [
     "Allocation",
     "Answer",
     "Audit",
-    "BareJob",
     "Campaign",
     "Change",
     "Client",
@@ -93,7 +92,7 @@ __all__ = [
     "Demand",
     "EpochReport",
     "EventKind",
-    "FaithfulPlace",
+    "FaithfulFactory",
     "GroundTruth",
     "InputError",
     "JobProgress",
@@ -101,18 +100,19 @@ __all__ = [
     "Lease",
     "Observation",
     "Outcome",
-    "Place",
     "Plan",
     "PluginError",
     "Policy",
     "Profile",
+    "ResumePoint",
     "Runtime",
+    "RuntimeFactory",
     "Settings",
     "ShockwaveError",
     "Situation",
     "SolveReport",
     "Source",
-    "Standing",
+    "TableJob",
     "Terms",
     "Warehouse",
     "Workload",

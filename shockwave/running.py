@@ -11,8 +11,8 @@ from flows.cli.progress import progress, working
 from flows.prefect_server.teardown import silence_teardown
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, SimulationSettings
 from flows.runs.workload_source import Source
-from shockwave.asking import Warehouse
 from shockwave.folder import folder_of, id_of
+from shockwave.queries import Warehouse
 from tasks.record import Parameter
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Campaign:
     @property
     def name(self) -> str:
         """Its id: its name, and digits of a hash of all of its fields."""
-        from flows.campaigns.under_way import campaign_id
+        from flows.campaigns.execution import campaign_id
 
         return campaign_id(self.plan)
 
@@ -178,8 +178,8 @@ class Campaign:
         """
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.cells import check_start
+        from flows.campaigns.execution import watched
         from flows.campaigns.runners import Runner
-        from flows.campaigns.under_way import watched
         from warehouse.store.durable import check_writable
 
         _end_quietly()

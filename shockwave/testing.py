@@ -110,7 +110,7 @@ def check_runtime(name: str, round_seconds: float = 600.0) -> None:
 
     Jobs start, are preempted, go on elsewhere and end, are withdrawn and given up; each epoch is
     reported once. Whole runs pass the checks of an audit. Repeated, they come out the same, unless
-    its jobs run on while nobody schedules them (`Place.live`).
+    its jobs run on while nobody schedules them (`RuntimeFactory.live`).
 
     Args:
         name: Its name; it is installed.

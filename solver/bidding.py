@@ -82,7 +82,7 @@ class Outlook:
         run: Run times so far, shape (jobs,), seconds.
         age: Times since submission, shape (jobs,), seconds.
         gangs: GPUs per job, shape (jobs,).
-        service: Even service, shape (jobs,), seconds; see `solver.even_share`.
+        service: Even service, shape (jobs,), seconds; see `solver.fair_share`.
         crowding: Mean contention of the jobs' lives, shape (jobs,), at least 1.
         budgets: Budgets over their mean, shape (jobs,).
         contention: Contention factor: jobs *seen so far* per GPU, at least 1. The number of

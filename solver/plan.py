@@ -10,7 +10,7 @@ from predictor.forecast import Forecast, RunTime, run_time
 from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
-from solver.even_share import EvenShare
+from solver.fair_share import FairShare
 from solver.inventory import Inventory
 from solver.market import Bid, Price
 
@@ -154,7 +154,7 @@ class Situation:
     jobs_seen: int
     ended_gpu_seconds: tuple[float, ...] = ()
     memory: str = ""
-    even: EvenShare = field(default_factory=EvenShare)
+    even: FairShare = field(default_factory=FairShare)
     cordoned: frozenset[int] = frozenset()
     restart_seconds: float = 0.0
     promises: "Promises | None" = None

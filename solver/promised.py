@@ -42,14 +42,14 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Noted:
+class PolicyMemory:
     """The memory of a plan: the jobs in cells, and the policy's own memory."""
 
     held: tuple[Held, ...] = ()
     policy: str = ""
 
     @classmethod
-    def read(cls, memory: str) -> "Noted":
+    def read(cls, memory: str) -> "PolicyMemory":
         """Decode the JSON of `written`; empty text is the beginning."""
         if not memory:
             return cls()
@@ -149,11 +149,11 @@ def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situat
     Args:
         name: Name of the policy.
         plan: The policy.
-        situation: Policy input, with all jobs; its memory is as of `Noted`.
+        situation: Policy input, with all jobs; its memory is as of `PolicyMemory`.
     """
     promises = situation.promises
     assert promises is not None
-    noted = Noted.read(situation.memory)
+    noted = PolicyMemory.read(situation.memory)
     held, why = _in_cells(promises, noted.held, situation)
     nodes = promises.nodes
     placement = {job.job_id: nodes.numbered(job.whole) for job in held}
@@ -166,7 +166,7 @@ def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situat
     why |= {job.job_id: NOT_TRADED for job in trading if not job.spec.preemptible}
     if inventory.gpus:
         found = plan(replace(situation, inventory=inventory, jobs=jobs, memory=noted.policy))
-    memory = Noted(held, found.memory or noted.policy).written()
+    memory = PolicyMemory(held, found.memory or noted.policy).written()
     return replace(
         found,
         placement={**placement, **found.placement},

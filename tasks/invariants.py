@@ -14,7 +14,7 @@ from predictor.job import LARGEST_LOSS, EpochReport, JobProgress, JobSpec
 from predictor.options import array_of
 from solver.cells.gangs import Waits
 from solver.inventory import InService, Inventory
-from solver.promised import Noted, Promises
+from solver.promised import PolicyMemory, Promises
 from tasks.backoff import PATIENCE
 from tasks.commands import Orders
 from tasks.record import RoundRecord, RunHeader
@@ -304,7 +304,7 @@ class Invariants:
             return
         cordoned = tuple(sorted(self.orders.cordoned))
         promises = Promises(settings.layout, settings.inventory, nodes, drained, cordoned)
-        held = [job for job in Noted.read(self.memory).held if job.job_id in self.active]
+        held = [job for job in PolicyMemory.read(self.memory).held if job.job_id in self.active]
         for gang in held:
             if now.get(gang.job_id) != gang.whole:
                 yield f"job {gang.job_id} is in cells of its tenant and does not hold their GPUs"

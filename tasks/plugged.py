@@ -1,6 +1,6 @@
 """Runtimes of other distributions: how they are made, and what they may report.
 
-A plugin is a `Place`, a class that is made from the ground truths of a run's jobs:
+A plugin is a `RuntimeFactory`, a class that is made from the ground truths of a run's jobs:
 
     [project.entry-points."shockwave.runtimes"]
     slow-start = "slow_start:SlowStart"
@@ -20,9 +20,9 @@ from containers.runtime import (
     ContainerEvent,
     Lease,
     Observation,
-    Place,
+    ResumePoint,
     Runtime,
-    Standing,
+    RuntimeFactory,
     Terms,
 )
 from containers.virtual.truth import GroundTruth
@@ -39,7 +39,7 @@ CALLS = ("admit", "withdraw", "preempt", "launch", "advance", "observe", "reap",
 
 
 @dataclass(frozen=True)
-class PluggedPlace(Place):
+class PluggedFactory(RuntimeFactory):
     """The place of a plugin, which is imported when a run begins or goes on, not to read a run.
 
     Attributes:
@@ -52,7 +52,7 @@ class PluggedPlace(Place):
 
     @property
     def live(self) -> bool:
-        """See `Place.live`."""
+        """See `RuntimeFactory.live`."""
         return self._place.live
 
     def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
@@ -64,8 +64,8 @@ class PluggedPlace(Place):
         """
         self._plugin.call("check its jobs", partial(self._place.check, terms, jobs))
 
-    def open(self, terms: Terms, standing: Standing) -> Runtime:
-        """See `Place.open`.
+    def open(self, terms: Terms, standing: ResumePoint) -> Runtime:
+        """See `RuntimeFactory.open`.
 
         Raises:
             InputError: The plugin is not installed.
@@ -88,12 +88,14 @@ class PluggedPlace(Place):
         return self._found
 
     @cached_property
-    def _place(self) -> Place:
+    def _place(self) -> RuntimeFactory:
         plugin = self._plugin
         found = plugin.load()
-        if Place not in getattr(found, "__mro__", ()):
-            raise plugin.refused(f"is no class that inherits shockwave.Place but {found!r}")
-        place: Place = plugin.call("be made", partial(found, self.truths))
+        if RuntimeFactory not in getattr(found, "__mro__", ()):
+            raise plugin.refused(
+                f"is no class that inherits shockwave.RuntimeFactory but {found!r}"
+            )
+        place: RuntimeFactory = plugin.call("be made", partial(found, self.truths))
         return place
 
 
@@ -111,7 +113,7 @@ class _Guarded:
     losses: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, plugin: Plugin, inner: Runtime, standing: Standing) -> "_Guarded":
+    def at(cls, plugin: Plugin, inner: Runtime, standing: ResumePoint) -> "_Guarded":
         """The guarded runtime that goes on from a standing."""
         return cls(
             plugin,

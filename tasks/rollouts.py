@@ -21,7 +21,7 @@ from predictor.job import JobSpec
 from predictor.options import JobOptions, Task, stuck_behind
 from solver.deciding import place, reserved
 from solver.plan import ActiveJob, Plan, Situation
-from tasks.play import JobInPlay, Play, know
+from tasks.queue_simulation import QueuedJob, QueueSimulation, know
 from tasks.round import Round, Run, situation
 
 PLAYS = 19
@@ -156,7 +156,7 @@ def _played(
     asked: Set[int],
     rng: np.random.Generator,
     progress: Progress,
-) -> list[Play]:
+) -> list[QueueSimulation]:
     """The plays of jobs that go on, each to the end of those asked for."""
     plan = partial(place, run.policy)
     first = _in_service(this)
@@ -168,7 +168,7 @@ def _played(
     for number in range(PLAYS):
         progress(number, PLAYS)
         jobs = {
-            job_id: JobInPlay(
+            job_id: QueuedJob(
                 job,
                 _quantile(intervals[job_id], levels[job_id][number]),
                 cuts[job_id][number],
@@ -176,7 +176,7 @@ def _played(
             for job_id, job in active.items()
         }
         coming = deque(_coming(run, this, now, jobs, rng))
-        play = Play(plan, now, jobs, coming, rng, tenancy)
+        play = QueueSimulation(plan, now, jobs, coming, rng, tenancy)
         play.to_the_end(first, asked)
         plays.append(play)
     return plays
@@ -253,8 +253,8 @@ def _cuts(job: ActiveJob, round_seconds: float, rng: np.random.Generator) -> lis
 
 
 def _coming(
-    run: Run, this: Round, now: Situation, active: Mapping[int, JobInPlay], rng: np.random.Generator
-) -> Iterator[JobInPlay]:
+    run: Run, this: Round, now: Situation, active: Mapping[int, QueuedJob], rng: np.random.Generator
+) -> Iterator[QueuedJob]:
     """Jobs still to come in a play, each like one of the latest that have been seen.
 
     An array comes as often as a job, with as many tasks as it had.
@@ -286,7 +286,7 @@ def _coming(
         if menu:
             like = ActiveJob(belief, _NOTHING, (), 0, menu, run.throughput)
             know(like, RunTime(length, length, length, (length,)))
-            yield JobInPlay(like, length)
+            yield QueuedJob(like, length)
 
 
 def _starts(times: Sequence[float], clock: float, seconds: float) -> tuple[float, float, float]:

@@ -15,8 +15,8 @@ from predictor.intervals import Calibration, Scored, is_scored, tenth_of
 from predictor.job import EpochLoss, EpochReport, JobSpec
 from predictor.learning import learned
 from predictor.options import stuck_behind
-from predictor.wavering import STEADY, Wavering, not_yet_measured
-from solver.even_share import EvenShare
+from predictor.speed_noise import STEADY, SpeedNoise, not_yet_measured
+from solver.fair_share import FairShare
 from solver.inventory import InService, Inventory
 from tasks.backoff import BackOff
 from tasks.commands import Command, CommandKind, Orders
@@ -70,7 +70,7 @@ class RunState:
     forecasts: Mapping[int, Forecast]
     leases: Mapping[int, tuple[int, ...]]
     lease_rounds: Mapping[int, int]
-    even: EvenShare
+    even: FairShare
     backoff: BackOff
     held: TimeHeld
     ended: tuple[Belief, ...]
@@ -79,7 +79,7 @@ class RunState:
     history: History
     awaited: Mapping[int, tuple[Scored, ...]]
     calibration: Calibration
-    wavering: Wavering
+    wavering: SpeedNoise
     commanded: int
     orders: Orders
     tenancy: Tenancy
@@ -100,7 +100,7 @@ class RunState:
             forecasts={},
             leases={},
             lease_rounds={},
-            even=EvenShare(),
+            even=FairShare(),
             backoff=BackOff(),
             held=TimeHeld(),
             ended=(),

@@ -41,7 +41,7 @@ from benchmarks.soak.place import Gauge, Place, begun, server
 from benchmarks.soak.processes import children
 from flows.api.desk import Desk
 from flows.cli.output import print_table
-from flows.scheduler import leading
+from flows.scheduler import leadership
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import schedule, under_way
 from harness.postgres import postgres
@@ -73,17 +73,17 @@ class Helm(Gauge):
 
 def member(place: Place) -> None:
     """Stand by, then serve."""
-    where = leading.Place(place.warehouse, place.url, "", place.options.speed, LEASE_SECONDS)
+    where = leadership.LeaseSite(place.warehouse, place.url, "", place.options.speed, LEASE_SECONDS)
     stop = Event()
     with (
-        leading.leading(where, stop, lambda line: None, standby=True) as leader,
+        leadership.leading(where, stop, lambda line: None, standby=True) as leader,
         Inbox(place.warehouse, place.url) as inbox,
         under_way(place.warehouse, inbox, place.options) as run,
         closing(Leases(place.warehouse, place.url)) as leases,
     ):
         assert leader
         run.check = partial(leases.check, leader.token)
-        run.sink = leading.Fenced(run.sink, run.check)
+        run.sink = leadership.Fenced(run.sink, run.check)
 
         def driver(run: Run) -> Round:
             leader.check()

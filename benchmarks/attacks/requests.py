@@ -84,8 +84,8 @@ def sent(file: Path) -> int:
     from flows.api.guarded import Guarded
     from flows.prefect_server.gate import Gate
     from flows.web.api import create_api
-    from flows.web.asking import Asking
     from flows.web.page.app import create_page
+    from flows.web.requests import Asking
 
     before, request = entries(), json.loads(file.read_text())
     page = isinstance(request, dict) and text(request.get("path", "")).startswith(PAGE)

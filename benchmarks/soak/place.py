@@ -18,7 +18,7 @@ from flows.api.guarded import Guarded
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import schedule, under_way
 from flows.web.api import create_api
-from flows.web.asking import Asking
+from flows.web.requests import Asking
 from harness.up import free_port
 from tasks.round import Round, Run, run_round
 from warehouse.inbox.inbox import Inbox

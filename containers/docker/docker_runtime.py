@@ -31,8 +31,8 @@ from containers.runtime import (
     Lease,
     NodeProblem,
     Observation,
-    Place,
-    Standing,
+    ResumePoint,
+    RuntimeFactory,
     Terms,
 )
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec
@@ -74,7 +74,7 @@ class _Held:
     cpu_seconds: dict[str, float] = field(default_factory=dict)
 
 
-class DockerPlace(Place):
+class DockerFactory(RuntimeFactory):
     """A cluster of Docker hosts, its nodes, with the run's clock."""
 
     live = True
@@ -82,13 +82,13 @@ class DockerPlace(Place):
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
         self._nodes, self._clock = nodes, clock
 
-    def open(self, terms: Terms, standing: Standing) -> "DockerRuntime":
-        """See `Place.open`; ends containers of the run without a lease."""
+    def open(self, terms: Terms, standing: ResumePoint) -> "DockerRuntime":
+        """See `RuntimeFactory.open`; ends containers of the run without a lease."""
         return DockerRuntime(self._nodes, self._clock, terms, standing)
 
 
 class DockerRuntime:
-    """A `Runtime` of Docker containers, opened by a `DockerPlace`.
+    """A `Runtime` of Docker containers, opened by a `DockerFactory`.
 
     Containers without a lease, which a crashed scheduler may leave, are ended on opening.
 
@@ -99,7 +99,7 @@ class DockerRuntime:
         standing: State of the run.
     """
 
-    def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, standing: Standing) -> None:
+    def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, standing: ResumePoint) -> None:
         self._nodes, self._run, self._clock = nodes, terms.run, clock
         self._round_seconds, self._began = terms.round_seconds, standing.clock_seconds
         check_images(nodes, standing.jobs)

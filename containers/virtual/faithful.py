@@ -16,10 +16,10 @@ from containers.runtime import (
     EventKind,
     Lease,
     Observation,
-    Standing,
+    ResumePoint,
     Terms,
 )
-from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs, losses_of
+from containers.virtual.truth import GroundTruth, TruthFactory, check_jobs, losses_of
 from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.throughput import Profile
@@ -169,18 +169,18 @@ class ClusterState:
     leases: Mapping[int, Holder]
 
 
-class FaithfulPlace(TruthPlace):
+class FaithfulFactory(TruthFactory):
     """A virtual clock, and jobs that behave as containers do; targets are batch sizes of epochs."""
 
     published_rules = False
 
-    def open(self, terms: Terms, standing: Standing) -> "FaithfulCluster":
-        """See `TruthPlace.open`."""
+    def open(self, terms: Terms, standing: ResumePoint) -> "FaithfulCluster":
+        """See `TruthFactory.open`."""
         return FaithfulCluster(self._truths, terms, standing)
 
 
 class FaithfulCluster:
-    """A `Runtime` on a virtual clock that behaves as containers do; a `FaithfulPlace` opens it.
+    """A `Runtime` on a virtual clock that behaves as containers do; a `FaithfulFactory` opens it.
 
     Args:
         truths: Ground truths by job id.
@@ -188,10 +188,12 @@ class FaithfulCluster:
         standing: The standing of the run.
 
     Raises:
-        InputError: See `FaithfulPlace.check`.
+        InputError: See `FaithfulFactory.check`.
     """
 
-    def __init__(self, truths: Mapping[int, GroundTruth], terms: Terms, standing: Standing) -> None:
+    def __init__(
+        self, truths: Mapping[int, GroundTruth], terms: Terms, standing: ResumePoint
+    ) -> None:
         self._truths, self._terms = truths, terms
         self._jobs: dict[int, VirtualJob] = {}
         self._clock = standing.clock_seconds

@@ -7,7 +7,7 @@ less by the factor of a pace.
 import time
 from collections.abc import Callable, Sequence
 
-from containers.runtime import Standing, Terms
+from containers.runtime import ResumePoint, Terms
 from containers.virtual.faithful import ClusterState, FaithfulCluster
 from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec
@@ -77,7 +77,7 @@ class RealTimeCluster(FaithfulCluster):
     ) -> None:
         self.pace: Pace | None = None
         self.made, self._own = made, dict[int, GroundTruth]()
-        super().__init__(self._own, terms, Standing())
+        super().__init__(self._own, terms, ResumePoint())
         if state:
             self._clock = state.clock_seconds
             self._jobs, self._leases = {**state.jobs}, {**state.leases}

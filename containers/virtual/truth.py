@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import ClassVar
 
-from containers.runtime import Place, Runtime, Standing, Terms
+from containers.runtime import ResumePoint, Runtime, RuntimeFactory, Terms
 from predictor.errors import InputError
 from predictor.job import EpochLoss, EpochReport, JobSpec, Mode, Regime
 
@@ -92,7 +92,7 @@ def check_jobs(
             )
 
 
-class TruthPlace(Place, ABC):
+class TruthFactory(RuntimeFactory, ABC):
     """A virtual clock, and jobs that follow their ground truths on it.
 
     Args:
@@ -114,8 +114,8 @@ class TruthPlace(Place, ABC):
         check_jobs(jobs, self._truths, terms, published_rules=self.published_rules)
 
     @abstractmethod
-    def open(self, terms: Terms, standing: Standing) -> Runtime:
-        """See `Place.open`; a run begins here, or is carried out again from its beginning.
+    def open(self, terms: Terms, standing: ResumePoint) -> Runtime:
+        """See `RuntimeFactory.open`; a run begins here, or is carried out again from its beginning.
 
         A standing lacks the work that its jobs have done: none of them may have started.
 

@@ -18,11 +18,11 @@ from containers.runtime import (
     EventKind,
     Lease,
     Observation,
-    Standing,
+    ResumePoint,
     Terms,
 )
-from containers.virtual.hidden_jobs import HiddenJobs
-from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs, losses_of
+from containers.virtual.simulated_jobs import SimulatedJobs
+from containers.virtual.truth import GroundTruth, TruthFactory, check_jobs, losses_of
 from predictor.job import EpochReport, JobSpec
 from solver.inventory import Inventory
 
@@ -39,18 +39,18 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class VirtualPlace(TruthPlace):
+class VirtualFactory(TruthFactory):
     """A virtual clock, and jobs that follow the published simulator's rules on it."""
 
     published_rules = True
 
-    def open(self, terms: Terms, standing: Standing) -> "VirtualCluster":
-        """See `TruthPlace.open`."""
+    def open(self, terms: Terms, standing: ResumePoint) -> "VirtualCluster":
+        """See `TruthFactory.open`."""
         return VirtualCluster(self._truths, terms, standing)
 
 
 class VirtualCluster:
-    """A `Runtime` on a virtual clock; a `VirtualPlace` opens it.
+    """A `Runtime` on a virtual clock; a `VirtualFactory` opens it.
 
     Of `Terms`, `restart` is the part of a full round that a job without a lease in the round
     before spends on restoring its checkpoint. Nothing is charged in the first round of a run.
@@ -61,12 +61,14 @@ class VirtualCluster:
         standing: The standing of the run.
 
     Raises:
-        InputError: See `VirtualPlace.check`.
+        InputError: See `VirtualFactory.check`.
     """
 
-    def __init__(self, truths: Mapping[int, GroundTruth], terms: Terms, standing: Standing) -> None:
+    def __init__(
+        self, truths: Mapping[int, GroundTruth], terms: Terms, standing: ResumePoint
+    ) -> None:
         self._truths, self._terms = truths, terms
-        self._jobs = HiddenJobs(tuple(truths.values()), terms.throughputs)
+        self._jobs = SimulatedJobs(tuple(truths.values()), terms.throughputs)
         self._round_seconds = terms.round_seconds
         self._clock = standing.clock_seconds
         self._first_round = True

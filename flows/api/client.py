@@ -20,8 +20,8 @@ from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from tasks.commands import CommandKind
 
 if TYPE_CHECKING:
-    from flows.api.course import Course, PriceRow, TenantRow
     from flows.api.forecasting import ForecastRow
+    from flows.api.history import Course, PriceRow, TenantRow
     from flows.explain.answer import Answer
 
 ANSWER_SECONDS = 120.0
@@ -127,13 +127,13 @@ class Client(FrontDesk):
 
     def tenants(self) -> "list[TenantRow]":
         """See `FrontDesk`."""
-        from flows.api.course import TenantRow
+        from flows.api.history import TenantRow
 
         return self._parsed(list[TenantRow], self._ask("GET", "/tenants"))
 
     def prices(self) -> "list[PriceRow]":
         """See `FrontDesk`."""
-        from flows.api.course import PriceRow
+        from flows.api.history import PriceRow
 
         return self._parsed(list[PriceRow], self._ask("GET", "/prices"))
 
@@ -145,7 +145,7 @@ class Client(FrontDesk):
 
     def course(self, job: str) -> "Course":
         """See `FrontDesk`."""
-        from flows.api.course import Course
+        from flows.api.history import Course
 
         return self._parsed(Course, self._ask("GET", f"/jobs/{_part(job)}/course"))
 

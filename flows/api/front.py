@@ -10,8 +10,8 @@ from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from tasks.commands import CommandKind
 
 if TYPE_CHECKING:
-    from flows.api.course import Course, PriceRow, TenantRow
     from flows.api.forecasting import ForecastRow
+    from flows.api.history import Course, PriceRow, TenantRow
     from flows.explain.answer import Answer
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from flows.api.course import Course, PriceRow, TenantRow
 from flows.api.declared import Added, Terms, declared
 from flows.api.desk import Desk
 from flows.api.forecasting import ForecastRow, WhatIf, forecast
+from flows.api.history import Course, PriceRow, TenantRow
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, as_seen
 from flows.runs.job_file import JobFile
 from predictor.errors import InputError, WarehouseBusy

@@ -11,8 +11,8 @@ from containers.docker.fleet import Fleet
 from containers.docker.logs import kept, unquoted
 from containers.docker.nodes import Nodes
 from containers.runtime import Lease
-from flows.api.course import News, lifetime
 from flows.api.front import headed
+from flows.api.history import News, lifetime
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
 from warehouse.store.reader import Reader

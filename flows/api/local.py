@@ -16,8 +16,8 @@ from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token
 
 if TYPE_CHECKING:
-    from flows.api.course import Course, PriceRow, TenantRow
     from flows.api.forecasting import ForecastRow
+    from flows.api.history import Course, PriceRow, TenantRow
     from flows.explain.answer import Answer
 
 LOOK_SECONDS = 1.0

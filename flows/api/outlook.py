@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from containers.runtime import Standing
-from containers.virtual.faithful import FaithfulPlace
+from containers.runtime import ResumePoint
+from containers.virtual.faithful import FaithfulFactory
 from flows.api.rows import QueueRow, in_time, status_of, waits_for
 from flows.runs.position import Position, kept, reached
 from flows.runs.simulation import prepare, terms
@@ -135,8 +135,8 @@ def predicted(
         assert jobs
         header = start.header
         make = partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
-        place = FaithfulPlace([make(job) for job in jobs])
-        run = prepared.on(place.open(terms(header), Standing()), Comparison(()), name)
+        place = FaithfulFactory([make(job) for job in jobs])
+        run = prepared.on(place.open(terms(header), ResumePoint()), Comparison(()), name)
     else:
         run = prepared.on(Recording([last]), Comparison(()), name)
     clock = last.clock_seconds if last else 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from containers.runtime import EventKind
-from flows.api.course import (
+from flows.api.history import (
     MOST_PRICES,
     Course,
     Held,

@@ -7,9 +7,9 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
+from flows.campaigns.execution import UnderWay
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import Runner, check_runner
-from flows.campaigns.under_way import UnderWay
 from flows.prefect_server.failures import log_errors_once
 from flows.prefect_server.own_server import own_server
 from flows.prefect_server.prefect_driver import embedded_prefect

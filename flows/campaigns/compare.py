@@ -94,8 +94,8 @@ def run_comparison(plan: Campaign, warehouse: Path, watch: "Watch | None" = None
         Interrupted: The user stopped it.
     """
     from flows.campaigns.campaign import run_campaign
+    from flows.campaigns.execution import watched
     from flows.campaigns.runners import Runner
-    from flows.campaigns.under_way import watched
     from warehouse.store.campaigns import read_cells
 
     with watched(rounds=watch):

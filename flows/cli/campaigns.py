@@ -49,8 +49,8 @@ def campaign(
     shown = progress()
     shown.stage("importing Prefect")
     from flows.campaigns.campaign import CellsFailed, run_campaign
+    from flows.campaigns.execution import campaign_id, watched
     from flows.campaigns.runners import Runner, check_runner
-    from flows.campaigns.under_way import campaign_id, watched
     from flows.prefect_server.prefect_driver import waited_for
 
     kind = Runner(runner)

@@ -146,7 +146,7 @@ def why(
 ) -> None:
     """Explain why a job runs, waits or was preempted in a round."""
     from flows.cli.jobs import asked_login, desk
-    from flows.explain.words import in_words
+    from flows.explain.sentences import in_words
 
     by_service = run is None and number is None  # if the run asked about is the service's
     if run is None and not (by_service and asked_login()):

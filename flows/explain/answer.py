@@ -143,7 +143,7 @@ class Answer:
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
-        from flows.explain.words import in_words
+        from flows.explain.sentences import in_words
 
         return "\n".join(in_words(self))
 

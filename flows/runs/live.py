@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from containers.docker.checking import images, runs_on
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace, DockerRuntime
+from containers.docker.docker_runtime import DockerFactory, DockerRuntime
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Node, Nodes
 from containers.docker.own_images import check_images
-from containers.runtime import Standing
+from containers.runtime import ResumePoint
 from flows.runs.code_version import packages
 from flows.runs.hosts import NODES, noted, of_service
 from flows.runs.position import Keeping, Position, kept, reached
@@ -110,7 +110,7 @@ def begun(
             packages=(*packages(start.header.settings), *_named(image_ids)),
             taken=taken,
         ) as writer,
-        _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as live,
+        _running(prepared, nodes, writer, time.time(), ResumePoint(), begun=False) as live,
     ):
         if snapshots:
             live.run.sink = Keeping(writer, live.run, snapshots, Position(prepared.state))
@@ -278,12 +278,12 @@ def _running(
     nodes: Nodes,
     writer: Writer,
     began: float,
-    standing: Standing,
+    standing: ResumePoint,
     *,
     begun: bool,
 ) -> Iterator[Live]:
     """A run on its nodes; the runtime is open within the context."""
-    place, at = DockerPlace(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
+    place, at = DockerFactory(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
     if not (begun and prepared.start.header.service):  # `of_service` has checked its nodes
         _hold_to(nodes, writer.run, begun=begun)
     try:

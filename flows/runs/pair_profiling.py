@@ -14,11 +14,11 @@ from time import time
 from typing import Any
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace
+from containers.docker.docker_runtime import DockerFactory
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
 from containers.docker.telemetry import BACKLOG_BYTES, LINES, read_end
-from containers.runtime import EventKind, Lease, Runtime, Standing, Terms
+from containers.runtime import EventKind, Lease, ResumePoint, Runtime, Terms
 from flows.runs.profiling import LOOK_SECONDS, Combination, key_of, new_run, spec_of, steps_of
 
 ENDLESS = 10**6
@@ -95,9 +95,9 @@ def measure_pairs(
         for number, pair in enumerate(pairs)
         for place, job in enumerate(pair)
     ]
-    standing = Standing(jobs=tuple(specs))
+    standing = ResumePoint(jobs=tuple(specs))
     with only_scheduler(nodes, run):
-        runtime = DockerPlace(nodes, WallClock(time())).open(Terms(run, LOOK_SECONDS), standing)
+        runtime = DockerFactory(nodes, WallClock(time())).open(Terms(run, LOOK_SECONDS), standing)
         try:
             for number, pair in enumerate(pairs):
                 progress(number, len(pairs))

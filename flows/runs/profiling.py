@@ -17,11 +17,11 @@ from typing import Any
 from uuid import uuid4
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace
+from containers.docker.docker_runtime import DockerFactory
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Node, Nodes
 from containers.docker.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
-from containers.runtime import ContainerEvent, EventKind, Lease, Standing, Terms
+from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
@@ -196,7 +196,9 @@ def _run(
     """Run each combination's job to its end on idle GPUs; returns the measurements by job id."""
     clock = WallClock(time())
     specs = [spec_of(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
-    runtime = DockerPlace(nodes, clock).open(Terms(run, LOOK_SECONDS), Standing(jobs=tuple(specs)))
+    runtime = DockerFactory(nodes, clock).open(
+        Terms(run, LOOK_SECONDS), ResumePoint(jobs=tuple(specs))
+    )
     waiting, measured, number = list(specs), dict[int, Measured](), 0
     began: dict[int, float] = {}
     free = list(idle)

@@ -28,7 +28,7 @@ def resume(
     """Resume an unfinished run after its last recorded round.
 
     The recorded decisions are carried out again to restore the virtual cluster, unless its jobs run
-    on by themselves (`Place.live`). The state is the fold over the records.
+    on by themselves (`RuntimeFactory.live`). The state is the fold over the records.
 
     Args:
         name: The run.

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
-from containers.runtime import Place, Runtime, Standing, Terms
-from containers.virtual.faithful import FaithfulPlace
+from containers.runtime import ResumePoint, Runtime, RuntimeFactory, Terms
+from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.truth import GroundTruth
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.virtual.virtual_cluster import VirtualFactory
 from flows.prefect_server.garbage import rare_collections
 from flows.runs.code_version import packages
 from flows.runs.position import Position
@@ -22,7 +22,7 @@ from predictor.throughput import Profile, Throughput, epoch_seconds
 from solver.inventory import Inventory
 from solver.plan import Policy
 from tasks.commands import Orders
-from tasks.plugged import PluggedPlace
+from tasks.plugged import PluggedFactory
 from tasks.record import RunHeader, RuntimeKind, Start
 from tasks.round import Round, Run, Sink, run_round
 from tasks.sources import Workload
@@ -45,7 +45,7 @@ def unwatched(start: Start) -> Progress:
     return lambda run: None
 
 
-BEGINNING = Standing()
+BEGINNING = ResumePoint()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Prepared:
     """
 
     start: Start
-    place: Place
+    place: RuntimeFactory
     throughput: Throughput
     policy: Policy
     schedules: Mapping[int, tuple[ProfiledRegime, ...]]
@@ -71,7 +71,7 @@ class Prepared:
 
     @contextmanager
     def under_way(
-        self, sink: Sink, name: str = "", standing: Standing = BEGINNING
+        self, sink: Sink, name: str = "", standing: ResumePoint = BEGINNING
     ) -> Iterator[Run]:
         """The run at its place, whose runtime is open within the context.
 
@@ -83,11 +83,11 @@ class Prepared:
         with closing(self.place.open(terms(self.start.header, name), standing)) as runtime:
             yield self.on(runtime, sink, name)
 
-    def at(self, position: Position) -> tuple["Prepared", Standing]:
+    def at(self, position: Position) -> tuple["Prepared", ResumePoint]:
         """The run at a position, and its standing there."""
         state = position.state
         beliefs = state.beliefs.items()
-        return replace(self, state=state), Standing(
+        return replace(self, state=state), ResumePoint(
             clock_seconds=state.even.clock_seconds,
             jobs=tuple(belief.spec for _, belief in beliefs),
             leases=state.leases,
@@ -142,11 +142,11 @@ def prepare(start: Start, *, recorded: bool = False) -> Prepared:
     )
 
 
-def _place_of(runtime: str, truths: Iterable[GroundTruth]) -> Place:
+def _place_of(runtime: str, truths: Iterable[GroundTruth]) -> RuntimeFactory:
     """The place of a simulation; jobs of a run in containers are checked for containers instead."""
     if runtime not in set(RuntimeKind):
-        return PluggedPlace(runtime, truths)
-    return (VirtualPlace if runtime == RuntimeKind.VIRTUAL else FaithfulPlace)(truths)
+        return PluggedFactory(runtime, truths)
+    return (VirtualFactory if runtime == RuntimeKind.VIRTUAL else FaithfulFactory)(truths)
 
 
 def terms(header: RunHeader, name: str = "") -> Terms:

@@ -305,7 +305,7 @@ class Source(Jobs):
     def _read_table(self, trace: Path, format_: Format) -> "Workload":
         import numpy as np
 
-        from warehouse.workloads.bare_jobs import read_job_table
+        from warehouse.workloads.job_table import read_job_table
         from warehouse.workloads.philly import read_philly
 
         rng = np.random.default_rng(self.seed)

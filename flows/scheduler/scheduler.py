@@ -30,7 +30,7 @@ from flows.runs.simulation import Driver, prepare, terms
 from flows.runs.start import make_start
 from flows.scheduler.admission import check_job, check_node, check_tenant, truth_of
 from flows.scheduler.intake import Again, FromInbox
-from flows.scheduler.leading import TOKEN, Fenced
+from flows.scheduler.leadership import TOKEN, Fenced
 from flows.scheduler.logged import Logged
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from predictor.errors import WarehouseBusy

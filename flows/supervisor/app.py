@@ -31,8 +31,8 @@ def _app() -> "FastAPI":
     from flows.prefect_server.traces import traces
     from flows.scheduler.options import DATABASE_URL
     from flows.web.api import PREFIX, create_api
-    from flows.web.asking import Asking
     from flows.web.page.app import PAGE, create_page
+    from flows.web.requests import Asking
 
     app = prefect_app()
     warehouse = Path(os.environ[WAREHOUSE])

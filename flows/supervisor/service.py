@@ -19,7 +19,7 @@ from flows.deployments.forms import traces_of
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS, Child
 from flows.prefect_server.command import REPORTS, WAREHOUSE, answers, server_command, shows
 from flows.prefect_server.logs import LogFormat, begin
-from flows.scheduler.leading import TOKEN, Place, leading
+from flows.scheduler.leadership import TOKEN, LeaseSite, leading
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.running import FOLDER, LOCK, busy, running
 from flows.supervisor.listening import Listening
@@ -187,7 +187,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
     begin(service.log_format)
     with _stopping() as stop, ExitStack() as started:
         listening, url = service.listening, service.database_url
-        place = Place(service.warehouse, url, listening.shown, service.options.speed)
+        place = LeaseSite(service.warehouse, url, listening.shown, service.options.speed)
         if not service.standby:
             service.check()
         leader = started.enter_context(leading(place, stop, report, standby=service.standby))

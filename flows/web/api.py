@@ -15,15 +15,15 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
 
-from flows.api.course import Course, PriceRow, TenantRow
 from flows.api.declared import Added, Terms
 from flows.api.forecasting import ForecastRow, WhatIf
 from flows.api.front import headed
+from flows.api.history import Course, PriceRow, TenantRow
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
-from flows.web.asking import Asking, Bounded, Problem, Refused, status_of
+from flows.web.requests import Asking, Bounded, Problem, Refused, status_of
 from flows.web.streams import EVENTS, Streams
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind

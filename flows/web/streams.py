@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from flows.api.job_logs import Printed, Shown
-from flows.web.asking import Asking, Refused
+from flows.web.requests import Asking, Refused
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
 

@@ -358,7 +358,7 @@ class _Terms:
         over: How far each row's job is overdue, negative before, shape (rows,), in seconds: of
             service on GPUs of a single type, else of time since submission.
         contention: Seconds in which `over` grows by one at the present load: of even service a
-            second takes as many as the contention (`EvenShare`), of time one.
+            second takes as many as the contention (`FairShare`), of time one.
         fair: On GPUs of a single type, fair finish times after submission, shape (rows, samples),
             seconds.
         horizon: There, seconds from now by which all active work can be done: the larger of the

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace
+from containers.docker.docker_runtime import DockerFactory
 from containers.docker.nodes import Nodes
 from containers.runtime import (
     ContainerEvent,
     EventKind,
     Lease,
     Observation,
+    ResumePoint,
     Runtime,
-    Standing,
     Terms,
 )
 from harness.waiting import HANG_SECONDS
@@ -126,11 +126,11 @@ def driven(
     specs: Iterable[JobSpec],
     *,
     round_seconds: float = ROUND_SECONDS,
-    standing: Standing | None = None,
+    standing: ResumePoint | None = None,
 ) -> Iterator[Driver]:
     """A run on Docker hosts that begins now; its containers are removed at the end."""
-    stood = replace(standing or Standing(), jobs=tuple(specs))
-    place = DockerPlace(nodes, WallClock(time.time() - stood.clock_seconds))
+    stood = replace(standing or ResumePoint(), jobs=tuple(specs))
+    place = DockerFactory(nodes, WallClock(time.time() - stood.clock_seconds))
     runtime = place.open(Terms(run, round_seconds), stood)
     driver = Driver(runtime, leases=dict(stood.leases))
     try:

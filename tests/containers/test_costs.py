@@ -11,8 +11,8 @@ from containers.docker.nodes import Limits, Nodes
 from containers.runtime import EventKind
 from containers.virtual.truth import GroundTruth
 from flows.explain.replay import replay
+from flows.explain.sentences import in_words
 from flows.explain.why import why
-from flows.explain.words import in_words
 from flows.runs.live import run_live
 from flows.runs.start import make_start
 from harness.dockerd import LIMITS, LOUD, Dockerd, cluster, python

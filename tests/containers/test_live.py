@@ -11,11 +11,11 @@ import pytest
 
 from containers.docker import daemon as containers_docker
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace, DockerRuntime
+from containers.docker.docker_runtime import DockerFactory, DockerRuntime
 from containers.docker.ends import WAS_KILLED
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
-from containers.runtime import EventKind, Lease, Standing, Terms
+from containers.runtime import EventKind, Lease, ResumePoint, Terms
 from harness.dockerd import (
     COUNTING,
     IMAGE,
@@ -164,8 +164,8 @@ def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, stora
     nodes, run, began = cluster(daemon, storage, image=COUNTING), "crash", time.time()
     specs = (long(0), long(1, gpus=2), long(2))
 
-    def begin(standing: Standing) -> DockerRuntime:
-        return DockerPlace(nodes, WallClock(began)).open(Terms(run, 1.0), standing)
+    def begin(standing: ResumePoint) -> DockerRuntime:
+        return DockerFactory(nodes, WallClock(began)).open(Terms(run, 1.0), standing)
 
     def running() -> dict[str, tuple[str, str]]:
         """Containers and GPUs by job, as labels say."""
@@ -178,14 +178,14 @@ def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, stora
         assert len(jobs) == len(found)
         return jobs
 
-    with closing(begin(Standing(jobs=specs))) as first:
+    with closing(begin(ResumePoint(jobs=specs))) as first:
         first.launch(0, [Lease(0, (0,)), Lease(2, (3,))])
         # Then round 1 is dispatched, and not recorded.
         first.preempt({2: "its GPUs go to job 1"})
         first.launch(1, [Lease(1, (2, 3))])
         before = running()
         assert {gpus for _, gpus in before.values()} == {"0", "2,3"}
-    recorded = Standing(
+    recorded = ResumePoint(
         clock_seconds=0.5, jobs=specs, leases={0: (0,), 2: (3,)}, started=frozenset({0, 2})
     )
     with closing(begin(recorded)) as second:
@@ -197,7 +197,7 @@ def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, stora
         dispatched = running()
         assert dispatched["0"] == before["0"]
         assert [dispatched[i][1] for i in "012"] == ["0", "1,2", "3"]
-    recorded = Standing(
+    recorded = ResumePoint(
         clock_seconds=1.0,
         jobs=specs,
         leases={0: (0,), 1: (1, 2), 2: (3,)},

@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace
+from containers.docker.docker_runtime import DockerFactory
 from containers.docker.ends import WAS_KILLED
-from containers.runtime import EventKind, Standing, Terms
+from containers.runtime import EventKind, ResumePoint, Terms
 from harness.dockerd import COUNTING, Dockerd, cluster
 from tests.containers.driver import driven, job
 
@@ -44,8 +44,8 @@ def test_jobs_of_a_pair_go_on_alone_and_together_as_if_nothing_happened(
         assert (again.job_id, again.kind) == (end.job_id, EventKind.RESUMED)
         assert quotas(daemon, "pair") == [50_000, 50_000]
 
-        standing = Standing(jobs=tuple(specs), leases=both, started=frozenset(both))
-        place, before = DockerPlace(nodes, WallClock(time.time())), daemon.containers("pair")
+        standing = ResumePoint(jobs=tuple(specs), leases=both, started=frozenset(both))
+        place, before = DockerFactory(nodes, WallClock(time.time())), daemon.containers("pair")
         with closing(place.open(Terms("pair", 0.5), standing)):  # as after the scheduler died
             assert daemon.containers("pair") == before
             assert quotas(daemon, "pair") == [50_000, 50_000]

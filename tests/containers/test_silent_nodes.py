@@ -11,8 +11,8 @@ import pytest
 
 from containers.docker import daemon as containers_docker
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace
-from containers.runtime import EventKind, Lease, Standing, Terms
+from containers.docker.docker_runtime import DockerFactory
+from containers.runtime import EventKind, Lease, ResumePoint, Terms
 from harness.dockerd import COUNTING, Dockerd, cluster
 from predictor.job import JobSpec
 from tests.containers.driver import by_job, driven, job, long
@@ -92,10 +92,10 @@ def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
     endpoints = {"one": daemon.endpoint, "two": f"unix://{way}"}
     nodes = cluster(daemon, storage, nodes=endpoints, gpus=2, image=COUNTING)
     specs = (long(0), long(1, gpus=2))
-    place = DockerPlace(nodes, WallClock(time.time()))
-    with closing(place.open(Terms(run, 0.2), Standing(jobs=specs))) as first:
+    place = DockerFactory(nodes, WallClock(time.time()))
+    with closing(place.open(Terms(run, 0.2), ResumePoint(jobs=specs))) as first:
         first.launch(0, [Lease(0, (2,))])
-    standing = Standing(leases={0: (2,)}, started=frozenset({0}))
+    standing = ResumePoint(leases={0: (2,)}, started=frozenset({0}))
     way.unlink()
     with driven(nodes, run, specs, standing=standing, round_seconds=0.2) as driver:
         driver.number = 1

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import EventKind, Lease, Standing, Terms
+from containers.runtime import EventKind, Lease, ResumePoint, Terms
 from containers.virtual.truth import GroundTruth
-from containers.virtual.virtual_cluster import VirtualCluster, VirtualPlace
+from containers.virtual.virtual_cluster import VirtualCluster, VirtualFactory
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
@@ -58,7 +58,7 @@ def cluster(
 ) -> VirtualCluster:
     specs, truths = zip(*jobs, strict=True)
     terms = Terms("", round_seconds, restart_seconds, profile)
-    return VirtualPlace(truths).open(terms, Standing(jobs=specs))
+    return VirtualFactory(truths).open(terms, ResumePoint(jobs=specs))
 
 
 @dataclass
@@ -286,7 +286,7 @@ def test_leases_and_finished_jobs_name_their_gpus() -> None:
 def test_a_job_needs_a_ground_truth() -> None:
     spec, _ = job(7, 100)
     with pytest.raises(InputError) as caught:
-        VirtualPlace([]).check(Terms("", 120.0, 20.0, ONE_STEP_A_SECOND), [spec])
+        VirtualFactory([]).check(Terms("", 120.0, 20.0, ONE_STEP_A_SECOND), [spec])
     assert str(caught.value) == "job 7: has no ground truth; give one truth per job"
 
 
@@ -313,7 +313,7 @@ def test_a_job_too_slow_on_one_type_is_refused_with_that_type() -> None:
     spec, truth = job(3, 500)
     inventory = Inventory((Pool("v100", 1), Pool("k80", 1)))
     with pytest.raises(InputError) as caught:
-        VirtualPlace([truth]).check(
+        VirtualFactory([truth]).check(
             Terms("", 120.0, 20.0, Profile(rates), inventory=inventory), [spec]
         )
     assert str(caught.value) == (

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from containers.runtime import EventKind, Lease, Standing, Terms
-from containers.virtual.faithful import FaithfulPlace
+from containers.runtime import EventKind, Lease, ResumePoint, Terms
+from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.truth import GroundTruth
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.virtual.virtual_cluster import VirtualFactory
 from harness.dockerd import COUNTING, PLAIN
 from predictor.allocation import Demand
 from predictor.job import JobKind, JobSpec, Regime, timed_job
@@ -49,9 +49,13 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
             profile = replace(profile, pairs=pairs)
             regimes = {spec.job_id: (Regime(32, spec.epochs),) for spec in jobs}
             truths = [GroundTruth(i, 1.0, held, held) for i, held in regimes.items()]
-            place = VirtualPlace(truths) if request.param == "virtual" else FaithfulPlace(truths)
+            place = (
+                VirtualFactory(truths) if request.param == "virtual" else FaithfulFactory(truths)
+            )
             terms = Terms("contract", round_seconds, 0.5, profile)
-            driver = Driver(stack.enter_context(closing(place.open(terms, Standing(jobs=specs)))))
+            driver = Driver(
+                stack.enter_context(closing(place.open(terms, ResumePoint(jobs=specs))))
+            )
             driver.look()
             return driver
 

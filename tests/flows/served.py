@@ -14,8 +14,8 @@ from flows.api.guarded import Guarded
 from flows.prefect_server.command import KEPT_SECONDS
 from flows.prefect_server.gate import Beside, Gate
 from flows.web.api import PREFIX, create_api
-from flows.web.asking import Asking
 from flows.web.page.app import PAGE, create_page
+from flows.web.requests import Asking
 from harness.waiting import POLL_SECONDS
 
 SECRET = "shockwave:of-this-installation-and-no-other"

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from benchmarks.attacks import schemas
 from flows.api.guarded import Guarded
 from flows.web.api import create_api
-from flows.web.asking import MOST_BYTES, Asking, Refused
+from flows.web.requests import MOST_BYTES, Asking, Refused
 from flows.web.streams import MOST_FOLLOWERS, MOST_OF_ONE, Streams
 from predictor.allocation import Demand
 from predictor.options import JobOptions

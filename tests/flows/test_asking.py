@@ -10,7 +10,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from flows.api.guarded import Guarded
-from flows.web.asking import Asking
+from flows.web.requests import Asking
 from predictor.errors import WarehouseBusy, WarehouseError
 from warehouse.inbox.inbox import FILE as DATABASE
 from warehouse.inbox.tokens import Role, Tokens

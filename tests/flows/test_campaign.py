@@ -21,9 +21,9 @@ from prefect.client.orchestration import SyncPrefectClient
 from flows.campaigns.campaign import CellsFailed, campaign
 from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.cells import Starts, expand
+from flows.campaigns.execution import campaign_id
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import CLUSTERS, Runner
-from flows.campaigns.under_way import campaign_id
 from flows.explain.replay import replay
 from flows.explain.whatif import Change, whatif
 from flows.prefect_server.access import Access

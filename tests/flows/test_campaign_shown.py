@@ -10,11 +10,11 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.client.schemas.objects import Artifact
 
-from flows.campaigns import under_way
+from flows.campaigns import execution
 from flows.campaigns.campaign import campaign
 from flows.campaigns.campaign_file import read_campaign
+from flows.campaigns.execution import campaign_id
 from flows.campaigns.runners import Runner
-from flows.campaigns.under_way import campaign_id
 from flows.cli.progress import VARIABLE
 from tests.flows.conftest import Command
 from tests.flows.test_campaign import PLAN, plan
@@ -38,9 +38,9 @@ def artifact(client: SyncPrefectClient, key: str) -> Artifact:
 def test_cells_that_end_in_the_same_second_are_reported_together(
     client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_way, "REPORT_SECONDS", 3600.0)
+    monkeypatch.setattr(execution, "REPORT_SECONDS", 3600.0)
     shown: list[list[CellStatus]] = []
-    with under_way.watched(cells=lambda rows, _: shown.append([row.status for row in rows])):
+    with execution.watched(cells=lambda rows, _: shown.append([row.status for row in rows])):
         done = campaign(read_campaign(plan(tmp_path)), Runner.THREADS, 1, None, tmp_path / "w")
     assert shown == [[CellStatus.PENDING] * 4, [CellStatus.FINISHED] * 4]
     assert [row.status for row in read_cells(tmp_path / "w", done)] == shown[-1]

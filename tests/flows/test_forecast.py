@@ -7,7 +7,7 @@ import pytest
 
 from flows.api.desk import Desk
 from flows.api.forecasting import WhatIf, forecast
-from flows.cli import ahead
+from flows.cli import forecast as forecast_command
 from flows.runs.job_file import JobFile
 from predictor.allocation import Demand
 from predictor.errors import InputError
@@ -152,7 +152,7 @@ def test_jobs_that_would_not_end_are_listed_with_the_reason(
     too_few = {"wide": "waits for 4 GPUs, 1 in service", "small": "waits for 2 GPUs, 1 in service"}
     assert {row.name: row.whatif_reason for row in rows} == too_few
     assert {row.whatif_reason for row in asked} == {"is cancelled", "is on hold"}
-    ahead.forecast(warehouse=short, drain=["1", "2"])
+    forecast_command.forecast(warehouse=short, drain=["1", "2"])
     head, *_, changed, unending = capsys.readouterr().out.splitlines()
     assert "whatif_ends_in_s" in head
     assert changed == "0 jobs should end later, 0 earlier"

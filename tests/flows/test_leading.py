@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 
 from flows.scheduler import scheduler
-from flows.scheduler.leading import Fenced, Place, leading
+from flows.scheduler.leadership import Fenced, LeaseSite, leading
 from flows.scheduler.running import announced, running
 from flows.scheduler.scheduler import schedule, under_way
 from flows.supervisor.listening import Listening
@@ -34,7 +34,7 @@ import sys, time
 from pathlib import Path
 from threading import Event
 from flows.scheduler import scheduler
-from flows.scheduler.leading import Place, leading
+from flows.scheduler.leadership import Place, leading
 with leading(Place(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as leader:
     leader.ready()
     print(leader.token, flush=True)
@@ -42,8 +42,8 @@ with leading(Place(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as lea
 """
 
 
-def place(warehouse: Path, seconds: float = 60.0) -> Place:
-    return Place(warehouse, "", "http://here", 1.0, seconds)
+def place(warehouse: Path, seconds: float = 60.0) -> LeaseSite:
+    return LeaseSite(warehouse, "", "http://here", 1.0, seconds)
 
 
 def test_a_lease_has_one_holder_and_each_a_later_token(

@@ -16,8 +16,8 @@ from markupsafe import escape
 
 from flows.api.guarded import Guarded
 from flows.runs.job_file import JobFile
-from flows.web.asking import Asking
 from flows.web.page.app import Page
+from flows.web.requests import Asking
 from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import ACCESS as API

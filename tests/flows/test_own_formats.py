@@ -80,14 +80,14 @@ READERS = {
     "raise OSError('no such disk')": "cannot read *: OSError: no such disk (spaced_trace.py:9)",
     "return 3": "cannot read *: TypeError: 'int' object is not iterable",
     "return []": "found no jobs in *",
-    "return [1]": "read *, of which job 0 is a int, no BareJob",
-    "return [BareJob(0.0, 60.0, 1), BareJob(0.0, 60.0, 0)]": "job 1 has 0 GPUs",
-    "return [BareJob(0.0, -1.0, 1)]": "job 0 runs for -1.0 s",
-    "return [BareJob(0.0, None, 1)]": "job 0 runs for None s",
-    "return [BareJob(float('nan'), 1.0, 1)]": "job 0 arrives at nan s",
-    "return [BareJob('0', 1.0, 1)]": "job 0 arrives at '0' s",
-    "return [BareJob(0.0, 1.0, 1, name='a b')]": "job 0 has the name 'a b', not of letters",
-    "return [BareJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is no text",
+    "return [1]": "read *, of which job 0 is a int, no TableJob",
+    "return [TableJob(0.0, 60.0, 1), TableJob(0.0, 60.0, 0)]": "job 1 has 0 GPUs",
+    "return [TableJob(0.0, -1.0, 1)]": "job 0 runs for -1.0 s",
+    "return [TableJob(0.0, None, 1)]": "job 0 runs for None s",
+    "return [TableJob(float('nan'), 1.0, 1)]": "job 0 arrives at nan s",
+    "return [TableJob('0', 1.0, 1)]": "job 0 arrives at '0' s",
+    "return [TableJob(0.0, 1.0, 1, name='a b')]": "job 0 has the name 'a b', not of letters",
+    "return [TableJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is no text",
 }
 """Last lines of a reader, and the error; * stands for the trace."""
 

@@ -146,7 +146,7 @@ from dataclasses import replace
 
 from containers.virtual.faithful import FaithfulCluster
 from predictor.job import EpochLoss
-from shockwave import FaithfulPlace, Observation
+from shockwave import FaithfulFactory, Observation
 
 
 class Cluster(FaithfulCluster):
@@ -155,7 +155,7 @@ class Cluster(FaithfulCluster):
         return {change}
 
 
-class Slower(FaithfulPlace):
+class Slower(FaithfulFactory):
     def open(self, terms, standing):
         return Cluster(self._truths, terms, standing)
 """
@@ -198,8 +198,8 @@ def test_a_runtime_that_fails_is_named_before_it_is_recorded(
 
 BROKEN = {
     "import nosuch\n": "cannot be imported: ModuleNotFoundError: No module named 'nosuch'",
-    "class Slower:\n    pass\n": "is no class that inherits shockwave.Place but ",
-    "Slower = 3\n": "is no class that inherits shockwave.Place but 3",
+    "class Slower:\n    pass\n": "is no class that inherits shockwave.RuntimeFactory but ",
+    "Slower = 3\n": "is no class that inherits shockwave.RuntimeFactory but 3",
 }
 
 

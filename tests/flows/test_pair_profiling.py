@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from containers.docker.telemetry import BACKLOG_BYTES, LINES
-from containers.runtime import Standing, Terms
-from containers.virtual.faithful import FaithfulPlace
+from containers.runtime import ResumePoint, Terms
+from containers.virtual.faithful import FaithfulFactory
 from flows.runs.pair_profiling import (
     MeasuredPair,
     measured_together,
@@ -61,7 +61,7 @@ def test_a_pair_is_measured_by_the_last_epochs_of_both_for_a_bounded_time(tmp_pa
     for folder in folders:
         folder.mkdir()
     pair = replace(ONE, batch_size=32), ONE
-    runtime = FaithfulPlace([]).open(Terms("r", 2.0), Standing())
+    runtime = FaithfulFactory([]).open(Terms("r", 2.0), ResumePoint())
     write_epochs(folders[0] / LINES, 3, 2e6, 4.0)
     found = measured_together(runtime, pair, folders, 2, 10)  # the other job never reports
     assert found == MeasuredPair(pair, problem="too few epochs were reported in 3600 s")

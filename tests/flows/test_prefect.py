@@ -26,8 +26,8 @@ from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 
 from flows.campaigns.campaign import campaign
 from flows.campaigns.compare import comparison
+from flows.campaigns.execution import watched
 from flows.campaigns.runners import Runner
-from flows.campaigns.under_way import watched
 from flows.cli.progress import VARIABLE
 from flows.deployments.deployments import DEPLOYMENTS
 from flows.explain.replay import replay

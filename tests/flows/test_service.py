@@ -25,7 +25,7 @@ from flows.prefect_server import command
 from flows.prefect_server.access import Access
 from flows.prefect_server.children import child
 from flows.prefect_server.failures import log_errors_once
-from flows.scheduler.leading import Place, leading
+from flows.scheduler.leadership import LeaseSite, leading
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.supervisor.listening import Listening
 from flows.supervisor.service import Kept, Service, _processes, _server_env
@@ -176,7 +176,7 @@ def test_python_imports_nothing_from_the_working_folder(
 @pytest.mark.slow
 def test_a_standby_may_be_the_first_process(tmp_path: Path) -> None:
     warehouse = tmp_path / "w"
-    place = Place(warehouse, "", "http://here", 1.0)
+    place = LeaseSite(warehouse, "", "http://here", 1.0)
     with leading(place, Event(), lambda line: None, standby=True):
         Service(Listening("127.0.0.1", free_port()), "", warehouse, standby=True).check()
     check_warehouse(warehouse)

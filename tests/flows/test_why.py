@@ -12,8 +12,8 @@ import pytest
 from benchmarks.quality import workload_of
 from containers.runtime import EventKind
 from flows.explain.answer import Answer
+from flows.explain.sentences import in_words
 from flows.explain.why import why
-from flows.explain.words import in_words
 from flows.runs.start import make_start
 from predictor.errors import InputError, WarehouseError
 from solver.inventory import Pool

@@ -14,8 +14,8 @@ from predictor.forecast import RunTime
 from predictor.intervals import Calibration
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
 from predictor.posterior import PRIOR_SECONDS
+from predictor.speed_noise import SpeedNoise
 from predictor.throughput import Profile
-from predictor.wavering import Wavering
 
 ROUND = 100.0
 RATE = 10.0
@@ -35,8 +35,8 @@ def course(steps: list[int], seconds: float = ROUND) -> list[Belief]:
     return beliefs
 
 
-def wavering(*courses: list[Belief]) -> Wavering:
-    found = Wavering()
+def wavering(*courses: list[Belief]) -> SpeedNoise:
+    found = SpeedNoise()
     for beliefs in courses:
         found = found.after(pairwise(beliefs), PROFILE)
     return found
@@ -52,7 +52,7 @@ def test_whole_steps_at_an_even_speed_do_not_waver(rate: float, number: int, car
     whole = [int(rate * ROUND * at) for at in range(number + 1)]
     steps = [after - before if carried else whole[1] for before, after in pairwise(whole)]
     even = Profile.of_type({("LM", 32, 1): rate, ("LM", 64, 1): rate})
-    found = Wavering().after(pairwise(course(steps)), even)
+    found = SpeedNoise().after(pairwise(course(steps)), even)
     assert found.squares == found.offsets == 0.0
     assert found.spread(course(steps)[-1], 10 * ROUND, settled=False) == 0.0
     assert found.prior_seconds == PRIOR_SECONDS
@@ -60,7 +60,7 @@ def test_whole_steps_at_an_even_speed_do_not_waver(rate: float, number: int, car
 
 @given(
     found=st.builds(
-        Wavering,
+        SpeedNoise,
         rounds=st.integers(1, 1000),
         seconds=st.floats(1.0, 1e6),
         squares=st.floats(0.0, 100.0),
@@ -74,10 +74,10 @@ def test_whole_steps_at_an_even_speed_do_not_waver(rate: float, number: int, car
     ran=st.integers(0, 20),
 )
 def test_the_more_speeds_waver_the_wider_intervals_are(
-    found: Wavering, squares: float, offsets: float, ran: int
+    found: SpeedNoise, squares: float, offsets: float, ran: int
 ) -> None:
     belief = course(rounds([0.0] * ran))[-1]
-    more = Wavering(
+    more = SpeedNoise(
         found.rounds,
         found.seconds,
         found.squares + squares,
@@ -87,7 +87,7 @@ def test_the_more_speeds_waver_the_wider_intervals_are(
         found.offsets + offsets,
     )
     widths = []
-    for wavering in (Wavering(), found, more):
+    for wavering in (SpeedNoise(), found, more):
         low, high = Calibration().interval_of(belief, SURE, wavering)
         assert low <= SURE.remaining <= high
         widths.append((SURE.remaining - low, high - SURE.remaining))
@@ -98,7 +98,7 @@ def test_the_more_speeds_waver_the_wider_intervals_are(
 @pytest.mark.parametrize("alike", [0.0, 0.7])
 def test_intervals_hold_the_share_of_truths_that_they_say(alike: float) -> None:
     rng, spread, held = np.random.default_rng(0), 0.1, []
-    found = Wavering()
+    found = SpeedNoise()
     for job in range(200):
         logs = [0.1 * rng.normal() + 0.1]
         noise = spread * rng.normal()
@@ -137,4 +137,4 @@ def test_a_round_with_two_batch_sizes_tells_no_speed() -> None:
     progress = JobProgress(0, 1, 0.0, 32, ROUND, 3 * ROUND, belief.steps_left - 50)
     after = belief.after([report], progress)
     assert after.rounds == ()
-    assert Wavering().after([(belief, after)], PROFILE) == Wavering()
+    assert SpeedNoise().after([(belief, after)], PROFILE) == SpeedNoise()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import Lease, Runtime, Standing, Terms
-from containers.virtual.faithful import FaithfulPlace
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.runtime import Lease, ResumePoint, Runtime, Terms
+from containers.virtual.faithful import FaithfulFactory
+from containers.virtual.virtual_cluster import VirtualFactory
 from predictor.job import JobSpec
 from tests.strategies import examples
 from warehouse.workloads.generator import generate_workload
@@ -44,17 +44,17 @@ def play(
     return log
 
 
-@pytest.mark.parametrize("kind", [VirtualPlace, FaithfulPlace])
+@pytest.mark.parametrize("kind", [VirtualFactory, FaithfulFactory])
 @examples(50)
 @given(st.integers(0, 1_000), ROUNDS)
 def test_admitting_jobs_in_pieces_gives_what_admitting_them_at_once_gives(
-    kind: type[VirtualPlace | FaithfulPlace], seed: int, rounds: list[set[int]]
+    kind: type[VirtualFactory | FaithfulFactory], seed: int, rounds: list[set[int]]
 ) -> None:
     made = generate_workload(JOBS, rng=np.random.default_rng(seed), mean_interarrival_seconds=90.0)
     terms = Terms("", 3_600.0, 20.0, made.profile)
     place = kind(made.truths)
-    at_once = place.open(terms, Standing(jobs=made.specs))
-    in_pieces = place.open(terms, Standing())
+    at_once = place.open(terms, ResumePoint(jobs=made.specs))
+    in_pieces = place.open(terms, ResumePoint())
     assert play(in_pieces, made.specs, rounds, piecewise=True) == play(
         at_once, made.specs, rounds, piecewise=False
     )

@@ -6,9 +6,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import Lease, Standing, Terms
+from containers.runtime import Lease, ResumePoint, Terms
 from containers.virtual.truth import GroundTruth
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.virtual.virtual_cluster import VirtualFactory
 from predictor.allocation import Demand
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
@@ -36,7 +36,7 @@ def forecasts(job: JobSpec, real: GroundTruth) -> list[tuple[int, Forecast]]:
     bystander = replace(job, job_id=1, mode=Mode.STATIC, demand=Demand.gang(2))
     truths = [real, GroundTruth(1, 1.0, (Regime(16, 1),), (Regime(16, 1),))]
     terms = Terms("", ROUND_SECONDS, 20.0, PROFILE)
-    cluster = VirtualPlace(truths).open(terms, Standing(jobs=(job, bystander)))
+    cluster = VirtualFactory(truths).open(terms, ResumePoint(jobs=(job, bystander)))
     beliefs, forecasts = [Belief(job), Belief(bystander)], []
     for number in range(100):
         expected, _ = forecast(beliefs, PROFILE, trajectories=True)

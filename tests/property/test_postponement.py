@@ -12,7 +12,7 @@ from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.job import JobProgress, JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile
-from solver.even_share import EvenShare
+from solver.fair_share import FairShare
 from solver.plan import ActiveJob, Situation
 from solver.policies.shockwave import Shockwave
 from tests.strategies import certain, cluster, examples
@@ -29,7 +29,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.clock, self.seen = 0.0, 0
-        self.even = EvenShare()
+        self.even = FairShare()
         self.active: dict[int, ActiveJob] = {}
 
     def arrive(self, gang: int, rounds: int) -> JobSpec:

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from flows.explain.sentences import NO_BOUND
 from flows.explain.why import why
-from flows.explain.words import NO_BOUND
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
-from solver.promised import Noted
+from solver.promised import PolicyMemory
 from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.invariants import Invariants
 from tasks.record import Parameter, RuntimeKind, Settings, Start
@@ -108,10 +108,10 @@ def made() -> Made:
     return make(start("srtf", 2, CELLS, 4, jobs=14))
 
 
-def inside(made: Made) -> Iterator[tuple[int, Noted]]:
+def inside(made: Made) -> Iterator[tuple[int, PolicyMemory]]:
     """Rounds whose plans note that somebody is in cells."""
     for record in made.records:
-        noted = Noted.read(record.memory)
+        noted = PolicyMemory.read(record.memory)
         if noted.held:
             yield record.round, noted
 
@@ -167,7 +167,7 @@ def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: 
         for spec in [belief.spec for belief in state.beliefs.values()]
         if record.round >= number
         and spec.tenant == "vision"
-        and spec.job_id not in {job.job_id for job in Noted.read(state.memory).held}
+        and spec.job_id not in {job.job_id for job in PolicyMemory.read(state.memory).held}
     )
     other = why(outside[1], tmp_path, run, outside[0])
     assert other.promised == "too few cells of tenant 'vision' in pool '0'"

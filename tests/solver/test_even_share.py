@@ -6,7 +6,7 @@ from predictor.allocation import Demand
 from predictor.arrivals import COUNTED, arrivals_left
 from predictor.job import JobSpec, Mode
 from predictor.options import JobOptions, tasks_of
-from solver.even_share import EvenShare
+from solver.fair_share import FairShare
 
 
 def spec(job_id: int, arrival: float) -> JobSpec:
@@ -14,7 +14,7 @@ def spec(job_id: int, arrival: float) -> JobSpec:
 
 
 def test_jobs_receive_an_even_share_of_the_time_that_they_were_there() -> None:
-    share = EvenShare().after(100.0, [spec(0, 20.0)], [0], gpus=1)
+    share = FairShare().after(100.0, [spec(0, 20.0)], [0], gpus=1)
     assert (share.service(0), share.contention) == (80.0, 1.0)
     share = share.after(200.0, [spec(1, 140.0), spec(2, 160.0)], [0, 1, 2], gpus=1)
     # Contention is counted between rounds: alone until this one, then three on one GPU.
@@ -28,7 +28,7 @@ def test_jobs_receive_an_even_share_of_the_time_that_they_were_there() -> None:
 
 
 def test_nobody_is_served_while_no_node_is_in_service() -> None:
-    share = EvenShare().after(100.0, [spec(0, 0.0)], [0], gpus=0)
+    share = FairShare().after(100.0, [spec(0, 0.0)], [0], gpus=0)
     away = share.after(900.0, [spec(1, 500.0)], [0, 1], gpus=1)
     assert [away.service(job) for job in (0, 1)] == [100.0, 0.0]
     assert away.after(1_000.0, [], [0, 1], gpus=2).service(0) == 150.0
@@ -37,7 +37,7 @@ def test_nobody_is_served_while_no_node_is_in_service() -> None:
 def test_an_array_comes_once_and_does_not_hide_the_arrivals_before() -> None:
     steady = [spec(number, 3_600.0 * number) for number in range(COUNTED + 1)]
     clock = steady[-1].arrival_seconds
-    share = EvenShare().after(clock, steady, [], gpus=1)
+    share = FairShare().after(clock, steady, [], gpus=1)
     array = [
         replace(spec(1_000 + task.place, clock + 60.0), options=JobOptions(task=task))
         for task in tasks_of("0-299%4")

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from containers.runtime import Lease, Standing, Terms
-from containers.virtual.faithful import FaithfulPlace
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.runtime import Lease, ResumePoint, Terms
+from containers.virtual.faithful import FaithfulFactory
+from containers.virtual.virtual_cluster import VirtualFactory
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.belief import Belief
@@ -15,7 +15,7 @@ from predictor.forecast import forecast
 from predictor.job import JobKind, JobSpec
 from predictor.throughput import Profile
 from solver.deciding import ALL_HELD, around_kept
-from solver.even_share import EvenShare
+from solver.fair_share import FairShare
 from solver.inventory import Inventory, Pool
 from solver.placement import Gang, place
 from solver.plan import ActiveJob, Situation
@@ -45,7 +45,7 @@ def situation(*jobs: Holder, gpus: int = 8, per_node: int = 4) -> Situation:
         ActiveJob(belief, found, held, bool(held), inventory.menu(spec.demand), Profile({}))
         for belief, found, (spec, held) in zip(beliefs, expected, jobs, strict=True)
     )
-    even = EvenShare(joined=dict.fromkeys((spec.job_id for spec, _ in jobs), 0.0))
+    even = FairShare(joined=dict.fromkeys((spec.job_id for spec, _ in jobs), 0.0))
     return Situation(0.0, inventory, 60.0, 5, active, len(active), even=even)
 
 
@@ -131,9 +131,9 @@ def test_a_stream_of_opaque_jobs_keeps_no_gang_waiting_for_longer_than_is_report
 def test_a_job_that_loses_its_gpus_all_the_same_begins_again() -> None:
     jobs = [timed(0, 300.0, limit=900.0, kind=kind) for kind in (OPAQUE, CHECKPOINTING)]
     jobs[1] = replace(jobs[1][0], job_id=1), replace(jobs[1][1], job_id=1)
-    for kind in (VirtualPlace, FaithfulPlace):
+    for kind in (VirtualFactory, FaithfulFactory):
         runtime = kind([truth for _, truth in jobs]).open(
-            Terms("", 100.0), Standing(jobs=tuple(spec for spec, _ in jobs))
+            Terms("", 100.0), ResumePoint(jobs=tuple(spec for spec, _ in jobs))
         )
         for number in range(2):
             runtime.launch(number, [Lease(0, (0,)), Lease(1, (1,))])

@@ -15,7 +15,7 @@ from predictor.options import JobOptions, Task
 from predictor.throughput import Profile
 from solver.backends import over_time
 from solver.backends.makespan import least_makespan
-from solver.even_share import EvenShare
+from solver.fair_share import FairShare
 from solver.inventory import Inventory, Pool
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
@@ -173,7 +173,7 @@ def active(
 
 
 def situation(*jobs: ActiveJob, inventory: Inventory = MIXED, clock: float = 0.0) -> Situation:
-    even = EvenShare(
+    even = FairShare(
         clock, clock / 2.0, max(1.0, len(jobs) / inventory.gpus), {job.job_id: 0.0 for job in jobs}
     )
     return Situation(clock, inventory, 100.0, 1, jobs, len(jobs), even=even)

@@ -12,7 +12,7 @@ from predictor.errors import InputError
 from predictor.job import JobProgress, JobSpec, Mode
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile
-from solver.even_share import EvenShare
+from solver.fair_share import FairShare
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
 from solver.policies.plugged import unfit
@@ -65,7 +65,7 @@ def situation(
     contention: float = 1.0,
 ) -> Situation:
     """Jobs that competed at the same contention since they arrived."""
-    even = EvenShare(contention=contention).after(
+    even = FairShare(contention=contention).after(
         now, [job.spec for job in jobs], [job.job_id for job in jobs], gpus
     )
     even = dataclasses.replace(even, contention=max(contention, even.contention))

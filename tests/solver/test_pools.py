@@ -13,7 +13,7 @@ from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
-from solver.even_share import EvenShare
+from solver.fair_share import FairShare
 from solver.inventory import Inventory, Pool
 from solver.list_scheduling import Claim, claims, next_round
 from solver.plan import ActiveJob, Situation
@@ -60,7 +60,7 @@ def job(
 
 
 def situation(*jobs: ActiveJob, inventory: Inventory = MIXED) -> Situation:
-    even = EvenShare(joined={job.job_id: 0.0 for job in jobs})
+    even = FairShare(joined={job.job_id: 0.0 for job in jobs})
     return Situation(0.0, inventory, 100.0, 1, jobs, len(jobs), even=even)
 
 

@@ -14,12 +14,12 @@ from containers.runtime import (
     EventKind,
     Lease,
     Observation,
+    ResumePoint,
     Runtime,
-    Standing,
 )
 from flows.explain.replay import replay
+from flows.explain.sentences import in_words
 from flows.explain.why import why
-from flows.explain.words import in_words
 from flows.runs.simulation import prepare, terms
 from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec
@@ -144,7 +144,7 @@ def make(
     """A run to its end; containers of a job beyond its fates live."""
     given = start(jobs)
     sink = Memory()
-    inner = prepare(given).place.open(terms(given.header), Standing())
+    inner = prepare(given).place.open(terms(given.header), ResumePoint())
 
     def fate(rounds: Sequence[int]) -> Iterator[int]:
         yield from rounds

@@ -7,8 +7,8 @@ import pytest
 
 from containers.runtime import EventKind
 from flows.explain.replay import replay
+from flows.explain.sentences import in_words
 from flows.explain.why import why
-from flows.explain.words import in_words
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from predictor.errors import InputError

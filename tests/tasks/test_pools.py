@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from containers.runtime import EventKind, Lease, Standing
-from containers.virtual.faithful import FaithfulPlace
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.runtime import EventKind, Lease, ResumePoint
+from containers.virtual.faithful import FaithfulFactory
+from containers.virtual.virtual_cluster import VirtualFactory
 from flows.runs.simulation import terms
 from flows.runs.start import make_start
 from flows.scheduler.admission import check_node
@@ -85,9 +85,9 @@ def test_records_tell_the_run_time_on_what_a_job_holds_or_else_on_its_fastest() 
     assert elsewhere
 
 
-@pytest.mark.parametrize("place", [VirtualPlace, FaithfulPlace])
+@pytest.mark.parametrize("place", [VirtualFactory, FaithfulFactory])
 def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
-    place: type[VirtualPlace] | type[FaithfulPlace],
+    place: type[VirtualFactory] | type[FaithfulFactory],
 ) -> None:
     start = mixed()
     spec = next(
@@ -96,7 +96,7 @@ def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
         if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
     )
     asked = replace(terms(start.header), restart_seconds=100.0)
-    runtime = place(start.workload.truths).open(asked, Standing(jobs=(spec,)))
+    runtime = place(start.workload.truths).open(asked, ResumePoint(jobs=(spec,)))
     progress, kinds = [], []
     for number, gpu in enumerate((6, 7, 0, 0)):
         (event,) = runtime.launch(number, [Lease(spec.job_id, (gpu,))])
@@ -104,7 +104,7 @@ def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
         (entry,) = runtime.observe().progress
         kinds.append(event.kind)
         progress.append(entry)
-    within = EventKind.RENEWED if place is VirtualPlace else EventKind.RESUMED
+    within = EventKind.RENEWED if place is VirtualFactory else EventKind.RESUMED
     assert kinds == [EventKind.STARTED, within, EventKind.RESUMED, EventKind.RENEWED]
     assert progress[2].seconds == pytest.approx(500.0, abs=1.0)
     assert progress[3].seconds == pytest.approx(600.0, abs=1.0)
@@ -133,9 +133,9 @@ def measured(*, restart_seconds: float = 20.0, pools: tuple[Pool, ...] = POOLS) 
     return make_start(replace(start.workload, profile=profile), settings)
 
 
-@pytest.mark.parametrize("place", [VirtualPlace, FaithfulPlace])
+@pytest.mark.parametrize("place", [VirtualFactory, FaithfulFactory])
 def test_a_start_takes_as_long_as_it_does_where_the_job_goes(
-    place: type[VirtualPlace] | type[FaithfulPlace],
+    place: type[VirtualFactory] | type[FaithfulFactory],
 ) -> None:
     start = measured()
     spec = next(
@@ -143,7 +143,7 @@ def test_a_start_takes_as_long_as_it_does_where_the_job_goes(
         for spec in start.workload.specs
         if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
     )
-    runtime = place(start.workload.truths).open(terms(start.header), Standing(jobs=(spec,)))
+    runtime = place(start.workload.truths).open(terms(start.header), ResumePoint(jobs=(spec,)))
     trained = []
     firsts = {kind: INVENTORY.gpus_in(n)[0] for kind, (n,) in INVENTORY.pools_of.items()}
     for number, kind in enumerate(("v100", "k80", "v100", "p100", "p100")):
@@ -151,13 +151,13 @@ def test_a_start_takes_as_long_as_it_does_where_the_job_goes(
         runtime.advance(None)
         (entry,) = runtime.observe().progress
         trained.append(600.0 - entry.seconds)
-    first = 0.0 if place is VirtualPlace else 40.0  # free by the published rules
+    first = 0.0 if place is VirtualFactory else 40.0  # free by the published rules
     assert trained == pytest.approx([first, 160.0, 40.0, 20.0, 0.0], abs=2.0)
 
 
-@pytest.mark.parametrize("place", [VirtualPlace, FaithfulPlace])
+@pytest.mark.parametrize("place", [VirtualFactory, FaithfulFactory])
 def test_a_restart_longer_than_a_round_goes_on_in_the_next_ones(
-    place: type[VirtualPlace] | type[FaithfulPlace],
+    place: type[VirtualFactory] | type[FaithfulFactory],
 ) -> None:
     start = measured(restart_seconds=380.0)
     spec = next(
@@ -165,7 +165,7 @@ def test_a_restart_longer_than_a_round_goes_on_in_the_next_ones(
         for spec in start.workload.specs
         if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
     )
-    runtime = place(start.workload.truths).open(terms(start.header), Standing(jobs=(spec,)))
+    runtime = place(start.workload.truths).open(terms(start.header), ResumePoint(jobs=(spec,)))
     (v100,), (k80,) = (INVENTORY.gpus_in(INVENTORY.pools_of[k][0])[:1] for k in ("v100", "k80"))
     trained, left = [], []
     for number, gpu in enumerate((v100, v100, k80, k80, v100, v100, *[k80] * 7)):

@@ -13,7 +13,7 @@ from flows.runs.start import make_start
 from predictor.basis import Basis
 from predictor.options import JobOptions, Task
 from solver.deciding import place
-from tasks.play import JobInPlay, Play
+from tasks.queue_simulation import QueuedJob, QueueSimulation
 from tasks.record import Parameter, RuntimeKind, Settings, one_pool
 from tasks.rollouts import PLAYS, Expected, _coming, _starts, expected
 from tasks.round import ROUND, Round, Run, collect, predict, run_round, situation, solve
@@ -106,7 +106,7 @@ def test_a_round_ends_before_a_step_does(seconds: float) -> None:
         this = Round()
         for step in (collect, predict):
             step(run, this)
-    job = JobInPlay(this.active[0], seconds, cut=1.5)
+    job = QueuedJob(this.active[0], seconds, cut=1.5)
     held = job.held(seconds, 120.0)
     assert held == seconds + 1.5 * int(seconds / 118.5)
     assert job.trained(held, 120.0) == pytest.approx(seconds)
@@ -126,8 +126,10 @@ def test_a_play_of_several_rounds_at_a_time_is_that_of_one_at_a_time() -> None:
     with prepare(start).under_way(Memory()) as run:
         this, now = planned(run)
         for rounds in (1, 30):
-            jobs = {0: JobInPlay(this.active[0], 2_360.0, cut=1.5)}
-            play = Play(partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0))
+            jobs = {0: QueuedJob(this.active[0], 2_360.0, cut=1.5)}
+            play = QueueSimulation(
+                partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0)
+            )
             while not play.ends:
                 play._carry_out(this.plan, rounds)
             ends += [play.ends[0] - now.clock_seconds]
@@ -141,8 +143,10 @@ def test_a_play_goes_on_with_those_that_wait_where_jobs_share_gpus(policy: str) 
     again = make_start(replace(start.workload, specs=specs), start.header.settings)
     with prepare(again).under_way(Memory()) as run:
         this, now = planned(run)
-        jobs = {job_id: JobInPlay(job, 1_000.0) for job_id, job in this.active.items()}
-        play = Play(partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0))
+        jobs = {job_id: QueuedJob(job, 1_000.0) for job_id, job in this.active.items()}
+        play = QueueSimulation(
+            partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0)
+        )
         play._carry_out(this.plan, 60)
     assert len(this.plan.placement) < len(specs) == len(play.ends)
 
@@ -217,7 +221,7 @@ def test_arrays_come_as_often_as_jobs_and_with_all_their_tasks() -> None:
         now = situation(run, this)
         assert now is not None
         now = replace(now, clock_seconds=array[0].arrival_seconds)
-        active = {job_id: JobInPlay(job, 1_000.0) for job_id, job in this.active.items()}
+        active = {job_id: QueuedJob(job, 1_000.0) for job_id, job in this.active.items()}
         batches = []
         for seed in range(40):
             coming = _coming(run, this, now, active, np.random.default_rng(seed))

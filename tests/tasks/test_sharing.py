@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from containers.runtime import EventKind, Lease, Standing
-from containers.virtual.faithful import FaithfulPlace
+from containers.runtime import EventKind, Lease, ResumePoint
+from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.truth import GroundTruth
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.virtual.virtual_cluster import VirtualFactory
 from flows.explain.replay import replay
 from flows.explain.whatif import Change, fork
 from flows.runs.sharing import shares_gpus
@@ -94,8 +94,8 @@ def test_two_jobs_on_the_same_gpus_run_at_the_rates_of_their_pair() -> None:
     profile = start.header.throughputs
     first, second = (start.workload.specs[number] for number in (3, 5))
     assert (first.model, second.model) == ("translator", "recurrent-lm")
-    runtime = VirtualPlace(start.workload.truths).open(
-        replace(terms(start.header), restart_seconds=0.0), Standing(jobs=(first, second))
+    runtime = VirtualFactory(start.workload.truths).open(
+        replace(terms(start.header), restart_seconds=0.0), ResumePoint(jobs=(first, second))
     )
 
     def steps(*leases: Lease) -> dict[int, int]:
@@ -128,8 +128,8 @@ def test_as_containers_behave_a_job_goes_on_alone_once_the_other_of_its_pair_end
     lasts = short.total_steps / (0.5 * alone)
     held = (Regime(second.batch_size, 5),)
     truths = [*start.workload.truths[:4], GroundTruth(5, 1.0, held, held)]
-    runtime = FaithfulPlace(truths).open(
-        replace(terms(start.header), restart_seconds=20.0), Standing(jobs=(first, short))
+    runtime = FaithfulFactory(truths).open(
+        replace(terms(start.header), restart_seconds=20.0), ResumePoint(jobs=(first, short))
     )
     runtime.launch(0, [Lease(first.job_id, (0,)), Lease(second.job_id, (0,))])
     runtime.advance(None)

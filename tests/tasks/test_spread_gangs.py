@@ -16,7 +16,7 @@ from predictor.throughput import Profile
 from solver.deciding import place
 from solver.inventory import Inventory, Pool
 from tasks.invariants import Invariants
-from tasks.play import JobInPlay, Play
+from tasks.queue_simulation import QueuedJob, QueueSimulation
 from tasks.record import RuntimeKind, Settings, Start
 from tasks.sources import Workload
 from tests.runs import Made, Memory, make, planned
@@ -163,8 +163,10 @@ def test_plays_go_by_rates_of_allocations_on_which_a_gang_can_run() -> None:
     specs = (job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000), job(3, 2, 5_000))
     with prepare(start(*specs, profile=never)).under_way(Memory()) as run:
         this, now = planned(run)
-        jobs = {n: JobInPlay(active, 1_000.0 if n else 80.0) for n, active in this.active.items()}
-        play = Play(partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0))
+        jobs = {n: QueuedJob(active, 1_000.0 if n else 80.0) for n, active in this.active.items()}
+        play = QueueSimulation(
+            partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0)
+        )
         play._carry_out(this.plan, 3)
     gang = play.jobs[3].seen
     assert INVENTORY.allocation(gang.gpus).nodes == 2

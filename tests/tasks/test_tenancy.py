@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.explain.replay import replay
+from flows.explain.sentences import in_words
 from flows.explain.why import why
-from flows.explain.words import in_words
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Demand
@@ -22,7 +22,7 @@ from predictor.options import JobOptions
 from solver.deciding import place
 from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.invariants import Invariants
-from tasks.play import JobInPlay, Play
+from tasks.queue_simulation import QueuedJob, QueueSimulation
 from tasks.record import RuntimeKind, Settings, Start, one_pool
 from tasks.tenancy import Tenancy, Usage, may_name
 from tests.runs import Memory, make, planned, write
@@ -103,9 +103,9 @@ def test_a_play_charges_jobs_that_end_in_it_until_they_end(tmp_path: Path) -> No
     with prepare(service(tmp_path, text, TERMS)).under_way(Memory()) as run:
         this, now = planned(run)
         now = replace(now, restart_seconds=0.0)
-        jobs = {1: JobInPlay(this.active[1], 130.0)}
+        jobs = {1: QueuedJob(this.active[1], 130.0)}
         rng, tenancy = np.random.default_rng(1), this.state.tenancy
-        play = Play(partial(place, run.policy), now, jobs, deque(), rng, tenancy)
+        play = QueueSimulation(partial(place, run.policy), now, jobs, deque(), rng, tenancy)
         play.to_the_end(this.plan, {1})
     assert play.ends == {1: 130.0}
     assert play.tenancy.usage["a"].used == pytest.approx(2 * 130.0)

@@ -8,8 +8,8 @@ import pytest
 
 from containers.runtime import EventKind, Lease, Observation, Runtime
 from flows.explain.replay import replay
+from flows.explain.sentences import in_words
 from flows.explain.why import why
-from flows.explain.words import in_words
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.job import JobKind

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import Lease, Standing, Terms
+from containers.runtime import Lease, ResumePoint, Terms
 from containers.virtual.truth import GroundTruth
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.virtual.virtual_cluster import VirtualFactory
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile, epoch_seconds
@@ -182,7 +182,7 @@ def test_isolated_run_times_follow_from_targets_and_profile(seed: int, jobs: int
 def run_alone(spec: JobSpec, truth: GroundTruth, profile: Profile) -> float:
     """Run time on its own GPUs, round by round."""
     terms = Terms("", 120.0, 20.0, profile)
-    cluster = VirtualPlace([truth]).open(terms, Standing(jobs=(spec,)))
+    cluster = VirtualFactory([truth]).open(terms, ResumePoint(jobs=(spec,)))
     for _ in range(2 + math.ceil(2 * LONGEST_SECONDS / 120.0)):
         cluster.launch(0, [Lease(spec.job_id, tuple(range(spec.demand.least)))])
         cluster.advance(None)

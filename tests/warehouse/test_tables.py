@@ -16,8 +16,8 @@ from predictor.throughput import UNTYPED, epoch_seconds
 from solver.inventory import Inventory
 from tasks.record import one_pool
 from tasks.sources import Workload
-from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.families import FAMILIES
+from warehouse.workloads.job_table import read_job_table
 
 COLUMNS = {"arrival": "at", "duration": "took", "gpus": "n"}
 

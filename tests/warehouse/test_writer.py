@@ -13,8 +13,8 @@ from predictor.errors import InputError
 from predictor.job import Mode
 from tasks.sources import Workload
 from tests.flows.conftest import tree
-from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.job_table import read_job_table
 from warehouse.workloads.kinds import Arrivals
 from warehouse.workloads.mix import Mix
 from warehouse.workloads.tiresias import read_tiresias

@@ -10,7 +10,7 @@ import numpy as np
 
 from predictor.job import Mode
 from tasks.sources import Workload
-from warehouse.workloads.bare_jobs import read_job_table
+from warehouse.workloads.job_table import read_job_table
 from warehouse.workloads.mix import MODE_WEIGHTS
 
 COLUMNS = {"arrival": "timestamp", "duration": "duration", "gpus": "num_gpus"}

@@ -11,8 +11,8 @@ from predictor.image import NAME
 from predictor.job import Mode
 from predictor.plugins import Plugin
 from tasks.sources import Workload
-from warehouse.workloads.bare_jobs import BareJob, drawn
 from warehouse.workloads.fields import LARGEST
+from warehouse.workloads.job_table import TableJob, drawn
 from warehouse.workloads.mix import MOST_SECONDS
 
 
@@ -57,8 +57,8 @@ def _whole(found: Any) -> Workload | list[Any]:
 
 def _unusable(job: Any) -> Iterator[str]:
     """What keeps an object from being a job."""
-    if not isinstance(job, BareJob):
-        yield f"is a {type(job).__name__}, no BareJob"
+    if not isinstance(job, TableJob):
+        yield f"is a {type(job).__name__}, no TableJob"
     elif not isinstance(job.arrival_seconds, Real) or not abs(job.arrival_seconds) <= LARGEST:
         yield f"arrives at {job.arrival_seconds!r} s"
     elif not isinstance(job.seconds, Real) or not 0 < job.seconds <= MOST_SECONDS:

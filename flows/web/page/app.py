@@ -21,7 +21,6 @@ from starlette.types import ASGIApp
 
 from flows.api.declared import Added
 from flows.prefect_server.secret import authorization
-from flows.web.asking import Asking, Bounded, status_of
 from flows.web.page.form import expected_rows, filled_in, form, key_of
 from flows.web.page.sessions import Sessions
 from flows.web.page.views import (
@@ -36,6 +35,7 @@ from flows.web.page.views import (
     printing,
     whatif,
 )
+from flows.web.requests import Asking, Bounded, status_of
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import Entry

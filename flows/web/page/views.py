@@ -12,10 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import warehouse
-from flows.api.course import PriceRow
 from flows.api.forecasting import WhatIf, factor
 from flows.api.front import headed
 from flows.api.guarded import Guarded
+from flows.api.history import PriceRow
 from flows.api.rows import JobRow, NodeRow
 from flows.web.page.drawing import Point, chart
 from predictor.errors import InputError

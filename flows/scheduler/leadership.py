@@ -27,7 +27,7 @@ TOKEN = "SHOCKWAVE_FENCING_TOKEN"
 
 
 @dataclass(frozen=True)
-class Place:
+class LeaseSite:
     """A service's warehouse and database, and its announced address.
 
     Attributes:
@@ -91,7 +91,7 @@ class Leader:
 
 @contextmanager
 def leading(
-    place: Place, stop: Event, report: Callable[[str], None], *, standby: bool = False
+    place: LeaseSite, stop: Event, report: Callable[[str], None], *, standby: bool = False
 ) -> Iterator[Leader | None]:
     """Be the leader of a warehouse within the context; yields None if `stop` is set before.
 
@@ -127,7 +127,7 @@ def leading(
         leases.close()
 
 
-def _waited(place: Place, leases: Leases, stop: Event, report: Callable[[str], None]) -> bool:
+def _waited(place: LeaseSite, leases: Leases, stop: Event, report: Callable[[str], None]) -> bool:
     """Wait until neither lock nor lease is held; kills a holder on this machine that hangs."""
     report(f"Standing by for the service of {place.warehouse}.")
     while not stop.wait(WAIT_SECONDS):

@@ -28,7 +28,7 @@ MOST_PLANS = 150
 
 
 @dataclass(frozen=True, slots=True)
-class JobInPlay:
+class QueuedJob:
     """A job of a play: what the policy sees of it, and what it does not.
 
     Attributes:
@@ -47,7 +47,7 @@ class JobInPlay:
         gpus: tuple[int, ...],
         lease_rounds: int,
         held: Allocation | None = None,
-    ) -> "JobInPlay":
+    ) -> "QueuedJob":
         """The job after it ran for some seconds, on its GPUs of the next round so far.
 
         Its forecast shrinks with what is left: relative errors last until the end.
@@ -69,7 +69,7 @@ class JobInPlay:
             belief, seen.forecast, gpus, lease_rounds, seen.menu, seen.throughput, held=held
         )
         know(there, time)
-        return JobInPlay(there, left, self.cut)
+        return QueuedJob(there, left, self.cut)
 
     def held(self, seconds: float, round_seconds: float, late: float = 0.0) -> float:
         """How long it holds GPUs to train for some seconds, once it begins to.
@@ -162,7 +162,7 @@ class _Pace:
 
 
 @dataclass
-class Play:
+class QueueSimulation:
     """A play of the queue.
 
     Attributes:
@@ -178,8 +178,8 @@ class Play:
 
     plan: Callable[[Situation], Plan]
     now: Situation
-    jobs: dict[int, JobInPlay]
-    coming: deque[JobInPlay]
+    jobs: dict[int, QueuedJob]
+    coming: deque[QueuedJob]
     rng: np.random.Generator
     tenancy: Tenancy = NO_TENANCY
     starts: dict[int, float] = field(default_factory=dict)

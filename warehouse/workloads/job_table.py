@@ -50,7 +50,7 @@ _MISSING = ("", "none", "null", "nan", "nat")
 
 
 @dataclass(frozen=True, slots=True)
-class BareJob:
+class TableJob:
     """A job as a table declares it.
 
     Attributes:
@@ -106,7 +106,7 @@ def read_job_table(
     _check_units(columns, text.partition("\n")[0])
     columns, units = _with_units(columns)
     check_weights("modes", modes)
-    jobs: list[BareJob] = []
+    jobs: list[TableJob] = []
     skipped = 0
     clocks: dict[str, tuple[str, str]] = {}
     for row in rows_of(path, text, dict.fromkeys([*columns.values(), *only])):
@@ -223,11 +223,11 @@ def _why_unusable(
     return None
 
 
-def _parse_job(row: Row, columns: Mapping[str, str], units: Mapping[str, float]) -> BareJob:
+def _parse_job(row: Row, columns: Mapping[str, str], units: Mapping[str, float]) -> TableJob:
     seconds, column = _seconds(row, columns, units)
     if seconds > MOST_SECONDS:
         raise row.refusal(column, f"{seconds:g} s are beyond all bounds", "mend the field")
-    return BareJob(
+    return TableJob(
         place=row.place,
         arrival_seconds=_time(row, columns["arrival"], units["arrival"]),
         seconds=seconds,
@@ -313,7 +313,7 @@ def _count(row: Row, column: str) -> int:
 
 def drawn(
     source: str,
-    jobs: Sequence[BareJob],
+    jobs: Sequence[TableJob],
     rng: np.random.Generator,
     modes: Mapping[Mode, float] = MODE_WEIGHTS,
 ) -> Workload:

@@ -32,7 +32,7 @@ convention: one per cent, squared."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wavering:
+class SpeedNoise:
     """Sums over the rounds in which jobs trained, of logs of time per step.
 
     Attributes:
@@ -55,7 +55,9 @@ class Wavering:
     jobs: int = 0
     offsets: float = 0.0
 
-    def after(self, rounds: Iterable[tuple[Belief, Belief]], throughput: Throughput) -> "Wavering":
+    def after(
+        self, rounds: Iterable[tuple[Belief, Belief]], throughput: Throughput
+    ) -> "SpeedNoise":
         """The wavering with further rounds of jobs.
 
         Args:
@@ -88,7 +90,7 @@ class Wavering:
             squares += _beyond(off, unknown + 1.0 / (all_steps - 1)) ** 2
             products += off * was
             squares_before += was * was
-        return Wavering(count, seconds, squares, products, squares_before, jobs, offsets)
+        return SpeedNoise(count, seconds, squares, products, squares_before, jobs, offsets)
 
     @property
     def prior_seconds(self) -> float:
@@ -145,11 +147,11 @@ def _beyond(log: float, unknown: float) -> float:
     return log if abs(log) > unknown else 0.0
 
 
-STEADY = Wavering()
+STEADY = SpeedNoise()
 """Speeds that do not vary."""
 
 
-def not_yet_measured(round_seconds: float) -> Wavering:
+def not_yet_measured(round_seconds: float) -> SpeedNoise:
     """The prior before any round in containers: as after one job and one round."""
     square = EXPECTED**2
-    return Wavering(1, round_seconds, squares=square, jobs=1, offsets=square)
+    return SpeedNoise(1, round_seconds, squares=square, jobs=1, offsets=square)

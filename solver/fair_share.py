@@ -14,7 +14,7 @@ from predictor.job import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class EvenShare:
+class FairShare:
     """The service that active jobs would have had under an even share.
 
     At contention c every active job runs at 1/c of its isolated speed, and so does a virtual
@@ -44,7 +44,7 @@ class EvenShare:
         active: Iterable[int],
         gpus: int,
         held: Collection[int] = (),
-    ) -> "EvenShare":
+    ) -> "FairShare":
         """The even share some time later.
 
         Args:
@@ -66,7 +66,7 @@ class EvenShare:
         kept |= {job_id: min(kept[job_id] + passed, virtual) for job_id in held}
         contention = max(1.0, (len(kept) - len(held)) / gpus) if gpus else math.inf
         arrived = latest(sorted((*self.arrived, *submitted))) if submitted else self.arrived
-        return EvenShare(clock_seconds, virtual, contention, kept, arrived)
+        return FairShare(clock_seconds, virtual, contention, kept, arrived)
 
     def service(self, job_id: int) -> float:
         """Even service of an active job, in seconds of its isolated run time."""

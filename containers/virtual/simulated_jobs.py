@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class HiddenJobs:
+class SimulatedJobs:
     """The hidden state of jobs: arrays of shape (jobs,), by ascending job id.
 
     There is a row for each ground truth; it is valid once its job is admitted.
