@@ -94,7 +94,7 @@ PANELS = {
         ),
         "jobs": ("jobs", "List all jobs of the service."),
         "forecast": (
-            "ahead",
+            "forecast",
             "Say when the active jobs should start and end from now, and with a change.",
         ),
         "logs": (
@@ -145,18 +145,18 @@ PANELS = {
             "Verify a run or all: bytes, hash chain, completeness, ledger; exit 1 if it is broken.",
         ),
         "policies": (
-            "judging",
+            "evaluation",
             "List the policies, where each was published, and what can be set.",
         ),
         "conformance": (
-            "judging",
+            "evaluation",
             "Run the published policies as published; exit 1 if a figure is off.",
         ),
         "forecast-error": (
-            "judging",
+            "evaluation",
             "Judge forecasts of the remaining run time on jobs whose truth is known.",
         ),
-        "solve": ("judging", "Solve recorded window problems and lay them out."),
+        "solve": ("evaluation", "Solve recorded window problems and lay them out."),
     },
 }
 """By panel of the help: its commands, each with the module that defines it and its summary."""
