@@ -245,7 +245,7 @@ def figures(
     from predictor.errors import InputError, likely
     from warehouse.analytics.questions import Analytics
     from warehouse.report import report_of
-    from warehouse.report.pdf import write_pdfs
+    from warehouse.report.paper import write_pdfs
 
     shown = progress()
     shown.stage(f"reading {name}")

@@ -1,23 +1,42 @@
-"""Figures as SVG and PNG, without a browser."""
+"""Figures for papers: SVG and PNG, or PDF as wide as a column. No browser is needed."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import vl_convert
 
-from warehouse.report.figure import WORKLOAD, Figure
+from predictor.errors import InputError
+from warehouse.report.figure import CONFIG, WIDTH, WORKLOAD, Figure
 from warehouse.report.output import report_name, write_bytes
 
 VEGA_LITE = "6.4"
-"""Version of Vega-Lite for the figures, on the page as well."""
+"""Version of Vega-Lite that draws the figures, on the page as well."""
 
-SCALE = 2.0
-"""Pixels of a PNG per pixel of the SVG. A choice of layout."""
+PNG_SCALE = 2.0
+"""Pixels of a PNG per pixel of its SVG: sharp on screens of high density."""
+
+POINTS_PER_INCH = 72
+COLUMN_INCHES, PAGE_INCHES = 3.3, 7.0
+"""Widths of a column and of a page of two columns in USENIX and ACM proceedings."""
+
+LEAST_INCHES, MOST_INCHES = 2.0, 20.0
+"""Accepted widths. Narrower figures leave no room for axes."""
+
+TYPE_POINTS = 8
+"""Size of type before the figure is scaled to its width, near that of captions."""
+
+PANEL_POINTS = 90.0
+"""Least width of a panel with its axes; narrower panels go below each other."""
+
+_NOT_VIEWS = ("config", "data", "datasets", "params", "title", "transform")
+_SVG_SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write each chart as SVG and PNG, on white; `file_name` says how they are called.
+    """Write each chart as SVG and PNG on white, under the names that `file_name` gives.
 
     Returns:
         The files.
@@ -29,21 +48,106 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     for figure in figures:
         for choice, spec in figure.specs.items():
             text = json.dumps({**spec, "config": {**spec["config"], "background": "#ffffff"}})
-            drawings = {
+            images = {
                 "svg": vl_convert.vegalite_to_svg(text, vl_version=VEGA_LITE).encode(),
-                "png": vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=SCALE),
+                "png": vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=PNG_SCALE),
             }
-            for kind, drawing in drawings.items():
+            for kind, image in images.items():
                 path = folder / f"{file_name(figure, choice)}.{kind}"
-                write_bytes(path, drawing)
+                write_bytes(path, image)
                 written.append(path)
     return written
 
 
-def file_name(figure: Figure, choice: str) -> str:
-    """The name of a chart's file: the figure's, and behind it the choice's own.
+def write_pdfs(
+    figures: Sequence[Figure], folder: Path, inches: float = COLUMN_INCHES
+) -> list[Path]:
+    """Write each chart as a PDF of the given width, under the names that `file_name` gives.
 
-    The first of choices that are all about the same, such as colours, goes without.
+    Fonts are embedded as TrueType, which submission systems require.
+
+    Args:
+        figures: The figures.
+        folder: The folder.
+        inches: Width of each PDF.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: The width is out of bounds, or the folder cannot be written.
+    """
+    if not LEAST_INCHES <= inches <= MOST_INCHES:
+        raise InputError(
+            "inches",
+            f"{inches:g} is out of range",
+            f"give {LEAST_INCHES:g} to {MOST_INCHES:g}, such as {COLUMN_INCHES} or {PAGE_INCHES:g}",
+        )
+    written = []
+    points = inches * POINTS_PER_INCH
+    for figure in figures:
+        for choice, spec in figure.specs.items():
+            path = folder / f"{file_name(figure, choice)}.pdf"
+            pdf = vl_convert.svg_to_pdf(_drawn_for_paper(spec, points))
+            write_bytes(path, pdf)
+            written.append(path)
+    return written
+
+
+def file_name(figure: Figure, choice: str) -> str:
+    """The name of a chart's file, without its ending: the figure's, then the choice's.
+
+    The first choice is left out where all choices show the same data, as with colours.
     """
     first = "" if figure.choose == WORKLOAD else next(iter(figure.choices), "")
     return figure.key if choice in ("", first) else f"{figure.key}-{report_name(choice)}"
+
+
+def _drawn_for_paper(spec: Mapping[str, Any], points: float) -> str:
+    """The chart as an SVG of the given width, with small type and as many columns as have room.
+
+    Views shrink in proportion, axes and legends keep their size, so the whole comes out somewhat
+    too wide. The SVG's own size then scales it the rest of the way, type included.
+    """
+    columns = spec.get("columns", len(spec.get("concat", ())))
+    most = max(1, int(points / PANEL_POINTS))
+    panels = {"columns": min(columns, most), "spacing": 8} if columns else {}
+    sizes = {"labelFontSize": TYPE_POINTS, "titleFontSize": TYPE_POINTS}
+    config = {
+        **CONFIG,
+        "background": "#ffffff",
+        "axis": {**CONFIG["axis"], **sizes, "labelLimit": 60, "tickSize": 3, "titlePadding": 3},
+        "legend": {**CONFIG["legend"], **sizes, "columns": most, "labelLimit": PANEL_POINTS},
+        "header": {**CONFIG["header"], **sizes},
+        "title": {**CONFIG["title"], "fontSize": TYPE_POINTS, "offset": 4},
+        "text": {**CONFIG["text"], "fontSize": TYPE_POINTS},
+        "line": {"strokeWidth": 1},
+    }
+    wide = points / WIDTH
+    chart = {**_scaled({**spec, **panels}, wide, min(1.0, wide) ** 0.5), "config": config}
+    svg = vl_convert.vegalite_to_svg(json.dumps(chart), vl_version=VEGA_LITE)
+    size = _SVG_SIZE.search(svg)
+    assert size is not None, "Vega writes the size of an SVG"
+    height = float(size[2]) * points / float(size[1])
+    return svg.replace(size[0], f'width="{points:g}" height="{height:g}"', 1)
+
+
+def _scaled(view: Any, wide: float, tall: float) -> Any:
+    """A view, or views, with widths and heights scaled and the type in its marks made small."""
+    if isinstance(view, list):
+        return [_scaled(part, wide, tall) for part in view]
+    if not isinstance(view, dict):
+        return view
+    factors = {"width": wide, "height": tall}
+    scaled: dict[str, Any] = {}
+    for name, value in view.items():
+        if name in factors and isinstance(value, int | float):
+            scaled[name] = round(value * factors[name], 1)
+        elif name == "fontSize":
+            scaled[name] = TYPE_POINTS
+        elif name == "legend" and isinstance(value, dict):
+            # Legends that set their columns for the page take those of the theme on paper.
+            scaled[name] = {key: value[key] for key in value if key != "columns"}
+        else:
+            scaled[name] = value if name in _NOT_VIEWS else _scaled(value, wide, tall)
+    return scaled
