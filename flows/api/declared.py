@@ -92,28 +92,6 @@ def launch_of(job: JobFile) -> str:
     return f"on {gpus}{tasks}: {', '.join(said)}"
 
 
-def variables(place: str, texts: Sequence[str]) -> dict[str, str]:
-    """Variables of an environment, each from NAME=VALUE.
-
-    Args:
-        place: Where they are given, for the error message.
-        texts: The variables.
-
-    Raises:
-        InputError: A text is not of that form, or a name comes twice.
-    """
-    found = dict[str, str]()
-    for text in texts:
-        name, given, value = text.partition("=")
-        if not given:
-            problem = f"{text[:80]!r} is not NAME=VALUE"
-            raise InputError(place, problem, "give one like SEED=7")
-        if name in found:
-            raise InputError(place, f"{name[:80]!r} is given twice", "leave one of them out")
-        found[name] = value
-    return found
-
-
 def declared(
     job: JobFile,
     profile: Profile,

@@ -122,7 +122,8 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Hand a job in; once this returns, nothing loses it."""
-    from flows.api.declared import from_file, job_of, job_schema, variables
+    from flows.api.declared import from_file, job_of, job_schema
+    from flows.runs.job_fields import parse_variables
 
     if schema:
         typer.echo(json.dumps(job_schema(), indent=2))
@@ -147,7 +148,7 @@ def submit(
         "opportunistic": opportunistic,
         "retries": retries,
         "deadline_seconds": deadline,
-        "environment": variables("env", env) if env else None,
+        "environment": parse_variables("env", env) if env else None,
         "secrets": secret or None,
     }
     fields = {field: value for field, value in options.items() if value is not None}

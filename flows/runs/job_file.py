@@ -22,7 +22,8 @@ Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
 Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 
 TRAINED = ("model", "batch_size", "epochs")
-"""Fields that adaptive jobs must have, and other jobs may not have."""
+"""Fields that adaptive jobs must have, and other jobs must not have."""
+
 ADAPTED = ("max_batch_size", "mode", "samples_per_epoch", "regimes")
 """Fields that only adaptive jobs may have."""
 
@@ -33,55 +34,70 @@ class JobFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     kind: Annotated[
-        JobKind, Field(strict=False, description="What the job promises its scheduler.")
+        JobKind,
+        Field(
+            strict=False,
+            description="adaptive: reports its progress; checkpointing: may be preempted; "
+            "opaque: runs to its end.",
+        ),
     ] = JobKind.ADAPTIVE
     name: Annotated[
         str,
-        Field(description="Jobs of a name, tenant and image are expected to take as long."),
+        Field(description="Jobs with the same name, tenant and image are expected to last alike."),
     ] = ""
-    image: Annotated[str, Field(description="Image; by default that of the node.")] = ""
+    image: Annotated[
+        str, Field(description="Image of its containers; by default that of its node.")
+    ] = ""
     command: Annotated[
-        list[str], Field(description="Arguments; by default those of the image.")
+        list[str], Field(description="Command with arguments; by default that of the image.")
     ] = Field(default_factory=list)
-    environment: Annotated[dict[str, str], Field(description="Environment variables.")] = Field(
-        default_factory=dict
-    )
+    environment: Annotated[
+        dict[str, str], Field(description="Environment variables, NAME=VALUE.")
+    ] = Field(default_factory=dict)
     max_seconds: Annotated[
-        Seconds, Field(description="Seconds for which it may hold GPUs; 0 for any time.")
+        Seconds, Field(description="Longest time for which it may hold GPUs; 0: unlimited.")
     ] = 0.0
-    scale_factor: Annotated[Count, Field(description="GPUs of its gang.")] = 1
-    tenant: Annotated[str, Field(min_length=1)] = "default"
+    scale_factor: Annotated[
+        Count, Field(title="GPUs", description="GPUs that it holds at once.")
+    ] = 1
+    tenant: Annotated[str, Field(min_length=1, description="Tenant that the job belongs to.")] = (
+        "default"
+    )
     priority: Annotated[
         float,
         Field(
             ge=1e-6,
             le=1e6,
             allow_inf_nan=False,
-            description="Weight among its tenant's jobs, which share the sum of their budgets.",
+            description="Weight among the jobs of its tenant, which share their budgets.",
         ),
     ] = 1.0
     budget: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="Weight in the market.")
+        float,
+        Field(gt=0, allow_inf_nan=False, description="Budget in the market, relative to others."),
     ] = 1.0
-    consolidate: Annotated[
-        bool, Field(description="Whether it must run on as few nodes as possible.")
+    consolidate: Annotated[bool, Field(description="Run it on as few nodes as possible.")] = False
+    opportunistic: Annotated[
+        bool, Field(description="Run it only on GPUs that other jobs leave idle.")
     ] = False
-    opportunistic: Annotated[bool, Field(description="Whether it runs in what others leave.")] = (
-        False
-    )
-    model: Annotated[str | None, Field(min_length=1, description="A key of the profile.")] = None
-    batch_size: Annotated[Count | None, Field(description="In the first epoch.")] = None
-    epochs: Count | None = None
-    max_batch_size: Annotated[
-        Count | None, Field(description="By default the largest of its regimes.")
+    model: Annotated[
+        str | None, Field(min_length=1, description="Model, as named in the throughput table.")
     ] = None
-    mode: Annotated[Mode, Field(strict=False, description="Adaptation mode.")] = Mode.STATIC
+    batch_size: Annotated[Count | None, Field(description="Batch size of the first epoch.")] = None
+    epochs: Annotated[Count | None, Field(description="Epochs to train.")] = None
+    max_batch_size: Annotated[
+        Count | None, Field(description="Largest batch size; by default that of its regimes.")
+    ] = None
+    mode: Annotated[Mode, Field(strict=False, description="How the job adapts its batch size.")] = (
+        Mode.STATIC
+    )
     samples_per_epoch: Annotated[
-        Count | None, Field(description="By default those of jobs of its model.")
+        Count | None,
+        Field(description="Size of the data set; by default that of other jobs of its model."),
     ] = None
     regimes: Annotated[
         list[Pair] | None,
-        Field(min_length=1, description="Batch size and epochs of each, for simulation."),
+        Field(min_length=1, description="Batch size and epochs of each regime, for simulation."),
     ] = None
     seconds: Annotated[
         float | None,
@@ -89,8 +105,8 @@ class JobFile(BaseModel):
             gt=0,
             le=10**9,
             allow_inf_nan=False,
-            description="How long a job takes that is not adaptive, for simulation; by default "
-            "its max_seconds.",
+            description="Run time of a job that is not adaptive, for simulation; by default its "
+            "max_seconds.",
         ),
     ] = None
 
@@ -98,30 +114,32 @@ class JobFile(BaseModel):
         list[str],
         Field(
             max_length=100,
-            description="Names or ids of jobs that have to end well before it may start.",
+            description="Names or ids of jobs that must succeed before this one may start.",
         ),
     ] = Field(default_factory=list)
     array: Annotated[
         str,
         Field(
             max_length=1000,
-            description="Indices of the tasks of an array, such as 0-31 or 1,3,5-7; %4 behind them "
-            "lets four hold GPUs at a time.",
+            description="Task indices of an array, such as 0-31 or 1,3,5-7; add %4 to run at most "
+            "four tasks at a time.",
         ),
     ] = ""
     retries: Annotated[
         int | None,
-        Field(ge=0, le=MOST_RETRIES, description="How often it is launched again after crashes."),
+        Field(ge=0, le=MOST_RETRIES, description="How often a crashed job is launched again."),
     ] = None
     deadline_seconds: Annotated[
         Seconds,
         Field(
-            description="Seconds from its arrival in which it is to end; most policies only tell."
+            title="deadline",
+            description="Seconds after its arrival by which it should end; most policies only "
+            "report it.",
         ),
     ] = 0.0
     secrets: Annotated[
         list[str],
-        Field(description="Names of files of its tenant that it finds in /run/secrets."),
+        Field(description="Secrets of its tenant to mount as files in /run/secrets."),
     ] = Field(default_factory=list)
 
     @property
@@ -184,11 +202,7 @@ class JobFile(BaseModel):
         samples: Mapping[str, int],
         after: tuple[int, ...] = (),
     ) -> tuple[JobSpec, ...]:
-        """The job as declared, or the tasks of its array, with consecutive ids; see `spec`.
-
-        Raises:
-            InputError: A field is invalid, or there are no throughputs of its model.
-        """
+        """The declared job, or the tasks of its array, with consecutive ids; see `spec`."""
         if self.model is not None:
             profile.check_model(self.model)
         tasks = tasks_of(self.array) if self.array else (NO_ARRAY,)
@@ -264,10 +278,6 @@ class JobFile(BaseModel):
     def true(self, spec: JobSpec, profile: Profile) -> GroundTruth:
         """The ground truth of the job in a simulation.
 
-        Args:
-            spec: The job as declared.
-            profile: Throughputs.
-
         Raises:
             InputError: The profile cannot run it.
         """
@@ -327,10 +337,6 @@ def read_job(
 
 def read_jobs_file(path: Path, profile: Profile) -> Workload:
     """Read a workload from a file of jobs; a job's id is its place in the file.
-
-    Args:
-        path: The file.
-        profile: Throughputs of adaptive jobs.
 
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.runs.job_fields import FieldKind, list_job_fields
 from flows.runs.job_file import JobFile, JobsFile, read_job
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -93,3 +94,17 @@ def test_the_published_schema_is_that_of_the_file(model: type[JobFile], name: st
     """`model_json_schema` of the model, as JSON with an indent of 2, is the file's content."""
     published = (SCHEMAS / f"{name}.json").read_text()
     assert json.loads(published) == json.loads(json.dumps(model.model_json_schema()))
+
+
+def test_forms_and_commands_know_the_kind_bounds_and_default_of_each_field() -> None:
+    fields = {field.name: field for field in list_job_fields()}
+    assert all(field.help.endswith(".") for field in fields.values())
+    gpus, mode, retries = fields["scale_factor"], fields["mode"], fields["retries"]
+    assert (gpus.option, gpus.title, gpus.kind) == ("gpus", "GPUs", FieldKind.INTEGER)
+    assert (gpus.default, gpus.least) == (1, 1)
+    assert (mode.kind, mode.choices) == (FieldKind.CHOICE, ("static", "accordion", "gns"))
+    assert (retries.kind, retries.default, retries.least) == (FieldKind.INTEGER, None, 0)
+    assert fields["environment"].kind is FieldKind.VARIABLES
+    assert fields["after"].kind is FieldKind.WORDS
+    assert fields["consolidate"].kind is FieldKind.FLAG
+    assert not fields.keys() & {"regimes", "seconds"}

@@ -5,15 +5,15 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from uuid import uuid4
 
-from flows.api.declared import job_of, variables
+from flows.api.declared import job_of
 from flows.api.forecasting import WhatIf
 from flows.api.guarded import Guarded
+from flows.runs.job_fields import FieldKind, JobField, list_job_fields, parse_variables
 from flows.runs.job_file import ADAPTED, TRAINED, JobFile
 from predictor.errors import InputError
 from predictor.options import tasks_of
@@ -22,14 +22,8 @@ from warehouse.inbox.tokens import Role, Token
 MOST_FIELD = 4_000
 """Most characters of a field. An engineering bound."""
 
-SIMULATED = ("regimes", "seconds")
-"""Fields of a job's file for simulation only, which the form leaves out."""
-
 OPERATED = ("tenant", "budget")
 """Fields that a tenant's token determines."""
-
-LISTS = ("command", "after", "secrets")
-"""Fields of several words."""
 
 BY_KIND = {
     "What it runs": ("kind", "name", "image", "command", "environment", "secrets", "max_seconds"),
@@ -37,31 +31,19 @@ BY_KIND = {
 }
 """Groups of fields; all other fields are in a last group."""
 
-LABELS = {"scale_factor": "GPUs", "environment": "environment, NAME=VALUE a line"}
-"""Labels of fields that differ from their names."""
-
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A field of the form.
+class FilledField:
+    """A field of the form with the text that was entered."""
 
-    Attributes:
-        name: Its name in a job's file.
-        label: Its label.
-        about: What it means.
-        text: What was filled in.
-        default: Its value if it is left empty.
-        kind: text, number, lines, choice or check.
-        choices: Of a choice; the first stands for an empty field.
-    """
-
-    name: str
-    label: str
-    about: str
+    field: JobField
     text: str
-    default: str
-    kind: str
-    choices: tuple[str, ...] = ()
+
+    @property
+    def default(self) -> str:
+        """The value of a number that is left empty; empty if it has none."""
+        value = self.field.default
+        return f"{value:g}" if isinstance(value, int | float) else ""
 
 
 def form(
@@ -75,14 +57,13 @@ def form(
         filled: The text of each field.
         key: Identifies the form (`key_of`); by default a new key.
     """
-    left_out = {*SIMULATED, *(OPERATED if caller.role is Role.TENANT else ())}
+    left_out = OPERATED if caller.role is Role.TENANT else ()
+    fields = {field.name: field for field in list_job_fields() if field.name not in left_out}
     grouped = {name for names in BY_KIND.values() for name in names}
-    groups = BY_KIND | {
-        "How it is scheduled": [n for n in JobFile.model_fields if n not in grouped]
-    }
+    groups = BY_KIND | {"How it is scheduled": [name for name in fields if name not in grouped]}
     return {
         "groups": {
-            title: [_field(name, filled.get(name, "")) for name in names if name not in left_out]
+            title: [FilledField(fields[n], filled.get(n, "")) for n in names if n in fields]
             for title, names in groups.items()
         },
         "models": sorted({model for model, *_ in service.desk.header.throughputs.rates}),
@@ -91,23 +72,6 @@ def form(
         "key": key or uuid4().hex,
         "rows": None,
     }
-
-
-def _field(name: str, text: str) -> Field:
-    declared = JobFile.model_fields[name]
-    label, about = LABELS.get(name, name.replace("_", " ")), declared.description or ""
-    kind, choices, annotation = "text", tuple[str, ...](), declared.annotation
-    of = {*get_args(annotation)} or {annotation}
-    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
-        kind, choices = "choice", ("", *(choice.value for choice in annotation))
-    elif annotation is bool:
-        kind = "check"
-    elif name == "environment":
-        kind = "lines"
-    elif of & {int, float}:
-        kind = "number"
-    default = f"{declared.default:g}" if kind == "number" and declared.default is not None else ""
-    return Field(name, label, about, text, default, kind, choices)
 
 
 def filled_in(fields: Mapping[str, str]) -> JobFile:
@@ -120,14 +84,14 @@ def filled_in(fields: Mapping[str, str]) -> JobFile:
         InputError: A field is invalid; the error names it.
     """
     values: dict[str, Any] = {}
-    for name in JobFile.model_fields:
-        text = fields.get(name, "")
-        text = text if name == "environment" else text.strip()
+    for field in list_job_fields():
+        text = fields.get(field.name, "")
+        text = text if field.kind is FieldKind.VARIABLES else text.strip()
         if len(text) > MOST_FIELD:
             problem = f"has more than {MOST_FIELD:,} characters"
-            raise InputError(f"job: {name}", problem, "hand it in with shockwave submit")
+            raise InputError(f"job: {field.name}", problem, "hand it in with shockwave submit")
         if text.strip():
-            values[name] = _value(name, text)
+            values[field.name] = _value(field, text)
     return job_of(Path("job"), values, texts=True)
 
 
@@ -142,16 +106,16 @@ def key_of(fields: Mapping[str, str]) -> str:
     return sha256(json.dumps(asked).encode()).hexdigest()
 
 
-def _value(name: str, text: str) -> Any:
-    if name == "environment":
+def _value(field: JobField, text: str) -> Any:
+    if field.kind is FieldKind.VARIABLES:
         lines = (line.lstrip() for line in re.split(r"\r\n|\r|\n", text))
-        return variables("job: environment", [line for line in lines if line])
-    if name not in LISTS:
+        return parse_variables("job: environment", [line for line in lines if line])
+    if field.kind is not FieldKind.WORDS:
         return text
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise InputError(f"job: {name}", f"is refused: {error}", "close it") from None
+        raise InputError(f"job: {field.name}", f"is refused: {error}", "close it") from None
 
 
 def expected_rows(service: Guarded, caller: Token, fields: Mapping[str, str]) -> dict[str, Any]:
