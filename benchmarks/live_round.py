@@ -26,7 +26,7 @@ from statistics import median
 from benchmarks.soak.hands import job
 from flows.cli.output import print_table
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from harness.postgres import postgres
 from tasks import prefect_tasks, round
 from tasks.round import Round, Run, Step, run_round
@@ -62,7 +62,7 @@ def taken(
     rng = Random(0)
     jobs = [replace(job(rng), epochs=2_000, total_steps=0) for _ in range(options.jobs)]
     rows = list[dict[str, float]]()
-    with Inbox(warehouse, url) as inbox, under_way(warehouse, inbox, service) as run:
+    with Inbox(warehouse, url) as inbox, open_run(warehouse, inbox, service) as run:
         inbox.submit_all(jobs)
         with driving(options.driver) as drive:
 

@@ -60,7 +60,7 @@ def warm() -> None:
     import pandas
     import pyarrow.parquet
 
-    import flows.api.desk
+    import flows.api.commands
     import flows.cli.app
     import flows.evaluation.windows
     import flows.explain.whatif

@@ -29,7 +29,7 @@ from benchmarks.attacks import promises
 from benchmarks.attacks.promises import Acknowledged
 from benchmarks.attacks.service_kills import LONG, OPTIONS
 from flows.cli.output import print_table
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from harness.postgres import Postgres, postgres
 from predictor.allocation import Demand
 from predictor.errors import WarehouseBusy
@@ -144,7 +144,7 @@ def walk(warehouse: Path, database: Postgres, kills: int, seed: int) -> dict[str
 
 def taken_in(warehouse: Path, url: str) -> dict[str, int]:
     """The problems after a service has taken everything in."""
-    with Inbox(warehouse, url) as inbox, under_way(warehouse, inbox, OPTIONS) as run:
+    with Inbox(warehouse, url) as inbox, open_run(warehouse, inbox, OPTIONS) as run:
         while run.state.taken.entries < inbox.last():
             schedule(run, warehouse, rounds=1)
         name = run.name

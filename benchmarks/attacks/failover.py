@@ -39,11 +39,11 @@ from benchmarks.soak.hands import SUBMITTERS, declared, end, keep, submitter
 from benchmarks.soak.kept import BAD, kept
 from benchmarks.soak.place import Gauge, Place, begun, server
 from benchmarks.soak.processes import children
-from flows.api.desk import Desk
+from flows.api.commands import ServiceCommands
 from flows.cli.output import print_table
 from flows.scheduler import leadership
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from harness.postgres import postgres
 from tasks.commands import CommandKind
 from tasks.round import Round, Run, run_round
@@ -76,14 +76,14 @@ def member(place: Place) -> None:
     where = leadership.LeaseSite(place.warehouse, place.url, "", place.options.speed, LEASE_SECONDS)
     stop = Event()
     with (
-        leadership.leading(where, stop, lambda line: None, standby=True) as leader,
+        leadership.lead(where, stop, lambda line: None, standby=True) as leader,
         Inbox(place.warehouse, place.url) as inbox,
-        under_way(place.warehouse, inbox, place.options) as run,
+        open_run(place.warehouse, inbox, place.options) as run,
         closing(Leases(place.warehouse, place.url)) as leases,
     ):
         assert leader
         run.check = partial(leases.check, leader.token)
-        run.sink = leadership.Fenced(run.sink, run.check)
+        run.sink = leadership.FencedSink(run.sink, run.check)
 
         def driver(run: Run) -> Round:
             leader.check()
@@ -97,7 +97,7 @@ def member(place: Place) -> None:
 def steady(place: Place, kind: str, target: int = -1) -> None:
     """Hand in a job that outlasts the walk and keeps rounds going, or cancel it."""
     with (
-        Desk(place.warehouse, place.url) as desk,
+        ServiceCommands(place.warehouse, place.url) as desk,
         place.acknowledged_file(SUBMITTERS + 1).open("a") as out,
     ):
         if kind == SUBMIT:

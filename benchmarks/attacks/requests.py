@@ -81,15 +81,15 @@ def sent(file: Path) -> int:
     Raises:
         AssertionError: The answer is undocumented, or reports a defect.
     """
-    from flows.api.guarded import Guarded
+    from flows.api.authorization import AuthorizedApi
     from flows.prefect_server.gate import Gate
     from flows.web.api import create_api
+    from flows.web.backend import Backend
     from flows.web.page.app import create_page
-    from flows.web.requests import Asking
 
     before, request = entries(), json.loads(file.read_text())
     page = isinstance(request, dict) and text(request.get("path", "")).startswith(PAGE)
-    asking = Asking(Guarded(WAREHOUSE), SECRET)
+    asking = Backend(AuthorizedApi(WAREHOUSE), SECRET)
     app = Gate(create_page(asking, SECRET) if page else create_api(asking), [ORIGIN])
     status, answer = asyncio.run(asked(app, request))
     if status < 400:

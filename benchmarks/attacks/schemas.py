@@ -39,7 +39,7 @@ from benchmarks.soak.hands import declared
 from benchmarks.soak.place import Gauge, Place, server
 from benchmarks.soak.processes import children
 from flows.cli.output import print_table
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from harness.waiting import wait_for
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens
@@ -86,7 +86,7 @@ def wrong(case: Case, answer: Response, new: int) -> Iterator[str]:
 
 def furnish(warehouse: Path) -> dict[str, str]:
     """A service with a job that runs; returns the headers of each caller."""
-    with Inbox(warehouse) as inbox, under_way(warehouse, inbox, OPTIONS) as run:
+    with Inbox(warehouse) as inbox, open_run(warehouse, inbox, OPTIONS) as run:
         inbox.submit(LONG)
         inbox.submit(replace(LONG, tenant="b"))
         schedule(run, warehouse, rounds=2)

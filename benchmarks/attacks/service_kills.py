@@ -34,7 +34,7 @@ from benchmarks.attacks.kills import dies, forked, walk_all
 from benchmarks.attacks.promises import Acknowledged
 from flows.explain.replay import replay
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
@@ -109,7 +109,7 @@ def whole(warehouse: Path) -> None:
 
 
 def go(warehouse: Path, inbox: Inbox, handed: list[Request]) -> None:
-    with under_way(warehouse, inbox, OPTIONS) as run:
+    with open_run(warehouse, inbox, OPTIONS) as run:
         for at, request in enumerate(handed):
             inbox.accept([request])
             acknowledged(at + 1)

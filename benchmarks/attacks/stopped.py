@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
@@ -21,7 +21,7 @@ def make_service(warehouse: Path) -> dict[str, str]:
     options = ServiceOptions(policy="srtf", gpus=4, speed=100_000.0, driver="plain")
     with Inbox(warehouse) as inbox:
         inbox.submit(replace(job, name="x"), key="k1")
-        with under_way(warehouse, inbox, options) as run:
+        with open_run(warehouse, inbox, options) as run:
             schedule(run, warehouse, rounds=1)
             inbox.submit(replace(job, demand=Demand.gang(1)))
             inbox.command(CommandKind.HOLD, 2)

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from benchmarks.attacks.promises import Acknowledged
 from benchmarks.soak.place import Place, read, waiting
 from flows.api.client import Client
-from flows.api.desk import Desk
+from flows.api.commands import ServiceCommands
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec, Mode
@@ -120,7 +120,7 @@ def declared(rng: Random) -> dict[str, Any]:
 def end(place: Place) -> None:
     """Release all holds and drains, and wait for the last job's end."""
     with (
-        Desk(place.warehouse, place.url) as desk,
+        ServiceCommands(place.warehouse, place.url) as desk,
         place.acknowledged_file(SUBMITTERS).open("w") as out,
     ):
         for entry in place.acknowledged():

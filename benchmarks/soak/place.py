@@ -13,12 +13,12 @@ from typing import Any
 import uvicorn
 
 from benchmarks.attacks.promises import Acknowledged
+from flows.api.authorization import AuthorizedApi
 from flows.api.client import Client
-from flows.api.guarded import Guarded
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from flows.web.api import create_api
-from flows.web.requests import Asking
+from flows.web.backend import Backend
 from harness.up import free_port
 from tasks.round import Round, Run, run_round
 from warehouse.inbox.inbox import Inbox
@@ -107,14 +107,14 @@ def scheduler(place: Place) -> None:
 
     with (
         Inbox(place.warehouse, place.url) as inbox,
-        under_way(place.warehouse, inbox, place.options) as run,
+        open_run(place.warehouse, inbox, place.options) as run,
     ):
         schedule(run, place.warehouse, driver)
 
 
 def server(place: Place) -> None:
     """A service's API, as `flows.supervisor.app` has it beside Prefect's."""
-    asking = Asking(Guarded(place.warehouse, place.url), SECRET)
+    asking = Backend(AuthorizedApi(place.warehouse, place.url), SECRET)
     uvicorn.run(create_api(asking), host="127.0.0.1", port=place.port, log_level="error")
 
 

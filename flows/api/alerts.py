@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from flows.api.outlook import History, alone_seconds, predicted
+from flows.api.history import ServiceHistory, estimate_fair_run_time, predict_last_round
 
 UNFAIR = 1.05
 """ρ above which a job is unfairly treated, as in `run_summary.unfair_fraction`."""
@@ -69,11 +69,11 @@ class Watch:
     def __init__(self, run: str, speed: float, now: float, known: Known = frozenset()) -> None:
         self._run, self._speed = run, speed
         self._since = self._new_at = now
-        self._before: History | None = None
+        self._before: ServiceHistory | None = None
         self._unfair: list[Alert] = []
         self.known = known
 
-    def look(self, history: History, lag_seconds: float, now: float) -> list[Alert]:
+    def look(self, history: ServiceHistory, lag_seconds: float, now: float) -> list[Alert]:
         """The alerts that are new since the last look.
 
         Args:
@@ -105,7 +105,7 @@ class Watch:
         return new
 
     def _late(
-        self, before: History, history: History, silent: float, patience: float
+        self, before: ServiceHistory, history: ServiceHistory, silent: float, patience: float
     ) -> Iterator[Alert]:
         """Rounds that were recorded as late, or a round that is missing while jobs run."""
         more, state = history.position.late - before.position.late, history.state
@@ -117,7 +117,7 @@ class Watch:
             text = f"round {state.round} is missing: nothing was recorded for {silent:.0f} s"
             yield Alert(AlertKind.LATE, self._run, state.round, text)
 
-    def _down(self, history: History) -> Iterator[Alert]:
+    def _down(self, history: ServiceHistory) -> Iterator[Alert]:
         """Nodes that are out of service though nobody ordered it."""
         if not (last := history.last):
             return
@@ -126,23 +126,23 @@ class Watch:
             text = f"node {node} is out of service: {problems.get(node, 'its host says no more')}"
             yield Alert(AlertKind.DOWN, self._run, last.round, text, node=node)
 
-    def _treated_unfairly(self, history: History) -> Iterator[Alert]:
+    def _treated_unfairly(self, history: ServiceHistory) -> Iterator[Alert]:
         """Jobs that would end unfairly late, by more than a round, even if they ran from now on."""
         if not history.last:
             return
-        run, this = predicted(self._run, history)
+        run, this = predict_last_round(self._run, history)
         clock, length = history.last.clock_seconds, run.header.settings.round_seconds
         for job_id, job in this.active.items():
             if not this.state.may_run(job_id):
                 continue  # its owner, its tenant's quota or other jobs keep it
-            fair = alone_seconds(run, this, job)
+            fair = estimate_fair_run_time(run, this, job)
             took = clock - job.spec.arrival_seconds + job.run_time(job.own).remaining
             if took > UNFAIR * fair + length:
                 about = f"job {job_id}" + (f" ({job.spec.name})" if job.spec.name else "")
                 text = f"{about} will have ρ of {took / fair:.2f} at best"
                 yield Alert(AlertKind.UNFAIR, self._run, history.last.round, text, job=job_id)
 
-    def _stuck(self, history: History, waited: float, patience: float) -> Iterator[Alert]:
+    def _stuck(self, history: ServiceHistory, waited: float, patience: float) -> Iterator[Alert]:
         """An inbox that no round takes in."""
         if waited > patience:
             text = f"the oldest entry of the inbox has waited for {waited:.0f} s"

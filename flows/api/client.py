@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 from pydantic import TypeAdapter
 
-from flows.api.front import FrontDesk, headed
+from flows.api.front import FrontDesk, format_logs
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.prefect_server.loopback import is_loopback
 from flows.prefect_server.secret import authorization
@@ -20,8 +20,8 @@ from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from tasks.commands import CommandKind
 
 if TYPE_CHECKING:
-    from flows.api.forecasting import ForecastRow
-    from flows.api.history import Course, PriceRow, TenantRow
+    from flows.api.job_history import JobHistory, PriceRow, TenantRow
+    from flows.api.whatif import ForecastRow
     from flows.explain.answer import Answer
 
 ANSWER_SECONDS = 120.0
@@ -58,7 +58,7 @@ class Client(FrontDesk):
     def __init__(
         self, url: str, token: str, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self.url = checked(url)
+        self.url = check_url(url)
         self._sleep = sleep
         headers = {b"Authorization": authorization(token).encode()}
         secure = self.url.startswith("https:")
@@ -84,7 +84,7 @@ class Client(FrontDesk):
 
     def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
         """See `FrontDesk`."""
-        from flows.api.forecasting import ForecastRow
+        from flows.api.whatif import ForecastRow
 
         return self._parsed(list[ForecastRow], self._ask("POST", "/forecast", dict(change)))
 
@@ -127,13 +127,13 @@ class Client(FrontDesk):
 
     def tenants(self) -> "list[TenantRow]":
         """See `FrontDesk`."""
-        from flows.api.history import TenantRow
+        from flows.api.job_history import TenantRow
 
         return self._parsed(list[TenantRow], self._ask("GET", "/tenants"))
 
     def prices(self) -> "list[PriceRow]":
         """See `FrontDesk`."""
-        from flows.api.history import PriceRow
+        from flows.api.job_history import PriceRow
 
         return self._parsed(list[PriceRow], self._ask("GET", "/prices"))
 
@@ -143,11 +143,11 @@ class Client(FrontDesk):
 
         return self._parsed(Answer, self._ask("GET", f"/jobs/{_part(job)}/why"))
 
-    def course(self, job: str) -> "Course":
+    def course(self, job: str) -> "JobHistory":
         """See `FrontDesk`."""
-        from flows.api.history import Course
+        from flows.api.job_history import JobHistory
 
-        return self._parsed(Course, self._ask("GET", f"/jobs/{_part(job)}/course"))
+        return self._parsed(JobHistory, self._ask("GET", f"/jobs/{_part(job)}/course"))
 
     def events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
         """See `FrontDesk`; a connection that is lost is made again, and nothing is missed."""
@@ -165,7 +165,7 @@ class Client(FrontDesk):
             with self._streamed(path) as answer:
                 yield from answer.iter_bytes()
             return
-        yield from headed(
+        yield from format_logs(
             (data["container"], data["text"].encode(errors="surrogateescape"))
             for data in self._followed(f"{path}?follow=true")
         )
@@ -270,7 +270,7 @@ def _content(answer: httpx.Response) -> Any:
     raise InputError(place.removeprefix("body: "), problem, remedy)
 
 
-def checked(url: str) -> str:
+def check_url(url: str) -> str:
     """A service's URL, if a token may be sent there.
 
     Raises:

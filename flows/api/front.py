@@ -10,8 +10,8 @@ from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from tasks.commands import CommandKind
 
 if TYPE_CHECKING:
-    from flows.api.forecasting import ForecastRow
-    from flows.api.history import Course, PriceRow, TenantRow
+    from flows.api.job_history import JobHistory, PriceRow, TenantRow
+    from flows.api.whatif import ForecastRow
     from flows.explain.answer import Answer
 
 
@@ -145,7 +145,7 @@ class FrontDesk(ABC):
         """Why a job has or has no GPUs, in the last round in which it was active."""
 
     @abstractmethod
-    def course(self, job: str) -> "Course":
+    def course(self, job: str) -> "JobHistory":
         """A job so far: its leases, forecasts and losses."""
 
     @abstractmethod
@@ -181,7 +181,7 @@ class FrontDesk(ABC):
         self.close()
 
 
-def headed(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
+def format_logs(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
     """Output of containers, with a header line of its name where another container begins.
 
     No line of a job looks like such a header (`containers.docker.logs.quoted`). A tail that could
@@ -208,7 +208,7 @@ _OPEN = re.compile(rb"\n(-{1,3})\Z")
 _BEGINS = re.compile(rb"--- (\S+)")
 
 
-def lines_of(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+def parse_logs(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
     """What `FrontDesk.logs` gives, line by line, each with its container."""
     name, rest = "", b""
     for part in parts:

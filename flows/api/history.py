@@ -1,314 +1,261 @@
-"""Rows about tenants, prices and single jobs, from the rounds so far."""
+"""A service's run so far, and the expectations that follow from its last round."""
 
-import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from containers.runtime import ContainerEvent, Lease
-from flows.api.outlook import History
-from flows.runs.costs import Account, Meter
+from containers.runtime import ResumePoint
+from containers.virtual.faithful import FaithfulFactory
+from flows.api.rows import QueueRow, describe_status, describe_wait, judge_deadline
+from flows.runs.position import Position, kept, reached
+from flows.runs.simulation import prepare, terms
+from predictor.errors import WarehouseError
 from predictor.job import JobSpec
-from solver.plan import SolveReport
+from solver.plan import ActiveJob
 from tasks.commands import Command
-from tasks.record import Estimate, Timings
-from tasks.tenancy import Tenancy
-
-MOST_PRICES = 240
-"""Number of last rounds whose prices are shown: eight hours of two minutes. A choice of layout."""
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What came and ended with a round: fields of its record."""
-
-    round: int
-    arrivals: tuple[JobSpec, ...]
-    finished: tuple[ContainerEvent, ...]
-    commands: tuple[Command, ...]
+from tasks.record import RoundRecord, Start
+from tasks.replay import Comparison, Recording
+from tasks.rollouts import Expected, expected, first_by, gpus_short, room_by
+from tasks.round import Round, Run, collect, predict, solve
+from tasks.sources import Trace
+from tasks.state import RunState
+from warehouse.store.folder import round_files, run_folder
+from warehouse.store.reader import Reader
+from warehouse.wording import counted
+from warehouse.workloads.generator import declared_truth
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """A round's prices: fields of its record."""
-
-    round: int
-    clock_seconds: float
-    solve: SolveReport
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What jobs held and were expected to do in a round: fields of its record."""
-
-    round: int
-    clock_seconds: float
-    finished: tuple[ContainerEvent, ...]
-    estimates: tuple[Estimate, ...]
-    solve: SolveReport
-    leases: tuple[Lease, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """How long the steps of a round took: columns of its file."""
-
-    round: int
-    timings: Timings
-
-
-@dataclass(frozen=True, slots=True)
-class TenantRow:
-    """A tenant with active jobs, or that has held GPUs.
+@dataclass(frozen=True)
+class ServiceHistory:
+    """A service's run so far.
 
     Attributes:
-        tenant: Its name.
-        jobs: Its active jobs.
-        running: Those that hold GPUs.
-        factor: Factor on the budgets of its jobs, as of `tenant set --budget`.
-        budget: Sum of the budgets of its active jobs in the market, times that factor.
-        budget_share: Its share of the budgets of all tenants, in [0, 1].
-        gpus: GPUs that it holds.
-        gpu_share: Its share of the held GPUs, in [0, 1].
-        gpu_hours: GPU-hours that it has held; of GPUs that two jobs share, half for each.
-        cost: What they cost by the prices of the cluster's pools; 0 where none was given.
-        market_cost: What they cost at the prices of each round's market; None without one.
-        quota_hours: GPU-hours that it may hold in a window, with those carried over; None without a
-            quota.
-        used_hours: GPU-hours that it has held in this window.
-        window_ends_s: End of this window, on the run's clock in seconds.
+        start: Its header; the jobs are in the rounds.
+        before: Its position before the last round.
+        last: The last round; None before the first.
+        position: Its position now.
     """
 
-    tenant: str
-    jobs: int
-    running: int
-    factor: float
-    budget: float
-    budget_share: float
-    gpus: int
-    gpu_share: float
-    gpu_hours: float
-    cost: float = 0.0
-    market_cost: float | None = None
-    quota_hours: float | None = None
-    used_hours: float | None = None
-    window_ends_s: float | None = None
+    start: Start
+    before: Position
+    last: RoundRecord | None
+    position: Position
 
+    @property
+    def state(self) -> RunState:
+        """Its state."""
+        return self.position.state
 
-@dataclass(frozen=True, slots=True)
-class PriceRow:
-    """What a GPU-round of a type cost in a round's market.
-
-    Attributes:
-        round: The round.
-        at_s: When it began, on the run's clock in seconds.
-        gpu_type: The GPU type; empty for the only type of a cluster.
-        price: The dual price, in units of the market's objective.
-    """
-
-    round: int
-    at_s: float
-    gpu_type: str
-    price: float
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRow:
-    """A time for which a job held the same GPUs.
-
-    Attributes:
-        from_s: Its beginning, on the run's clock in seconds.
-        to_s: Its end; None if it goes on.
-        gpus: The GPUs.
-    """
-
-    from_s: float
-    to_s: float | None
-    gpus: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ForecastRow:
-    """A forecast of a job's residual run time, as it was made.
-
-    Attributes:
-        at_s: When it was made, on the run's clock in seconds.
-        done: Completed share of its epochs; see `Belief.share_done`.
-        run_s: Run time so far, in seconds.
-        remaining_s: Run time expected until its end.
-        low_s: Lower end of the interval of 80 %.
-        high_s: Upper end.
-    """
-
-    at_s: float
-    done: float
-    run_s: float
-    remaining_s: float
-    low_s: float
-    high_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class LossRow:
-    """The training loss of a completed epoch, as the job reports it.
-
-    Attributes:
-        epoch: Its index from 0.
-        loss: Mean over the epoch's samples.
-    """
-
-    epoch: int
-    loss: float
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """A job so far.
-
-    Attributes:
-        held: When it held which GPUs.
-        forecasts: Its forecasts, from the rounds in which they changed.
-        losses: Its training loss by epoch; none on a virtual cluster.
-        gpu_hours: GPU-hours that it has held up to the last round; see `TenantRow`.
-        cost: What they cost by the prices of the cluster's pools.
-        market_cost: What they cost at the prices of each round's market; None without one.
-    """
-
-    held: tuple[HeldRow, ...]
-    forecasts: tuple[ForecastRow, ...]
-    losses: tuple[LossRow, ...]
-    gpu_hours: float
-    cost: float
-    market_cost: float | None
-
-
-def tenants_of(history: History) -> list[TenantRow]:
-    """The tenants of a service, by name."""
-    state = history.state
-    accounts = history.position.accounts
-    gpus = defaultdict[str, int](int)
-    for job_id, held in state.leases.items():
-        gpus[state.beliefs[job_id].spec.tenant] += len(held)
-    budgets, jobs = defaultdict[str, float](float), defaultdict[str, int](int)
-    running = defaultdict[str, int](int)
-    for job_id, belief in state.beliefs.items():
-        tenant = belief.spec.tenant
-        budgets[tenant] += belief.spec.budget * state.tenancy.factor(tenant)
-        jobs[tenant] += 1
-        running[tenant] += job_id in state.leases
-    all_budgets, all_gpus = sum(budgets.values()), sum(gpus.values())
-    return [
-        TenantRow(
-            tenant=tenant,
-            jobs=jobs[tenant],
-            running=running[tenant],
-            factor=state.tenancy.factor(tenant),
-            budget=budgets[tenant],
-            budget_share=budgets[tenant] / all_budgets if all_budgets else 0.0,
-            gpus=gpus[tenant],
-            gpu_share=gpus[tenant] / all_gpus if all_gpus else 0.0,
-            **_cost(accounts.get(tenant, Account())),
-            **_quota(state.tenancy, tenant),
+    def after(self, record: RoundRecord, digest: str) -> "ServiceHistory":
+        """The history with a further round."""
+        header = self.start.header
+        return ServiceHistory(
+            self.start, self.position, record, self.position.after(header, record, digest)
         )
-        for tenant in sorted({*accounts, *jobs, *state.tenancy.terms})
-    ]
 
 
-def _cost(account: Account) -> dict[str, Any]:
-    """GPU-hours and what they cost, as rows have it."""
-    return {
-        "gpu_hours": account.gpu_seconds / 3600.0,
-        "cost": account.cost,
-        "market_cost": account.market_cost,
-    }
-
-
-def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
-    """What a tenant has used of its quota."""
-    usage = tenancy.usage.get(tenant)
-    if usage is None:
-        return {}
-    terms = tenancy.terms[tenant]
-    return {
-        "quota_hours": terms.gpu_hours + usage.carried / 3600.0,
-        "used_hours": usage.used / 3600.0,
-        "window_ends_s": (usage.window + 1) * terms.window_hours * 3600.0,
-    }
-
-
-def prices_of(rounds: Iterable[Priced]) -> list[PriceRow]:
-    """Prices of rounds that had a market, in order."""
-    return [
-        PriceRow(record.round, record.clock_seconds, price.gpu_type, price.price)
-        for record in rounds
-        for price in record.solve.prices
-    ]
-
-
-def lifetime(news: Iterable[News], job_id: int) -> range:
-    """The rounds from a job's arrival to its end, as far as known."""
-    first = 0
-    for record in news:
-        if any(spec.job_id == job_id for spec in record.arrivals):
-            first = record.round
-        if any(event.job_id == job_id and event.ends_job for event in record.finished):
-            return range(first, record.round + 1)
-    return range(first, sys.maxsize)
-
-
-def course_of(
-    history: History, records: Sequence[Held], job_id: int, losses: Sequence[LossRow]
-) -> Course:
-    """A job so far.
+class HistoryFollower:
+    """The history of a run under way, as its records grow; may be used by several threads.
 
     Args:
-        history: The service's run.
-        records: The rounds of the job's life.
-        job_id: The job.
-        losses: Its losses.
+        reader: Reads the records.
+        run: The run.
+        snapshot: File of its snapshot.
     """
-    forecasts = tuple(
-        ForecastRow(
-            at_s=record.clock_seconds,
-            done=made.done,
-            run_s=made.run_seconds,
-            remaining_s=made.remaining_seconds,
-            low_s=made.low_seconds,
-            high_s=made.high_seconds,
-        )
-        for record in records
-        for made in record.estimates
-        if made.job_id == job_id
+
+    def __init__(self, reader: Reader, run: str, snapshot: Path) -> None:
+        self._reader, self._run, self._snapshot = reader, run, snapshot
+        self._found: ServiceHistory | None = None
+        self._files: list[tuple[Path, int]] = []
+        self._one = Lock()
+
+    def now(self) -> ServiceHistory:
+        """The history to the last record; the same object until a file is new.
+
+        Raises:
+            WarehouseError: The records are damaged.
+        """
+        with self._one:
+            history, files = self._found, self._present()
+            if history is None or not files or files != self._files:
+                history = self._further()
+                self._found, self._files = history, files
+            return history
+
+    def _present(self) -> list[tuple[Path, int]]:
+        """The files of the rounds, with times of writing; empty if a file vanishes meanwhile."""
+        files = round_files(run_folder(self._reader.warehouse, self._run))
+        with suppress(OSError):
+            return [(path, path.stat().st_mtime_ns) for path in files]
+        return []
+
+    def _further(self) -> ServiceHistory:
+        if self._found:
+            with suppress(WarehouseError):  # the records were replaced: read them anew
+                known = self._found.position.known
+                return self._with(self._found, self._reader.records(self._run, *known))
+        start = self._reader.begun(self._run)
+        position, rounds = reached(self._reader, start, self._run, kept(self._snapshot, self._run))
+        return self._with(ServiceHistory(start, position, None, position), rounds)
+
+    @staticmethod
+    def _with(history: ServiceHistory, rounds: list[tuple[RoundRecord, str]]) -> ServiceHistory:
+        for record, digest in rounds:
+            history = history.after(record, digest)
+        return history
+
+
+def solve_last_round(
+    name: str,
+    history: ServiceHistory,
+    jobs: Sequence[JobSpec] = (),
+    commands: Sequence[Command] = (),
+) -> tuple[Run, Round]:
+    """The last round, solved again; without rounds, a round before the first; see `predicted`."""
+    run, this = predict_last_round(name, history, jobs, commands)
+    solve(run, this)
+    return run, this
+
+
+def predict_last_round(
+    name: str,
+    history: ServiceHistory,
+    jobs: Sequence[JobSpec] = (),
+    commands: Sequence[Command] = (),
+) -> tuple[Run, Round]:
+    """The last round up to its plan, once more; without rounds, a round before the first.
+
+    Args:
+        name: The run.
+        history: Its history; with a round, or jobs are given.
+        jobs: Jobs that it takes in beside its own.
+        commands: Commands that it takes in beside its own; their numbers and times do not matter.
+    """
+    start, last, this = history.start, _ordered_anew(history), Round()
+    prepared = replace(prepare(start), state=history.before.state)
+    if last is None:
+        assert jobs
+        header = start.header
+        make = partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
+        place = FaithfulFactory([make(job) for job in jobs])
+        run = prepared.on(place.open(terms(header), ResumePoint()), Comparison(()), name)
+    else:
+        run = prepared.on(Recording([last]), Comparison(()), name)
+    clock = last.clock_seconds if last else 0.0
+    run.source = Trace(
+        (
+            *(last.arrivals if last else ()),
+            *(replace(job, arrival_seconds=clock) for job in jobs),
+        ),
+        (
+            *(last.commands if last else ()),
+            *(replace(command, at_seconds=clock) for command in commands),
+        ),
+        before=history.before.state.taken,
     )
-    account = sum(_accounts(history, records, job_id), Account())
-    return Course(tuple(_held(records, job_id)), forecasts, tuple(losses), **_cost(account))
+    for step in (collect, predict):
+        step(run, this)
+    return run, this
 
 
-def _accounts(history: History, records: Sequence[Held], job_id: int) -> Iterator[Account]:
-    """What a job held, round by round."""
-    header = history.start.header
-    inventory = history.state.inventory(header)
-    for record, after in pairwise(records):
-        leases = {lease.job_id: lease.gpus for lease in record.leases}
-        if own := leases.get(job_id):
-            there = {other: gpus for other, gpus in leases.items() if gpus == own}
-            meter = Meter(inventory, record.solve.price_of, header.settings.round_seconds)
-            span = record.clock_seconds, after.clock_seconds
-            yield meter.read(there, after.finished, *span)[job_id]
+def _ordered_anew(history: ServiceHistory) -> RoundRecord | None:
+    """The last round without nodes that orders alone had taken out of service.
+
+    When the round is predicted again, the runtime names its own nodes, and the orders may differ.
+    """
+    last = history.last
+    if last is None:
+        return None
+    ordered = history.state.orders.out_of_service - {problem.node for problem in last.problems}
+    drained = tuple(node for node in last.solve.drained if node not in ordered)
+    return replace(last, solve=replace(last.solve, drained=drained))
 
 
-def _held(records: Sequence[Held], job_id: int) -> Iterator[HeldRow]:
-    since, gpus = 0.0, tuple[int, ...]()
-    for record in records:
-        now = next((lease.gpus for lease in record.leases if lease.job_id == job_id), ())
-        ends = (event.at_seconds for event in record.finished if event.job_id == job_id)
-        end = next(ends, None)
-        if gpus and (end is not None or now != gpus):
-            yield HeldRow(since, record.clock_seconds if end is None else end, gpus)
-            gpus = ()
-        if now and not gpus:
-            since, gpus = record.clock_seconds, now
-    if gpus:
-        yield HeldRow(since, None, gpus)
+def estimate_fair_run_time(run: Run, this: Round, job: ActiveJob) -> float:
+    """A job's run time with an equal share of the GPUs, the denominator of ρ, in seconds."""
+    contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
+    return contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
+
+
+def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[QueueRow]:
+    """Active jobs of a solved round as rows, with what is expected of them.
+
+    Args:
+        run: The run.
+        this: The round.
+        asked: Their ids; all active jobs if empty.
+    """
+    asked = asked or this.active
+    ahead, room, first = expected(run, this, {*asked}), room_by(run, this), first_by(this)
+    rows = (_queue_row(run, this, job_id, ahead.get(job_id)) for job_id in asked)
+    return [
+        replace(row, room_by_s=room.get(row.job_id), first_by_s=first.get(row.job_id))
+        for row in rows
+    ]
+
+
+def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> QueueRow:
+    """An active job of a solved round as a row, with what is expected of it."""
+    job, state, plan = this.active[job_id], this.state, this.plan
+    clock, spec = this.observation.clock_seconds, job.spec
+    status = "runs" if job_id in plan.placement else describe_status(state, job_id)
+    own = job.own.gpu_type
+    row = QueueRow(
+        place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
+        job_id=job_id,
+        name=spec.name,
+        tenant=spec.tenant,
+        gpus=spec.demand.least,
+        status="waits" if status == "runs" and job_id not in plan.placement else status,
+        price=plan.report.price_of.get(own),
+    )
+    row = replace(row, waits_for=_waits_for(this, job_id), **_deadline(spec, clock, ahead))
+    if ahead is None:
+        return row
+    return replace(
+        row,
+        starts_in_s=ahead.start - clock,
+        starts_low_s=ahead.start_low - clock,
+        starts_high_s=ahead.start_high - clock,
+        ends_in_s=ahead.finish - clock,
+        ends_low_s=ahead.finish_low - clock,
+        ends_high_s=ahead.finish_high - clock,
+        ftf=(ahead.finish - spec.arrival_seconds) / estimate_fair_run_time(run, this, job),
+    )
+
+
+def find_gpu_shortages(name: str, history: ServiceHistory) -> dict[int, str]:
+    """What active jobs wait for while nodes are out of service or cordoned, in words, by id.
+
+    Args:
+        name: The run.
+        history: Its history.
+    """
+    if not history.last or not (history.last.solve.drained or history.state.orders.cordoned):
+        return {}
+    _, this = predict_last_round(name, history)
+    return {job_id: _waits_for(this, job_id) for job_id in this.active}
+
+
+def _waits_for(this: Round, job_id: int) -> str:
+    """What keeps a job from running, in words; see `QueueRow.waits_for`."""
+    others, there = describe_wait(this.state, job_id), gpus_short(this, job_id)
+    if others or there is None:
+        return others
+    where = "in service and not cordoned" if this.state.orders.cordoned else "in service"
+    return f"{counted(this.active[job_id].spec.demand.least, 'GPU')}, {there} {where}"
+
+
+def _deadline(spec: JobSpec, clock: float, ahead: Expected | None) -> dict[str, Any]:
+    """The deadline of a job, and whether it should meet it."""
+    if not spec.options.deadline_seconds:
+        return {}
+    at = spec.arrival_seconds + spec.options.deadline_seconds
+    finishes_in_time = judge_deadline(
+        at, clock, (ahead.finish_low, ahead.finish_high) if ahead else None
+    )
+    return {"deadline_in_s": at - clock, "in_time": finishes_in_time}

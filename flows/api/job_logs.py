@@ -11,8 +11,8 @@ from containers.docker.fleet import Fleet
 from containers.docker.logs import kept, unquoted
 from containers.docker.nodes import Nodes
 from containers.runtime import Lease
-from flows.api.front import headed
-from flows.api.history import News, lifetime
+from flows.api.front import format_logs
+from flows.api.job_history import RoundChanges, find_lifetime
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
 from warehouse.store.reader import Reader
@@ -32,7 +32,7 @@ MOST_PLACES, MOST_TAILS, MOST_TAIL = 32, 4, 2**9
 bytes of that end. Engineering bounds: a client that reconnects sends all of it in a header, and
 proxies take 8 KiB."""
 
-Shown = tuple[int, str]
+LogPlace = tuple[int, str]
 """Number of bytes of a container's log that were shown, and the last of them in base64."""
 
 _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
@@ -40,14 +40,14 @@ _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class RoundLeases:
     """The leases of a round: fields of its record."""
 
     round: int
     leases: tuple[Lease, ...]
 
 
-def check_printed(reader: Reader, run: str, job_id: int, running: Collection[int] = ()) -> None:
+def check_has_logs(reader: Reader, run: str, job_id: int, running: Collection[int] = ()) -> None:
     """Refuse a job that has printed nothing yet.
 
     Args:
@@ -65,13 +65,13 @@ def check_printed(reader: Reader, run: str, job_id: int, running: Collection[int
         raise InputError(job, "is on a virtual cluster, where jobs print nothing", why)
     if job_id in running:
         return
-    lived = lifetime(reader.parts(run, News, filled=True), job_id)
-    rounds = reader.parts(run, Leased, lived.start, lived.stop)
+    lived = find_lifetime(reader.parts(run, RoundChanges, filled=True), job_id)
+    rounds = reader.parts(run, RoundLeases, lived.start, lived.stop)
     if not any(lease.job_id == job_id for record in rounds for lease in record.leases):
         raise InputError(job, "has not started", why)
 
 
-class Printed:
+class JobLogs:
     """The output of a job's containers, past and to come, the oldest first.
 
     Docker keeps the latest lines of a container, so that its log may lose its beginning between
@@ -88,7 +88,7 @@ class Printed:
     """
 
     def __init__(
-        self, nodes: Nodes, run: str, job_id: int, shown: Mapping[str, Shown] | None = None
+        self, nodes: Nodes, run: str, job_id: int, shown: Mapping[str, LogPlace] | None = None
     ) -> None:
         self._asked = nodes, run, job_id
         known = shown or {}
@@ -97,7 +97,7 @@ class Printed:
         self._fleet = Fleet(nodes, run)
 
     @property
-    def place(self) -> dict[str, Shown]:
+    def place(self) -> dict[str, LogPlace]:
         """What was shown, by container; of many containers, the latest."""
         names = [*self._shown][-MOST_PLACES:]
         tails = {n: self._ends.get(n, b"")[-MOST_TAIL:] for n in names[-MOST_TAILS:]}
@@ -147,14 +147,14 @@ class Printed:
                 yield from self.more()
 
         with closing(self):
-            yield from headed(parts())
+            yield from format_logs(parts())
 
     def close(self) -> None:
         """Close the connections."""
         self._fleet.close()
 
 
-def printed(
+def read_logs(
     nodes: Nodes,
     run: str,
     job_id: int,
@@ -171,7 +171,7 @@ def printed(
         follow: Whether to go on with new output, without end.
         sleep: Waits for some seconds.
     """
-    yield from Printed(nodes, run, job_id).text(follow=follow, sleep=sleep)
+    yield from JobLogs(nodes, run, job_id).text(follow=follow, sleep=sleep)
 
 
 def _logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:

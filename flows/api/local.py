@@ -6,18 +6,18 @@ from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.api.declared import Added, Terms, job_of
-from flows.api.desk import Desk
+from flows.api.authorization import AuthorizedApi, make_receipt
+from flows.api.commands import ServiceCommands
 from flows.api.front import FrontDesk
-from flows.api.guarded import Guarded, accepted
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.api.submission import NodeRequest, TenantUpdate, parse_job
 from flows.runs.toml_file import checked
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token
 
 if TYPE_CHECKING:
-    from flows.api.forecasting import ForecastRow
-    from flows.api.history import Course, PriceRow, TenantRow
+    from flows.api.job_history import JobHistory, PriceRow, TenantRow
+    from flows.api.whatif import ForecastRow
     from flows.explain.answer import Answer
 
 LOOK_SECONDS = 1.0
@@ -39,22 +39,22 @@ class LocalDesk(FrontDesk):
     def __init__(
         self, warehouse: Path, url: str = "", sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._desk = Desk(warehouse, url)
-        self._guarded = Guarded(warehouse, url, self._desk)
+        self._desk = ServiceCommands(warehouse, url)
+        self._guarded = AuthorizedApi(warehouse, url, self._desk)
         self._me = Token(_user(), Role.OPERATOR)
         self._sleep = sleep
 
     def submit(self, job: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
-        return accepted(self._guarded.submit(self._me, job_of(Path("job"), job), key))
+        return make_receipt(self._guarded.submit(self._me, parse_job(Path("job"), job), key))
 
     def expect(self, job: Mapping[str, Any]) -> QueueRow:
         """See `FrontDesk`."""
-        return self._guarded.expect(self._me, job_of(Path("job"), job))
+        return self._guarded.expect(self._me, parse_job(Path("job"), job))
 
     def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
         """See `FrontDesk`."""
-        from flows.api.forecasting import WhatIf
+        from flows.api.whatif import WhatIf
 
         return self._guarded.forecast(self._me, checked("change", WhatIf, change, "a change"))
 
@@ -62,17 +62,17 @@ class LocalDesk(FrontDesk):
         self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
     ) -> Accepted:
         """See `FrontDesk`."""
-        return accepted(self._guarded.command(self._me, kind, target, key, value))
+        return make_receipt(self._guarded.command(self._me, kind, target, key, value))
 
     def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
-        fields = checked("node", Added, node, "a node")
-        return accepted(self._guarded.add(self._me, fields, key))
+        fields = checked("node", NodeRequest, node, "a node")
+        return make_receipt(self._guarded.add(self._me, fields, key))
 
     def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
-        fields = checked("terms", Terms, terms, "a tenant's terms")
-        return accepted(self._guarded.tenant(self._me, name, fields, key))
+        fields = checked("terms", TenantUpdate, terms, "a tenant's terms")
+        return make_receipt(self._guarded.tenant(self._me, name, fields, key))
 
     def status(self) -> Status:
         """See `FrontDesk`."""
@@ -106,7 +106,7 @@ class LocalDesk(FrontDesk):
         """See `FrontDesk`."""
         return self._guarded.why(self._me, job)
 
-    def course(self, job: str) -> "Course":
+    def course(self, job: str) -> "JobHistory":
         """See `FrontDesk`."""
         return self._guarded.course(self._me, job)
 

@@ -31,7 +31,7 @@ def login_file(env: Mapping[str, str] = os.environ) -> Path:
     return Path(home) / "shockwave" / "login.json"
 
 
-def logged_in(env: Mapping[str, str] = os.environ) -> Login | None:
+def read_login(env: Mapping[str, str] = os.environ) -> Login | None:
     """The login of this user; None where there is none.
 
     Raises:
@@ -54,7 +54,7 @@ def logged_in(env: Mapping[str, str] = os.environ) -> Login | None:
         raise InputError(str(file), f"cannot be used ({reason})", "remove it") from None
 
 
-def keep(login: Login, env: Mapping[str, str] = os.environ) -> Path:
+def save_login(login: Login, env: Mapping[str, str] = os.environ) -> Path:
     """Keep a login, readable by its user only; returns the file.
 
     Raises:
@@ -76,7 +76,7 @@ def keep(login: Login, env: Mapping[str, str] = os.environ) -> Path:
     return file
 
 
-def forget(env: Mapping[str, str] = os.environ) -> bool:
+def delete_login(env: Mapping[str, str] = os.environ) -> bool:
     """Remove the kept login; returns whether there was one.
 
     Raises:

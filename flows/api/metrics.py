@@ -12,14 +12,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tasks.record import Timings
 
 if TYPE_CHECKING:
-    from flows.api.desk import Desk
-    from flows.api.outlook import History
+    from flows.api.commands import ServiceCommands
+    from flows.api.history import ServiceHistory
 
 QUANTILES = (0.5, 0.9, 1.0)
 """Quantiles of ρ that are exported; the last is the worst. A convention."""
 
 
-def metrics_of(desk: "Desk", now: float | None = None) -> bytes:
+def export_metrics(desk: "ServiceCommands", now: float | None = None) -> bytes:
     """The metrics of a service; none of them names a job or a tenant.
 
     Args:
@@ -45,7 +45,7 @@ class _Collector:
         yield from self._metrics
 
 
-def _figures(desk: "Desk", now: float) -> Iterator[Metric]:
+def _figures(desk: "ServiceCommands", now: float) -> Iterator[Metric]:
     history, status = desk.history(), desk.status()
 
     def gauge(name: str, about: str, value: float) -> Metric:
@@ -80,7 +80,7 @@ def _figures(desk: "Desk", now: float) -> Iterator[Metric]:
     yield from _last_round(desk, history)
 
 
-def _last_round(desk: "Desk", history: "History") -> Iterator[Metric]:
+def _last_round(desk: "ServiceCommands", history: "ServiceHistory") -> Iterator[Metric]:
     if not history.last:
         return
     yield GaugeMetricFamily(

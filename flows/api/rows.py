@@ -208,7 +208,7 @@ class Status:
     late: int
 
 
-def job_row(
+def make_job_row(
     spec: JobSpec,
     status: str,
     *,
@@ -223,7 +223,7 @@ def job_row(
     return JobRow(*about, status, held_gpus, done, arrival_s, ended_s, reason)
 
 
-def status_of(state: RunState, job_id: int) -> str:
+def describe_status(state: RunState, job_id: int) -> str:
     """The status of an active job after a round."""
     if job_id in state.orders.cancelled:
         return "cancelled"
@@ -232,18 +232,18 @@ def status_of(state: RunState, job_id: int) -> str:
     return "runs" if job_id in state.leases else "waits"
 
 
-def waits_for(state: RunState, job_id: int) -> str:
+def describe_wait(state: RunState, job_id: int) -> str:
     """The other jobs, or the quota, that keep a job from running, in words; empty if none does."""
     reason = state.barred.get(job_id)
     if reason is None:
         return ""
     if reason.bar is Bar.QUOTA:
         return f"the quota of its tenant, until {reason.until_seconds:,.0f} s"
-    shown = counted_jobs(reason.jobs)
+    shown = format_jobs(reason.jobs)
     return f"the end of {shown}" if reason.bar is Bar.AFTER else f"a place in its array: {shown}"
 
 
-def counted_jobs(jobs: Sequence[int]) -> str:
+def format_jobs(jobs: Sequence[int]) -> str:
     """Some jobs in words: the first of them, and how many more there are."""
     shown = ", ".join(map(str, jobs[:SHOWN]))
     more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
@@ -258,7 +258,7 @@ _SILENT = re.compile(
 _JOBS = re.compile(r"\bjobs? (\d+(?:, \d+)*)( and \d+ more)?")
 
 
-def as_seen(text: str, seen: Container[int]) -> str:
+def censor(text: str, seen: Container[int]) -> str:
     """A reason, censored for a caller who sees some jobs only.
 
     It has no ids of other jobs, and no messages of nodes' daemons, which may name hosts.
@@ -275,7 +275,7 @@ def as_seen(text: str, seen: Container[int]) -> str:
     return _JOBS.sub(shown, _SILENT.sub(r"\1", text))
 
 
-def in_time(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
+def judge_deadline(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
     """Whether a job should end by its deadline; see `QueueRow.in_time`.
 
     Args:
@@ -291,7 +291,7 @@ def in_time(deadline: float, clock: float, ends: tuple[float, float] | None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class RoundEvents:
     """What happened in a round: fields of its record."""
 
     round: int
@@ -301,7 +301,7 @@ class Happened:
     events: tuple[ContainerEvent, ...]
 
 
-def events_of(record: Happened, names: dict[int, str]) -> Iterator[EventRow]:
+def make_event_rows(record: RoundEvents, names: dict[int, str]) -> Iterator[EventRow]:
     """What happened in a round, as rows.
 
     Args:

@@ -35,22 +35,22 @@ def forecast(
     """Say when the active jobs should start and end from now, and with a change."""
     from dataclasses import asdict
 
-    from flows.api.declared import job_of
-    from flows.api.forecasting import WhatIf, factor
     from flows.api.rows import SHOWN
+    from flows.api.submission import parse_job
+    from flows.api.whatif import WhatIf, parse_budget_factor
     from flows.runs.toml_file import read_toml
     from warehouse.wording import counted
 
     files = ((path, read_toml(path, "a job's TOML file")) for path in submit or ())
     change = WhatIf(
-        submit=[job_of(path, fields) for path, fields in files],
+        submit=[parse_job(path, fields) for path, fields in files],
         cancel=cancel or [],
         hold=hold or [],
         release=release or [],
         drain=drain or [],
         cordon=cordon or [],
         uncordon=uncordon or [],
-        budget=dict(map(factor, budget or ())),
+        budget=dict(map(parse_budget_factor, budget or ())),
     )
     with desk(warehouse) as service:
         asked = change.model_dump(mode="json", exclude_unset=True)

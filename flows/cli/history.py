@@ -180,12 +180,12 @@ def _default_run(warehouse: Path) -> tuple[str, bool, str]:
         The run, whether it is the service's, and the other of the two; empty if there is none.
     """
     from flows.explain.why import latest
-    from flows.scheduler.running import is_taken
+    from flows.scheduler.process import is_locked
 
     newest, own = latest(warehouse), _run_of_service(warehouse)
     if own == newest:
         return newest, True, ""
-    return (own, True, newest) if own and is_taken(warehouse) else (newest, False, own)
+    return (own, True, newest) if own and is_locked(warehouse) else (newest, False, own)
 
 
 def _run_of_service(warehouse: Path) -> str:

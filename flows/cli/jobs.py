@@ -15,7 +15,7 @@ from flows.cli.completion import named_jobs
 from flows.cli.options import Json, Warehouse, after_dashes, warehouse_named
 from flows.cli.output import print_listed, print_log, print_rows, say
 from flows.scheduler.options import DATABASE_URL
-from flows.scheduler.running import is_taken
+from flows.scheduler.process import is_locked
 from predictor.errors import InputError
 from predictor.job import Mode
 from warehouse import DEFAULT_WAREHOUSE
@@ -52,9 +52,9 @@ def desk(warehouse: Path) -> "FrontDesk":
 
 def asked_login() -> "Login | None":
     """The login of a command; None if it reads a warehouse."""
-    from flows.api.login import logged_in
+    from flows.api.login import read_login
 
-    return None if warehouse_named.get() else logged_in()
+    return None if warehouse_named.get() else read_login()
 
 
 def submit(
@@ -122,7 +122,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Hand a job in; once this returns, nothing loses it."""
-    from flows.api.declared import from_file, job_of, job_schema
+    from flows.api.submission import job_schema, parse_job, read_job_fields
     from flows.runs.job_fields import parse_variables
 
     if schema:
@@ -161,9 +161,9 @@ def submit(
         if command:
             fields["command"] = command
         elif file is not None:
-            fields = from_file(Path(file), fields)
+            fields = read_job_fields(Path(file), fields)
         if dry_run:
-            _print_expected(asdict(service.expect(fields)), job_of(Path("job"), fields), as_json)
+            _print_expected(asdict(service.expect(fields)), parse_job(Path("job"), fields), as_json)
             return
         accepted = service.submit(fields, key=key)
     print_accepted(accepted, str(fields.get("name", "")), as_json)
@@ -198,14 +198,14 @@ def _by_options(given: Collection[str], file: str | None) -> Iterator[None]:
 
 
 def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
-    from flows.api.declared import launch_of
+    from flows.api.submission import describe_launch
 
     if as_json:
         launch = job.model_dump(mode="json", exclude_unset=True)
         expected = {field: row[field] for field in row if field != "job_id"}
         print_rows([expected | {"launch": launch}], as_json)
         return
-    say(f"it would be launched {launch_of(job)}")
+    say(f"it would be launched {describe_launch(job)}")
     if row["starts_in_s"] is None:
         waits = f" while it waits for {row['waits_for']}" * bool(row["waits_for"])
         say(f"it can run here; when it would start cannot be predicted{waits}")
@@ -308,7 +308,7 @@ def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> No
     with desk(warehouse) as service:
         asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
         print_listed([shown(row) for row in service.queue()], as_json, asked)
-    if asked_login() is None and not is_taken(Path(warehouse)):
+    if asked_login() is None and not is_locked(Path(warehouse)):
         say("(the service is stopped; this is how its last round left it)", err=True)
 
 
@@ -338,30 +338,30 @@ def logs(
         with desk(warehouse) as service:
             _print_logs(service.logs(job, follow=follow), as_json)
         return
-    from flows.api.job_logs import check_printed, printed
+    from flows.api.job_logs import check_has_logs, read_logs
     from flows.runs.cluster_file import read_cluster_file
     from warehouse.store.reader import Reader
 
     if run is None:
-        from flows.api.desk import Desk
+        from flows.api.commands import ServiceCommands
 
-        with Desk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, "")) as local:
+        with ServiceCommands(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, "")) as local:
             run, number = local.run, local.job(job).number
     elif job.isascii() and job.isdigit():
         number = int(job)
     else:
         raise InputError("job", f"{job!r} is no id", "names are known of a service's jobs only")
-    check_printed(Reader(warehouse), run, number)
+    check_has_logs(Reader(warehouse), run, number)
     if cluster is None:
         raise InputError("cluster", "is missing", "give the cluster file of the run")
-    _print_logs(printed(read_cluster_file(cluster), run, number, follow=follow), as_json)
+    _print_logs(read_logs(read_cluster_file(cluster), run, number, follow=follow), as_json)
 
 
 def _print_logs(parts: Iterable[bytes], as_json: bool) -> None:
     if as_json:
-        from flows.api.front import lines_of
+        from flows.api.front import parse_logs
 
-        rows = ({"container": name, "line": line} for name, line in lines_of(parts))
+        rows = ({"container": name, "line": line} for name, line in parse_logs(parts))
         print_rows(rows, as_json)
         return
     for text in parts:

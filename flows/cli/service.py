@@ -59,11 +59,11 @@ def up(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Start a service that takes jobs in, and Prefect's server with its UI."""
-    from flows.supervisor.listening import Listening
+    from flows.supervisor.listening import ListenAddress
     from flows.supervisor.service import Service, serve
 
     service = Service(
-        Listening(host, port, tls_cert, tls_key, behind_proxy),
+        ListenAddress(host, port, tls_cert, tls_key, behind_proxy),
         database_url,
         Path(warehouse).absolute(),
         options,
@@ -95,20 +95,20 @@ def _print_line(line: str) -> None:
 
 def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Stop the service of a warehouse; its jobs go on at its next start."""
-    from flows.scheduler.running import stop
+    from flows.scheduler.process import stop_service
 
-    stopped = stop(Path(warehouse).absolute())
+    stopped = stop_service(Path(warehouse).absolute())
     say("stopped" if stopped else f"no service is running in {warehouse}")
 
 
 def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """Say where the service stands: rounds, GPUs, jobs, and what waits in its inbox."""
     from flows.cli.jobs import asked_login, desk
-    from flows.scheduler.running import running
+    from flows.scheduler.process import find_service
 
     folder = Path(warehouse).absolute()
     login = asked_login()
-    process = None if login else running(folder)
+    process = None if login else find_service(folder)
     about = {
         "service": "running" if process and process.ready else "starting" if process else "stopped",
         "url": process.url if process else None,
@@ -133,10 +133,10 @@ def login(
     import sys
     from getpass import getpass
 
-    from flows.api.client import Client, checked
-    from flows.api.login import Login, keep
+    from flows.api.client import Client, check_url
+    from flows.api.login import Login, save_login
 
-    checked(url)
+    check_url(url)
     with_terminal = sys.stdin.isatty()
     token = (getpass("Token: ") if with_terminal else sys.stdin.readline()).strip()
     if not token:
@@ -148,13 +148,13 @@ def login(
         )
     with Client(url, token) as client:
         who = client.who()
-        file = keep(Login(client.url, token))
+        file = save_login(Login(client.url, token))
     of = f" of {who['tenant']}" if who["tenant"] else ""
     say(f"logged in to {client.url} as {who['name']}, {who['role']}{of}; kept in {file}")
 
 
 def logout() -> None:
     """Forget the service that was logged in to; commands ask the local warehouse again."""
-    from flows.api.login import forget
+    from flows.api.login import delete_login
 
-    say("logged out" if forget() else "nobody is logged in")
+    say("logged out" if delete_login() else "nobody is logged in")

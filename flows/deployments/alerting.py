@@ -13,9 +13,9 @@ from prefect.automations import AutomationCore, DoNothing, EventTrigger, Posture
 from prefect.events import emit_event
 
 from flows.api.alerts import Alert, AlertKind, Known, Watch
-from flows.api.desk import Desk
+from flows.api.commands import ServiceCommands
 from flows.prefect_server.logs import tell
-from flows.scheduler.running import FOLDER, running
+from flows.scheduler.process import FOLDER, find_service
 from predictor.errors import ShockwaveError
 from warehouse.store.durable import write_text, writing
 
@@ -90,7 +90,7 @@ def watch(warehouse: Path, database_url: str) -> None:
 def _watch(warehouse: Path, database_url: str) -> None:
     while not (desk := _desk(warehouse, database_url)):
         time.sleep(LOOK_SECONDS)
-    service, before = running(warehouse), known(warehouse)
+    service, before = find_service(warehouse), known(warehouse)
     seen = Watch(desk.run, service.speed if service else 1.0, time.monotonic(), before)
     while True:
         with suppress(ShockwaveError):  # the next look tries again
@@ -98,7 +98,7 @@ def _watch(warehouse: Path, database_url: str) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def look(warehouse: Path, desk: Desk, seen: Watch, before: Known) -> Known:
+def look(warehouse: Path, desk: ServiceCommands, seen: Watch, before: Known) -> Known:
     """Look at a service once, report new alerts, and keep those reported.
 
     Args:
@@ -141,8 +141,8 @@ def keep(warehouse: Path, reported: Known) -> None:
         write_text(warehouse / FOLDER / REPORTED, json.dumps(rows))
 
 
-def _desk(warehouse: Path, database_url: str) -> Desk | None:
+def _desk(warehouse: Path, database_url: str) -> ServiceCommands | None:
     """The service of a warehouse; None before it has begun."""
     with suppress(ShockwaveError):
-        return Desk(warehouse, database_url)
+        return ServiceCommands(warehouse, database_url)
     return None

@@ -32,7 +32,7 @@ LEAST_BUDGET, LARGEST_BUDGET = 1e-6, 1e6
 bounds; no sweep is recorded."""
 
 
-def truth_of(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
+def find_truth_maker(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
     """The generator of the ground truths of a service's jobs; None if the jobs are real."""
     if header.settings.runtime == RuntimeKind.DOCKER:
         return None
@@ -159,6 +159,6 @@ def check_job(
     for size in spec.batch_sizes:
         _check_rate(spec, size, profile)
     made: Terms = terms(header)
-    truth = truth or truth_of(header)
+    truth = truth or find_truth_maker(header)
     if truth:
         check_jobs([spec], {spec.job_id: truth(spec)}, made, published_rules=False)

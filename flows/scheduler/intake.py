@@ -16,7 +16,7 @@ from warehouse.inbox.inbox import Inbox
 
 
 @dataclass(frozen=True)
-class FromInbox:
+class InboxSource:
     """The entries of an inbox as a `JobSource`.
 
     Each gets a time on the run's clock: that of its acceptance, but after the previous round.
@@ -95,7 +95,7 @@ class FromInbox:
 
 
 @dataclass(frozen=True)
-class Again:
+class ReplaySource:
     """The recorded intake of a service's rounds as a `JobSource`.
 
     Attributes:

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
-from flows.scheduler.running import announced, is_taken, running
+from flows.scheduler.process import announce, find_service, is_locked
 from predictor.errors import WarehouseBusy
 from tasks.record import RoundRecord, Timings
 from tasks.round import Sink
@@ -90,7 +90,7 @@ class Leader:
 
 
 @contextmanager
-def leading(
+def lead(
     place: LeaseSite, stop: Event, report: Callable[[str], None], *, standby: bool = False
 ) -> Iterator[Leader | None]:
     """Be the leader of a warehouse within the context; yields None if `stop` is set before.
@@ -109,7 +109,7 @@ def leading(
         if standby and not _waited(place, leases, stop, report):
             yield None
             return
-        with announced(place.warehouse, place.url, place.speed) as ready:
+        with announce(place.warehouse, place.url, place.speed) as ready:
             deadline = monotonic() + 2.0 * leases.seconds
             while (token := leases.take(alone=True)) is None:
                 if monotonic() > deadline or stop.wait(WAIT_SECONDS):
@@ -132,8 +132,8 @@ def _waited(place: LeaseSite, leases: Leases, stop: Event, report: Callable[[str
     report(f"Standing by for the service of {place.warehouse}.")
     while not stop.wait(WAIT_SECONDS):
         lease, ended = leases.found()
-        taken = is_taken(place.warehouse)
-        holder = running(place.warehouse) if taken and lease and ended and lease.here else None
+        taken = is_locked(place.warehouse)
+        holder = find_service(place.warehouse) if taken and lease and ended and lease.here else None
         if holder and lease and holder.pid == lease.pid:
             report(f"Process {lease.pid} does not renew its lease: it is killed.")
             with suppress(ProcessLookupError):
@@ -145,7 +145,7 @@ def _waited(place: LeaseSite, leases: Leases, stop: Event, report: Callable[[str
 
 
 @dataclass(frozen=True)
-class Fenced:
+class FencedSink:
     """A sink that refuses records of a process that has lost its lease.
 
     Attributes:

@@ -77,9 +77,9 @@ class ServiceOptions(RunSettings):
         check_bounds(type(self), self)
         if self.driver not in ("plain", "prefect"):
             raise InputError("driver", f"unknown driver {self.driver!r}", "give prefect or plain")
-        from flows.scheduler.scheduler import new_start
+        from flows.scheduler.scheduler import make_new_start
 
-        new_start(self)
+        make_new_start(self)
 
     def recorded(self) -> "Settings":
         """The settings of its run, as recorded in the header."""
@@ -125,10 +125,10 @@ class ServiceOptions(RunSettings):
         Raises:
             InputError: A setting differs; the error names it.
         """
-        from flows.scheduler.scheduler import new_start
+        from flows.scheduler.scheduler import make_new_start
 
-        mine = new_start(self).header.settings
-        default = new_start(type(self)(cluster=self.cluster)).header.settings
+        mine = make_new_start(self).header.settings
+        default = make_new_start(type(self)(cluster=self.cluster)).header.settings
         for field in fields(mine):
             asked, began = getattr(mine, field.name), getattr(header.settings, field.name)
             if asked not in (began, getattr(default, field.name)):

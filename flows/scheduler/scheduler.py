@@ -28,11 +28,11 @@ from flows.runs.position import Keeping, Position, kept, reached
 from flows.runs.resuming import carry_out, check_plugins
 from flows.runs.simulation import Driver, prepare, terms
 from flows.runs.start import make_start
-from flows.scheduler.admission import check_job, check_node, check_tenant, truth_of
-from flows.scheduler.intake import Again, FromInbox
-from flows.scheduler.leadership import TOKEN, Fenced
-from flows.scheduler.logged import Logged
+from flows.scheduler.admission import check_job, check_node, check_tenant, find_truth_maker
+from flows.scheduler.intake import InboxSource, ReplaySource
+from flows.scheduler.leadership import TOKEN, FencedSink
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
+from flows.scheduler.sinks import LoggingSink
 from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import NewNode, TenantTerms
@@ -64,22 +64,22 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
     url, token = os.environ.get(DATABASE_URL, ""), os.environ.get(TOKEN)
     with (
         Inbox(warehouse, url) as inbox,
-        once_free(lambda: under_way(warehouse, inbox, options)) as run,
+        wait_for_previous_writer(lambda: open_run(warehouse, inbox, options)) as run,
         _driving(options) as driver,
         closing(Leases(warehouse, url)) as leases,
     ):
         if token:
             run.check = partial(leases.check, int(token))
-            run.sink = Fenced(run.sink, run.check)
+            run.sink = FencedSink(run.sink, run.check)
         if structured():
             begin()
-            run.sink = Logged(run.sink, run.name)
+            run.sink = LoggingSink(run.sink, run.name)
         print(READY, flush=True)
         schedule(run, warehouse, driver, alive=partial(print, ALIVE, flush=True))
 
 
 @contextmanager
-def once_free(enter: Callable[[], AbstractContextManager[Run]]) -> Iterator[Run]:
+def wait_for_previous_writer(enter: Callable[[], AbstractContextManager[Run]]) -> Iterator[Run]:
     """A run, once its previous writer has ended, which may outlive its parent by a round.
 
     Raises:
@@ -139,7 +139,7 @@ def schedule(
 
 
 @contextmanager
-def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator[Run]:
+def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator[Run]:
     """The run of a service, new or resumed; open within the context.
 
     Raises:
@@ -155,7 +155,9 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             nodes = read_cluster_file(options.cluster)
             at = warehouse / SNAPSHOT
             going = going_on(name, nodes, warehouse, at) if name else None
-            live = opened.enter_context(going or begun(new_start(options), nodes, warehouse, at))
+            live = opened.enter_context(
+                going or begun(make_new_start(options), nodes, warehouse, at)
+            )
             run, now, speed, truth = live.run, live.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
             inbox.runs_on(options.cluster.absolute())
@@ -178,11 +180,11 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             if hosts:
                 hosts.add(node)
 
-        run.source = FromInbox(inbox, now, speed, check, add, truth)
+        run.source = InboxSource(inbox, now, speed, check, add, truth)
         yield run
 
 
-def new_start(options: ServiceOptions) -> Start:
+def make_new_start(options: ServiceOptions) -> Start:
     """The start of a new service."""
     profile = options.profile_read()
     return make_start(Workload("inbox", (), (), profile), options.recorded(), service=True)
@@ -197,7 +199,7 @@ def _virtual(
     With it the pace of its clock, and what makes the ground truths of its jobs.
     """
     reader = Reader(warehouse)
-    start = reader.begun(name) if name else new_start(options)
+    start = reader.begun(name) if name else make_new_start(options)
     if name:
         options.check_same(name, start.header)
         check_plugins(name, start, reader)
@@ -217,7 +219,7 @@ def _virtual(
         made, at = _Truths(start.header, again.truths).of, terms(start.header, writer.run)
         runtime = opened.enter_context(closing(RealTimeCluster(made, at, cluster)))
         run = prepared.on(runtime, writer, writer.run)
-        run.source = Again(again, tuple(record.clock_seconds for record in rounds))
+        run.source = ReplaySource(again, tuple(record.clock_seconds for record in rounds))
         for record, digest in recorded:
             if cluster and record is rounds[0]:
                 run.follow(record, digest)  # the cluster is in the state after this round
@@ -234,7 +236,7 @@ class _Truths:
 
     def __init__(self, header: RunHeader, known: Iterable[GroundTruth]) -> None:
         self._known = {truth.job_id: truth for truth in known}
-        make = truth_of(header)
+        make = find_truth_maker(header)
         assert make
         self._make = lru_cache(TRUTHS)(make)
 

@@ -23,7 +23,7 @@ def create_app() -> "FastAPI":
 def _app() -> "FastAPI":
     from starlette.staticfiles import StaticFiles
 
-    from flows.api.guarded import Guarded
+    from flows.api.authorization import AuthorizedApi
     from flows.deployments.forms import traces_of
     from flows.prefect_server.command import REPORTS, WAREHOUSE
     from flows.prefect_server.gate import Locked
@@ -31,16 +31,16 @@ def _app() -> "FastAPI":
     from flows.prefect_server.traces import traces
     from flows.scheduler.options import DATABASE_URL
     from flows.web.api import PREFIX, create_api
+    from flows.web.backend import Backend
     from flows.web.page.app import PAGE, create_page
-    from flows.web.requests import Asking
 
     app = prefect_app()
     warehouse = Path(os.environ[WAREHOUSE])
     hand_out(app, "/reports", StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False))
     page = Locked(traces(traces_of(warehouse)), own_secret(), sandbox=False)
     beside(app, "/traces", page)
-    service = Guarded(warehouse, os.environ.get(DATABASE_URL, ""))
-    asking = Asking(service, own_secret())
+    service = AuthorizedApi(warehouse, os.environ.get(DATABASE_URL, ""))
+    asking = Backend(service, own_secret())
     beside(app, PREFIX, create_api(asking))
     beside(app, PAGE, create_page(asking, own_secret()))
     return closed(app)

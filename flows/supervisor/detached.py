@@ -9,8 +9,8 @@ from dataclasses import fields
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS
 from flows.prefect_server.logs import LogFormat
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
-from flows.scheduler.running import FOLDER, running
-from flows.supervisor.service import Service, way_in
+from flows.scheduler.process import FOLDER, find_service
+from flows.supervisor.service import Service, describe_access
 from predictor.errors import WarehouseError
 
 COMMAND = "from flows.cli.main import main; main()"
@@ -42,13 +42,13 @@ def start_detached(service: Service) -> str:
             start_new_session=True,
         )
     deadline = time.monotonic() + READY_SECONDS
-    while not ((server := running(service.warehouse)) and server.ready):
+    while not ((server := find_service(service.warehouse)) and server.ready):
         if process.poll() is not None or time.monotonic() > deadline:
             lines = log.read_text().splitlines() or ["nothing was said"]
             raise WarehouseError(str(log), f"the service did not start ({lines[-1]})", "see there")
         time.sleep(POLL_SECONDS)
     ready = f"Ready: {server.url}/deployments (process {server.pid}; shockwave down stops it)"
-    return "\n".join((*way_in(service.listening), ready))
+    return "\n".join((*describe_access(service.listening), ready))
 
 
 def _arguments(service: Service) -> list[str]:

@@ -15,7 +15,7 @@ _EVERY = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True)
-class Listening:
+class ListenAddress:
     """An address to listen on.
 
     Attributes:

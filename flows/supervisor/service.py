@@ -19,10 +19,10 @@ from flows.deployments.forms import traces_of
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS, Child
 from flows.prefect_server.command import REPORTS, WAREHOUSE, answers, server_command, shows
 from flows.prefect_server.logs import LogFormat, begin
-from flows.scheduler.leadership import TOKEN, LeaseSite, leading
+from flows.scheduler.leadership import TOKEN, LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
-from flows.scheduler.running import FOLDER, LOCK, busy, running
-from flows.supervisor.listening import Listening
+from flows.scheduler.process import FOLDER, LOCK, find_service, make_busy_error
+from flows.supervisor.listening import ListenAddress
 from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
 from warehouse.inbox.database import shown
@@ -69,7 +69,7 @@ class Service:
         log_format: Format of its log.
     """
 
-    listening: Listening
+    listening: ListenAddress
     database_url: str
     warehouse: Path
     options: ServiceOptions = field(default_factory=ServiceOptions)
@@ -95,8 +95,8 @@ class Service:
             WarehouseBusy: The warehouse has a service, and this is not to stand by.
             WarehouseError: The folder cannot be written.
         """
-        if not self.standby and running(self.warehouse):
-            raise busy(self.warehouse)
+        if not self.standby and find_service(self.warehouse):
+            raise make_busy_error(self.warehouse)
         if (self.warehouse / LOCK).exists():  # a standby makes it first of all
             check_links(self.warehouse)
         elif self.warehouse.is_file() or any(self.warehouse.glob("*")):
@@ -161,7 +161,7 @@ async def _connect(url: "URL") -> None:
         await engine.dispose()
 
 
-def way_in(listening: Listening) -> tuple[str, str]:
+def describe_access(listening: ListenAddress) -> tuple[str, str]:
     """Where the password and the page of a service are, in words."""
     from flows.prefect_server.access import installation_file
 
@@ -190,7 +190,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         place = LeaseSite(service.warehouse, url, listening.shown, service.options.speed)
         if not service.standby:
             service.check()
-        leader = started.enter_context(leading(place, stop, report, standby=service.standby))
+        leader = started.enter_context(lead(place, stop, report, standby=service.standby))
         if leader is None:
             return
         if service.standby:
@@ -199,13 +199,13 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
 
         access = access_to(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}{first_start(url)}.")
-        kept = list[Kept]()
+        kept = list[SupervisedProcess]()
         for started_with in _processes(service, access, leader.token):
-            process = Kept(*started_with, report)
+            process = SupervisedProcess(*started_with, report)
             kept.append(started.enter_context(closing(process)))
             if not process.wait_until_ready(stop):
                 return
-        for line in way_in(listening):
+        for line in describe_access(listening):
             report(line)
         report(f"Ready: {listening.shown}/deployments (Ctrl-C stops it)")
         leader.ready()
@@ -265,7 +265,7 @@ def _waits(options: ServiceOptions) -> float:
     return 2.0 * (nodes.grace_seconds + WORK_SECONDS) + len(nodes.nodes) * WORK_SECONDS
 
 
-class Kept:
+class SupervisedProcess:
     """A process that is started again when it ends by itself.
 
     Args:

@@ -15,15 +15,15 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
 
-from flows.api.declared import Added, Terms
-from flows.api.forecasting import ForecastRow, WhatIf
-from flows.api.front import headed
-from flows.api.history import Course, PriceRow, TenantRow
+from flows.api.front import format_logs
+from flows.api.job_history import JobHistory, PriceRow, TenantRow
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.api.submission import NodeRequest, TenantUpdate
+from flows.api.whatif import ForecastRow, WhatIf
 from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
-from flows.web.requests import Asking, Bounded, Problem, Refused, status_of
+from flows.web.backend import Backend, BodyLimit, Problem, RequestRefused, get_http_status
 from flows.web.streams import EVENTS, Streams
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
@@ -70,12 +70,12 @@ Key = Annotated[
 ]
 
 
-async def _asking(request: Request) -> Asking:
-    asking: Asking = request.app.state.asking
+async def _asking(request: Request) -> Backend:
+    asking: Backend = request.app.state.asking
     return asking
 
 
-Asked = Annotated[Asking, Depends(_asking)]
+Asked = Annotated[Backend, Depends(_asking)]
 
 
 async def _streams(request: Request) -> Streams:
@@ -105,7 +105,7 @@ async def _caller(asking: Asked, authorization: Authorization = "") -> Token:
     if token is None:
         problem = "is not known" if authorization else "is missing"
         remedy = "send Authorization: Bearer TOKEN; an operator makes one: shockwave token add"
-        raise Refused(HTTPStatus.UNAUTHORIZED, "token", problem, remedy)
+        raise RequestRefused(HTTPStatus.UNAUTHORIZED, "token", problem, remedy)
     return token
 
 
@@ -145,7 +145,7 @@ async def why(job: Target, caller: Caller, asking: Asked) -> Answer:
 
 
 @routes.get("/jobs/{job}/course")
-async def course(job: Target, caller: Caller, asking: Asked) -> Course:
+async def course(job: Target, caller: Caller, asking: Asked) -> JobHistory:
     """A job so far: its leases, forecasts and losses."""
     return await asking.read(lambda: asking.service.course(caller, job))
 
@@ -180,7 +180,7 @@ _command(CommandKind.REMOVE, "Take a node out of the cluster; jobs on it are pre
 
 
 @routes.post("/nodes", status_code=202)
-async def add(node: Added, caller: Caller, asking: Asked, key: Key = "") -> Accepted:
+async def add(node: NodeRequest, caller: Caller, asking: Asked, key: Key = "") -> Accepted:
     """Add a node to the cluster, whose index is the next one."""
     return await asking.write(lambda: asking.service.add(caller, node, key))
 
@@ -212,7 +212,7 @@ async def tenants(caller: Caller, asking: Asked) -> list[TenantRow]:
 @routes.patch("/tenants/{tenant}", status_code=202)
 async def terms(
     tenant: Annotated[str, Path(min_length=1, max_length=100)],
-    given: Terms,
+    given: TenantUpdate,
     caller: Caller,
     asking: Asked,
     key: Key = "",
@@ -263,7 +263,7 @@ async def logs(
 
     def parts() -> Iterator[bytes]:
         with closing(printed):
-            yield from headed(printed.more())
+            yield from format_logs(printed.more())
 
     return StreamingResponse(parts(), media_type="application/octet-stream")
 
@@ -287,7 +287,7 @@ async def status(caller: Caller, asking: Asked) -> Status:
     return await asking.read(asking.service.status)
 
 
-def create_api(asking: Asking) -> ASGIApp:
+def create_api(asking: Backend) -> ASGIApp:
     """The API of a service."""
     api = FastAPI(
         title="Shockwave",
@@ -299,7 +299,7 @@ def create_api(asking: Asking) -> ASGIApp:
     )
     api.state.asking, api.state.streams = asking, Streams(asking)
     _answer_problems(api)
-    return Bounded(api)
+    return BodyLimit(api)
 
 
 def _answer_problems(api: FastAPI) -> None:
@@ -335,7 +335,7 @@ def _answer_problems(api: FastAPI) -> None:
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ShockwaveError)
-        return answer(status_of(error), of(error))
+        return answer(get_http_status(error), of(error))
 
     api.add_exception_handler(Unrouted, refused)
     api.add_exception_handler(RequestValidationError, invalid)

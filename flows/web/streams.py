@@ -18,8 +18,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
-from flows.api.job_logs import Printed, Shown
-from flows.web.requests import Asking, Refused
+from flows.api.job_logs import JobLogs, LogPlace
+from flows.web.backend import Backend, RequestRefused
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
 
@@ -39,7 +39,7 @@ EVENTS = "text/event-stream"
 """The type of a stream's content."""
 
 _BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-_SHOWN = TypeAdapter(dict[str, Shown])
+_SHOWN = TypeAdapter(dict[str, LogPlace])
 
 
 class Streams:
@@ -49,7 +49,7 @@ class Streams:
         asking: The service, as requests ask it.
     """
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: Backend) -> None:
         self._asking = asking
         self._following = Counter[Token]()
 
@@ -134,7 +134,7 @@ class Streams:
         self._following += Counter([caller])
         try:
             self._check(caller)
-        except Refused:
+        except RequestRefused:
             ended()
             raise
         return _Stream(followed(), ended)
@@ -147,10 +147,12 @@ class Streams:
         """
         if self._following[caller] > MOST_OF_ONE:
             problem = f"{MOST_OF_ONE} connections follow with this token already"
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "follow", problem, "end one of them")
+            raise RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "follow", problem, "end one of them")
         if self._following.total() > MOST_FOLLOWERS:
             problem = f"{MOST_FOLLOWERS} connections follow already"
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "follow", problem, "try again later")
+            raise RequestRefused(
+                HTTPStatus.SERVICE_UNAVAILABLE, "follow", problem, "try again later"
+            )
 
 
 class _Stream(StreamingResponse):
@@ -172,7 +174,7 @@ def _frame(known: str, data: Any) -> str:
     return f"id: {known}\ndata: {json.dumps(data)}\n\n"
 
 
-def _parts(printed: Printed) -> list[tuple[str, bytes, dict[str, Shown]]]:
+def _parts(printed: JobLogs) -> list[tuple[str, bytes, dict[str, LogPlace]]]:
     return [(name, text, printed.place) for name, text in printed.more()]
 
 
@@ -183,7 +185,7 @@ def _place(known: str) -> tuple[int, int]:
     return int(number), int(index)
 
 
-def _shown(known: str) -> dict[str, Shown]:
+def _shown(known: str) -> dict[str, LogPlace]:
     try:
         shown = _SHOWN.validate_json(known)
     except ValidationError:

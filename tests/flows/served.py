@@ -10,12 +10,12 @@ from threading import Thread
 import uvicorn
 from starlette.responses import PlainTextResponse
 
-from flows.api.guarded import Guarded
+from flows.api.authorization import AuthorizedApi
 from flows.prefect_server.command import KEPT_SECONDS
 from flows.prefect_server.gate import Beside, Gate
 from flows.web.api import PREFIX, create_api
+from flows.web.backend import Backend
 from flows.web.page.app import PAGE, create_page
-from flows.web.requests import Asking
 from harness.waiting import POLL_SECONDS
 
 SECRET = "shockwave:of-this-installation-and-no-other"
@@ -27,7 +27,7 @@ def served(warehouse: Path) -> Iterator[str]:
     with socket() as listening:
         listening.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        asking = Asking(Guarded(warehouse), SECRET)
+        asking = Backend(AuthorizedApi(warehouse), SECRET)
         nobody = PlainTextResponse("Not Found", 404)
         app = Beside(Beside(nobody, PREFIX, create_api(asking)), PAGE, create_page(asking, SECRET))
         gate = Gate(app, [url])

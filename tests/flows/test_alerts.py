@@ -15,8 +15,8 @@ from prefect.client.orchestration import SyncPrefectClient
 
 from containers.runtime import NodeProblem
 from flows.api.alerts import PATIENT_SECONDS, Alert, AlertKind, Watch
-from flows.api.desk import Desk
-from flows.api.outlook import History
+from flows.api.commands import ServiceCommands
+from flows.api.history import ServiceHistory
 from flows.deployments.alerting import (
     AUTOMATIONS,
     REPORTED,
@@ -27,7 +27,7 @@ from flows.deployments.alerting import (
     make_automations,
 )
 from flows.prefect_server.access import Access
-from flows.scheduler.running import FOLDER
+from flows.scheduler.process import FOLDER
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
 from tests.flows.test_scheduler import FAST, JOB, go
@@ -49,16 +49,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(service: Path) -> History:
-    with Desk(service) as desk:
+def found(service: Path) -> ServiceHistory:
+    with ServiceCommands(service) as desk:
         return desk.history()
 
 
-def new(watch: Watch, found: History, lag: float = 0.0, now: float = 0.0) -> list[tuple[str, int]]:
+def new(
+    watch: Watch, found: ServiceHistory, lag: float = 0.0, now: float = 0.0
+) -> list[tuple[str, int]]:
     return [(alert.kind.value, alert.round) for alert in watch.look(found, lag, now)]
 
 
-def test_a_round_is_late_once_recorded_so_or_missing_while_jobs_run(found: History) -> None:
+def test_a_round_is_late_once_recorded_so_or_missing_while_jobs_run(found: ServiceHistory) -> None:
     watch = Watch("r", 1.0, 0.0)
     assert new(watch, found) == []
     assert new(watch, found, now=PATIENCE) == []
@@ -72,7 +74,7 @@ def test_a_round_is_late_once_recorded_so_or_missing_while_jobs_run(found: Histo
     assert new(watch, nothing, now=20 * PATIENCE) == []
 
 
-def test_an_inbox_is_stuck_for_as_long_as_somebody_has_seen_it(found: History) -> None:
+def test_an_inbox_is_stuck_for_as_long_as_somebody_has_seen_it(found: ServiceHistory) -> None:
     watch = Watch("r", ROUND_SECONDS, 100.0)  # a round a second
     short = 2 + PATIENT_SECONDS
     idle = replace(found.state, leases={})
@@ -86,7 +88,7 @@ def test_an_inbox_is_stuck_for_as_long_as_somebody_has_seen_it(found: History) -
     assert new(watch, found, lag=1e6, now=104.0 + short) == [("inbox.stuck", 1)]
 
 
-def test_a_node_is_down_unless_somebody_ordered_it(found: History) -> None:
+def test_a_node_is_down_unless_somebody_ordered_it(found: ServiceHistory) -> None:
     assert found.last
     watch = Watch("r", 1.0, 0.0)
     problems = (NodeProblem(1, "its disk is full"),)
@@ -102,7 +104,7 @@ def test_a_node_is_down_unless_somebody_ordered_it(found: History) -> None:
     assert new(watch, ailing) == [("node.down", last.round)]
 
 
-def test_a_job_is_unfair_when_that_cannot_be_avoided_any_more(found: History) -> None:
+def test_a_job_is_unfair_when_that_cannot_be_avoided_any_more(found: ServiceHistory) -> None:
     assert found.last
     watch = Watch("r", 1.0, 0.0)
     assert new(watch, found) == []  # the job runs alone
@@ -114,7 +116,7 @@ def test_a_job_is_unfair_when_that_cannot_be_avoided_any_more(found: History) ->
     assert new(watch, late) == []
 
 
-def test_a_restart_reports_no_standing_alert_again(found: History, tmp_path: Path) -> None:
+def test_a_restart_reports_no_standing_alert_again(found: ServiceHistory, tmp_path: Path) -> None:
     assert found.last
     broken = replace(found.last, solve=replace(found.last.solve, drained=(1,)))
     ailing, patient = replace(found, last=broken), PATIENCE + 1
@@ -135,13 +137,15 @@ def test_a_restart_reports_no_standing_alert_again(found: History, tmp_path: Pat
     assert known(tmp_path) == frozenset()
 
 
-def test_what_could_not_be_kept_is_kept_with_the_next_look(service: Path, found: History) -> None:
+def test_what_could_not_be_kept_is_kept_with_the_next_look(
+    service: Path, found: ServiceHistory
+) -> None:
     stands = frozenset({(AlertKind.DOWN, 1)})
     keep(service, stands)
     seen, file = Watch("r", 1.0, 0.0, stands), service / FOLDER / REPORTED
     file.unlink()
     file.mkdir()
-    with Desk(service) as desk:
+    with ServiceCommands(service) as desk:
         with pytest.raises(WarehouseError):
             look(service, desk, seen, stands)
         assert seen.known == frozenset()  # the node is back

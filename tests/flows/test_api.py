@@ -15,9 +15,9 @@ import schemathesis
 from hypothesis import given, settings
 
 from benchmarks.attacks import schemas
-from flows.api.guarded import Guarded
+from flows.api.authorization import AuthorizedApi
 from flows.web.api import create_api
-from flows.web.requests import MOST_BYTES, Asking, Refused
+from flows.web.backend import MOST_BYTES, Backend, RequestRefused
 from flows.web.streams import MOST_FOLLOWERS, MOST_OF_ONE, Streams
 from predictor.allocation import Demand
 from predictor.options import JobOptions
@@ -37,7 +37,7 @@ class Client:
     """A client of an API in this process."""
 
     def __init__(self, warehouse: Path) -> None:
-        app: Any = create_api(Asking(Guarded(warehouse), SECRET))
+        app: Any = create_api(Backend(AuthorizedApi(warehouse), SECRET))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._loop = asyncio.Runner()
@@ -282,17 +282,17 @@ def test_nobody_takes_all_streams(api: Api) -> None:
         pass
 
     async def tried() -> None:
-        streams = Streams(Asking(Guarded(api.warehouse), SECRET))
+        streams = Streams(Backend(AuthorizedApi(api.warehouse), SECRET))
         ann, bob = Token("ann", Role.READER), Token("bob", Role.READER)
         (one, *_) = [streams.events(ann, "", "", -1) for _ in range(MOST_OF_ONE)]
-        with pytest.raises(Refused, match="with this token already") as refused:
+        with pytest.raises(RequestRefused, match="with this token already") as refused:
             streams.events(ann, "", "", -1)
         assert refused.value.status_code == 429
         streams.events(bob, "", "", -1)
         await one({"type": "http"}, receive, send)
         streams.events(ann, "", "", -1)  # in its place
         many = [Token(str(name), Role.READER) for name in range(MOST_FOLLOWERS)]
-        with pytest.raises(Refused, match="connections follow already") as refused:
+        with pytest.raises(RequestRefused, match="connections follow already") as refused:
             [streams.events(who, "", "", -1) for who in many]
         assert refused.value.status_code == 503
 
@@ -301,7 +301,7 @@ def test_nobody_takes_all_streams(api: Api) -> None:
 
 @pytest.mark.slow
 def test_whatever_the_schema_allows_or_not_is_answered_by_it_and_changes_nothing(api: Api) -> None:
-    app = create_api(Asking(Guarded(api.warehouse), SECRET))
+    app = create_api(Backend(AuthorizedApi(api.warehouse), SECRET))
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app)
     tried = Counter[int]()
 
@@ -320,7 +320,7 @@ def test_whatever_the_schema_allows_or_not_is_answered_by_it_and_changes_nothing
 
 @pytest.mark.slow
 def test_an_answer_that_the_schema_does_not_have_is_noticed(api: Api) -> None:
-    app = create_api(Asking(Guarded(api.warehouse), SECRET))
+    app = create_api(Backend(AuthorizedApi(api.warehouse), SECRET))
     asked = schemathesis.openapi.from_asgi("/v1/openapi.json", app)["/v1/status"]["GET"].Case()
     answer = asked.call(headers=api.headers["reader"])
     assert not [*schemas.wrong(asked, answer, 0)]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.cli.output import print_table, say
-from flows.supervisor.listening import Listening
+from flows.supervisor.listening import ListenAddress
 from flows.supervisor.service import Service
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, assert_refused, tree
@@ -190,7 +190,7 @@ def test_control_characters_of_data_are_shown_and_not_sent(
 
 
 def test_there_is_a_folder_of_reports_before_the_first(tmp_path: Path) -> None:
-    listening = Listening("127.0.0.1", 0, None, None, "")
+    listening = ListenAddress("127.0.0.1", 0, None, None, "")
     service = Service(listening, "", tmp_path / "w")
     service.warehouse.mkdir()  # an empty folder becomes one, as by a simulation
     service.check()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import ContainerEvent, EventKind
-from flows.api.desk import Desk
+from flows.api.commands import ServiceCommands
 from flows.runs.costs import Account, Meter
-from flows.web.page.views import environment
+from flows.web.page.views import load_templates
 from predictor.allocation import Demand
 from predictor.job import Mode
 from solver.inventory import Inventory, Pool
@@ -51,7 +51,7 @@ def test_a_service_shows_the_costs_of_its_records_and_of_sql(tmp_path: Path) -> 
             job = replace(JOB, epochs=epochs, total_steps=0, mode=Mode.STATIC, tenant=tenant)
             inbox.submit(replace(job, demand=Demand.gang(gpus)))
     go(tmp_path, 2)
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         desk.add({"price": 7.2, "gpus": 2})
     run = go(tmp_path, 6)
     with Inbox(tmp_path) as inbox:
@@ -79,7 +79,7 @@ def test_a_service_shows_the_costs_of_its_records_and_of_sql(tmp_path: Path) -> 
 
     sql = Analytics(tmp_path)
     asked = "SELECT job_id, held_gpu_seconds / 3600, cost, market_cost FROM job_outcomes ORDER BY 1"
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         courses = {job.job_id: desk.course(job.job_id) for job in desk.jobs()}
         rows = desk.tenants()
     found = {job_id: costs for job_id, *costs in sql.query(asked)[1]}
@@ -97,5 +97,5 @@ def test_a_service_shows_the_costs_of_its_records_and_of_sql(tmp_path: Path) -> 
 
 
 def test_costs_have_two_digits() -> None:
-    amount = environment().filters["amount"]
+    amount = load_templates().filters["amount"]
     assert [amount(value) for value in (None, 0.0, 1234.567)] == ["–", "0.00", "1,234.57"]

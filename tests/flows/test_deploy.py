@@ -15,7 +15,7 @@ import yaml
 
 from flows.cli.app import application
 from flows.prefect_server import command as server
-from flows.scheduler.running import announced
+from flows.scheduler.process import announce
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -119,7 +119,7 @@ def test_the_server_is_healthy_where_up_itself_waits_for(
     compile(program, "healthcheck", "exec")
     assert re.findall(r'"(http.*?)"', program) == asked
     (state,) = re.findall(r'"/state/warehouse/(.*?)"', program)
-    with announced(tmp_path, "http://here", 1.0) as ready:
+    with announce(tmp_path, "http://here", 1.0) as ready:
         for expected in (False, True):
             assert json.loads((tmp_path / state).read_text())["ready"] is expected
             ready()

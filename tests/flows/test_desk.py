@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from flows.api.desk import Desk
-from flows.api.outlook import History
+from flows.api.commands import ServiceCommands
+from flows.api.history import ServiceHistory
 from flows.explain.why import why
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseError
@@ -20,13 +20,13 @@ from warehouse.inbox.inbox import Inbox
 from warehouse.store.folder import place_of
 
 
-def statuses(desk: Desk) -> dict[int, str]:
+def statuses(desk: ServiceCommands) -> dict[int, str]:
     return {row.job_id: row.status for row in desk.jobs()}
 
 
 def test_a_warehouse_without_a_service_is_a_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no service; start one"):
-        Desk(tmp_path)
+        ServiceCommands(tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
@@ -35,7 +35,7 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     name = go(tmp_path, 1)
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         (held,) = desk.submit(replace(JOB, name="nightly", mode=Mode.STATIC), by="ann")
         (wide,) = desk.submit(replace(JOB, demand=Demand.gang(4)))
         (last,) = desk.submit(replace(JOB, demand=Demand.gang(4), name="nightly"))
@@ -77,7 +77,7 @@ def test_a_job_that_no_node_in_service_can_hold_has_no_start(tmp_path: Path) -> 
         inbox.submit(replace(JOB, demand=Demand.gang(4)))
         inbox.command(CommandKind.DRAIN, 1)
     go(tmp_path, 2)
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         small, large = sorted(desk.queue(), key=lambda row: row.job_id)
         assert (small.status, large.status) == ("runs", "waits")
         assert small.ends_in_s is not None
@@ -101,7 +101,7 @@ def test_a_command_about_nothing_is_refused(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     go(tmp_path, 1)
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         for kind, target, value, problem in ABOUT_NOTHING:
             with pytest.raises(InputError, match=problem):
                 desk.command(kind, target, value=value)
@@ -117,7 +117,7 @@ def test_records_that_were_changed_on_disk_are_not_shown(tmp_path: Path) -> None
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     run = go(tmp_path, 3)
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         assert desk.jobs()
         path = sorted(place_of(tmp_path, run).glob("round=0*.parquet"))[0]
         table = pq.read_table(path, partitioning=None)
@@ -136,8 +136,8 @@ def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None
         go(tmp_path, 1)
         inbox.submit(JOB)
 
-    class Meanwhile(Desk):
-        def history(self) -> History:
+    class Meanwhile(ServiceCommands):
+        def history(self) -> ServiceHistory:
             found = super().history()
             go(tmp_path, 1)
             return found
@@ -153,11 +153,11 @@ def test_what_is_asked_of_nodes_again_is_what_was_asked_first(tmp_path: Path) ->
         inbox.submit(JOB)
     go(tmp_path, 1)
 
-    def asked(desk: Desk) -> list[Entry]:
+    def asked(desk: ServiceCommands) -> list[Entry]:
         removed = desk.command(CommandKind.REMOVE, "1", key="remove")
         return [*removed, desk.add({}, key="any"), desk.add({"gpus": 2}, key="two")]
 
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         first = asked(desk)
         go(tmp_path, 1)
         assert 1 not in [row.node for row in desk.nodes()]

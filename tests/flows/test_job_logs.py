@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from containers.docker.logs import keep, log_file
 from containers.docker.rendering import container_name
 from flows.api import job_logs
-from flows.api.front import headed, lines_of
-from flows.api.job_logs import MOST_END, MOST_PART, MOST_TAIL, Printed
+from flows.api.front import format_logs, parse_logs
+from flows.api.job_logs import MOST_END, MOST_PART, MOST_TAIL, JobLogs
 from flows.runs.cluster_file import read_cluster_file
 
 CLUSTER = """
@@ -36,23 +36,23 @@ def test_no_output_is_missed_or_repeated(tmp_path: Path) -> None:
     long = b"x" * (MOST_PART + 5) + b"\xff\n"
     keep(log, "first", long)
     keep(log, "second", b"")
-    with closing(Printed(nodes, RUN, 1)) as found:
+    with closing(JobLogs(nodes, RUN, 1)) as found:
         parts = [*found.more()]
         assert [name for name, _ in parts] == ["first", "first", "second"]
-        assert b"".join(headed(parts)) == log.read_bytes()
+        assert b"".join(format_logs(parts)) == log.read_bytes()
         assert [*found.more()] == []
         places = found.place
         keep(log, "third", b"3\n")
         assert [*found.more()] == [("third", b"3\n")]
-    with closing(Printed(nodes, RUN, 1, places)) as again:
+    with closing(JobLogs(nodes, RUN, 1, places)) as again:
         assert [*again.more()] == [("third", b"3\n")]
-    with closing(Printed(nodes, RUN, 1, {"first": (MOST_PART, "")})) as again:
+    with closing(JobLogs(nodes, RUN, 1, {"first": (MOST_PART, "")})) as again:
         assert next(again.more()) == ("first", long[MOST_PART:])
     with closing(
-        Printed(nodes, RUN, 1, {"second": (1, "")})
+        JobLogs(nodes, RUN, 1, {"second": (1, "")})
     ) as again:  # what is before it is known
         assert [*again.more()] == [("third", b"3\n")]
-    assert b"".join(job_logs.printed(nodes, RUN, 1)) == log.read_bytes()
+    assert b"".join(job_logs.read_logs(nodes, RUN, 1)) == log.read_bytes()
 
 
 def test_the_place_in_many_containers_fits_a_proxy_s_header(tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_the_place_in_many_containers_fits_a_proxy_s_header(tmp_path: Path) -> N
     log.parent.mkdir(parents=True)
     for number in range(100):
         keep(log, container_name(RUN, 123_456, 1_000_000 + number, 10), b"x" * 10**4)
-    with closing(Printed(nodes, RUN, 1)) as found:
+    with closing(JobLogs(nodes, RUN, 1)) as found:
         assert len([*found.more()]) == 100
         place = found.place
     assert len(json.dumps(place, separators=(",", ":"))) < 6 * 2**10
-    with closing(Printed(nodes, RUN, 1, place)) as again:
+    with closing(JobLogs(nodes, RUN, 1, place)) as again:
         assert [*again.more()] == []
 
 
@@ -82,7 +82,7 @@ def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
         log.write_bytes(b"--- only\n" + b"".join(lines[first : first + window]))
         return b"".join(part for _, part in found.more())
 
-    with closing(Printed(nodes, RUN, 1)) as found:
+    with closing(JobLogs(nodes, RUN, 1)) as found:
         parts = [look(first) for first in (0, 1, 700, 700, window // 2)]
         assert b"".join(parts) == b"".join(lines[: window // 2 + window])
         log.write_bytes(b"--- only\n")  # gone from Docker, not yet kept
@@ -90,10 +90,10 @@ def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
         assert look(window // 2 + 3) == b"".join(lines[window // 2 :][window : window + 3])
         assert look(3 * window + 5) == b"".join(lines[3 * window + 5 : 4 * window + 5])
         places = found.place
-    with closing(Printed(nodes, RUN, 1, places)) as found:  # it knows its place, and the last text
+    with closing(JobLogs(nodes, RUN, 1, places)) as found:  # it knows its place, and the last text
         assert look(3 * window + 5) == b""
         assert look(3 * window + 6) == lines[4 * window + 5]
-    with closing(Printed(nodes, RUN, 1, places)) as found:  # the log moved on meanwhile
+    with closing(JobLogs(nodes, RUN, 1, places)) as found:  # the log moved on meanwhile
         assert look(3 * window + 9) == b"".join(lines[4 * window + 5 : 4 * window + 9])
     assert all(len(tail) <= MOST_TAIL * 2 for _, tail in places.values())
 
@@ -101,9 +101,13 @@ def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
 def test_lines_have_their_containers() -> None:
     one, two = (container_name(RUN, 1, number, 0) for number in (0, 3))
     parts = [(one, b"from 0\nto 2"), (one, b"9\n--- \xff"), (two, b"from 29\n"), (two, b"to")]
-    text = b"".join(headed(parts))
+    text = b"".join(format_logs(parts))
     expected = [(one, "from 0"), (one, "to 29"), (one, "--- \ufffd"), (two, "from 29"), (two, "to")]
-    assert [*lines_of([text])] == [*lines_of(text[n : n + 1] for n in range(len(text)))] == expected
+    assert (
+        [*parse_logs([text])]
+        == [*parse_logs(text[n : n + 1] for n in range(len(text)))]
+        == expected
+    )
 
 
 LINES = st.lists(
@@ -127,7 +131,7 @@ def test_no_job_prints_the_name_of_a_container(
         for text in [b"".join(text for _, text in texts)]
         for line in text.removesuffix(b"\n").split(b"\n") * bool(text)
     ]
-    assert [*lines_of(headed(cut))] == [*lines_of(headed(parts))] == expected
+    assert [*parse_logs(format_logs(cut))] == [*parse_logs(format_logs(parts))] == expected
 
 
 def test_kept_logs_are_those_that_were_printed_and_those_from_before_are_read(
@@ -141,5 +145,5 @@ def test_kept_logs_are_those_that_were_printed_and_those_from_before_are_read(
     kept = {"first": b"--- second\n--- --- x\n", "second": b"2\n", "third": b"--- first\n"}
     for name, text in kept.items():
         keep(log, name, text)
-    with closing(Printed(nodes, RUN, 1)) as found:
+    with closing(JobLogs(nodes, RUN, 1)) as found:
         assert dict(found.more()) == {"before": b"--- a\nb\n"} | kept

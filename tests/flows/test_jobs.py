@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from flows.api.declared import job_of, launch_of
 from flows.api.local import LocalDesk
+from flows.api.submission import describe_launch, parse_job
 from flows.cli import main
 from flows.cli.app import application
 from flows.cli.top import follow, now
-from flows.scheduler.running import announced
+from flows.scheduler.process import announce
 from predictor.errors import InputError
 from predictor.job import JobKind
 from tests.flows.served import SECRET, served
@@ -176,7 +176,7 @@ def test_why_says_of_which_of_two_runs_it_is(tmp_path: Path) -> None:
     said, first = asked()
     assert said == f"(of the newest run; of the service's: --run {own})"
     assert f" of {other}, " in first
-    with announced(tmp_path, "http://127.0.0.1:9", 1.0):  # as a service that is running is
+    with announce(tmp_path, "http://127.0.0.1:9", 1.0):  # as a service that is running is
         said, first = asked()
     assert said == f"(of the service's run; of the newest: --run {other})"
     assert f" of {own}, " in first
@@ -356,10 +356,10 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
 def test_a_launch_is_described_in_words() -> None:
     asked = {"kind": JobKind.OPAQUE, "image": "a:1", "max_seconds": 9e3, "scale_factor": 2}
     more = {"command": ["sleep", "a b"], "environment": {"A": "1"}, "array": "0-3%2"}
-    (trained, other) = (job_of(Path("job"), fields) for fields in (FILE, asked | more))
-    assert launch_of(trained) == (
+    (trained, other) = (parse_job(Path("job"), fields) for fields in (FILE, asked | more))
+    assert describe_launch(trained) == (
         "on 1 GPU: the image of its node, conv-small, static, batch size 32, 5 epochs"
     )
-    assert launch_of(other) == (
+    assert describe_launch(other) == (
         "on 2 GPUs, each of the tasks 0-3%2: a:1, sleep 'a b', with A=1, for 9,000 s at most"
     )

@@ -14,10 +14,10 @@ from threading import Event
 import pytest
 
 from flows.scheduler import scheduler
-from flows.scheduler.leadership import Fenced, LeaseSite, leading
-from flows.scheduler.running import announced, running
-from flows.scheduler.scheduler import schedule, under_way
-from flows.supervisor.listening import Listening
+from flows.scheduler.leadership import FencedSink, LeaseSite, lead
+from flows.scheduler.process import announce, find_service
+from flows.scheduler.scheduler import open_run, schedule
+from flows.supervisor.listening import ListenAddress
 from flows.supervisor.service import Service
 from harness.waiting import wait_for
 from predictor.errors import WarehouseBusy
@@ -73,15 +73,15 @@ def test_a_process_without_the_lease_touches_no_job_and_writes_no_round(
     leases = Leases(tmp_path)
     token = leases.take(alone=False)
     assert token
-    with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, FAST) as run:
+    with Inbox(tmp_path) as inbox, open_run(tmp_path, inbox, FAST) as run:
         inbox.submit(long := replace(JOB, epochs=4000, total_steps=0))
-        run.sink = Fenced(run.sink, partial(leases.check, token))
+        run.sink = FencedSink(run.sink, partial(leases.check, token))
         schedule(run, tmp_path, rounds=1)
         leases.take(alone=True)
         with pytest.raises(TakenOver):
             schedule(run, tmp_path, rounds=1)
         assert len(Reader(tmp_path).records(run.name)) == 1
-    with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, FAST) as run:
+    with Inbox(tmp_path) as inbox, open_run(tmp_path, inbox, FAST) as run:
         run.check = partial(leases.check, token)
         touched = list[str]()
         for name in ("withdraw", "reap", "preempt", "launch"):
@@ -103,7 +103,7 @@ def test_a_scheduler_waits_for_one_that_outlives_its_parent(
 ) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
-        with under_way(tmp_path, inbox, FAST) as run:
+        with open_run(tmp_path, inbox, FAST) as run:
             schedule(run, tmp_path, rounds=1)
         (folder,) = (tmp_path / "records").rglob(f"run={run.name}")
         held = lock_run(folder / ".lock", run.name)
@@ -114,15 +114,15 @@ def test_a_scheduler_waits_for_one_that_outlives_its_parent(
             tries.append(None)
             if len(tries) == 3:
                 os.close(held)
-            return under_way(tmp_path, inbox, FAST)
+            return open_run(tmp_path, inbox, FAST)
 
-        with scheduler.once_free(enter) as again:
+        with scheduler.wait_for_previous_writer(enter) as again:
             assert (again.name, again.state.round, len(tries)) == (run.name, 1, 3)
         monkeypatch.setattr(scheduler, "HANDOVER_SECONDS", -1.0)
         held = lock_run(folder / ".lock", run.name)
         with (
             pytest.raises(WarehouseBusy, match="another process"),
-            scheduler.once_free(lambda: under_way(tmp_path, inbox, FAST)),
+            scheduler.wait_for_previous_writer(lambda: open_run(tmp_path, inbox, FAST)),
         ):
             raise AssertionError("it was let in")
         os.close(held)
@@ -131,24 +131,24 @@ def test_a_scheduler_waits_for_one_that_outlives_its_parent(
 @pytest.mark.slow
 def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
     said, stop = list[str](), Event()
-    with leading(place(tmp_path), stop, said.append) as leader:
+    with lead(place(tmp_path), stop, said.append) as leader:
         assert leader
         leader.ready()
-        found = running(tmp_path)
+        found = find_service(tmp_path)
         assert found
         assert (found.pid, found.ready) == (os.getpid(), True)
         with (
             pytest.raises(WarehouseBusy, match="has a service that is running at http"),
-            leading(place(tmp_path), stop, said.append),
+            lead(place(tmp_path), stop, said.append),
         ):
             pass
         message = rf"running at {found.url} \(process {os.getpid()}\); stop it with shockwave down"
         with pytest.raises(WarehouseBusy, match=message):  # checked before its port
-            Service(Listening("127.0.0.1", 4200), "", tmp_path).check()
+            Service(ListenAddress("127.0.0.1", 4200), "", tmp_path).check()
         stop.set()
-        with leading(place(tmp_path), stop, said.append, standby=True) as other:
+        with lead(place(tmp_path), stop, said.append, standby=True) as other:
             assert other is None
-    with leading(place(tmp_path), Event(), said.append, standby=True) as next_one:
+    with lead(place(tmp_path), Event(), said.append, standby=True) as next_one:
         assert next_one
         assert next_one.token == 2
     assert said[-1] == "Taking over."
@@ -162,7 +162,7 @@ def test_a_lease_of_another_machine_is_waited_for(
     with monkeypatch.context() as there:
         there.setattr(socket, "gethostname", lambda: "elsewhere")
         assert leases.take(alone=False) == 1
-    with leading(place(tmp_path, 0.2), Event(), print) as leader:
+    with lead(place(tmp_path, 0.2), Event(), print) as leader:
         assert leader
         assert leader.token == 2
     monkeypatch.setattr("warehouse.inbox.lease._now", lambda connection: 0.0)
@@ -171,7 +171,7 @@ def test_a_lease_of_another_machine_is_waited_for(
         assert leases.take(alone=False) == 3
     with (
         pytest.raises(WarehouseBusy, match=r"is served by process .* of elsewhere"),
-        leading(place(tmp_path, 0.2), Event(), print),
+        lead(place(tmp_path, 0.2), Event(), print),
     ):
         pass
     leases.close()
@@ -188,10 +188,10 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed_or_hangs(
         assert process.stdout.readline() == "1\n"
         process.send_signal(number)
         said = list[str]()
-        with leading(place(tmp_path, 1.0), Event(), said.append, standby=True) as leader:
+        with lead(place(tmp_path, 1.0), Event(), said.append, standby=True) as leader:
             assert leader
             assert leader.token == 2
-            found = running(tmp_path)
+            found = find_service(tmp_path)
             assert found
             assert found.pid == os.getpid()
         assert process.wait() == -signal.SIGKILL
@@ -200,6 +200,6 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed_or_hangs(
 
 
 def test_a_test_of_the_lock_keeps_no_service_from_starting(tmp_path: Path) -> None:
-    with announced(tmp_path, "u", 1.0):
-        assert wait_for(lambda: running(tmp_path), bool)
-    assert running(tmp_path) is None
+    with announce(tmp_path, "u", 1.0):
+        assert wait_for(lambda: find_service(tmp_path), bool)
+    assert find_service(tmp_path) is None

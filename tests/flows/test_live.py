@@ -11,20 +11,20 @@ import pytest
 from benchmarks.faults.jobs import workload
 from containers.docker.nodes import Gpu, Nodes
 from containers.docker.rendering import container_name
+from flows.api.authorization import AuthorizedApi
 from flows.api.client import Client
-from flows.api.desk import Desk
-from flows.api.guarded import Guarded
-from flows.api.job_logs import check_printed, printed
+from flows.api.commands import ServiceCommands
+from flows.api.job_logs import check_has_logs, read_logs
 from flows.api.local import LocalDesk
-from flows.api.rows import as_seen
+from flows.api.rows import censor
 from flows.explain.replay import replay
 from flows.runs.cluster_file import read_cluster_file
 from flows.runs.live import resume_live, run_live
 from flows.runs.simulation import packages
 from flows.runs.start import make_start
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import schedule, under_way
-from flows.web.page.views import log_of, printing
+from flows.scheduler.scheduler import open_run, schedule
+from flows.web.page.views import make_log_page, open_logs
 from harness.dockerd import (
     COUNTING,
     STUBBORN,
@@ -147,14 +147,14 @@ def test_a_host_is_added_to_a_service_and_another_removed(
     )
 
     def go(rounds: int) -> str:
-        with under_way(tmp_path, inbox, options) as run:
+        with open_run(tmp_path, inbox, options) as run:
             schedule(run, tmp_path, rounds=rounds)
             return run.name
 
     with Inbox(tmp_path) as inbox:
         inbox.submit(long(0))
         name = go(1)
-        with Desk(tmp_path) as desk:
+        with ServiceCommands(tmp_path) as desk:
             assert desk.jobs()[0].held_gpus == (0,)
             with pytest.raises(InputError, match="name: 'two' is not in the cluster file"):
                 desk.add({"name": "two"})
@@ -206,10 +206,10 @@ def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
     )
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(long(0), tenant="a"))
-        with under_way(tmp_path, inbox, options) as run:
+        with open_run(tmp_path, inbox, options) as run:
             schedule(run, tmp_path, rounds=1)
-        with Desk(tmp_path) as desk:
-            guarded, tenant = Guarded(tmp_path, desk=desk), Token("t", Role.TENANT, "a")
+        with ServiceCommands(tmp_path) as desk:
+            guarded, tenant = AuthorizedApi(tmp_path, desk=desk), Token("t", Role.TENANT, "a")
             (row,), (seen,) = desk.nodes(), guarded.nodes(tenant)
             assert row.problem == "it does not answer: No such file or directory"
             assert seen.problem == "it does not answer"
@@ -225,7 +225,7 @@ def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
         ),
         f"exited with code 1: rank 3 {silent}": f"exited with code 1: rank 3 {silent}",
     }.items():
-        assert as_seen(reason, set()) == censored
+        assert censor(reason, set()) == censored
 
 
 def test_a_full_storage_drains_all_nodes_until_there_is_room(
@@ -242,14 +242,14 @@ def test_a_full_storage_drains_all_nodes_until_there_is_room(
 
     def go(least_free: str, rounds: int) -> str:
         file.write_text(f'{head}least_free = "{least_free}"\n{node}')
-        with under_way(tmp_path, inbox, options) as run:
+        with open_run(tmp_path, inbox, options) as run:
             schedule(run, tmp_path, rounds=rounds)
             return run.name
 
     with Inbox(tmp_path) as inbox:
         inbox.submit(long(0))
         name = go("900000000t", 1)
-        with Desk(tmp_path) as desk:
+        with ServiceCommands(tmp_path) as desk:
             (row,) = desk.nodes()
             assert (row.drained, row.held_gpus) == (True, ())
             assert row.problem.startswith("the storage has ")
@@ -292,38 +292,38 @@ slots = [{{ cpus = 1 }}, {{ cpus = 1 }}]
     )
     with Inbox(tmp_path) as inbox:
         inbox.submit(job(0, epochs=4, samples=320))
-        with under_way(tmp_path, inbox, options) as run:
+        with open_run(tmp_path, inbox, options) as run:
             schedule(run, tmp_path, rounds=1)
         foreign = replace(job(0), image="somebody/else:1")
         inbox.submit(foreign)
         cancelled = inbox.submit(long(0))
-        with Desk(tmp_path) as desk:
+        with ServiceCommands(tmp_path) as desk:
             with pytest.raises(InputError, match=r"^image: somebody/else:1 is none of the images"):
                 desk.submit(foreign)
             reader = Reader(tmp_path)
-            check_printed(reader, run.name, 1)
+            check_has_logs(reader, run.name, 1)
             with pytest.raises(InputError, match="job 3: has not started; see shockwave why 3"):
-                check_printed(reader, run.name, cancelled.number)
-            (while_it_runs,) = printed(read_cluster_file(file), run.name, 1)
+                check_has_logs(reader, run.name, cancelled.number)
+            (while_it_runs,) = read_logs(read_cluster_file(file), run.name, 1)
             while desk.jobs()[0].status != "finished":
                 assert desk.status().running + desk.status().waiting, desk.jobs()
-                with under_way(tmp_path, inbox, options) as run:
+                with open_run(tmp_path, inbox, options) as run:
                     schedule(run, tmp_path, rounds=1)
             inbox.command(CommandKind.CANCEL, cancelled.number)
-            with under_way(tmp_path, inbox, options) as run:
+            with open_run(tmp_path, inbox, options) as run:
                 schedule(run, tmp_path, rounds=2)
             rows = desk.jobs()
     assert [row.status for row in rows] == ["finished", "refused", "withdrawn"]
     assert "somebody/else:1 is none of the images" in rows[1].reason
     name, *_ = while_it_runs.splitlines()
-    kept = b"".join(printed(read_cluster_file(file), run.name, 1))
+    kept = b"".join(read_logs(read_cluster_file(file), run.name, 1))
     assert name == f"--- {container_name(run.name, 1, 0, 0)}".encode()
     assert kept.startswith(while_it_runs.rstrip()), (while_it_runs, kept)
     with served(tmp_path) as url, Client(url, SECRET) as there, LocalDesk(tmp_path) as own:
         assert b"".join(there.logs("1")) == b"".join(own.logs("1")) == kept
         assert next(there.logs("1", follow=True)) == next(own.logs("1", follow=True)) == kept
         assert [found.epoch for found in there.course("1").losses] == [0, 1, 2, 3]
-        shown = log_of(*printing(Guarded(tmp_path), Token("ann", Role.OPERATOR), "1"))
+        shown = make_log_page(*open_logs(AuthorizedApi(tmp_path), Token("ann", Role.OPERATOR), "1"))
         assert (shown["text"].encode(), shown["cut"]) == (kept, False)
         _a_host_that_is_silent_holds_up_its_log_page_alone(file, daemon, url, there)
     assert audit(tmp_path, run.name).findings == ()

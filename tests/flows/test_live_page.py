@@ -14,10 +14,10 @@ import httpx
 import pytest
 from markupsafe import escape
 
-from flows.api.guarded import Guarded
+from flows.api.authorization import AuthorizedApi
 from flows.runs.job_file import JobFile
+from flows.web.backend import Backend
 from flows.web.page.app import Page
-from flows.web.requests import Asking
 from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import ACCESS as API
@@ -142,7 +142,7 @@ def test_each_role_at_each_address(shown: SimpleNamespace, asked: tuple[str, str
 
 
 def test_the_table_has_every_address(shown: SimpleNamespace) -> None:
-    for route in Page(Asking(Guarded(shown.warehouse), SECRET), SECRET).routes:
+    for route in Page(Backend(AuthorizedApi(shown.warehouse), SECRET), SECRET).routes:
         if route.path not in ("/live/login", "/live/logout"):
             pattern = re.compile(re.sub(r"\{\w+\}", r"(\\w+)", route.path))
             rows = [pattern.fullmatch(path) for how, path in ACCESS if how in (route.methods or ())]

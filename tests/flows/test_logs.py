@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.prefect_server.logs import FORMAT, LOG, LogFormat, begin, pass_on, tell
-from flows.scheduler.logged import Logged
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
+from flows.scheduler.sinks import LoggingSink
 from predictor.allocation import Demand
 from tasks.commands import CommandKind, NewNode
 from tests.flows.test_scheduler import FAST, JOB
@@ -37,7 +37,7 @@ def test_rounds_and_what_happens_in_them_have_ids(
 ) -> None:
     begin(LogFormat.JSON)
     assert os.environ[FORMAT] == "json"  # for the processes that it starts
-    with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, FAST) as run:
+    with Inbox(tmp_path) as inbox, open_run(tmp_path, inbox, FAST) as run:
         inbox.submit(JOB)
         inbox.submit(replace(JOB, demand=Demand.gang(64)))
         inbox.command(CommandKind.DRAIN, 1, by="ann")
@@ -45,7 +45,7 @@ def test_rounds_and_what_happens_in_them_have_ids(
         inbox.tenant("a", {"budget": 2.0}, by="ann")
         inbox.add(NewNode("", "gpu", 2), ("gpus",), by="ann")
         inbox.add(NewNode("", "x", 2), ("gpu_type", "gpus"), by="ann")
-        run.sink = Logged(run.sink, run.name)
+        run.sink = LoggingSink(run.sink, run.name)
         schedule(run, tmp_path, rounds=1)
     pass_on("Prefect server", '{"half": \n')
     own = {"time": "t", "process": "scheduler", "message": "as it is"}

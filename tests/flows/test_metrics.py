@@ -16,8 +16,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ConfigDict, TypeAdapter
 
-from flows.api.desk import Desk
-from flows.api.metrics import metrics_of
+from flows.api.commands import ServiceCommands
+from flows.api.metrics import export_metrics
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 
@@ -26,9 +26,9 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "shockwave.json"
 NAME = re.compile(r"shockwave_\w+")
 
 
-def figures(desk: Desk, now: float) -> dict[tuple[str, str], float]:
+def figures(desk: ServiceCommands, now: float) -> dict[tuple[str, str], float]:
     """Values by name and label."""
-    text = metrics_of(desk, now).decode()
+    text = export_metrics(desk, now).decode()
     samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
     return {(s.name, "".join(s.labels.values())): s.value for s in samples}
 
@@ -39,7 +39,7 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
         inbox.submit(replace(JOB, epochs=4000, total_steps=0))
         inbox.submit(replace(JOB, epochs=1, total_steps=0))
     go(tmp_path, 1)
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         go(tmp_path, 1)
         (waits,) = desk.submit(JOB)
         found = figures(desk, waits.accepted_at + 7.0)

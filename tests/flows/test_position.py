@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.api.desk import Desk
-from flows.api.outlook import Followed
+from flows.api.commands import ServiceCommands
+from flows.api.history import HistoryFollower
 from flows.explain.replay import replay
 from flows.runs.position import Position, kept
 from predictor.allocation import Demand
@@ -64,7 +64,7 @@ def test_a_service_goes_on_from_a_snapshot_as_from_all_rounds(
     assert found
     assert found.cluster
     assert found.position.state.round == 19
-    follows = Followed(Reader(tmp_path), run, snapshot)
+    follows = HistoryFollower(Reader(tmp_path), run, snapshot)
     assert follows.now().position == folded(tmp_path, run)
     assert audit(tmp_path, run).findings == ()
     assert replay(run, tmp_path).differences == []
@@ -88,12 +88,12 @@ def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
         return records(reader, run, first, before)
 
     monkeypatch.setattr(Reader, "records", noted)
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         asked = desk.status(), desk.queue(), desk.nodes(), desk.jobs(), desk.events(6)
         assert read == [7]
         assert {row.round for row in asked[-1]} <= {7, 8}
         snapshot.unlink()
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         again = desk.status(), desk.queue(), desk.nodes(), desk.jobs(), desk.events(6)
     assert again == asked
 
@@ -109,7 +109,7 @@ def test_a_command_about_a_job_that_ended_reads_no_round_before_the_snapshot(
     run = go(tmp_path, 11)
     assert json.loads(snapshot.read_text())["snapshot"]["position"]["state"]["round"] >= 8
     (place_of(tmp_path, run) / "round=000000-000007.parquet").write_bytes(b"")
-    with Desk(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as desk:
         for job, ended in ((2, "not finished"), (3, "finished")):
             with pytest.raises(InputError, match=rf"^job: job {job} ended already: {ended}; see"):
                 desk.command(CommandKind.HOLD, str(job))
@@ -141,7 +141,7 @@ def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
         snapshot.write_text(json.dumps(kept_row))
     if damage != "changed":
         enter(tmp_path, snapshot.parent, {snapshot.name: checksum(snapshot)})
-    assert Followed(Reader(tmp_path), run, snapshot).now().position == folded(tmp_path, run)
+    assert HistoryFollower(Reader(tmp_path), run, snapshot).now().position == folded(tmp_path, run)
     go(tmp_path, 2)
     assert audit(tmp_path, run).findings == ()
 

@@ -8,9 +8,9 @@ import pytest
 from containers.runtime import EventKind, Terms
 from containers.virtual.real_time import Pace, RealTimeCluster
 from flows.explain.replay import replay
-from flows.scheduler.intake import FromInbox
+from flows.scheduler.intake import InboxSource
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec, Mode, timed_job
@@ -68,7 +68,7 @@ def test_an_idle_round_ends_at_an_arrival_or_with_its_length() -> None:
 
 def go(warehouse: Path, rounds: int, options: ServiceOptions = FAST) -> str:
     """Drive some rounds as a separate process, then leave all as after a kill."""
-    with Inbox(warehouse) as inbox, under_way(warehouse, inbox, options) as run:
+    with Inbox(warehouse) as inbox, open_run(warehouse, inbox, options) as run:
         schedule(run, warehouse, rounds=rounds)
         return run.name
 
@@ -195,7 +195,7 @@ def test_a_job_whose_check_breaks_is_refused(tmp_path: Path) -> None:
 
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
-        source = FromInbox(inbox, lambda: 1.0, 1.0, broken, lambda *_: None)
+        source = InboxSource(inbox, lambda: 1.0, 1.0, broken, lambda *_: None)
         taken = source.until(1.0, Taken())
     (refused,) = taken.commands
     assert (taken.jobs, refused.reason) == ((), "ZeroDivisionError('division by zero')")

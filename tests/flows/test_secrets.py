@@ -20,7 +20,7 @@ from flows.explain.replay import replay
 from flows.prefect_server.secret import authorization
 from flows.runs import position
 from flows.scheduler.options import ServiceOptions
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from flows.web.api import PREFIX
 from harness.dockerd import IMAGE, PLAIN, Dockerd, mounts, python
 from harness.waiting import HANG_SECONDS, wait_for
@@ -182,7 +182,7 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
         everything = Everything(daemon, folders, url)
 
         def go(rounds: int = 1) -> str:
-            with under_way(tmp_path, inbox, options) as run:
+            with open_run(tmp_path, inbox, options) as run:
                 schedule(run, tmp_path, rounds=rounds)
                 return run.name
 
@@ -249,7 +249,7 @@ def test_a_secret_that_a_host_lacks_is_reported_by_its_name(
         served(tmp_path) as url,
         Client(url, SECRET) as client,
     ):
-        with under_way(tmp_path, inbox, options) as run:
+        with open_run(tmp_path, inbox, options) as run:
             client.submit({**asked, "command": ["true"], "tenant": "a"})
             while not (lost := [event for event in client.events() if event.kind == "lost"]):
                 schedule(run, tmp_path, rounds=1)

@@ -25,10 +25,10 @@ from flows.prefect_server import command
 from flows.prefect_server.access import Access
 from flows.prefect_server.children import child
 from flows.prefect_server.failures import log_errors_once
-from flows.scheduler.leadership import LeaseSite, leading
+from flows.scheduler.leadership import LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
-from flows.supervisor.listening import Listening
-from flows.supervisor.service import Kept, Service, _processes, _server_env
+from flows.supervisor.listening import ListenAddress
+from flows.supervisor.service import Service, SupervisedProcess, _processes, _server_env
 from harness.up import free_port
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_made_is_reported(
 def test_the_ui_is_kept_at_home_where_another_user_installed_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = Service(Listening("127.0.0.1", 4200), "", tmp_path)
+    given = Service(ListenAddress("127.0.0.1", 4200), "", tmp_path)
     assert "PREFECT_UI_STATIC_DIRECTORY" not in _server_env(given)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     home = get_current_settings().home
@@ -177,8 +177,8 @@ def test_python_imports_nothing_from_the_working_folder(
 def test_a_standby_may_be_the_first_process(tmp_path: Path) -> None:
     warehouse = tmp_path / "w"
     place = LeaseSite(warehouse, "", "http://here", 1.0)
-    with leading(place, Event(), lambda line: None, standby=True):
-        Service(Listening("127.0.0.1", free_port()), "", warehouse, standby=True).check()
+    with lead(place, Event(), lambda line: None, standby=True):
+        Service(ListenAddress("127.0.0.1", free_port()), "", warehouse, standby=True).check()
     check_warehouse(warehouse)
 
 
@@ -289,7 +289,7 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
     reported, stop, pids = list[str](), Event(), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
     what = ("sleeper", command, {}, lambda child: child.reported_ready.is_set())
-    process = Kept(*what, HANG_SECONDS, math.inf, reported.append)
+    process = SupervisedProcess(*what, HANG_SECONDS, math.inf, reported.append)
     with closing(process):
         assert process.wait_until_ready(stop)
         process.keep()
@@ -317,7 +317,7 @@ def test_a_process_that_goes_on_is_left_alone_and_one_that_hangs_is_started_agai
     reported, stop, pids = list[str](), Event(), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
-    process = Kept(*what, HANG_SECONDS, 60.0, reported.append)
+    process = SupervisedProcess(*what, HANG_SECONDS, 60.0, reported.append)
     with closing(process):
         assert process.wait_until_ready(stop)
         process.keep()
@@ -348,7 +348,7 @@ def test_a_process_that_hangs_before_it_is_ready_is_started_again(tmp_path: Path
     reported, pids = list[str](), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
     what = ("sleeper", command, {}, lambda child: child.reported_ready.is_set())
-    process = Kept(*what, HANG_SECONDS, math.inf, reported.append)
+    process = SupervisedProcess(*what, HANG_SECONDS, math.inf, reported.append)
     with closing(process):
         assert process.wait_until_ready(Event())
         os.kill(int(pids.read_text()), signal.SIGKILL)
@@ -379,7 +379,7 @@ image = "image"
 slots = [{{ cpus = 1.0 }}]
 '''
     )
-    service = Service(Listening("127.0.0.1", 4200), "", tmp_path, ServiceOptions(cluster=file))
+    service = Service(ListenAddress("127.0.0.1", 4200), "", tmp_path, ServiceOptions(cluster=file))
     access = Access("http://127.0.0.1:4200", "shockwave:secret")
     *_, scheduler = _processes(service, access, 1)
     *_, ready, silent = scheduler

@@ -16,7 +16,7 @@ from benchmarks.attacks import promises, service_kills
 from benchmarks.attacks.promises import Acknowledged
 from benchmarks.attacks.service_kills import LONG, OPTIONS, SCENES
 from benchmarks.soak.kept import BAD
-from flows.scheduler.scheduler import schedule, under_way
+from flows.scheduler.scheduler import open_run, schedule
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import SUBMIT
 from warehouse.inbox.inbox import FILE, Inbox
@@ -72,7 +72,7 @@ def test_broken_promises_are_noticed(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(LONG), key="k")
         inbox.command(CommandKind.BUDGET, 1, value=2.0, key="l")
-        with under_way(tmp_path, inbox, OPTIONS) as run:
+        with open_run(tmp_path, inbox, OPTIONS) as run:
             schedule(run, tmp_path, rounds=1)
             name = run.name
         inbox.command(CommandKind.HOLD, 1, key="m")
@@ -98,7 +98,7 @@ def test_gpus_against_a_command_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.commands.Orders.may_run", lambda orders, job: True)
-    with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, OPTIONS) as run:
+    with Inbox(tmp_path) as inbox, open_run(tmp_path, inbox, OPTIONS) as run:
         inbox.submit(LONG)
         inbox.command(CommandKind.HOLD, 1)
         schedule(run, tmp_path, rounds=1)

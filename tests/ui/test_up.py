@@ -12,12 +12,12 @@ from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.settings import PREFECT_API_SSL_CERT_FILE, temporary_settings
 
-from flows.api.desk import Desk
+from flows.api.commands import ServiceCommands
 from flows.prefect_server.access import Access
 from flows.runs.resuming import resume
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
-from flows.scheduler.running import FOLDER
-from flows.supervisor.listening import Listening
+from flows.scheduler.process import FOLDER
+from flows.supervisor.listening import ListenAddress
 from flows.supervisor.service import Service
 from harness.up import Up, free_port, running
 from harness.waiting import wait_for
@@ -44,7 +44,7 @@ def test_with_postgres_and_tls_behind_a_proxy_it_serves_and_killed_it_leaves_not
     assert url or "CI" not in os.environ
     if url:
         beside = tmp_path / "beside"
-        Service(Listening("127.0.0.1", free_port()), url, beside).check()
+        Service(ListenAddress("127.0.0.1", free_port()), url, beside).check()
         assert (beside / FOLDER).is_dir(), "the log of a detached one is there"
     with ready(
         tmp_path,
@@ -82,7 +82,7 @@ def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
     job = JobSpec(0, "conv-small", 32, 32, Demand.gang(2), Mode.STATIC, 500, 40_000, 0.0)
     with Inbox(up.warehouse) as inbox:
         inbox.submit(job, key="a")
-        with Desk(up.warehouse) as desk:
+        with ServiceCommands(up.warehouse) as desk:
             wait_for(lambda: desk.jobs()[0].status, lambda status: status == "runs", every=0.5)
             (scheduler,) = [
                 number
@@ -151,5 +151,7 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     rounds = len(Reader(up.warehouse).records(run))
     resume(run, up.warehouse, rounds=1)
     assert len(Reader(up.warehouse).records(run)) == rounds + 1
-    again = Service(Listening("127.0.0.1", up.port), "", up.warehouse, ServiceOptions(speed=100))
+    again = Service(
+        ListenAddress("127.0.0.1", up.port), "", up.warehouse, ServiceOptions(speed=100)
+    )
     again.check()  # as the next start does

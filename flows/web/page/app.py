@@ -19,23 +19,23 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from flows.api.declared import Added
+from flows.api.submission import NodeRequest
 from flows.prefect_server.secret import authorization
-from flows.web.page.form import expected_rows, filled_in, form, key_of
+from flows.web.backend import Backend, BodyLimit, get_http_status
+from flows.web.page.form import forecast_form, make_form, make_key, parse_form
 from flows.web.page.sessions import Sessions
 from flows.web.page.views import (
     FOLDER,
     LOOK,
     NODE_ORDERS,
     ORDERS,
-    environment,
-    log_of,
-    of_job,
-    overview,
-    printing,
-    whatif,
+    load_templates,
+    make_job_page,
+    make_log_page,
+    make_overview,
+    make_whatif_page,
+    open_logs,
 )
-from flows.web.requests import Asking, Bounded, status_of
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import Entry
@@ -68,7 +68,7 @@ class Page:
         secret: The installation's, `USER:PASSWORD`.
     """
 
-    def __init__(self, asking: Asking, secret: str) -> None:
+    def __init__(self, asking: Backend, secret: str) -> None:
         self._asking, self._secret = asking, secret
         self._sessions = Sessions(PAGE, secret)
 
@@ -89,7 +89,7 @@ class Page:
         known = self._sessions.cookie_of(request)
         cookie = known or self._sessions.made("")
         body = (
-            environment()
+            load_templates()
             .get_template(template)
             .render(
                 caller=caller,
@@ -117,7 +117,7 @@ class Page:
         """Show an error, to a caller who may not have logged in."""
         assert isinstance(error, ShockwaveError)
         caller = getattr(request.state, "caller", None)
-        return self._shown(request, "problem.html.j2", caller, status_of(error), str(error))
+        return self._shown(request, "problem.html.j2", caller, get_http_status(error), str(error))
 
     async def _answer(
         self, request: Request, template: str, work: Callable[[Token], Awaitable[dict[str, Any]]]
@@ -141,7 +141,7 @@ class Page:
         return await self._answer(
             request,
             "overview.html.j2",
-            lambda caller: asking.read(lambda: overview(asking.service, caller)),
+            lambda caller: asking.read(lambda: make_overview(asking.service, caller)),
         )
 
     async def job(self, request: Request) -> Response:
@@ -150,7 +150,7 @@ class Page:
         return await self._answer(
             request,
             "job.html.j2",
-            lambda caller: asking.read(lambda: of_job(asking.service, caller, target)),
+            lambda caller: asking.read(lambda: make_job_page(asking.service, caller, target)),
         )
 
     async def logs(self, request: Request) -> Response:
@@ -158,8 +158,8 @@ class Page:
         asking, target = self._asking, request.path_params["job"]
 
         async def shown(caller: Token) -> dict[str, Any]:
-            printed = await asking.read(lambda: printing(asking.service, caller, target))
-            return await asking.look(lambda: log_of(*printed))
+            printed = await asking.read(lambda: open_logs(asking.service, caller, target))
+            return await asking.look(lambda: make_log_page(*printed))
 
         return await self._answer(request, "log.html.j2", shown)
 
@@ -169,7 +169,7 @@ class Page:
         return await self._answer(
             request,
             "whatif.html.j2",
-            lambda caller: asking.read(lambda: whatif(asking.service, caller, asked)),
+            lambda caller: asking.read(lambda: make_whatif_page(asking.service, caller, asked)),
         )
 
     async def blank(self, request: Request) -> Response:
@@ -178,7 +178,7 @@ class Page:
         return await self._answer(
             request,
             "submit.html.j2",
-            lambda caller: asking.read(lambda: form(asking.service, caller, {})),
+            lambda caller: asking.read(lambda: make_form(asking.service, caller, {})),
         )
 
     async def submit(self, request: Request) -> Response:
@@ -193,15 +193,15 @@ class Page:
         key = fields.get("key", "")[:100]
         try:
             if do == "foretell":
-                rows = await asking.read(lambda: expected_rows(asking.service, caller, fields))
+                rows = await asking.read(lambda: forecast_form(asking.service, caller, fields))
             else:
                 handed_in = await asking.write(
-                    lambda: asking.service.submit(caller, filled_in(fields), key_of(fields))
+                    lambda: asking.service.submit(caller, parse_form(fields), make_key(fields))
                 )
                 return RedirectResponse(f"{PAGE}/jobs/{handed_in.job_id}", 303)
         except ShockwaveError as error:
-            problem, code = str(error), status_of(error)
-        content = await asking.read(lambda: form(asking.service, caller, fields, key))
+            problem, code = str(error), get_http_status(error)
+        content = await asking.read(lambda: make_form(asking.service, caller, fields, key))
         return await to_thread.run_sync(
             lambda: self._shown(
                 request, "submit.html.j2", caller, code, problem, **{**content, **rows}
@@ -296,8 +296,10 @@ class Page:
         ]
 
 
-def _added(fields: dict[str, str]) -> Added:
-    return Added(name=name[:60]) if (name := fields.get("name", "").strip()) else Added()
+def _added(fields: dict[str, str]) -> NodeRequest:
+    return (
+        NodeRequest(name=name[:60]) if (name := fields.get("name", "").strip()) else NodeRequest()
+    )
 
 
 def _known(kind: CommandKind | None) -> CommandKind:
@@ -306,7 +308,7 @@ def _known(kind: CommandKind | None) -> CommandKind:
     return kind
 
 
-def create_page(asking: Asking, secret: str) -> ASGIApp:
+def create_page(asking: Backend, secret: str) -> ASGIApp:
     """The live page of a service.
 
     Args:
@@ -314,4 +316,6 @@ def create_page(asking: Asking, secret: str) -> ASGIApp:
         secret: The installation's, `USER:PASSWORD`.
     """
     page = Page(asking, secret)
-    return Bounded(Starlette(routes=page.routes, exception_handlers={ShockwaveError: page.failed}))
+    return BodyLimit(
+        Starlette(routes=page.routes, exception_handlers={ShockwaveError: page.failed})
+    )

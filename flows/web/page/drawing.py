@@ -30,7 +30,7 @@ class Point:
     high: float | None = None
 
 
-def chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
+def draw_chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
     """A line chart; empty if there are fewer than two points.
 
     Args:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from flows.api.declared import job_of
-from flows.api.forecasting import WhatIf
-from flows.api.guarded import Guarded
+from flows.api.authorization import AuthorizedApi
+from flows.api.submission import parse_job
+from flows.api.whatif import WhatIf
 from flows.runs.job_fields import FieldKind, JobField, list_job_fields, parse_variables
 from flows.runs.job_file import ADAPTED, TRAINED, JobFile
 from predictor.errors import InputError
@@ -46,8 +46,8 @@ class FilledField:
         return f"{value:g}" if isinstance(value, int | float) else ""
 
 
-def form(
-    service: Guarded, caller: Token, filled: Mapping[str, str], key: str = ""
+def make_form(
+    service: AuthorizedApi, caller: Token, filled: Mapping[str, str], key: str = ""
 ) -> dict[str, Any]:
     """The form.
 
@@ -74,7 +74,7 @@ def form(
     }
 
 
-def filled_in(fields: Mapping[str, str]) -> JobFile:
+def parse_form(fields: Mapping[str, str]) -> JobFile:
     """The job of a form.
 
     Args:
@@ -92,10 +92,10 @@ def filled_in(fields: Mapping[str, str]) -> JobFile:
             raise InputError(f"job: {field.name}", problem, "hand it in with shockwave submit")
         if text.strip():
             values[field.name] = _value(field, text)
-    return job_of(Path("job"), values, texts=True)
+    return parse_job(Path("job"), values, texts=True)
 
 
-def key_of(fields: Mapping[str, str]) -> str:
+def make_key(fields: Mapping[str, str]) -> str:
     """The idempotency key of a form and its content; empty if the form has none.
 
     A form that is sent twice hands in one job; if it is edited in between, two.
@@ -118,9 +118,11 @@ def _value(field: JobField, text: str) -> Any:
         raise InputError(f"job: {field.name}", f"is refused: {error}", "close it") from None
 
 
-def expected_rows(service: Guarded, caller: Token, fields: Mapping[str, str]) -> dict[str, Any]:
+def forecast_form(
+    service: AuthorizedApi, caller: Token, fields: Mapping[str, str]
+) -> dict[str, Any]:
     """When the jobs that the caller sees would end with this job; nothing is handed in."""
-    job = filled_in(fields)
+    job = parse_form(fields)
     rows = service.forecast(caller, WhatIf(submit=[job]))
     tasks = len(tasks_of(job.array)) if job.array else 1
     return {"rows": rows, "new": [row.job_id for row in rows[-tasks:]]}

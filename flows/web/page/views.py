@@ -12,18 +12,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import warehouse
-from flows.api.forecasting import WhatIf, factor
-from flows.api.front import headed
-from flows.api.guarded import Guarded
-from flows.api.history import PriceRow
+from flows.api.authorization import AuthorizedApi
+from flows.api.front import format_logs
+from flows.api.job_history import PriceRow
 from flows.api.rows import JobRow, NodeRow
-from flows.web.page.drawing import Point, chart
+from flows.api.whatif import WhatIf, parse_budget_factor
+from flows.web.page.drawing import Point, draw_chart
 from predictor.errors import InputError
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token
 
 if TYPE_CHECKING:
-    from flows.api.job_logs import Printed
+    from flows.api.job_logs import JobLogs
 
 FOLDER = Path(__file__).parent
 LOOK = Path(warehouse.__file__).parent / "report" / "page.css"
@@ -56,7 +56,7 @@ ACTIVE = ("accepted", "waits", "runs", "held", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuTile:
     """A GPU.
 
     Attributes:
@@ -73,23 +73,23 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeTile:
     """A node and its GPUs."""
 
     row: NodeRow
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuTile, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class PriceChart:
     """The last prices of a GPU type."""
 
     gpu_type: str
     last: float
-    chart: Markup
+    draw_chart: Markup
 
 
-def overview(service: Guarded, caller: Token) -> dict[str, Any]:
+def make_overview(service: AuthorizedApi, caller: Token) -> dict[str, Any]:
     """The cluster, the queue, prices and tenants, as far as the caller sees them."""
     jobs, queue = service.jobs(caller), service.queue(caller)
     holders = {gpu: job for job in jobs for gpu in job.held_gpus}
@@ -97,10 +97,12 @@ def overview(service: Guarded, caller: Token) -> dict[str, Any]:
     for row in service.nodes(caller):
         gpus = [(number, holders.get(number)) for number in row.gpu_indices]
         nodes.append(
-            Node(
+            NodeTile(
                 row,
                 tuple(
-                    Gpu(n, n in row.held_gpus, job.job_id if job else None, job.name if job else "")
+                    GpuTile(
+                        n, n in row.held_gpus, job.job_id if job else None, job.name if job else ""
+                    )
                     for n, job in gpus
                 ),
             )
@@ -124,15 +126,15 @@ def overview(service: Guarded, caller: Token) -> dict[str, Any]:
     }
 
 
-def _prices(rows: Sequence[PriceRow]) -> list[Prices]:
+def _prices(rows: Sequence[PriceRow]) -> list[PriceChart]:
     by_type = defaultdict[str, list[PriceRow]](list)
     for row in rows:
         by_type[row.gpu_type].append(row)
     return [
-        Prices(
+        PriceChart(
             kind,
             typed[-1].price,
-            chart(
+            draw_chart(
                 [Point(row.at_s / 3600.0, row.price) for row in typed],
                 "hours on the run's clock",
                 "price",
@@ -143,7 +145,7 @@ def _prices(rows: Sequence[PriceRow]) -> list[Prices]:
     ]
 
 
-def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
+def make_job_page(service: AuthorizedApi, caller: Token, target: str) -> dict[str, Any]:
     """A job: its state, costs, why, forecasts, losses and leases.
 
     Raises:
@@ -168,10 +170,10 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
         "ahead": ahead[0] if ahead else None,
         "why": why,
         "orders": [kind.value for kind in ORDERS] if may else [],
-        "forecast": chart(
+        "forecast": draw_chart(
             hours, "run time so far (h)", "still needed (h)", f"Forecasts of job {row.job_id}"
         ),
-        "loss": chart(
+        "loss": draw_chart(
             [Point(report.epoch, report.loss) for report in course.losses],
             *("epoch", "loss", f"Training loss of job {row.job_id} by epoch"),
         ),
@@ -180,7 +182,7 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
     }
 
 
-def printing(service: Guarded, caller: Token, target: str) -> "tuple[JobRow, Printed]":
+def open_logs(service: AuthorizedApi, caller: Token, target: str) -> "tuple[JobRow, JobLogs]":
     """A job, and the output of its containers, which `log_of` closes.
 
     Raises:
@@ -191,11 +193,11 @@ def printing(service: Guarded, caller: Token, target: str) -> "tuple[JobRow, Pri
     return row, service.printed(caller, str(row.job_id))
 
 
-def log_of(row: JobRow, printed: "Printed") -> dict[str, Any]:
+def make_log_page(row: JobRow, printed: "JobLogs") -> dict[str, Any]:
     """The end of the output of a job's containers; asks Docker hosts."""
     text, length = b"", 0
     with closing(printed):
-        for part in headed(printed.more()):
+        for part in format_logs(printed.more()):
             length += len(part)
             text = (text + part)[-MOST_LOG:]
     shown = text.decode(errors="replace")
@@ -208,14 +210,16 @@ def log_of(row: JobRow, printed: "Printed") -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SupposedField:
     """A field of the form that supposes a change."""
 
     label: str
     text: str
 
 
-def whatif(service: Guarded, caller: Token, asked: Mapping[str, str]) -> dict[str, Any]:
+def make_whatif_page(
+    service: AuthorizedApi, caller: Token, asked: Mapping[str, str]
+) -> dict[str, Any]:
     """The effect of a change on the jobs that the caller sees.
 
     Args:
@@ -228,16 +232,16 @@ def whatif(service: Guarded, caller: Token, asked: Mapping[str, str]) -> dict[st
     """
     texts = {name: asked.get(name, "")[:1000] for name in SUPPOSED}
     change: dict[str, Any] = {name: text.split()[:100] for name, text in texts.items()}
-    change["budget"] = dict(factor(text) for text in change["budget"])
+    change["budget"] = dict(parse_budget_factor(text) for text in change["budget"])
     return {
-        "fields": {name: Asked(SUPPOSED[name], text) for name, text in texts.items()},
+        "fields": {name: SupposedField(SUPPOSED[name], text) for name, text in texts.items()},
         "rows": service.forecast(caller, WhatIf(**change)),
         "new": [],
     }
 
 
 @cache
-def environment() -> Environment:
+def load_templates() -> Environment:
     """The templates."""
     made = Environment(
         loader=FileSystemLoader(FOLDER),

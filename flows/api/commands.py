@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from containers.runtime import EventKind
-from flows.api.outlook import queue_rows, solved
-from flows.api.reader import DeskReader
-from flows.api.rows import QueueRow, counted_jobs
+from flows.api.history import make_queue_rows, solve_last_round
+from flows.api.queries import ServiceQueries
+from flows.api.rows import QueueRow, format_jobs
 from flows.scheduler.admission import (
     check_budget,
     check_job,
@@ -29,7 +29,7 @@ ENDED_BADLY = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "ca
 """Status of jobs that nothing can come after."""
 
 
-class Desk(DeskReader):
+class ServiceCommands(ServiceQueries):
     """The service of a warehouse, to read and to write; see `DeskReader`."""
 
     @property
@@ -172,7 +172,7 @@ class Desk(DeskReader):
         if any(job > state.taken.entries or job in state.beliefs for job in jobs):
             return
         ends = dict.fromkeys("finished" if job in state.well else "not finished" for job in jobs)
-        problem = f"{counted_jobs(jobs)} ended already: {', '.join(ends)}"
+        problem = f"{format_jobs(jobs)} ended already: {', '.join(ends)}"
         raise InputError("job", problem, "see shockwave jobs")
 
     def add(self, fields: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
@@ -284,6 +284,6 @@ class Desk(DeskReader):
         history = self.history()
         pending = self.pending(history)
         new = replace(job, job_id=self.inbox.last() + 1)
-        run, this = solved(self.run, history, [*pending, new])
-        (row,) = queue_rows(run, this, [new.job_id])
+        run, this = solve_last_round(self.run, history, [*pending, new])
+        (row,) = make_queue_rows(run, this, [new.job_id])
         return row

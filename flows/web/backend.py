@@ -11,7 +11,7 @@ from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flows.api.guarded import Guarded, NotAllowed, NotThere, accepted
+from flows.api.authorization import AuthorizedApi, JobNotFound, NotAllowed, make_receipt
 from flows.api.rows import Accepted
 from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
@@ -36,7 +36,7 @@ class Problem(BaseModel):
     remedy: str
 
 
-class Refused(HTTPException):
+class RequestRefused(HTTPException):
     """A request that is refused, and why."""
 
     def __init__(self, status: HTTPStatus, place: str, problem: str, remedy: str) -> None:
@@ -47,14 +47,14 @@ class Refused(HTTPException):
 
 STATUSES = {
     NotAllowed: HTTPStatus.FORBIDDEN,
-    NotThere: HTTPStatus.NOT_FOUND,
+    JobNotFound: HTTPStatus.NOT_FOUND,
     InputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ShockwaveError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """HTTP status by class of an error; the first class that matches counts."""
 
 
-def status_of(error: ShockwaveError) -> HTTPStatus:
+def get_http_status(error: ShockwaveError) -> HTTPStatus:
     """The status of the answer to an error."""
     return next(status for kind, status in STATUSES.items() if isinstance(error, kind))
 
@@ -69,7 +69,7 @@ class _Lookup:
     done: bool = False
 
 
-class Asking:
+class Backend:
     """A service as requests see it, in a shared pool of threads.
 
     Args:
@@ -77,7 +77,7 @@ class Asking:
         secret: The installation's, `USER:PASSWORD`.
     """
 
-    def __init__(self, service: Guarded, secret: str) -> None:
+    def __init__(self, service: AuthorizedApi, secret: str) -> None:
         self.service = service
         self._user = secret.partition(":")[0]
         self._expected = authorization(secret).encode()
@@ -140,10 +140,10 @@ class Asking:
 
     async def write(self, work: Callable[[], list[Entry]]) -> Accepted:
         """Have something accepted."""
-        return accepted(await to_thread.run_sync(work, limiter=self._writes))
+        return make_receipt(await to_thread.run_sync(work, limiter=self._writes))
 
 
-class Bounded:
+class BodyLimit:
     """Middleware that reads no more of a body than is allowed."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -160,7 +160,7 @@ class Bounded:
             if taken > MOST_BYTES:
                 problem = f"is larger than {MOST_BYTES // 2**10} KiB"
                 status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                raise Refused(status, "body", problem, "send a job's declaration alone")
+                raise RequestRefused(status, "body", problem, "send a job's declaration alone")
             return message
 
         await self._app(scope, received, send)

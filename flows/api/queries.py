@@ -8,32 +8,38 @@ from typing import TYPE_CHECKING, Self
 
 from containers.runtime import EventKind
 from flows.api.history import (
-    MOST_PRICES,
-    Course,
-    Held,
-    LossRow,
-    News,
-    Priced,
-    PriceRow,
-    TenantRow,
-    Timed,
-    course_of,
-    lifetime,
-    prices_of,
-    tenants_of,
+    HistoryFollower,
+    ServiceHistory,
+    find_gpu_shortages,
+    make_queue_rows,
+    solve_last_round,
 )
-from flows.api.outlook import Followed, History, queue_rows, solved, too_few_gpus
+from flows.api.job_history import (
+    MOST_PRICES,
+    JobHistory,
+    LossRow,
+    PriceRow,
+    RoundChanges,
+    RoundOutcome,
+    RoundPrices,
+    RoundTimings,
+    TenantRow,
+    find_lifetime,
+    make_job_history,
+    make_price_rows,
+    make_tenant_rows,
+)
 from flows.api.rows import (
     EventRow,
-    Happened,
     JobRow,
     NodeRow,
     QueueRow,
+    RoundEvents,
     Status,
-    events_of,
-    job_row,
-    status_of,
-    waits_for,
+    describe_status,
+    describe_wait,
+    make_event_rows,
+    make_job_row,
 )
 from predictor.errors import InputError
 from predictor.job import JobSpec
@@ -46,11 +52,11 @@ from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:
     from containers.docker.nodes import Nodes
-    from flows.api.job_logs import Printed, Shown
+    from flows.api.job_logs import JobLogs, LogPlace
     from flows.explain.answer import Answer
 
 
-class DeskReader:
+class ServiceQueries:
     """Answers questions about the service of a warehouse; writes nothing.
 
     Args:
@@ -74,12 +80,12 @@ class DeskReader:
             self.inbox.close()
             raise none
         self._reader = Reader(warehouse)
-        self._followed = Followed(self._reader, self.run, warehouse / SNAPSHOT)
-        self.known: History | None = None
+        self._followed = HistoryFollower(self._reader, self.run, warehouse / SNAPSHOT)
+        self.known: ServiceHistory | None = None
         self._header: RunHeader | None = None
-        self._ahead: tuple[History, list[QueueRow]] | None = None
-        self._few: tuple[History, dict[int, str]] | None = None
-        self._whys: tuple[History, dict[int, Answer]] | None = None
+        self._ahead: tuple[ServiceHistory, list[QueueRow]] | None = None
+        self._few: tuple[ServiceHistory, dict[int, str]] | None = None
+        self._whys: tuple[ServiceHistory, dict[int, Answer]] | None = None
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -118,7 +124,7 @@ class DeskReader:
                 return names(hosts, self.run, self.header.settings.inventory, orders)
         return []
 
-    def history(self) -> History:
+    def history(self) -> ServiceHistory:
         """The service's run so far; the same object until a file is new.
 
         Raises:
@@ -162,7 +168,7 @@ class DeskReader:
         """All jobs, by id."""
         history = self.history()
         if self._few is None or self._few[0] is not history:
-            self._few = history, too_few_gpus(self.run, history)
+            self._few = history, find_gpu_shortages(self.run, history)
         state, few = history.state, self._few[1]
         news = [
             record for record in self._news() if record.round < state.round
@@ -173,16 +179,16 @@ class DeskReader:
             end, belief = ends.get(spec.job_id), state.beliefs.get(spec.job_id)
             whole = 1.0 if end and end.kind is EventKind.FINISHED else None
             rows.append(
-                job_row(
+                make_job_row(
                     spec,
-                    end.kind.value if end else status_of(state, spec.job_id),
+                    end.kind.value if end else describe_status(state, spec.job_id),
                     held_gpus=state.leases.get(spec.job_id, ()),
                     done=belief.share_done if belief else whole,
                     arrival_s=spec.arrival_seconds,
                     ended_s=end.at_seconds if end else None,
                     reason=end.reason
                     if end
-                    else few.get(spec.job_id) or waits_for(state, spec.job_id),
+                    else few.get(spec.job_id) or describe_wait(state, spec.job_id),
                 )
             )
         refusals = {
@@ -194,7 +200,9 @@ class DeskReader:
         for entry in self._entries(0 if refusals else state.taken.entries):
             if entry.job and (entry.number in refusals or entry.number > state.taken.entries):
                 reason = refusals.get(entry.number, "")
-                rows.append(job_row(entry.job, "refused" if reason else "accepted", reason=reason))
+                rows.append(
+                    make_job_row(entry.job, "refused" if reason else "accepted", reason=reason)
+                )
         return sorted(rows, key=lambda row: row.job_id)
 
     def _entries(self, after: int) -> Iterator[Entry]:
@@ -202,7 +210,7 @@ class DeskReader:
             yield from entries
             after = entries[-1].number
 
-    def pending(self, history: History) -> list[JobSpec]:
+    def pending(self, history: ServiceHistory) -> list[JobSpec]:
         """The accepted jobs that no round of a history has taken in."""
         return [e.job for e in self._entries(history.state.taken.entries) if e.job]
 
@@ -216,8 +224,8 @@ class DeskReader:
         if not history.last:
             return pending
         if self._ahead is None or self._ahead[0] is not history:
-            run, this = solved(self.run, history)
-            rows = queue_rows(run, this)
+            run, this = solve_last_round(self.run, history)
+            rows = make_queue_rows(run, this)
             rows.sort(key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id))
             self._ahead = history, rows
         return [*self._ahead[1], *pending]
@@ -229,11 +237,11 @@ class DeskReader:
             after_round: The last round that is known already.
         """
         first = max(after_round + 1, 0)
-        records = self._reader.parts(self.run, Happened, first, filled=True)
+        records = self._reader.parts(self.run, RoundEvents, first, filled=True)
         named = {event.job_id for r in records for event in (*r.finished, *r.events)}
         named |= {command.target for r in records for command in r.commands}
         names = {number: job.name for number, job in self.inbox.jobs(named).items()}
-        return [row for record in records for row in events_of(record, names)]
+        return [row for record in records for row in make_event_rows(record, names)]
 
     def nodes(self) -> list[NodeRow]:
         """The nodes, and who holds their GPUs."""
@@ -256,23 +264,23 @@ class DeskReader:
         return rows
 
     @staticmethod
-    def _drained(history: History) -> tuple[int, ...]:
+    def _drained(history: ServiceHistory) -> tuple[int, ...]:
         """Nodes of the cluster that are out of service."""
         out = history.last.solve.drained if history.last else ()
         return tuple(node for node in out if node not in history.state.orders.removed)
 
     def tenants(self) -> list[TenantRow]:
         """The tenants, their budgets, and what they hold."""
-        return tenants_of(self.history())
+        return make_tenant_rows(self.history())
 
     def prices(self) -> list[PriceRow]:
         """Prices of the last rounds that had a market, in order."""
         first = max(self.history().state.round - MOST_PRICES, 0)
-        return prices_of(self._reader.parts(self.run, Priced, first))
+        return make_price_rows(self._reader.parts(self.run, RoundPrices, first))
 
-    def timed(self, number: int) -> list[Timed]:
+    def timed(self, number: int) -> list[RoundTimings]:
         """How long the steps of a round and of those after it took."""
-        return self._reader.parts(self.run, Timed, number)
+        return self._reader.parts(self.run, RoundTimings, number)
 
     def why(self, job_id: int) -> "Answer":
         """Why a job has or has no GPUs, in the last round in which it was active.
@@ -293,17 +301,17 @@ class DeskReader:
                 known[job_id] = why(job_id, self._reader.warehouse, self.run)
         return known[job_id]
 
-    def _why_now(self, history: History, last: RoundRecord, job_id: int) -> "Answer":
+    def _why_now(self, history: ServiceHistory, last: RoundRecord, job_id: int) -> "Answer":
         """Why a job has or has no GPUs in the last round, from the records of its life alone."""
         from flows.explain.why import Lived, check_same, of_round
 
-        run, this = solved(self.run, history)
+        run, this = solve_last_round(self.run, history)
         check_same(self.run, this, last)
-        first = lifetime(self._news(), job_id).start
+        first = find_lifetime(self._news(), job_id).start
         rounds = self._reader.parts(self.run, Lived, first, last.round + 1)
         return of_round(run, this, job_id, last.round, rounds)
 
-    def printed(self, job_id: int, shown: Mapping[str, "Shown"] | None = None) -> "Printed":
+    def printed(self, job_id: int, shown: Mapping[str, "LogPlace"] | None = None) -> "JobLogs":
         """The output of a job's containers; the caller closes it.
 
         Args:
@@ -314,22 +322,22 @@ class DeskReader:
             InputError: The job has never had GPUs, the cluster is virtual, or its file is missing.
             WarehouseError: The records are damaged.
         """
-        from flows.api.job_logs import Printed, check_printed
+        from flows.api.job_logs import JobLogs, check_has_logs
 
-        check_printed(self._reader, self.run, job_id, self.history().state.leases)
+        check_has_logs(self._reader, self.run, job_id, self.history().state.leases)
         hosts = self.hosts()
         if hosts is None:
             raise InputError("cluster", "is missing", "give the cluster file of the run")
-        return Printed(hosts, self.run, job_id, shown)
+        return JobLogs(hosts, self.run, job_id, shown)
 
-    def course(self, job_id: int) -> Course:
+    def course(self, job_id: int) -> JobHistory:
         """A job so far: its leases and what they cost, forecasts and losses."""
-        lived = lifetime(self._news(), job_id)
-        rounds = self._reader.parts(self.run, Held, lived.start, lived.stop)
-        return course_of(self.history(), rounds, job_id, self._losses(job_id))
+        lived = find_lifetime(self._news(), job_id)
+        rounds = self._reader.parts(self.run, RoundOutcome, lived.start, lived.stop)
+        return make_job_history(self.history(), rounds, job_id, self._losses(job_id))
 
-    def _news(self) -> list[News]:
-        return self._reader.parts(self.run, News, filled=True)
+    def _news(self) -> list[RoundChanges]:
+        return self._reader.parts(self.run, RoundChanges, filled=True)
 
     def _losses(self, job_id: int) -> list[LossRow]:
         with suppress(InputError):  # a cluster file that is gone

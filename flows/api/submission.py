@@ -16,7 +16,7 @@ from predictor.throughput import Profile
 from solver.inventory import MOST_GPUS
 
 
-class Terms(BaseModel):
+class TenantUpdate(BaseModel):
     """New terms of a tenant (`TenantTerms`); fields that are not given stay as they are."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -30,7 +30,7 @@ class Terms(BaseModel):
     ] = ()
 
 
-class Added(BaseModel):
+class NodeRequest(BaseModel):
     """A node that is added (`NewNode`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,7 +41,7 @@ class Added(BaseModel):
     price: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
 
 
-def from_file(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+def read_job_fields(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a job's file, overridden by options.
 
     Args:
@@ -52,7 +52,7 @@ def from_file(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
     fields = {**read_toml(path, "a job's TOML file"), **given}
-    job_of(path, fields)
+    parse_job(path, fields)
     return fields
 
 
@@ -61,7 +61,7 @@ def job_schema() -> dict[str, Any]:
     return JobFile.model_json_schema()
 
 
-def job_of(path: Path, fields: Mapping[str, Any], *, texts: bool = False) -> JobFile:
+def parse_job(path: Path, fields: Mapping[str, Any], *, texts: bool = False) -> JobFile:
     """The declaration in the fields of a file.
 
     Args:
@@ -75,7 +75,7 @@ def job_of(path: Path, fields: Mapping[str, Any], *, texts: bool = False) -> Job
     return checked(path, JobFile, fields, "a job", strict=False if texts else None)
 
 
-def launch_of(job: JobFile) -> str:
+def describe_launch(job: JobFile) -> str:
     """How a job would be launched, in words: as declared, without what its node adds."""
     gpus = f"{job.scale_factor} GPU{'s' * (job.scale_factor > 1)}"
     said = [job.image or "the image of its node"]
@@ -92,7 +92,7 @@ def launch_of(job: JobFile) -> str:
     return f"on {gpus}{tasks}: {', '.join(said)}"
 
 
-def declared(
+def make_specs(
     job: JobFile,
     profile: Profile,
     samples: Mapping[str, int],

@@ -7,11 +7,11 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from flows.api.declared import Added, Terms, declared
-from flows.api.desk import Desk
-from flows.api.forecasting import ForecastRow, WhatIf, forecast
-from flows.api.history import Course, PriceRow, TenantRow
-from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, as_seen
+from flows.api.commands import ServiceCommands
+from flows.api.job_history import JobHistory, PriceRow, TenantRow
+from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, censor
+from flows.api.submission import NodeRequest, TenantUpdate, make_specs
+from flows.api.whatif import ForecastRow, WhatIf, forecast_change
 from flows.runs.job_file import JobFile
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
@@ -20,7 +20,7 @@ from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
 
 if TYPE_CHECKING:
-    from flows.api.job_logs import Printed, Shown
+    from flows.api.job_logs import JobLogs, LogPlace
     from flows.explain.answer import Answer
 
 OPERATORS = frozenset((CommandKind.BUDGET, *(kind for kind in CommandKind if kind.of_node)))
@@ -31,11 +31,11 @@ class NotAllowed(InputError):
     """The caller's role does not allow it."""
 
 
-class NotThere(InputError):
+class JobNotFound(InputError):
     """There is no such job, or none that the caller sees."""
 
 
-def accepted(entries: Sequence[Entry]) -> Accepted:
+def make_receipt(entries: Sequence[Entry]) -> Accepted:
     """Entries of the inbox as the answer to their sender."""
     entry = entries[0]
     of_node = entry.job is None and CommandKind(entry.kind).of_node
@@ -43,7 +43,7 @@ def accepted(entries: Sequence[Entry]) -> Accepted:
     return Accepted(entry.number, entry.kind, None if of_node or about < 0 else about, len(entries))
 
 
-class Guarded:
+class AuthorizedApi:
     """The desk of a warehouse's service, for callers with tokens.
 
     Readers see everything, tenants the jobs of their tenant, and command these; operators see and
@@ -55,7 +55,7 @@ class Guarded:
         desk: Its desk, if the caller has opened it already.
     """
 
-    def __init__(self, warehouse: Path, url: str = "", desk: Desk | None = None) -> None:
+    def __init__(self, warehouse: Path, url: str = "", desk: ServiceCommands | None = None) -> None:
         self._where = warehouse, url
         self._opening = Lock()
         self._desk = desk
@@ -68,7 +68,7 @@ class Guarded:
         return self._tokens.find(*tokens)
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> ServiceCommands:
         """The desk.
 
         Raises:
@@ -77,7 +77,7 @@ class Guarded:
         with self._opening:
             if self._desk is None:
                 try:
-                    self._desk = Desk(*self._where)
+                    self._desk = ServiceCommands(*self._where)
                 except InputError:
                     problem = "has not begun"
                     raise WarehouseBusy("service", problem, "try again in some seconds") from None
@@ -111,7 +111,7 @@ class Guarded:
         if own is not None:
             job = _own(caller, job)
         before = partial(self.desk.before, tenant=own, known=known)
-        return declared(job, self.desk.header.throughputs, self.desk.samples, before)
+        return make_specs(job, self.desk.header.throughputs, self.desk.samples, before)
 
     def command(
         self, caller: Token, kind: CommandKind, target: str, key: str = "", value: float = 0.0
@@ -133,7 +133,7 @@ class Guarded:
         numbers = [entry.number for entry in entries]
         return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=key)
 
-    def add(self, caller: Token, node: Added, key: str = "") -> list[Entry]:
+    def add(self, caller: Token, node: NodeRequest, key: str = "") -> list[Entry]:
         """Accept a further node; see `Desk.add`.
 
         Raises:
@@ -146,7 +146,7 @@ class Guarded:
         fields = node.model_dump(exclude_unset=True)
         return [self.desk.add(fields, by=caller.name, key=key)]
 
-    def tenant(self, caller: Token, name: str, terms: Terms, key: str = "") -> list[Entry]:
+    def tenant(self, caller: Token, name: str, terms: TenantUpdate, key: str = "") -> list[Entry]:
         """Accept new terms of a tenant; see `Desk.tenant`.
 
         Raises:
@@ -165,7 +165,7 @@ class Guarded:
         if not matches:
             like = self.desk.inbox.like(target, tenant)
             remedy = f"{like}give the id or name of one"
-            raise NotThere("job", f"there is no job {target!r}", remedy)
+            raise JobNotFound("job", f"there is no job {target!r}", remedy)
         return matches
 
     def job(self, caller: Token, target: str) -> JobRow:
@@ -183,35 +183,35 @@ class Guarded:
         if caller.role is not Role.TENANT:
             return rows
         seen = {row.job_id for row in rows}
-        return [replace(row, reason=as_seen(row.reason, seen)) for row in rows]
+        return [replace(row, reason=censor(row.reason, seen)) for row in rows]
 
     def queue(self, caller: Token) -> list[QueueRow]:
         """The active jobs that the caller sees; see `Desk.queue`."""
         rows = [row for row in self.desk.queue() if caller.sees(row.tenant)]
         if (seen := self._seen(caller)) is None:
             return rows
-        return [replace(row, waits_for=as_seen(row.waits_for, seen)) for row in rows]
+        return [replace(row, waits_for=censor(row.waits_for, seen)) for row in rows]
 
     def forecast(self, caller: Token, change: WhatIf) -> list[ForecastRow]:
-        """What is expected of the jobs that the caller sees; see `flows.api.forecasting`.
+        """What is expected of the jobs that the caller sees; see `flows.api.whatif`.
 
         A tenant may suppose only what it may ask for.
 
         Raises:
             NotAllowed: The caller may not.
-            InputError: See `flows.api.forecasting.forecast`.
+            InputError: See `flows.api.whatif.forecast`.
         """
         own = caller.tenant if caller.role is Role.TENANT else None
         if own is not None:
             if change.budget or change.drain or change.cordon or change.uncordon:
                 raise NotAllowed("token", "only operators may suppose other budgets or nodes", _ASK)
             change = change.model_copy(update={"submit": [_own(caller, j) for j in change.submit]})
-        rows = forecast(self.desk, change, own)
+        rows = forecast_change(self.desk, change, own)
         rows = [row for row in rows if caller.sees(row.tenant)]
         if (seen := self._seen(caller)) is None:
             return rows
         seen |= {row.job_id for row in rows}
-        return [replace(row, whatif_reason=as_seen(row.whatif_reason, seen)) for row in rows]
+        return [replace(row, whatif_reason=censor(row.whatif_reason, seen)) for row in rows]
 
     def events(self, caller: Token, after_round: int) -> list[EventRow]:
         """What happened, as far as the caller sees it; see `Desk.events`."""
@@ -219,7 +219,7 @@ class Guarded:
         if not rows or (seen := self._seen(caller)) is None:
             return rows  # followers ask every second, mostly in vain
         own = (row for row in rows if row.job_id in seen)
-        return [replace(row, reason=as_seen(row.reason, seen)) for row in own]
+        return [replace(row, reason=censor(row.reason, seen)) for row in own]
 
     def nodes(self, caller: Token) -> list[NodeRow]:
         """The nodes, with the jobs that the caller sees."""
@@ -230,7 +230,7 @@ class Guarded:
             replace(
                 row,
                 jobs=tuple(job for job in row.jobs if job in seen),
-                problem=as_seen(row.problem, seen),
+                problem=censor(row.problem, seen),
             )
             for row in rows
         ]
@@ -257,7 +257,7 @@ class Guarded:
             holder if holder.job_id in seen else replace(holder, job_id=None)
             for holder in answer.holders
         )
-        history = (replace(step, reason=as_seen(step.reason, seen)) for step in answer.history)
+        history = (replace(step, reason=censor(step.reason, seen)) for step in answer.history)
         waits_for = (job for job in answer.waits_for if job in seen)
         shares = answer.shares
         if shares and shares.job_id not in seen:
@@ -268,12 +268,12 @@ class Guarded:
             history=tuple(history),
             waits_for=tuple(waits_for),
             shares=shares,
-            problems=tuple((node, as_seen(problem, seen)) for node, problem in answer.problems),
+            problems=tuple((node, censor(problem, seen)) for node, problem in answer.problems),
         )
 
     def printed(
-        self, caller: Token, target: str, shown: Mapping[str, "Shown"] | None = None
-    ) -> "Printed":
+        self, caller: Token, target: str, shown: Mapping[str, "LogPlace"] | None = None
+    ) -> "JobLogs":
         """What the containers of a job print; see `Desk.printed`.
 
         Raises:
@@ -282,7 +282,7 @@ class Guarded:
         """
         return self.desk.printed(self._entries(caller, target)[-1].number, shown)
 
-    def course(self, caller: Token, target: str) -> Course:
+    def course(self, caller: Token, target: str) -> JobHistory:
         """A job so far; see `Desk.course`.
 
         Raises:
@@ -298,9 +298,9 @@ class Guarded:
 
     def metrics(self) -> bytes:
         """Where the service stands, in the text format of Prometheus."""
-        from flows.api.metrics import metrics_of
+        from flows.api.metrics import export_metrics
 
-        return metrics_of(self.desk)
+        return export_metrics(self.desk)
 
     def status(self) -> Status:
         """Where the service stands."""

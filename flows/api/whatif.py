@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.api.declared import declared
-from flows.api.desk import Desk
-from flows.api.outlook import History, queue_rows, solved
+from flows.api.commands import ServiceCommands
+from flows.api.history import ServiceHistory, make_queue_rows, solve_last_round
 from flows.api.rows import QueueRow
+from flows.api.submission import make_specs
 from flows.runs.job_file import JobFile
 from flows.scheduler.admission import check_terms
 from predictor.errors import InputError
@@ -119,7 +119,9 @@ class ForecastRow:
     whatif_reason: str = ""
 
 
-def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[ForecastRow]:
+def forecast_change(
+    desk: ServiceCommands, change: WhatIf, tenant: str | None = None
+) -> list[ForecastRow]:
     """What is expected of the accepted jobs, and of those of a change, as things are and with it.
 
     Args:
@@ -136,7 +138,7 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
     first = desk.inbox.last() + 1
     for job in change.submit:
         of_names = partial(desk.before, tenant=tenant)
-        specs = declared(job, desk.header.throughputs, desk.samples, of_names)
+        specs = make_specs(job, desk.header.throughputs, desk.samples, of_names)
         if len(jobs) + len(specs) > MOST_TASKS:
             problem = f"has more than {MOST_TASKS:,} jobs and tasks"
             raise InputError("submit", problem, "suppose fewer")
@@ -155,13 +157,16 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
 
 
 def _expected(
-    desk: Desk, history: History, jobs: Sequence[JobSpec], commands: Sequence[Command] = ()
+    desk: ServiceCommands,
+    history: ServiceHistory,
+    jobs: Sequence[JobSpec],
+    commands: Sequence[Command] = (),
 ) -> dict[int, QueueRow]:
-    run, this = solved(desk.run, history, jobs, commands)
-    return {row.job_id: row for row in queue_rows(run, this)}
+    run, this = solve_last_round(desk.run, history, jobs, commands)
+    return {row.job_id: row for row in make_queue_rows(run, this)}
 
 
-def _commands(desk: Desk, change: WhatIf, tenant: str | None) -> Iterator[Command]:
+def _commands(desk: ServiceCommands, change: WhatIf, tenant: str | None) -> Iterator[Command]:
     for kind, target in change.commands:
         if kind.of_node:
             yield Command(0, kind, desk.node(target), 0.0)
@@ -170,7 +175,7 @@ def _commands(desk: Desk, change: WhatIf, tenant: str | None) -> Iterator[Comman
                 yield Command(0, kind, entry.number, 0.0)
 
 
-def _budgets(history: History, change: WhatIf) -> Iterator[Command]:
+def _budgets(history: ServiceHistory, change: WhatIf) -> Iterator[Command]:
     """The terms of tenants with other budgets."""
     tenancy = history.state.tenancy
     known = {belief.spec.tenant for belief in history.state.beliefs.values()}
@@ -212,7 +217,7 @@ _EXPECTED = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")
 """What is expected of a job, as things are and with a change: fields of `QueueRow`."""
 
 
-def factor(text: str) -> tuple[str, float]:
+def parse_budget_factor(text: str) -> tuple[str, float]:
     """A tenant and the factor on its budgets, from TENANT=FACTOR.
 
     Raises:

@@ -26,7 +26,7 @@ LOCK = Path(FOLDER) / ".service.lock"
 
 
 @dataclass(frozen=True)
-class Running:
+class ServiceProcess:
     """A service that is running.
 
     Attributes:
@@ -45,7 +45,7 @@ class Running:
 
 
 @contextmanager
-def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], None]]:
+def announce(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], None]]:
     """Be the service of a warehouse within the context; yields a function that announces readiness.
 
     Raises:
@@ -55,7 +55,7 @@ def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], 
     with writing(warehouse):
         folder.mkdir(parents=True, exist_ok=True)
     lock = _locked(warehouse)
-    mine = Running(os.getpid(), url, time.time(), speed)
+    mine = ServiceProcess(os.getpid(), url, time.time(), speed)
 
     def write(*, ready: bool) -> None:
         with writing(warehouse):
@@ -77,13 +77,13 @@ def _locked(warehouse: Path) -> int:
             return lock_run(warehouse / LOCK, "service")
         except WarehouseBusy:
             if time.monotonic() > deadline:
-                raise busy(warehouse) from None
+                raise make_busy_error(warehouse) from None
         time.sleep(ASKED_SECONDS / 100)
 
 
-def busy(warehouse: Path) -> WarehouseBusy:
+def make_busy_error(warehouse: Path) -> WarehouseBusy:
     """The error that a warehouse has a service already, with its address."""
-    server = running(warehouse)
+    server = find_service(warehouse)
     where = f" at {server.url} (process {server.pid})" if server else ""
     return WarehouseBusy(
         str(warehouse),
@@ -92,7 +92,7 @@ def busy(warehouse: Path) -> WarehouseBusy:
     )
 
 
-def is_taken(warehouse: Path) -> bool:
+def is_locked(warehouse: Path) -> bool:
     """Whether a process is the service of a warehouse, or about to be."""
     lock = warehouse / LOCK
     if lock.exists():
@@ -103,31 +103,31 @@ def is_taken(warehouse: Path) -> bool:
     return False
 
 
-def running(warehouse: Path) -> Running | None:
+def find_service(warehouse: Path) -> ServiceProcess | None:
     """The service of a warehouse; None if none is running."""
-    if not is_taken(warehouse):
+    if not is_locked(warehouse):
         return None
     folder = warehouse / FOLDER
     with suppress(OSError, ValueError, TypeError, RecursionError):
-        server = Running(**json.loads((folder / STATE).read_text()))
+        server = ServiceProcess(**json.loads((folder / STATE).read_text()))
         if isinstance(server.pid, int) and server.pid > 1:  # other numbers stand for process groups
             return server
     return None  # it has just begun, or is about to end
 
 
-def stop(warehouse: Path) -> bool:
+def stop_service(warehouse: Path) -> bool:
     """Stop the service of a warehouse, with all that it started; returns whether there was one.
 
     Raises:
         WarehouseError: The process does not stop.
     """
-    server = running(warehouse)
+    server = find_service(warehouse)
     if server is None:
         return False
     with suppress(ProcessLookupError):
         os.kill(server.pid, signal.SIGTERM)
     deadline = time.monotonic() + 3 * STOP_SECONDS
-    while (now := running(warehouse)) is not None and now.pid == server.pid:
+    while (now := find_service(warehouse)) is not None and now.pid == server.pid:
         if time.monotonic() > deadline:
             raise WarehouseError(str(warehouse), f"process {server.pid} does not stop", "kill it")
         time.sleep(POLL_SECONDS)

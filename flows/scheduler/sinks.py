@@ -17,7 +17,7 @@ Line = tuple[str, str, dict[str, int]]
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggingSink:
     """A sink that logs each round once it is durable.
 
     Attributes:

@@ -1,0 +1,316 @@
+"""Rows about tenants, prices and single jobs, from the rounds so far."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from containers.runtime import ContainerEvent, Lease
+from flows.api.history import ServiceHistory
+from flows.runs.costs import Account, Meter
+from predictor.job import JobSpec
+from solver.plan import SolveReport
+from tasks.commands import Command
+from tasks.record import Estimate, Timings
+from tasks.tenancy import Tenancy
+
+MOST_PRICES = 240
+"""Number of last rounds whose prices are shown: eight hours of two minutes. A choice of layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundChanges:
+    """What came and ended with a round: fields of its record."""
+
+    round: int
+    arrivals: tuple[JobSpec, ...]
+    finished: tuple[ContainerEvent, ...]
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPrices:
+    """A round's prices: fields of its record."""
+
+    round: int
+    clock_seconds: float
+    solve: SolveReport
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOutcome:
+    """What jobs held and were expected to do in a round: fields of its record."""
+
+    round: int
+    clock_seconds: float
+    finished: tuple[ContainerEvent, ...]
+    estimates: tuple[Estimate, ...]
+    solve: SolveReport
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimings:
+    """How long the steps of a round took: columns of its file."""
+
+    round: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """A tenant with active jobs, or that has held GPUs.
+
+    Attributes:
+        tenant: Its name.
+        jobs: Its active jobs.
+        running: Those that hold GPUs.
+        factor: Factor on the budgets of its jobs, as of `tenant set --budget`.
+        budget: Sum of the budgets of its active jobs in the market, times that factor.
+        budget_share: Its share of the budgets of all tenants, in [0, 1].
+        gpus: GPUs that it holds.
+        gpu_share: Its share of the held GPUs, in [0, 1].
+        gpu_hours: GPU-hours that it has held; of GPUs that two jobs share, half for each.
+        cost: What they cost by the prices of the cluster's pools; 0 where none was given.
+        market_cost: What they cost at the prices of each round's market; None without one.
+        quota_hours: GPU-hours that it may hold in a window, with those carried over; None without a
+            quota.
+        used_hours: GPU-hours that it has held in this window.
+        window_ends_s: End of this window, on the run's clock in seconds.
+    """
+
+    tenant: str
+    jobs: int
+    running: int
+    factor: float
+    budget: float
+    budget_share: float
+    gpus: int
+    gpu_share: float
+    gpu_hours: float
+    cost: float = 0.0
+    market_cost: float | None = None
+    quota_hours: float | None = None
+    used_hours: float | None = None
+    window_ends_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """What a GPU-round of a type cost in a round's market.
+
+    Attributes:
+        round: The round.
+        at_s: When it began, on the run's clock in seconds.
+        gpu_type: The GPU type; empty for the only type of a cluster.
+        price: The dual price, in units of the market's objective.
+    """
+
+    round: int
+    at_s: float
+    gpu_type: str
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A time for which a job held the same GPUs.
+
+    Attributes:
+        from_s: Its beginning, on the run's clock in seconds.
+        to_s: Its end; None if it goes on.
+        gpus: The GPUs.
+    """
+
+    from_s: float
+    to_s: float | None
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeForecast:
+    """A forecast of a job's residual run time, as it was made.
+
+    Attributes:
+        at_s: When it was made, on the run's clock in seconds.
+        done: Completed share of its epochs; see `Belief.share_done`.
+        run_s: Run time so far, in seconds.
+        remaining_s: Run time expected until its end.
+        low_s: Lower end of the interval of 80 %.
+        high_s: Upper end.
+    """
+
+    at_s: float
+    done: float
+    run_s: float
+    remaining_s: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """The training loss of a completed epoch, as the job reports it.
+
+    Attributes:
+        epoch: Its index from 0.
+        loss: Mean over the epoch's samples.
+    """
+
+    epoch: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """A job so far.
+
+    Attributes:
+        held: When it held which GPUs.
+        forecasts: Its forecasts, from the rounds in which they changed.
+        losses: Its training loss by epoch; none on a virtual cluster.
+        gpu_hours: GPU-hours that it has held up to the last round; see `TenantRow`.
+        cost: What they cost by the prices of the cluster's pools.
+        market_cost: What they cost at the prices of each round's market; None without one.
+    """
+
+    held: tuple[LeaseRow, ...]
+    forecasts: tuple[RunTimeForecast, ...]
+    losses: tuple[LossRow, ...]
+    gpu_hours: float
+    cost: float
+    market_cost: float | None
+
+
+def make_tenant_rows(history: ServiceHistory) -> list[TenantRow]:
+    """The tenants of a service, by name."""
+    state = history.state
+    accounts = history.position.accounts
+    gpus = defaultdict[str, int](int)
+    for job_id, held in state.leases.items():
+        gpus[state.beliefs[job_id].spec.tenant] += len(held)
+    budgets, jobs = defaultdict[str, float](float), defaultdict[str, int](int)
+    running = defaultdict[str, int](int)
+    for job_id, belief in state.beliefs.items():
+        tenant = belief.spec.tenant
+        budgets[tenant] += belief.spec.budget * state.tenancy.factor(tenant)
+        jobs[tenant] += 1
+        running[tenant] += job_id in state.leases
+    all_budgets, all_gpus = sum(budgets.values()), sum(gpus.values())
+    return [
+        TenantRow(
+            tenant=tenant,
+            jobs=jobs[tenant],
+            running=running[tenant],
+            factor=state.tenancy.factor(tenant),
+            budget=budgets[tenant],
+            budget_share=budgets[tenant] / all_budgets if all_budgets else 0.0,
+            gpus=gpus[tenant],
+            gpu_share=gpus[tenant] / all_gpus if all_gpus else 0.0,
+            **_cost(accounts.get(tenant, Account())),
+            **_quota(state.tenancy, tenant),
+        )
+        for tenant in sorted({*accounts, *jobs, *state.tenancy.terms})
+    ]
+
+
+def _cost(account: Account) -> dict[str, Any]:
+    """GPU-hours and what they cost, as rows have it."""
+    return {
+        "gpu_hours": account.gpu_seconds / 3600.0,
+        "cost": account.cost,
+        "market_cost": account.market_cost,
+    }
+
+
+def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
+    """What a tenant has used of its quota."""
+    usage = tenancy.usage.get(tenant)
+    if usage is None:
+        return {}
+    terms = tenancy.terms[tenant]
+    return {
+        "quota_hours": terms.gpu_hours + usage.carried / 3600.0,
+        "used_hours": usage.used / 3600.0,
+        "window_ends_s": (usage.window + 1) * terms.window_hours * 3600.0,
+    }
+
+
+def make_price_rows(rounds: Iterable[RoundPrices]) -> list[PriceRow]:
+    """Prices of rounds that had a market, in order."""
+    return [
+        PriceRow(record.round, record.clock_seconds, price.gpu_type, price.price)
+        for record in rounds
+        for price in record.solve.prices
+    ]
+
+
+def find_lifetime(news: Iterable[RoundChanges], job_id: int) -> range:
+    """The rounds from a job's arrival to its end, as far as known."""
+    first = 0
+    for record in news:
+        if any(spec.job_id == job_id for spec in record.arrivals):
+            first = record.round
+        if any(event.job_id == job_id and event.ends_job for event in record.finished):
+            return range(first, record.round + 1)
+    return range(first, sys.maxsize)
+
+
+def make_job_history(
+    history: ServiceHistory, records: Sequence[RoundOutcome], job_id: int, losses: Sequence[LossRow]
+) -> JobHistory:
+    """A job so far.
+
+    Args:
+        history: The service's run.
+        records: The rounds of the job's life.
+        job_id: The job.
+        losses: Its losses.
+    """
+    forecasts = tuple(
+        RunTimeForecast(
+            at_s=record.clock_seconds,
+            done=made.done,
+            run_s=made.run_seconds,
+            remaining_s=made.remaining_seconds,
+            low_s=made.low_seconds,
+            high_s=made.high_seconds,
+        )
+        for record in records
+        for made in record.estimates
+        if made.job_id == job_id
+    )
+    account = sum(_accounts(history, records, job_id), Account())
+    return JobHistory(tuple(_held(records, job_id)), forecasts, tuple(losses), **_cost(account))
+
+
+def _accounts(
+    history: ServiceHistory, records: Sequence[RoundOutcome], job_id: int
+) -> Iterator[Account]:
+    """What a job held, round by round."""
+    header = history.start.header
+    inventory = history.state.inventory(header)
+    for record, after in pairwise(records):
+        leases = {lease.job_id: lease.gpus for lease in record.leases}
+        if own := leases.get(job_id):
+            there = {other: gpus for other, gpus in leases.items() if gpus == own}
+            meter = Meter(inventory, record.solve.price_of, header.settings.round_seconds)
+            span = record.clock_seconds, after.clock_seconds
+            yield meter.read(there, after.finished, *span)[job_id]
+
+
+def _held(records: Sequence[RoundOutcome], job_id: int) -> Iterator[LeaseRow]:
+    since, gpus = 0.0, tuple[int, ...]()
+    for record in records:
+        now = next((lease.gpus for lease in record.leases if lease.job_id == job_id), ())
+        ends = (event.at_seconds for event in record.finished if event.job_id == job_id)
+        end = next(ends, None)
+        if gpus and (end is not None or now != gpus):
+            yield LeaseRow(since, record.clock_seconds if end is None else end, gpus)
+            gpus = ()
+        if now and not gpus:
+            since, gpus = record.clock_seconds, now
+    if gpus:
+        yield LeaseRow(since, None, gpus)
