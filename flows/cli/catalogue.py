@@ -57,26 +57,10 @@ def runs(
     identical: Annotated[
         bool, typer.Option("--identical", help="List each of several identical runs.")
     ] = False,
-    trash: Annotated[bool, typer.Option("--trash", help="List what is in the trash.")] = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """List runs with their figures, names and tags; filter and sort them."""
-    if trash and by_policy:
-        raise typer.BadParameter("give --trash or --by-policy, not both", ctx)
-    if trash:
-        from warehouse.analytics.listing import labelled
-        from warehouse.store.checks import check_warehouse
-        from warehouse.store.labels import read_labels
-        from warehouse.store.trash import removed_runs
-
-        check_warehouse(warehouse)
-        labels = read_labels(warehouse)
-        removed = [labelled(asdict(run), labels) for run in removed_runs(warehouse)]
-        print_rows(removed, as_json, paged=True)
-        if not removed and not as_json:
-            say("(the trash is empty)", err=True)
-        return
     from flows.cli.progress import progress
     from warehouse.analytics.listing import Selection, list_runs
     from warehouse.analytics.marts import keep_fast

@@ -64,8 +64,7 @@ PANELS = {
         "name": ("catalogue", "Give a run a name, by which commands know it, or show it."),
         "tag": ("catalogue", "Add tags to a run, remove or show them."),
         "note": ("catalogue", "Note a text on a run, or show it."),
-        "rm": ("keeping", "Move a run to the warehouse's trash; the ledger says so."),
-        "restore": ("keeping", "Bring a run back from the trash."),
+        "rm": ("keeping", "Delete a run for good; the ledger enters the removal."),
         "export": (
             "keeping",
             "Audit an ended run and write it, with its name, tags and note, into a file.",

@@ -1,53 +1,40 @@
-"""Commands that remove runs and bring them back: `rm`, `restore`, `export`, `import`."""
+"""Commands that delete, export and import runs."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.cli.errors import option_of
 from flows.cli.options import Json, RunId, Warehouse
 from flows.cli.output import print_rows, say
+from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
 
 def rm(
     run: RunId,
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Remove it from the trash, for good.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Move a run to the warehouse's trash; the ledger says so."""
+    """Delete a run for good; the ledger enters the removal."""
     from warehouse.analytics.catalog import build
-    from warehouse.store import trash
+    from warehouse.store.folder import run_folder
+    from warehouse.store.removal import remove_run
 
-    if purge:
-        trash.purge(warehouse, run)
-    else:
-        trash.remove(warehouse, run)
-        build(warehouse)  # without the run
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError(f"run {run!r}", "would be deleted for good", "confirm with --yes")
+        run_folder(warehouse, run)
+        typer.confirm(f"Delete {run} for good?", abort=True, err=True)
+    remove_run(warehouse, run)
+    build(warehouse)  # views without the run
     if as_json:
-        print_rows([{"run": run, "removed": True, "purged": purge}], as_json)
-    elif purge:
-        say(f"{run}: removed for good")
+        print_rows([{"run": run, "removed": True}], as_json)
     else:
-        say(f"{run}: in the trash; back with: shockwave restore {run}{option_of(warehouse)}")
-
-
-def restore(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """Bring a run back from the trash."""
-    from warehouse.analytics.catalog import build
-    from warehouse.store import trash
-
-    trash.restore(warehouse, run)
-    build(warehouse)
-    if as_json:
-        print_rows([{"run": run, "removed": False}], as_json)
-    else:
-        say(f"{run}: restored")
+        say(f"{run}: deleted")
 
 
 def export(

@@ -75,8 +75,8 @@ ORDERS = {
     *("drain", "cordon", "uncordon", "add", "remove"),
 }
 """Commands that differ in a word only, and from `submit` in their entries."""
-LABELS = {"tag", "note", "restore"}
-"""Commands that write a line beside a run, as `name` does, or move it, as `rm` does."""
+LABELS = {"tag", "note"}
+"""Commands that write a line beside a run, as `name` does."""
 SHOWN = {"jobs", "nodes", "events", "forecast", "logs", "status", "down", "top"}
 """Commands that read what `queue` reads."""
 

@@ -28,7 +28,7 @@ def test_options_before_the_command_are_sent_behind_it(here: Command) -> None:
     ("command", "remedy"),
     [
         ("show nope", "list them with: shockwave runs{given}"),
-        ("restore nope", "shockwave runs{given} can list the trash"),
+        ("rm nope --yes", "list them with: shockwave runs{given}"),
     ],
 )
 def test_remedies_name_the_warehouse_that_was_given(

@@ -35,10 +35,6 @@ pytestmark = pytest.mark.slow
         (("--by-policy", "--of-jobs", "scale_factor = 'x'"), "--of-jobs: "),
         (("--by-policy", "--sort", "bogus", "--where", "false"), "--sort: 'bogus' is no figure"),
         (("--tag", "nowhere", "--sort", "bogus"), "--sort: there is no column 'bogus'"),
-        (
-            ("--by-policy", "--trash"),
-            "shockwave runs: Invalid value: give --trash or --by-policy, not both",
-        ),
     ],
 )
 def test_a_wrong_condition_names_its_option(ask: Ask, options: tuple[str, str], said: str) -> None:

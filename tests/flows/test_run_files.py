@@ -14,7 +14,6 @@ from tests.flows.listed import Ask, named, rows_of
 from warehouse.store.folder import place_of
 from warehouse.store.labels import LABELS, Label, read_labels
 from warehouse.store.ledger import read_ledger
-from warehouse.store.trash import TRASH
 
 pytestmark = pytest.mark.slow
 
@@ -52,8 +51,7 @@ def test_a_run_travels_with_its_label(
 def test_a_file_that_is_not_whole_is_refused(ask: Ask, warehouse: Path, tmp_path: Path) -> None:
     run, file = named(ask, "themis"), tmp_path / "run.tar"
     ask("export", run, file)
-    ask("rm", run)
-    ask("rm", run, "--purge")
+    ask("rm", run, "--yes")
     before = tree(warehouse)
     folder = f"records/{place_of(warehouse, run).parent.name}/run={run}"
     made = ("stranger", "outside", "link", "sparse", "twice", "label.json")
@@ -96,28 +94,17 @@ def test_an_import_takes_no_name_that_stands_for_another_run(
     (warehouse / LABELS).write_text(json.dumps(labels))
     assert ask("export", run, file).code == 0
     assert rows_of(ask, "show", other)[0]["run"] == other  # an id comes before a name
-    for parts in (("rm", run), ("rm", run, "--purge")):
-        assert ask(*parts).code == 0
+    assert ask("rm", run, "--yes").code == 0
     assert read_labels(warehouse) == {}
     assert ask("import", file).code == 0
     assert read_labels(warehouse)[run] == Label(tags=("kept",))
-
-
-def test_an_import_beside_the_trash_keeps_the_name(
-    ask: Ask, warehouse: Path, tmp_path: Path
-) -> None:
-    run, file = named(ask, "themis"), tmp_path / "run.tar"
-    for parts in (("name", run, "Baseline"), ("export", run, file), ("rm", run), ("import", file)):
-        assert ask(*parts).code == 0
-    assert read_labels(warehouse)[run] == Label(name="Baseline")
 
 
 @pytest.mark.process
 def test_what_an_import_may_take_is_bounded(ask: Ask, warehouse: Path, tmp_path: Path) -> None:
     run, file = named(ask, "themis"), tmp_path / "run.tar"
     assert ask("export", run, file).code == 0
-    for parts in (("rm", run), ("rm", run, "--purge")):
-        assert ask(*parts).code == 0
+    assert ask("rm", run, "--yes").code == 0
     assert "in 64 MiB of memory; give it more" in ask("import", file, "--memory", 64).err
     folder = place_of(tmp_path / "other", run)
     folder.mkdir(parents=True)
@@ -149,7 +136,7 @@ def test_only_what_is_whole_is_exported(ask: Ask, warehouse: Path, tmp_path: Pat
 
 def test_the_ledger_records_what_was_done(ask: Ask, warehouse: Path) -> None:
     run, entries = named(ask, "themis"), len(read_ledger(warehouse).entries)
-    ask("rm", run)
-    moved = [entry.folder for entry in read_ledger(warehouse).entries[entries:]]
-    place = place_of(warehouse, run).relative_to(warehouse).as_posix()
-    assert moved[:2] == [f"{TRASH}/{place}", place]
+    ask("rm", run, "--yes")
+    removal, *_ = read_ledger(warehouse).entries[entries:]
+    assert removal.folder == place_of(warehouse, run).relative_to(warehouse).as_posix()
+    assert {*removal.files.values()} == {""}

@@ -1,4 +1,4 @@
-"""Runs without SQL: list, show, compare, label, remove and restore them."""
+"""Runs without SQL: list, show, compare, label and remove them."""
 
 import json
 import shutil
@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from tests.flows.conftest import tree
@@ -14,9 +13,9 @@ from tests.flows.listed import Ask, assert_clean, named, rows_of
 from tests.runs import POLICIES, Made, ended, write
 from tests.warehouse.by_hand import CELL, write_cells
 from warehouse.analytics.catalog import build
+from warehouse.store import removal
 from warehouse.store.folder import place_of
 from warehouse.store.labels import LABELS
-from warehouse.store.trash import TRASH
 
 pytestmark = pytest.mark.slow
 
@@ -170,10 +169,6 @@ def test_labels_are_kept_beside_the_records(ask: Ask, warehouse: Path) -> None:
     (row,) = rows_of(ask, "runs", "--tag", "paper")
     assert (row["run"], row["name"], row["tags"]) == (run, "Baseline", "paper")
     assert rows_of(ask, "runs", "--tag", "none") == []
-    ask("rm", run)
-    (removed,) = rows_of(ask, "runs", "--trash")
-    assert (removed["run"], removed["name"], removed["tags"]) == (run, "Baseline", "paper")
-    ask("restore", run)
     assert "\x1b" not in ask("show", "Baseline").out
     assert rows_of(ask, "sql", "--recipe", "gpu-time", "--run", "Baseline")[0]["run"] == run
     assert ask("replay", "Baseline", "--round", 1).code == 0
@@ -231,109 +226,47 @@ def test_runs_are_held_against_each_other_job_by_job(ask: Ask, warehouse: Path) 
     assert f"{jobs['sooner']} end sooner, {jobs['later']} later" in ask("diff", one, other).out
 
 
-# The trash
-
-
 @pytest.mark.parametrize("copied", [False, True])
-def test_a_run_goes_to_the_trash_and_comes_back(
-    ask: Ask, warehouse: Path, several: Path, copied: bool
+def test_a_removed_run_is_gone_from_everywhere(
+    ask: Ask, warehouse: Path, made: dict[str, Made], copied: bool
 ) -> None:
     if not copied:
         shutil.rmtree(warehouse / "marts")
-    run, records = named(ask, "srtf"), tree(warehouse / "records")
-    assert ask("rm", run).code == 0
-    assert run not in [row["run"] for row in rows_of(ask, "runs")]
-    assert rows_of(ask, "sql", f"SELECT count(*) AS n FROM rounds WHERE run = '{run}'")[0]["n"] == 0
-    assert [row["run"] for row in rows_of(ask, "runs", "--trash")] == [run]
-    assert ask("show", run).code == 2
-    assert_clean(ask)
-    assert rows_of(ask, "restore", run) == [{"run": run, "removed": False}]
-    assert tree(warehouse / "records") == records
-    assert rows_of(ask, "audit", run)[-1]["entered"] == rows_of(ask, "audit", run)[-1]["rounds"]
-    assert_clean(ask)
-
-
-def test_what_is_changed_in_the_trash_stays_found(ask: Ask, warehouse: Path) -> None:
-    run = named(ask, "srtf")
-    ask("rm", run)
-    (file,) = (warehouse / TRASH).glob("records/*/run=*/round=all.parquet")
-    pq.write_table(pq.read_table(file), file)
-    assert "was changed" in ask("audit", "--all").out
-    ask("restore", run)
-    ran = ask("audit", "--all")
-    assert ran.code == 1
-    assert "was changed" in ran.out
-
-
-def test_the_trash_can_be_emptied(ask: Ask, warehouse: Path) -> None:
-    run = named(ask, "srtf")
-    assert ask("rm", run, "--purge").code == 2
-    ask("rm", run)
-    assert ask("rm", run, "--purge").code == 0
-    assert rows_of(ask, "runs", "--trash") == []
-    assert ask("runs", "--trash").err == "(the trash is empty)\n"
-    assert_clean(ask)
-    ran = ask("restore", run)
-    assert (ran.code, ran.out) == (2, "")
-    assert "is not in the trash" in ran.err
-
-
-@pytest.mark.parametrize("entries", [1, 2])
-def test_a_removal_that_was_cut_off_is_completed(
-    ask: Ask, warehouse: Path, monkeypatch: pytest.MonkeyPatch, entries: int
-) -> None:
-    """Killed before its first, or its second entry is followed by the move."""
-    from warehouse.store import trash
-
-    run, left = named(ask, "srtf"), [entries]
-    enter = trash.enter
-
-    def cut_off(*given: Any, **more: Any) -> None:
-        enter(*given, **more)
-        left[0] -= 1
-        if not left[0]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(trash, "enter", cut_off)
-    with pytest.raises(KeyboardInterrupt):
-        trash.remove(warehouse, run)
-    monkeypatch.setattr(trash, "enter", enter)
-    assert place_of(warehouse, run).is_dir()
-    trash.remove(warehouse, run)
-    build(warehouse)
-    assert_clean(ask)
-    trash.restore(warehouse, run)
-    build(warehouse)
-    assert_clean(ask)
-
-
-def test_a_run_in_the_trash_keeps_its_id_and_label(
-    ask: Ask, warehouse: Path, made: dict[str, Made]
-) -> None:
     run = named(ask, "srtf")
     ask("name", run, "Baseline")
-    ask("rm", run)
-    again = write(warehouse, made["srtf"].start, made["srtf"].rounds)
-    assert again != run
-    build(warehouse)
-    assert rows_of(ask, "show", again)[0]["name"] == ""
-    assert rows_of(ask, "restore", "Baseline") == [{"run": run, "removed": False}]
-    assert rows_of(ask, "show", run)[0]["name"] == "Baseline"
+    refused = ask("rm", run)
+    assert (refused.code, refused.out) == (2, "")
+    assert "would be deleted for good; confirm with --yes" in refused.err
+    assert rows_of(ask, "rm", "Baseline", "--yes") == [{"run": run, "removed": True}]
+    assert run not in [row["run"] for row in rows_of(ask, "runs")]
+    assert rows_of(ask, "sql", f"SELECT count(*) AS n FROM rounds WHERE run = '{run}'")[0]["n"] == 0
+    assert ask("show", run).code == ask("rm", run, "--yes").code == 2
     assert_clean(ask)
-    for each in (run, again):
-        ask("rm", each)
-        ask("rm", each, "--purge")
     assert write(warehouse, made["srtf"].start, made["srtf"].rounds) == run
+    build(warehouse)
+    assert rows_of(ask, "show", run)[0]["name"] == ""
+    assert_clean(ask)
 
 
-def test_a_run_of_the_same_name_is_never_overwritten(
-    ask: Ask, warehouse: Path, tmp_path: Path
+@pytest.mark.parametrize("step", ["enter", "give_name"])
+def test_a_removal_that_was_killed_is_completed(
+    ask: Ask, warehouse: Path, made: dict[str, Made], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    run = named(ask, "srtf")
-    assert ask("export", run, tmp_path / "run.tar").code == 0
-    ask("rm", run)
-    assert ask("import", tmp_path / "run.tar").code == 0
-    before = tree(warehouse)
-    assert "is in the warehouse" in ask("restore", run).err
-    assert "another one of this name is in the trash" in ask("rm", run).err
-    assert tree(warehouse) == before
+    """Killed after the entry, `rm` completes it; after the renaming, the next run does."""
+    run, real = named(ask, "srtf"), getattr(removal, step)
+
+    def killed(*given: Any, **more: Any) -> None:
+        real(*given, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(removal, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            removal.remove_run(warehouse, run)
+    if step == "enter":
+        assert place_of(warehouse, run).is_dir()
+        removal.remove_run(warehouse, run)
+    assert write(warehouse, made["srtf"].start, made["srtf"].rounds) == run
+    build(warehouse)
+    assert not [*place_of(warehouse, run).parent.glob(".run=*")]
+    assert_clean(ask)

@@ -192,7 +192,6 @@ def _files(warehouse: Path) -> Iterator[Path]:
         beside = path.parent not in runs and not path.parent.name.startswith(".")  # one that begins
         if beside and (path.suffix == ".parquet" or path.name == CHECKSUMS):
             yield path
-    yield from (path for path in _below(warehouse / "trash") if path.suffix == ".parquet")
     for name in ("campaigns", "marts"):
         for path in _below(warehouse / name):
             hidden = any(part.startswith(".") for part in path.relative_to(warehouse).parts)
@@ -212,15 +211,14 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _foreign(warehouse: Path) -> Iterator[Finding]:
-    """Files among the records, or in the trash, that belong to no run."""
-    for name in ("records", "trash"):
-        for path in _below(warehouse / name):
-            place = path.relative_to(warehouse)
-            begins = any(part.startswith(".run=") for part in place.parts)
-            known = path.suffix == ".parquet" or path.name in (CHECKSUMS, ".lock")
-            being_written = re.fullmatch(r"\..+\.[0-9a-f]{32}", path.name)
-            if path.is_symlink() or not (path.is_dir() or begins or known or being_written):
-                yield Finding(None, place.as_posix(), "is none of a run's files: move it elsewhere")
+    """Files among the records that belong to no run."""
+    for path in _below(warehouse / "records"):
+        place = path.relative_to(warehouse)
+        begins = any(part.startswith(".run=") for part in place.parts)
+        known = path.suffix == ".parquet" or path.name in (CHECKSUMS, ".lock")
+        being_written = re.fullmatch(r"\..+\.[0-9a-f]{32}", path.name)
+        if path.is_symlink() or not (path.is_dir() or begins or known or being_written):
+            yield Finding(None, place.as_posix(), "is none of a run's files: move it elsewhere")
 
 
 def _snapshot(warehouse: Path) -> Iterator[Finding]:

@@ -65,7 +65,6 @@ from warehouse.store.ledger import (
     enter,
 )
 from warehouse.store.recovery import check_noted, finish_writes, not_entered
-from warehouse.store.trash import is_removed
 from warehouse.store.verified import Version, note_written, version_of
 
 READ_SECONDS = 10.0
@@ -161,7 +160,7 @@ class Writer:
             for number in count(1):
                 self.run = f"{stem}-{number}"
                 folder = place_of(self._warehouse, self.run)
-                if folder.exists() or is_removed(self._warehouse, self.run) or taken(self.run):
+                if folder.exists() or taken(self.run):
                     continue
                 self._write_start(start, packages)
                 with contextlib.suppress(FileExistsError):

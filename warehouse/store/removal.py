@@ -1,0 +1,38 @@
+"""Deletes runs, with an entry in the ledger."""
+
+import os
+import shutil
+from pathlib import Path
+from uuid import uuid4
+
+from warehouse.store.checksums import is_stored
+from warehouse.store.durable import give_name, lock_run, writing
+from warehouse.store.folder import place_of, unknown_run
+from warehouse.store.labels import forget_run
+from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
+
+
+def remove_run(warehouse: Path, run: str) -> None:
+    """Delete a run, sound or damaged, and its label. After a crash, call it again.
+
+    Raises:
+        InputError: There is no such run.
+        WarehouseError: The run is being written, or the warehouse cannot be.
+    """
+    folder = place_of(warehouse, run)
+    if not is_stored(folder):
+        raise unknown_run(warehouse, run)
+    with writing(warehouse):
+        lock = lock_run(folder / ".lock", run)
+        try:
+            check_key(warehouse)
+            entered = read_ledger(warehouse).held.get(folder_name(warehouse, folder), Held())
+            if not entered.gone:
+                enter(warehouse, folder, dict.fromkeys(entered.files, ""))
+            # A killed process leaves a folder of this name to the next run that begins.
+            left_over = folder.with_name(f".run={uuid4().hex}")
+            give_name(folder, left_over)
+            shutil.rmtree(left_over)
+        finally:
+            os.close(lock)
+    forget_run(warehouse, run)
