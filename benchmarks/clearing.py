@@ -20,12 +20,13 @@ import numpy as np
 from flows.cli.output import print_table
 from harness.markdown import markdown
 from predictor.allocation import Allocation
+from predictor.arrays import Floats
 from predictor.errors import SolverError
 from solver.backends.foresight import foresight
 from solver.backends.makespan import least_makespan
 from solver.backends.packing import PairTable, pack
 from solver.counts import relative_gap, solve_counts
-from solver.market import Floats, Market
+from solver.market import Market
 from solver.policies.shockwave import Shockwave
 from solver.shared_cluster import SharedCluster, Sharer
 

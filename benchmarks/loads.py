@@ -37,7 +37,7 @@ from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
-from solver.market import Floats
+from predictor.arrays import Floats
 from solver.policies import POLICIES
 from tasks.record import RoundRecord, Settings, Timings, one_pool
 from tasks.round import run_round

@@ -15,11 +15,12 @@ from time import process_time
 import numpy as np
 
 from predictor.allocation import Allocation
+from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
 from predictor.throughput import UNTYPED
 from solver.clearing import Clearing, clear
 from solver.counts import BACKENDS
-from solver.market import Floats, Ints, Market, welfare_market
+from solver.market import Market, welfare_market
 
 ROUND_SECONDS = 120.0
 

@@ -34,7 +34,9 @@ def main() -> None:
     options = parser.parse_args()
     data: Path = options.data
     source = Source(
-        data / f"{TRACE}.trace", data / "tacc_throughputs.json", data / "gns_regimes.csv"
+        trace=data / f"{TRACE}.trace",
+        throughputs=data / "tacc_throughputs.json",
+        regimes=data / "gns_regimes.csv",
     )
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as warehouse:

@@ -17,13 +17,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Floats
 from predictor.belief import LEAST_LEFT, Belief
 from predictor.job import JobSpec
 from predictor.paces import LEAST_LEFT_SHARE, steps, whole
-
-Floats = NDArray[np.float64]
 
 Alike = tuple[str, str, str]
 """Name, tenant and image: jobs that are taken to be exchangeable. Without a name, all of the

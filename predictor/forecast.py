@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predictor.allocation import Allocation
+from predictor.arrays import Bools
 from predictor.basis import Basis
 from predictor.belief import LEAST_LEFT, Belief
 from predictor.durations import outlook
@@ -236,7 +236,7 @@ def _summarised(jobs: Sequence[Evidence], ahead: Sequences, trajectories: bool) 
         columns = np.hstack([columns, drawn])
     work = np.take_along_axis(ahead.epochs, columns[:, :, None], axis=1)
     # Regimes that no trajectory reaches are left out; the current regime stays.
-    reached: NDArray[np.bool_] = work.max(axis=1) > 0.0
+    reached: Bools = work.max(axis=1) > 0.0
     last = reached.shape[1] - np.argmax(reached[:, ::-1], axis=1)
     forecasts = []
     for job, sizes, stages, rows in zip(

@@ -7,15 +7,12 @@ from functools import cached_property
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Bools, Floats, Ints
 from predictor.belief import Belief, changes
 from predictor.durations import Shares
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Throughput, reachable_batch_sizes
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SAME_KIND, SAME_MODEL, SAME_MODE = 8, 8, 16
 """Number of relatives of a job: the latest courses of its kind, of its model, of its mode. An
@@ -98,7 +95,7 @@ class History:
         """Number of courses of a mode."""
         return len(self.courses.get(mode, ()))
 
-    def of_mode(self, mode: Mode) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def of_mode(self, mode: Mode) -> tuple[Floats, Floats, Bools]:
         """Changes and epochs of a mode's courses.
 
         Returns:
@@ -150,7 +147,7 @@ class History:
         return self._slowness.get(model, 0.0)
 
     @cached_property
-    def _arrays(self) -> dict[Mode, tuple[Floats, Floats, NDArray[np.bool_]]]:
+    def _arrays(self) -> dict[Mode, tuple[Floats, Floats, Bools]]:
         return {}
 
     @cached_property

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Floats
 from predictor.belief import Belief
-
-Floats = NDArray[np.float64]
 
 CORRELATIONS = np.array([0.0, 0.5, 0.9, 0.97])
 """Correlations of neighbouring parts. A convention; tests/predictor/test_durations.py measures

@@ -24,8 +24,9 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from predictor.belief import Belief, changes, stages
-from predictor.history import COURSES, SAME_KIND, SAME_MODE, SAME_MODEL, Floats, History, Ints
+from predictor.history import COURSES, SAME_KIND, SAME_MODE, SAME_MODEL, History
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Throughput, reachable_batch_sizes, training_seconds
 

@@ -10,11 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Floats
 from predictor.belief import MOST_LOSSES
-
-Floats = NDArray[np.float64]
 
 NOISE, SMALLEST = 1e-9, 1e-100
 """Losses count as equal if their range is at most the share `NOISE`, for rounding, of the largest

@@ -35,10 +35,9 @@ from itertools import chain
 import numpy as np
 
 from predictor.allocation import Allocation
+from predictor.arrays import Bools, Floats, Ints
 from predictor.forecast import SAMPLES
 from solver.excess import expected_excess
-from solver.market import Floats, Ints
-from solver.placement import Bools
 from solver.plan import ActiveJob, Situation
 
 

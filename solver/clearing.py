@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from predictor.arrays import Ints
 from solver.backends import RELATIVE_GAP
 from solver.counts import Counts, relative_gap, solve_counts
-from solver.market import Ints, Market, Price
+from solver.market import Market, Price
 from solver.repair import Timetable
 from solver.timetable import lay_out
 

@@ -3,15 +3,15 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Bools, Floats, Ints
 from predictor.errors import InputError, SolverError, meant
 from solver.backends import Backend, BackendUnavailableError, CountProblem, CountSolution
 from solver.backends.gurobi import Gurobi
 from solver.backends.highs import Highs
 from solver.backends.lagrangian import solve_window
 from solver.backends.transport import solve_round
-from solver.market import Floats, Ints, Market, Price
+from solver.market import Market, Price
 
 
 class Lagrangian:
@@ -165,7 +165,7 @@ def _used(market: Market, counts: Ints) -> Ints:
     return used
 
 
-def _decided(market: Market, most: Ints) -> NDArray[np.bool_]:
+def _decided(market: Market, most: Ints) -> Bools:
     """Jobs that get all their useful rounds in every optimum, shape (jobs,).
 
     A set of jobs is decided if its useful rounds fit the capacity, and m rounds fewer for

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from solver.market import Floats
+from predictor.arrays import Floats
 
 
 def expected_excess(mean: Floats) -> Floats:

@@ -8,9 +8,9 @@ gangs and other bids can violate them, so each plan is audited as laid out.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver.market import Floats, Ints, Market
+from predictor.arrays import Bools, Floats, Ints
+from solver.market import Market
 from solver.repair import Timetable
 
 
@@ -92,7 +92,7 @@ def guarantees_by_type(
     better = worth > (has + slack)[job_of]
     idle = (market.capacities - used)[market.type_of]
 
-    def jobs(rows: NDArray[np.bool_]) -> int:
+    def jobs(rows: Bools) -> int:
         return int(np.logical_or.reduceat(rows & better, firsts).sum())
 
     return Guarantees(

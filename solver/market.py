@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predictor.allocation import Allocation
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from predictor.arrays import Floats, Ints
 
 LOG_KNOTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Knots of the published system's piecewise-linear logarithm."""

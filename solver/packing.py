@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.arrays import Floats
 from solver.backends.packing import Packing, PairTable, pack
 from solver.counts import relative_gap
 from solver.list_scheduling import Claim
-from solver.market import Floats, Market, Price
+from solver.market import Market, Price
 from solver.pairs import ALONE, rows_of
 from solver.plan import Plan, Situation, SolveReport
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from solver.list_scheduling import Claim
-from solver.market import Floats, Ints
 from solver.plan import ActiveJob
 
 ALONE = -1

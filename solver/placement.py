@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
+from predictor.arrays import Bools, Ints
 from solver.inventory import Pool
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from predictor.allocation import Allocation
-from solver.market import Floats, Ints, Market, welfare_market
+from predictor.arrays import Floats, Ints
+from solver.market import Market, welfare_market
 from solver.repair import Timetable
 
 LAST_ROUND_POWER = 100.0

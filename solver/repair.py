@@ -3,11 +3,11 @@
 import heapq
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver.market import Ints, Market
+from predictor.arrays import Bools, Ints
+from solver.market import Market
 
-Timetable = NDArray[np.bool_]
+Timetable = Bools
 """Shape (jobs, T): whether a job runs in a round of the window."""
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from predictor.arrays import Floats, Ints
 from solver.bidding import Outlook
-from solver.market import Floats, Ints
 from solver.plan import Situation
 
 DEALT = 6

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from solver.counts import CLOSED
-from solver.market import Floats, Ints, Market
+from solver.market import Market
 from solver.repair import Timetable, exchange, fill, trade
 
 TRIES = 6

@@ -10,19 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 
 from containers.runtime import Terms
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
+from predictor.arrays import Floats, Ints
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
 
 NEVER = np.iinfo(np.int64).max
 """An epoch that no job reaches."""
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class SimulatedJobs:

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from containers.runtime import (
     BY_ITS_OWNER,
@@ -23,6 +22,7 @@ from containers.runtime import (
 )
 from containers.virtual.simulated_jobs import SimulatedJobs
 from containers.virtual.truth import GroundTruth, TruthFactory, check_jobs, losses_of
+from predictor.arrays import Bools, Floats, Ints
 from predictor.job import EpochReport, JobSpec
 from solver.inventory import Inventory
 
@@ -33,10 +33,6 @@ published simulator (docs/simulation.md)."""
 STALL_ROUNDS = 5
 """Rounds without steps left after which a job counts as finished, as in the published
 simulator (docs/simulation.md)."""
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class VirtualFactory(TruthFactory):

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from solver.market import Floats, Ints
+from predictor.arrays import Floats, Ints
 
 
 class BackendUnavailableError(Exception):

@@ -9,7 +9,7 @@ use.
 
 import numpy as np
 
-from solver.market import Floats, Ints
+from predictor.arrays import Floats, Ints
 
 STATES = 1_000_000
 """Bound on effort: states of the dynamic programme, counts times GPU-rounds. An engineering

@@ -6,7 +6,7 @@ that size, and other sums are NumPy's own.
 
 import numpy as np
 
-from solver.market import Floats
+from predictor.arrays import Floats
 
 PIECE = 64
 """Rows and columns of tables that BLAS multiplies, or solves equations of, by one thread: OpenBLAS

@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from solver.backends.blocks import prices_of_gangs
 from solver.backends.over_time import PricesOverTime, Program
 from solver.excess import expected_excess
-from solver.market import Floats, Ints
 
 INTERVALS = 18
 """Intervals of time, at most; ten cost 0.2 to 1.5 % of makespan on drawn traces (docs/adr/0046)."""

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from predictor.arrays import Floats
 from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem, CountSolution
 from solver.backends.linear import cuts, envelopes
-from solver.market import Floats
 
 NODE_LIMIT = 20_000
 """Bound on effort, in branch-and-bound nodes. An engineering bound, without a recorded sweep;

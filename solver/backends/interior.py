@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
 from solver.backends.linear_program import solved
-from solver.market import Floats, Ints
 
 
 def best_shares(

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from solver.backends import RELATIVE_GAP, CountProblem, CountSolution
 from solver.backends.core import solve_core
-from solver.market import Floats, Ints
 
 TARGET_GAP = 1e-7
 """Gap, as a share of the stake, at which the search ends: a hundredth of `RELATIVE_GAP`. No

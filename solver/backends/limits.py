@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver.market import Floats, Ints
-from solver.placement import Bools
+from predictor.arrays import Bools, Floats, Ints
 
 
 class Limits(NamedTuple):

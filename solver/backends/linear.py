@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from predictor.arrays import Floats
 from solver.backends import CountProblem
-from solver.market import Floats
 
 
 def envelopes(problem: CountProblem) -> tuple[Floats, Floats]:

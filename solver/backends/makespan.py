@@ -9,9 +9,9 @@ cost is its length.
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
 from solver.backends.over_time import CLOSED, Program, prices_over_time
-from solver.market import Floats, Ints
 
 EXACT = 1e-7
 """Gap of an exact search, as a share of H; constraints are violated by less. A numerical

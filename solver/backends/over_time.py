@@ -23,10 +23,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
 from solver.backends.dense import dot, products, solved
 from solver.backends.limits import Limits
-from solver.market import Floats, Ints
 
 CLOSED = 1e-3
 """Gap at which the search ends, as a share of the optimum. Of 300 jobs on 3 types the bids of half

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Bools, Floats, Ints
 from solver.backends import RELATIVE_GAP
 from solver.backends.linear_program import solved
-from solver.market import Floats, Ints
 
 COLUMNS = 100
 """Bound on effort: pairs that a pass adds. No sweep is recorded."""
@@ -55,8 +54,8 @@ class Packing:
         bound: Upper bound on any round's utility.
     """
 
-    rows: NDArray[np.bool_]
-    pairs: NDArray[np.bool_]
+    rows: Bools
+    pairs: Bools
     prices: Floats
     jobs: Floats
     bound: float
@@ -136,7 +135,7 @@ class _Program:
         prices = np.maximum(np.array(found.row_dual), 0.0)
         return prices[self.jobs :], prices[: self.jobs]
 
-    def whole(self, columns: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def whole(self, columns: Ints) -> tuple[Bools, Bools]:
         """Rows and columns that run, each or not at all."""
         import highspy
 

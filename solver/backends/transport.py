@@ -20,13 +20,10 @@ type, of the jobs that run there or wait, is then solved as a knapsack (`solver.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Bools, Floats, Ints
 from solver.backends import RELATIVE_GAP, CountProblem, CountSolution
 from solver.backends.core import solve_core
-from solver.market import Floats, Ints
-
-Bools = NDArray[np.bool_]
 
 SHARPEST = 1e-4
 """Temperature of the last majorant, as a share of the largest utility per GPU. Chains of moves

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from predictor.arrays import Floats, Ints
 from solver.fidelity import Fidelity
-from solver.market import Floats
 from solver.plan import Plan, Situation
 from solver.policies.shares import Contenders, run_shares
-
-Ints = npt.NDArray[np.int64]
 
 LEAST_RATE = 1e-10
 """In place of a throughput of 0, so that matchings avoid it, as published; a numerical bound."""

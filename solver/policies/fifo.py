@@ -6,11 +6,10 @@ from itertools import takewhile
 
 import numpy as np
 
+from predictor.arrays import Bools, Floats, Ints
 from solver.fidelity import Fidelity
 from solver.list_scheduling import claims, fitting
-from solver.market import Floats, Ints
 from solver.pairs import ALONE, Rows
-from solver.placement import Bools
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 from solver.policies.packed_shares import run_packed

@@ -3,10 +3,9 @@
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Bools, Floats
 from solver.backends.interior import best_shares
-from solver.market import Floats
 from solver.policies.shares import Contenders
 
 FULL = 1e-3
@@ -67,9 +66,7 @@ def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
             return shares
 
 
-def _divided(
-    jobs: Contenders, weights: Floats, among: NDArray[np.bool_], filling: Filling
-) -> Floats:
+def _divided(jobs: Contenders, weights: Floats, among: Bools, filling: Filling) -> Floats:
     """Weights of the levels, shape (jobs,); infinite for jobs whose levels are not raised."""
     if filling is Filling.JOBS:
         return np.where(among, weights, np.inf)

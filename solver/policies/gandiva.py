@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.arrays import Floats
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
-from solver.market import Floats
 from solver.pairs import ALONE, Rows
 from solver.plan import Plan, Situation
 from solver.policies.packed_shares import run_packed

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.arrays import Floats
 from solver.fidelity import Fidelity
-from solver.market import Floats
 from solver.plan import Plan, Situation
 from solver.policies.shares import Contenders, run_shares
 

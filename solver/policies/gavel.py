@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from predictor.arrays import Floats
 from predictor.errors import InputError
 from solver.backends.interior import best_shares
 from solver.fidelity import Fidelity
-from solver.market import Floats
 from solver.pairs import Rows
 from solver.plan import Plan, Situation
 from solver.policies.filling import Filling, filled

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from predictor.arrays import Floats
 from solver.fidelity import Fidelity
-from solver.market import Floats
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies.listed import run_list
 from solver.policies.shares import Contenders, run_shares

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.arrays import Floats
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.inventory import Pool
-from solver.market import Floats
 from solver.pairs import Rows
 from solver.plan import Plan, Situation
 from solver.policies.packed_shares import run_packed

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from predictor.arrays import Floats
 from solver.fidelity import Fidelity
-from solver.market import Floats
 from solver.pairs import Rows
 from solver.plan import Plan, Situation
 from solver.policies.packed_shares import run_packed

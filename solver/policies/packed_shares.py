@@ -13,9 +13,9 @@ import numpy as np
 import orjson
 
 from predictor.allocation import Allocation
+from predictor.arrays import Floats
 from solver.fidelity import Fidelity
 from solver.list_scheduling import Claim, fitting, next_round
-from solver.market import Floats
 from solver.pairs import ALONE, Rows, pairs_in, rows_of
 from solver.plan import Plan, Situation, SolveReport
 from solver.policies.ledger import Ledger

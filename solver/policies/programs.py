@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.arrays import Floats
 from solver.backends.interior import best_packed_shares, best_shares
-from solver.market import Floats
 from solver.pairs import ALONE, Rows
 from solver.policies.shares import Contenders
 

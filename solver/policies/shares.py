@@ -21,10 +21,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from predictor.arrays import Floats
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory
 from solver.list_scheduling import Claim, claims, fitting, next_round
-from solver.market import Floats
 from solver.plan import ActiveJob, Plan, Situation, SolveReport
 from solver.policies.ledger import NO_LEASE, Account, Ledger
 

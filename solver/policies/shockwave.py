@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from predictor.arrays import Floats, Ints
 from predictor.arrivals import arrivals_left
 from predictor.errors import InputError
 from solver.backends.foresight import foresight
@@ -21,7 +22,7 @@ from solver.clearing import clear
 from solver.counts import Counts, solve_counts
 from solver.guarantees import guarantees, guarantees_by_type
 from solver.list_scheduling import Claim, next_round
-from solver.market import Floats, Ints, Market
+from solver.market import Market
 from solver.packing import PackedRound, pack_round
 from solver.pairs import pairs_in
 from solver.plan import Plan, Situation, SolveReport, Turn

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from predictor.arrays import Floats
 from predictor.published_predictor import (
     calibrated,
     mean_epoch_seconds,
@@ -15,7 +16,7 @@ from predictor.published_predictor import (
 )
 from solver.counts import Counts, relative_gap, solve_counts
 from solver.list_scheduling import claims, next_round
-from solver.market import Floats, Market
+from solver.market import Market
 from solver.plan import ActiveJob, Plan, Situation, SolveReport
 from solver.published_window import filled_with_longest, laid_out_by_priority, published_market
 

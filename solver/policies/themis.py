@@ -6,18 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Bools, Floats
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
-from solver.market import Floats
 from solver.pairs import Rows
 from solver.plan import Plan, Situation
 from solver.policies.packed_shares import run_packed
 from solver.policies.programs import Program
 from solver.policies.shares import Contenders, run_shares
-
-Bools = NDArray[np.bool_]
 
 PRECISION = 1e-9
 """Relative precision of the bisection for the best ρ, a numerical tolerance."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.market import Floats, Ints
+from predictor.arrays import Floats, Ints
 from solver.plan import Situation
 from solver.policies.tiresias_las import TiresiasLas
 

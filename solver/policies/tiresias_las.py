@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from predictor.arrays import Floats, Ints
 from predictor.errors import InputError
-from solver.market import Floats, Ints
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from predictor.arrays import Floats
 from solver.backends import blocks
 from solver.backends.blocks import prices_of_gangs
 from solver.backends.foresight import foresight
 from solver.backends.over_time import PricesOverTime, Program, prices_over_time
-from solver.market import Floats
 from tests.strategies import examples
 
 

@@ -4,8 +4,8 @@ from itertools import product
 import numpy as np
 import pytest
 from hypothesis import given
-from numpy.typing import NDArray
 
+from predictor.arrays import Ints
 from predictor.errors import InputError, SolverError
 from predictor.throughput import UNTYPED
 from solver.backends import RELATIVE_GAP, gurobi, lagrangian
@@ -34,7 +34,7 @@ def gain_of_everything(market: Market) -> float:
     return market.objective(none + market.window) - market.objective(none)
 
 
-def all_counts(market: Market) -> NDArray[np.int64]:
+def all_counts(market: Market) -> Ints:
     """Every vector of counts within capacity, shape (vectors, jobs)."""
     counts = np.array(list(product(range(market.window + 1), repeat=len(market.job_ids))))
     fits = counts @ market.gangs <= market.gpus * market.window

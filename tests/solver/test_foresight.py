@@ -11,13 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from predictor.arrays import Floats
 from predictor.errors import SolverError
 from solver.backends import foresight as bidding
 from solver.backends import over_time
 from solver.backends.foresight import foresight
 from solver.backends.makespan import EXACT
 from solver.backends.over_time import Program, prices_over_time
-from solver.market import Floats
 from tests.strategies import examples
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predictor.arrays import Floats
 from predictor.errors import InputError
 from predictor.job import JobProgress
 from predictor.throughput import Profile
-from solver.market import Floats
 from solver.pairs import ALONE, Rows
 from solver.plan import Situation
 from solver.policies import check_switches, make_policy
