@@ -33,7 +33,7 @@ from solver.backends.over_time import PricesOverTime, Program
 from solver.excess import expected_excess
 
 INTERVALS = 18
-"""Intervals of time, at most; ten cost 0.2 to 1.5 % of makespan on drawn traces (docs/adr/0046)."""
+"""Intervals of time, at most; ten cost 0.2 to 1.5 % of makespan on drawn traces (docs/adr/0035)."""
 
 FIXED = 0.8
 """Part of the least makespan before the last interval, unless that were shorter than a round.

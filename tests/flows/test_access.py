@@ -1,11 +1,5 @@
-"""docs/access.md lists the answers to each role at each address, tried at API and page.
+"""The first start of a server says that it makes its database."""
 
-    STORE=1 python -m pytest tests/flows/test_access.py
-
-writes its tables.
-"""
-
-import os
 from pathlib import Path
 
 from prefect.settings import (
@@ -15,29 +9,6 @@ from prefect.settings import (
 )
 
 from flows.prefect_server.access import first_start
-from tests.flows import test_api, test_live_page
-
-PAGE = Path(__file__).parents[2] / "docs" / "access.md"
-HEAD = """
-| | | no token | reader | tenant `a` | tenant `c` | operator | the secret |
-| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-"""
-
-
-def test_what_each_role_is_answered_is_in_the_docs() -> None:
-    api = [
-        (method, f"/v1{path}" + f" {body}" * bool(body), answers)
-        for (method, path, body), answers in test_api.ACCESS.items()
-    ]
-    page = [(*asked, answers) for asked, answers in test_live_page.ACCESS.items()]
-    whole = PAGE.read_text(encoding="utf-8").partition("\n## The API\n")[0]
-    for title, rows in (("The API", api), ("The page", page)):
-        whole += f"\n## {title}\n{HEAD}"
-        for method, path, answers in rows:
-            whole += f"| {method} | `{path}` | {' | '.join(map(str, answers))} |\n"
-    if os.environ.get("STORE"):
-        PAGE.write_text(whole, encoding="utf-8")
-    assert whole == PAGE.read_text(encoding="utf-8"), "STORE=1 stores them"
 
 
 def test_only_a_database_that_is_made_is_waited_for(tmp_path: Path) -> None:
