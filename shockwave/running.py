@@ -176,6 +176,12 @@ class Campaign:
         Raises:
             ShockwaveError: The plan or the warehouse is invalid, or cells failed.
         """
+        from flows.prefect_server.environment import private_env, set_env
+
+        with set_env(private_env()):  # before Prefect is imported, which reads it
+            return self._run(runner, workers, fresh)
+
+    def _run(self, runner: str, workers: int, fresh: bool) -> str:
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.cells import check_start
         from flows.campaigns.execution import watched

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from flows.prefect_server.environment import private_env
 from tests.daemons import daemon, storage
 from tests.heartbeat import Heartbeat
 from tests.quick import FOLDERS, Quick
@@ -44,6 +45,7 @@ MEMORY_BYTES = 4 * 2**30
 def pytest_configure(config: pytest.Config) -> None:
     # What is imported lives until the end: going through all of it takes a twentieth of the time.
     gc.set_threshold(10_000, 10, 100)
+    os.environ.update(private_env())  # before Prefect is imported, which reads it
     os.environ.setdefault("SHOCKWAVE_PROGRESS", "0")  # how long commands take is no test's matter
     # Docker starts several programs in Go for each container, which end before they need either.
     os.environ.setdefault("GOGC", "400")

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from flows.api.front import FrontDesk, format_logs
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
-from flows.prefect_server.loopback import is_loopback
+from flows.prefect_server.environment import is_loopback
 from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from tasks.commands import CommandKind

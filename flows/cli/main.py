@@ -10,6 +10,7 @@ from types import FrameType
 from flows.cli.commands import COMMANDS, overview
 from flows.cli.errors import printable, reported
 from flows.cli.progress import working
+from flows.prefect_server.environment import private_env
 from flows.prefect_server.teardown import end_process
 from predictor.errors import Interrupted
 
@@ -59,6 +60,7 @@ def _print_overview() -> None:
 
 def main() -> None:
     """Run the command line; report user errors and interruptions in a line, with an exit code."""
+    os.environ.update(private_env())  # before Prefect is imported, which reads it
     ended = [1]  # of a traceback, unless set below
     atexit.register(end_process, ended)  # registered first, so it runs last
     interruptions: list[int] = []

@@ -13,7 +13,7 @@ from prefect.settings import (
 )
 from prefect.settings.legacy import Setting
 
-from flows.prefect_server.loopback import is_loopback
+from flows.prefect_server.environment import is_loopback
 from flows.prefect_server.secret import read_secret
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

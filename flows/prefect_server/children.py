@@ -13,6 +13,7 @@ from threading import Event, Thread
 from typing import IO
 
 from flows.prefect_server.command import ROOT
+from flows.prefect_server.environment import private_env
 from flows.prefect_server.logs import pass_on
 from predictor.errors import WarehouseError
 
@@ -71,7 +72,7 @@ class Child:
         self._last: deque[str] = deque(maxlen=50)
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **importing(), **env},
+            env={**os.environ, **private_env(), **importing(), **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

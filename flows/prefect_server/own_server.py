@@ -5,7 +5,6 @@ Prefect itself starts an ephemeral server in every thread that finds no address,
 process and its child processes, and ephemeral servers are disabled.
 """
 
-import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from prefect.settings.legacy import Setting
 from flows.prefect_server.access import Access, access_to
 from flows.prefect_server.children import child
 from flows.prefect_server.command import answers, server_command
+from flows.prefect_server.environment import private_env, set_env
 from flows.prefect_server.prefect_driver import starts_server
 from predictor.errors import InputError, first_line
 
@@ -115,21 +115,14 @@ def plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
 @contextmanager
 def settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
     """Apply settings to all threads of this process and to its child processes."""
-    names = {setting.name: str(value) for setting, value in updates.items()}
-    environment = {name: os.environ.get(name) for name in names}
+    variables = {setting.name: str(value) for setting, value in updates.items()}
     everywhere = context.GLOBAL_SETTINGS_CONTEXT
-    with temporary_settings(updates):
+    with temporary_settings(updates), set_env(private_env() | variables):
         context.GLOBAL_SETTINGS_CONTEXT = context.get_settings_context()
-        os.environ.update(names)
         try:
             yield
         finally:
             context.GLOBAL_SETTINGS_CONTEXT = everywhere
-            for name, value in environment.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
 
 def _send_all() -> None:
