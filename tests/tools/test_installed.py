@@ -1,4 +1,4 @@
-"""The package, installed without its dependencies in a new environment, runs outside the checkout."""
+"""The package, installed in an environment of its own, runs outside the checkout."""
 
 import os
 import shutil
