@@ -18,9 +18,8 @@ from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import UNTYPED
-from tasks.layouts import VERSION
 from tasks.record import RunHeader, Settings, one_pool
-from tasks.rows import to_row
+from tasks.rows import VERSION, to_row
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.store.arrow import rows_to_table, to_table, write_groups, write_table
@@ -109,7 +108,7 @@ class Generated:
             self.jobs.append(PlayedJob(self.run, spec, truth))
         settings = Settings(policy, one_pool(int(self.gang.sum()), 4, UNTYPED), seed=seed)
         source = f"generated, seed {seed // len(POLICIES)}"
-        return RunHeader(VERSION, settings, source, "", ())
+        return RunHeader(VERSION, settings, source, self.run, ())
 
     def _lay_out(self, slots: int, rounds: int) -> None:
         """The job that holds each slot in each round, -1 for none, and the progress of its turn."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -92,14 +92,14 @@ class JobSpec:
     budget: float = 1.0
     total_steps: int = 0
     consolidate: bool = False
-    max_seconds: float = field(default=0.0, metadata={"optional": True})
-    kind: JobKind = field(default=JobKind.ADAPTIVE, metadata={"optional": True})
-    name: str = field(default="", metadata={"optional": True})
-    image: str = field(default="", metadata={"optional": True})
-    command: tuple[str, ...] = field(default=(), metadata={"optional": True})
-    environment: tuple[str, ...] = field(default=(), metadata={"optional": True})
-    options: JobOptions = field(default=NO_OPTIONS, metadata={"optional": True})
-    opportunistic: bool = field(default=False, metadata={"optional": True})
+    max_seconds: float = 0.0
+    kind: JobKind = JobKind.ADAPTIVE
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    options: JobOptions = NO_OPTIONS
+    opportunistic: bool = False
 
     def __post_init__(self) -> None:
         if self.name or self.image or self.command or self.environment:
@@ -336,7 +336,7 @@ class JobProgress:
     cpu_seconds: float = 0.0
     memory_bytes: int = 0
     gpu_share: float = 0.0
-    share: float = field(default=0.0, metadata={"optional": True})
+    share: float = 0.0
 
 
 def named(target: str, jobs: Sequence[JobSpec]) -> Iterator[JobSpec]:

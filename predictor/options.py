@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from predictor.errors import InputError
 
@@ -68,12 +68,12 @@ class JobOptions:
         priority: Its weight among the jobs of its tenant, which share the sum of their budgets.
     """
 
-    after: tuple[int, ...] = field(default=(), metadata={"optional": True})
-    task: Task = field(default=NO_ARRAY, metadata={"optional": True})
-    retries: int = field(default=-1, metadata={"optional": True})
-    deadline_seconds: float = field(default=0.0, metadata={"optional": True})
-    secrets: tuple[str, ...] = field(default=(), metadata={"optional": True})
-    priority: float = field(default=1.0, metadata={"optional": True})
+    after: tuple[int, ...] = ()
+    task: Task = NO_ARRAY
+    retries: int = -1
+    deadline_seconds: float = 0.0
+    secrets: tuple[str, ...] = ()
+    priority: float = 1.0
 
     def check(self, place: str, tenant: str) -> None:
         """Refuse invalid options.

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -34,7 +34,7 @@ class Pool:
     gpu_type: str
     gpus: int
     gpus_per_node: int = 1
-    price: float = field(default=0.0, metadata={"optional": True})
+    price: float = 0.0
 
     def __post_init__(self) -> None:
         if self.gpus < 1:

@@ -1,7 +1,7 @@
 """Commands that a service takes in, and the standing orders that they add up to."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from solver.inventory import Pool
@@ -138,8 +138,8 @@ class Command:
     value: float = 0.0
     by: str = ""
     reason: str = ""
-    terms: TenantTerms = field(default=NO_TERMS, metadata={"optional": True})
-    node: NewNode = field(default=NO_NODE, metadata={"optional": True})
+    terms: TenantTerms = NO_TERMS
+    node: NewNode = NO_NODE
 
     @property
     def job(self) -> int | None:

@@ -1,7 +1,7 @@
 """The rows of a run's profile, as its header has them: throughputs, of pairs too."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from predictor.throughput import Profile
 
@@ -19,7 +19,7 @@ class Measurement:
     gpu_type: str
     gpus: int
     steps_per_second: float
-    restart_seconds: float = field(default=0.0, metadata={"optional": True})
+    restart_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Spread:
 
     nodes: int
     profile: tuple[Measurement, ...]
-    pairs: tuple[PairMeasurement, ...] = field(default=(), metadata={"optional": True})
+    pairs: tuple[PairMeasurement, ...] = ()
 
 
 def profile_of(

@@ -6,7 +6,7 @@ chain that starts with the header's hash: two runs with the same last hash are i
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
@@ -108,8 +108,8 @@ class Settings:
     seed: int = 0
     forked: tuple[Fork, ...] = ()
     runtime: str = RuntimeKind.VIRTUAL
-    levels: tuple[TypeLevel, ...] = field(default=(), metadata={"optional": True})
-    cells: tuple[TenantCells, ...] = field(default=(), metadata={"optional": True})
+    levels: tuple[TypeLevel, ...] = ()
+    cells: tuple[TenantCells, ...] = ()
 
     @property
     def layout(self) -> Layout | None:
@@ -225,10 +225,10 @@ class RunHeader:
     workload: str
     profile: tuple[Measurement, ...]
     history: tuple[PastJob, ...] = ()
-    service: bool = field(default=False, metadata={"optional": True})
-    pairs: tuple[PairMeasurement, ...] = field(default=(), metadata={"optional": True})
-    losses: bool = field(default=False, metadata={"optional": True})
-    spread: tuple[Spread, ...] = field(default=(), metadata={"optional": True})
+    service: bool = False
+    pairs: tuple[PairMeasurement, ...] = ()
+    losses: bool = False
+    spread: tuple[Spread, ...] = ()
 
     @cached_property
     def throughputs(self) -> Profile:
@@ -288,8 +288,7 @@ class RoundRecord:
         reports: Epochs completed in the previous round.
         progress: Progress of each job that ran in the previous round.
         forecasts: New forecasts, by job id: of jobs that arrived or ran in the previous round,
-            and of others whose forecast changed with the history; none in layouts with
-            seconds only.
+            and of others whose forecast changed with the history.
         estimates: Run times of these forecasts on the jobs' own allocations.
         bids: Bids of the active jobs; empty without a market.
         solve: Solver report of the plan.
@@ -323,11 +322,11 @@ class RoundRecord:
     leases: tuple[Lease, ...]
     events: tuple[ContainerEvent, ...]
     previous_hash: str
-    commands: tuple[Command, ...] = field(default=(), metadata={"optional": True})
-    truths: tuple[GroundTruth, ...] = field(default=(), metadata={"optional": True})
-    pairs: tuple[tuple[int, ...], ...] = field(default=(), metadata={"optional": True})
-    problems: tuple[NodeProblem, ...] = field(default=(), metadata={"optional": True})
-    losses: tuple[EpochLoss, ...] = field(default=(), metadata={"optional": True})
+    commands: tuple[Command, ...] = ()
+    truths: tuple[GroundTruth, ...] = ()
+    pairs: tuple[tuple[int, ...], ...] = ()
+    problems: tuple[NodeProblem, ...] = ()
+    losses: tuple[EpochLoss, ...] = ()
 
     @property
     def ended(self) -> tuple[int, ...]:
@@ -359,5 +358,5 @@ class Timings:
 
 
 def record_hash(record: RoundRecord | RunHeader) -> str:
-    """The chain hash of a record or header of the current layout."""
+    """The chain hash of a record or header."""
     return content_hash(to_row(record))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from containers.runtime import BY_ITS_OWNER, ContainerEvent, EventKind, Lease, Observation
 from predictor.job import JobSpec
 from solver.inventory import Inventory
-from tasks.layouts import FIRST_WITH_REASONS, FIRST_WITH_WORK
 from tasks.record import RoundRecord, Timings
 from tasks.rows import content_hash, to_row
 
@@ -66,7 +65,6 @@ class Recording:
         for job_id, reason in reasons.items():
             event = self._answer(job_id, (), preempted=True)
             same = event.reason.startswith(reason)  # the runtime may have added remarks
-            same |= self._now.version < FIRST_WITH_REASONS
             events.append(event if same else replace(event, reason=reason))
         return tuple(events)
 
@@ -111,11 +109,6 @@ class Comparison:
         old, _ = self.recorded[record.round]
         self.rounds += 1
         before, after = to_row(old), to_row(record)
-        if old.version < FIRST_WITH_WORK:
-            # These layouts have seconds only, and repeat them where just their mean changed.
-            del before["forecasts"]
-            news = {estimate.job_id for estimate in record.estimates}
-            before["estimates"] = [row for row in before["estimates"] if row["job_id"] in news]
         self.differences += [
             Difference(record.round, name, before[name], after[name])
             for name in before

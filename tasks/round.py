@@ -23,7 +23,6 @@ from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 from solver.promised import Promises
 from tasks.commands import Command, Orders
 from tasks.displaced import displaced
-from tasks.layouts import FIRST_WITH_WORK
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
 from tasks.sources import JobSource
 from tasks.state import RunState, advance
@@ -80,7 +79,7 @@ class Run:
             digest: Its hash.
         """
         before = self.state.orders
-        self.state = advance(self.header, self.state, with_work(self, record), digest)
+        self.state = advance(self.header, self.state, record, digest)
         self.resize(before, self.state.orders)
 
     def resize(self, before: Orders, now: Orders) -> None:
@@ -176,21 +175,6 @@ def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast,
         prior_seconds=state.wavering.prior_seconds,
     )
     return tuple(found for found in expected if state.forecasts.get(found.job_id) != found)
-
-
-def with_work(run: Run, record: RoundRecord) -> RoundRecord:
-    """A recorded round, with the forecasts recomputed that its layout lacks.
-
-    Args:
-        run: The run, before the round.
-        record: The round.
-    """
-    if record.version >= FIRST_WITH_WORK:
-        return record
-    state, news = run.state.observed(
-        run.header, record.observation, record.arrivals, record.commands
-    )
-    return replace(record, forecasts=_expected(run, state, news))
 
 
 def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]:

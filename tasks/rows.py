@@ -1,8 +1,7 @@
-"""Conversion of frozen dataclasses to plain rows, the form for hashes and migrations, and back.
+"""Frozen dataclasses as plain rows, the form that is hashed, and back.
 
 A `StrEnum` becomes its string, a tuple or list a list, a dataclass a dict, a mapping a list of
-pairs in its order, a frozen set a sorted list. A field with the metadata `optional` is left out
-where it has its default: rows without it have the hash that they had before there was such a field.
+pairs in its order, a frozen set a sorted list.
 """
 
 import hashlib
@@ -14,6 +13,10 @@ from types import GenericAlias, NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
+
+VERSION = 1
+"""Layout of the records, to be raised with every change of their fields: records of another layout
+are refused."""
 
 Record = TypeVar("Record")
 
@@ -32,13 +35,6 @@ def from_row(record: type[Record], row: Mapping[str, Any]) -> Record:
     return decode(row)
 
 
-def drop_defaults(record: Any, row: dict[str, Any]) -> None:
-    """Leave optional fields at their default out of a stored row, in place, as `to_row` does."""
-    drop = _dropper(record)
-    if drop:
-        drop(row)
-
-
 def is_record(hint: Any) -> bool:
     """Whether a type is stored as a nested record."""
     return is_dataclass(hint)
@@ -49,17 +45,6 @@ def typed_fields(record: Any) -> tuple[tuple[str, Any], ...]:
     """Names and types of a dataclass's fields, in order."""
     hints = get_type_hints(record)
     return tuple((field.name, hints[field.name]) for field in fields(record))
-
-
-@cache
-def _defaults(record: Any) -> Mapping[str, Any]:
-    """The defaults of a dataclass's optional fields as plain data, by name."""
-    hints = dict(typed_fields(record))
-    return {
-        field.name: _encoder(hints[field.name])(field.default)
-        for field in fields(record)
-        if "optional" in field.metadata
-    }
 
 
 def _same(value: Any) -> Any:
@@ -99,31 +84,8 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
 
 
 def _record_encoder(record: Any) -> Callable[[Any], dict[str, Any]]:
-    hints, defaults = dict(typed_fields(record)), _defaults(record)
-    if not defaults:
-        parts = [(name, _encoder(hint)) for name, hint in hints.items()]
-        return lambda value: {name: part(getattr(value, name)) for name, part in parts}
-    optional = {field.name: field.default for field in fields(record) if field.name in defaults}
-    absent = object()
-    known = [(name, _encoder(hint), optional.get(name, absent)) for name, hint in hints.items()]
-
-    def plain(value: Any) -> dict[str, Any]:
-        row = {}
-        for name, part, default in known:
-            found = getattr(value, name)
-            if found is not default:  # which most are that have one, and are left out unencoded
-                row[name] = part(found)
-        return _without(defaults, row)
-
-    return plain
-
-
-def _without(defaults: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """A row without the fields that have their default, in place."""
-    for name, default in defaults.items():
-        if name in row and row[name] == default:
-            del row[name]
-    return row
+    parts = [(name, _encoder(hint)) for name, hint in typed_fields(record)]
+    return lambda value: {name: part(getattr(value, name)) for name, part in parts}
 
 
 @cache
@@ -143,42 +105,10 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
         return tuple if decode is _same else lambda items: tuple(decode(item) for item in items)
     if is_record(hint):
         parts = [(name, _decoder(part)) for name, part in typed_fields(hint)]
-
-        def whole(row: Mapping[str, Any]) -> Any:
-            return hint(**{name: part(row[name]) for name, part in parts})
-
-        defaults = _defaults(hint)
-        return (lambda row: whole({**defaults, **row})) if defaults else whole
+        return lambda row: hint(**{name: part(row[name]) for name, part in parts})
     return hint if issubclass(hint, Enum) else _same
 
 
 def content_hash(row: Any) -> str:
     """SHA-256 of plain data, independent of the storage format."""
     return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-@cache
-def _dropper(hint: Any) -> Callable[[Any], None] | None:
-    """What leaves defaults out of stored rows of a type; None if it has no optional fields."""
-    if isinstance(hint, GenericAlias):
-        drop = _dropper(get_args(hint)[0])
-        if drop is None:
-            return None
-
-        def drop_each(rows: list[Any]) -> None:
-            for row in rows:
-                drop(row)
-
-        return drop_each
-    if not is_record(hint):
-        return None
-    defaults = _defaults(hint)
-    parts = [(name, drop) for name, part in typed_fields(hint) if (drop := _dropper(part))]
-
-    def drop_all(row: dict[str, Any]) -> None:
-        for name, drop in parts:
-            if name in row:
-                drop(row[name])
-        _without(defaults, row)
-
-    return drop_all if defaults or parts else None

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import ClassVar
 
@@ -30,7 +30,7 @@ class GroundTruth:
     isolated_seconds: float
     profiled: tuple[Regime, ...]
     targets: tuple[Regime, ...]
-    losses: tuple[float, ...] = field(default=(), metadata={"optional": True})
+    losses: tuple[float, ...] = ()
 
 
 def losses_of(

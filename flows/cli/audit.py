@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FIELDS = (
     *("first_broken", "files", "rounds", "jobs"),
-    *("unended", "checksums", "entered", "last_hash"),
+    *("unended", "entered", "last_hash"),
 )
 """Attributes of a run's audit in its summary."""
 
@@ -96,11 +96,10 @@ def _print_run(audited: "Audit", as_json: bool) -> None:
         first = audited.first_broken
         where = "" if first is None else f", the first broken record is round {first}"
         verdict = f"{counted(len(audited.findings), 'finding')}{where}"
-    bytes_too = "" if audited.checksums else "; recorded without checksums of its files"
     entered = "; not in the ledger" if audited.entered is None else ""
     if audited.entered is not None and audited.entered < audited.rounds:
         entered = f"; {audited.entered} of the rounds are in the ledger"
-    say(f"{held}{open_ends}: {verdict}{bytes_too}{entered}")
+    say(f"{held}{open_ends}: {verdict}{entered}")
 
 
 def _print_all(warehouse: Path, result: "WarehouseAudit", as_json: bool) -> None:

@@ -17,7 +17,6 @@ from flows.runs.start import check_recorded, make_header, without_effect
 from predictor.errors import InputError
 from solver.inventory import Pool
 from tasks.commands import CommandKind
-from tasks.layouts import VERSION
 from tasks.record import (
     Fork,
     Parameter,
@@ -28,7 +27,6 @@ from tasks.record import (
     Timings,
     record_hash,
 )
-from tasks.round import with_work
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.durable import check_writable, writing
@@ -265,9 +263,7 @@ def fork(
         prepared.under_way(writer, writer.run) as run,
     ):
         for record, _ in rounds[:number]:
-            linked = replace(
-                with_work(run, record), version=VERSION, previous_hash=run.state.last_hash
-            )
+            linked = replace(record, previous_hash=run.state.last_hash)
             digest = record_hash(linked)
             carry_out(run, linked, digest)
             writer.append(linked, digest, Timings(0.0, 0.0, 0.0, 0.0))

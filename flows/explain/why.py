@@ -3,7 +3,7 @@
 The round is solved again from its records.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError, likely
 from predictor.job import JobSpec, named
-from tasks.displaced import displaced
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
 from tasks.rollouts import Progress, unwatched
@@ -186,14 +185,8 @@ def _waits(job: JobSpec, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wa
 
 def _history(job_id: int, recorded: Sequence[Lived | RoundRecord], last: int) -> Iterator[Step]:
     """The job's events up to a round, and its end if the round was its last."""
-    held: Mapping[int, tuple[int, ...]] = {}
     for record in recorded:
-        now = {lease.job_id: lease.gpus for lease in record.leases}
         for event in (*record.finished, *record.events):
             ends = any(end.job_id == job_id and end.ends_job for end in record.finished)
             if event.job_id == job_id and (record.round <= last or ends):
-                reason = event.reason
-                if event.kind is EventKind.PREEMPTED and not reason:  # of layout 3
-                    reason = displaced(event.gpus, held, now)
-                yield Step(record.round, event.kind.value, event.gpus, reason)
-        held = now
+                yield Step(record.round, event.kind.value, event.gpus, event.reason)

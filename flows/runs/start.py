@@ -26,7 +26,6 @@ from solver.policies import (
     policy_class,
 )
 from solver.policies.mst import check_priced
-from tasks.layouts import VERSION
 from tasks.measured import Measurement, PairMeasurement, Spread
 from tasks.record import (
     Parameter,
@@ -37,6 +36,7 @@ from tasks.record import (
     record_hash,
     values_of,
 )
+from tasks.rows import VERSION
 from tasks.sources import Workload
 from tasks.state import RunState, advance
 from warehouse.store.reader import Reader

@@ -1,7 +1,6 @@
 """The answers of `why` follow from the records."""
 
 import json
-import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,8 +20,6 @@ from tasks.record import Settings
 from tests.flows.conftest import Command
 from tests.runs import POLICIES, Made, chained, ended, make, write
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import make_folder
-from warehouse.store.reader import Reader
 from warehouse.wording import counted
 from warehouse.workloads.mix import Mix
 
@@ -257,30 +254,6 @@ def test_a_changed_record_is_not_explained(made: Made, tmp_path: Path) -> None:
     job = min(made.states[3].beliefs)
     with pytest.raises(WarehouseError, match="round 3: was changed after it was recorded"):
         why(job, tmp_path, None, 2)
-
-
-def test_a_preemption_of_layout_3_names_who_took_the_gpus(tmp_path: Path) -> None:
-    samples = Path(__file__).parents[1] / "stored" / "layout3"
-    shutil.copytree(samples, tmp_path / "records")
-    run = "srtf-2f4d56-1"
-    make_folder(tmp_path)
-    records = [record for record, _ in Reader(tmp_path).records(run)]
-    preempted = [
-        (record, event)
-        for record in records
-        for event in record.events
-        if event.kind is EventKind.PREEMPTED
-    ]
-    assert len(preempted) == 2
-    for record, event in preempted:
-        assert event.reason == ""
-        others = sorted(
-            lease.job_id for lease in record.leases if set(lease.gpus) & set(event.gpus)
-        )
-        answer = why(event.job_id, tmp_path, run, record.round)
-        reason = f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
-        assert answer.history[-1].reason == reason
-        assert f"It is preempted, and {reason}." in in_words(answer)
 
 
 def test_a_job_that_has_not_arrived_is_refused(made: Made, tmp_path: Path) -> None:

@@ -203,7 +203,6 @@ def test_on_one_type_a_restart_takes_what_is_asked_for_whatever_was_measured() -
     pools = (Pool("v100", 8),)
     with_them, without = measured(pools=pools).header, mixed(pools=pools).header
     assert with_them == without
-    assert "restart_seconds" not in str(to_row(with_them)["profile"])
 
 
 def test_an_isolated_run_time_is_that_at_the_mean_speed_of_the_gpus() -> None:

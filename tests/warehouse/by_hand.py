@@ -22,7 +22,6 @@ from predictor.options import JobOptions
 from predictor.throughput import UNTYPED, Profile
 from solver.market import Price
 from solver.plan import SolveReport, Turn
-from tasks.layouts import VERSION
 from tasks.record import (
     Estimate,
     RoundRecord,
@@ -31,6 +30,7 @@ from tasks.record import (
     Start,
     one_pool,
 )
+from tasks.rows import VERSION
 from tasks.sources import Workload
 from tests.runs import chained, start_of, write
 from tests.strategies import certain, gang_bid

@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from io import BytesIO
@@ -9,12 +9,8 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.measured import PairMeasurement, Spread
-from tasks.record import RoundRecord, RunHeader, RuntimeKind
-from tasks.rows import content_hash, drop_defaults, from_row, to_row
-from tests.warehouse.by_hand import HEADER
+from tasks.rows import content_hash, from_row, to_row
 from warehouse.store.arrow import arrow_schema, rows_to_table, to_table
-from warehouse.store.files import header_columns, round_columns
 
 
 class Colour(StrEnum):
@@ -151,42 +147,3 @@ def test_a_table_of_many_rows_is_those_of_each_row_together(rows: list[Everythin
     assert together.num_rows == len(rows)
     assert together.equals(pa.concat_tables(to_table(schema, row) for row in rows))
     assert [from_row(Everything, row) for row in together.to_pylist()] == rows
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """A `Point` that got a field later on."""
-
-    name: str
-    at: tuple[float, ...]
-    weight: float = field(default=0.0, metadata={"optional": True})
-
-
-@dataclass(frozen=True)
-class Drawing:
-    points: tuple[Later, ...]
-
-
-@given(st.text(), st.lists(REALS, max_size=3).map(tuple), st.sampled_from([0.0, 1.5]))
-def test_an_optional_field_is_in_rows_and_hashes_where_it_is_set(
-    name: str, at: tuple[float, ...], weight: float
-) -> None:
-    later, before = Later(name, at, weight), to_row(Point(name, at))
-    assert to_row(later) == (before if not weight else {**before, "weight": weight})
-    assert from_row(Later, to_row(later)) == later
-    drawing = Drawing((later, Later(name, at)))
-    (stored,) = to_table(arrow_schema(Drawing), drawing).to_pylist()
-    assert [row["weight"] for row in stored["points"]] == [weight, 0.0]
-    assert from_row(Drawing, stored) == drawing
-    drop_defaults(Drawing, stored)
-    assert stored == to_row(drawing)
-
-
-def test_every_optional_field_has_a_column_in_some_run() -> None:
-    """One without would be dropped on the way to disk, and the hash of its record not fit."""
-    pair = PairMeasurement("net", 16, "net", 16, "K80", 1, 2.0)
-    settings = replace(HEADER.settings, runtime=RuntimeKind.DOCKER)
-    rare = {"service": True, "pairs": (pair,), "losses": True, "spread": (Spread(2, ()),)}
-    most = replace(HEADER, settings=settings, **rare)
-    assert {field.name for field in fields(RunHeader)} <= {*header_columns(most).names}
-    assert {field.name for field in fields(RoundRecord)} <= {*round_columns(most).names}

@@ -41,6 +41,8 @@ BY_NAME = (
 def type_name(kind: str) -> str:
     """A type of DuckDB as the data dictionary calls it."""
     inner, many = kind.removesuffix("[]"), kind.endswith("[]")
+    if inner.endswith("[]"):
+        return f"list of lists{type_name(inner).removeprefix('list')}"
     one = ("struct", "structs") if inner.startswith("STRUCT") else NAMES[inner]
     return f"list of {one[1]}" if many else one[0]
 

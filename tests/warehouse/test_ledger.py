@@ -31,8 +31,6 @@ from warehouse.store.signing import KEY_VARIABLE
 from warehouse.store.warehouse_audit import accept, audit_all
 from warehouse.store.writer import Writer
 
-STORED = Path(__file__).parents[1] / "stored" / "layout4"
-
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,19 +308,6 @@ def test_a_run_that_is_gone_is_found_until_that_is_accepted(tmp_path: Path, made
     )
     assert write(tmp_path, made.start, made.rounds) == run  # another of this name
     assert problems(tmp_path) == []
-
-
-def test_runs_from_before_the_ledger_are_accepted_once(tmp_path: Path, made: Made) -> None:
-    shutil.copytree(STORED, tmp_path / "records")
-    run = write(tmp_path, made.start, made.rounds)
-    old = "shockwave-52654c-1"
-    assert (audit(tmp_path, old).findings, audit(tmp_path, old).entered) == ((), None)
-    found = audit_all(tmp_path)
-    assert problems(tmp_path) == [f"run={old} is not in {LEDGER}"]
-    accept(tmp_path, found)
-    assert problems(tmp_path) == []
-    assert audit(tmp_path, old).entered == audit(tmp_path, old).rounds == 12
-    assert audit(tmp_path, run).entered == len(made.rounds)
 
 
 def test_a_broken_run_is_not_accepted(tmp_path: Path, made: Made) -> None:

@@ -11,10 +11,10 @@ from predictor.throughput import UNTYPED
 from solver.market import Price
 from solver.plan import SolveReport
 from tasks.commands import Command, CommandKind, NewNode
-from tasks.layouts import VERSION
 from tasks.record import (
     Package,
 )
+from tasks.rows import VERSION
 from tests.runs import chained, write
 from tests.strategies import certain, gang_bid
 from tests.warehouse.by_hand import (

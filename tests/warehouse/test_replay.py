@@ -11,12 +11,13 @@ from flows.explain.replay import replay
 from flows.runs.resuming import resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
-from tasks.layouts import OLDEST, VERSION
 from tasks.record import RoundRecord, Timings, record_hash
 from tasks.replay import Difference
+from tasks.rows import VERSION
 from tests.runs import POLICIES, Made, chained, ended, start_of, write
+from warehouse.store.checks import check_warehouse
 from warehouse.store.files import HEADER
-from warehouse.store.folder import place_of
+from warehouse.store.folder import place_of, present
 from warehouse.store.reader import Reader
 
 Change = Callable[[RoundRecord], RoundRecord]
@@ -237,7 +238,18 @@ def test_a_run_of_another_layout_is_not_read(made: Made, tmp_path: Path) -> None
     (row,) = pq.read_table(path, partitioning=None).to_pylist()
     table = pa.Table.from_pylist([row | {"version": VERSION + 1}], schema=HEADER)
     pq.write_table(table, path)
+    refused = f"has records of layout {VERSION + 1}, not {VERSION}; read it with the version"
+    with pytest.raises(InputError, match=refused):
+        Reader(tmp_path).header(run)
+
+
+def test_a_warehouse_of_another_layout_is_refused(made: Made, tmp_path: Path) -> None:
+    run = write(tmp_path, made.start, [])
+    present(tmp_path).rename(present(tmp_path).with_name("layout=99"))
+    remedy = "read it with the version of Shockwave that wrote it"
+    with pytest.raises(InputError, match=f"has records of layout=99, not .*; {remedy}"):
+        check_warehouse(tmp_path)
     with pytest.raises(
-        WarehouseError, match=f"has layout {VERSION + 1}, not {OLDEST} to {VERSION}"
+        InputError, match=f"run '{run}': has records of layout 99, not .*; {remedy}"
     ):
         Reader(tmp_path).header(run)

@@ -11,7 +11,7 @@ from tests.runs import POLICIES, Made, ended, write
 from tests.warehouse.conftest import process, tree
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import place_of, run_folders
+from warehouse.store.folder import run_folders
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -146,21 +146,3 @@ def test_a_run_written_by_another_process_is_refused_until_that_dies(
         Writer(warehouse, made.start, run=run)
     with Writer(warehouse, made.start, run=run):
         pass
-
-
-@pytest.mark.slow
-def test_runs_are_seen_when_a_layout_follows(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = write(tmp_path, made.start, made.rounds)
-    analytics = Analytics(tmp_path)
-    before = [analytics.query(f"FROM {view} ORDER BY ALL") for view in ("run_summary", "leases")]
-    monkeypatch.setattr("warehouse.store.folder.VERSION", made.header.version + 1)
-    assert Reader(tmp_path).records(first) == [record[:2] for record in made.rounds]
-    build(tmp_path)
-    seen = [analytics.query(f"FROM {view} ORDER BY ALL") for view in ("run_summary", "leases")]
-    assert seen == before
-    second = write(tmp_path, made.start, made.rounds[:3], compact=False)
-    assert place_of(tmp_path, second).parent != place_of(tmp_path, first).parent
-    rounds = "SELECT run, count(*) FROM rounds GROUP BY run ORDER BY count(*)"
-    assert analytics.query(rounds)[1] == [(second, 3), (first, len(made.rounds))]

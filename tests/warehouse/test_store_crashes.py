@@ -5,19 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.contents import contents
-from tests.runs import Made, write
+from tests.runs import Made
 from tests.warehouse.conftest import folder
-from warehouse.store.checksums import note
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
-LATER = "max_seconds"
-"""A field of jobs that there was not when layout 6 began."""
 
 
 class Crash(BaseException):
@@ -130,28 +125,6 @@ def test_rounds_written_after_a_compaction_are_not_lost_by_the_next(
         writer.append(*made.rounds[5])
         writer.compact()
     assert [record.round for record, _ in Reader(warehouse).records(run)] == list(range(6))
-
-
-def test_rounds_from_before_a_field_are_compacted_with_its_default(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as killed:
-        killed.setattr(Writer, "_enter_all", lambda self: None)
-        run = write(tmp_path, made.start, made.rounds[:3], compact=False)
-    for path in folder(tmp_path, run).glob("round=*.parquet"):
-        table = pq.read_table(path, partitioning=None)
-        number = table.schema.get_field_index("arrivals")
-        kind = pa.struct([f for f in table.schema.types[number].value_type if f.name != LATER])
-        old = table.schema.set(number, pa.field("arrivals", pa.list_(kind)))
-        pq.write_table(pa.Table.from_pylist(table.to_pylist(), schema=old), path)
-        note(path)
-    with Writer(tmp_path, made.start, run=run) as writer:
-        for stored in made.rounds[3:]:
-            writer.append(*stored)
-        writer.compact()
-    found = Reader(tmp_path).records(run)
-    assert found == [(record, digest) for record, digest, _ in made.rounds]
-    assert any(record.arrivals for record, _ in found[:3])
 
 
 def test_a_compaction_under_a_query_is_waited_out(

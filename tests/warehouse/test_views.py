@@ -181,11 +181,9 @@ def test_every_view_is_listed_and_has_a_key() -> None:
     folder = Path(definitions.__file__).parent / "views"
     for layer, views in (("staging", STAGING), ("marts", MARTS)):
         assert sorted(path.stem for path in (folder / layer).glob("*.sql")) == sorted(views)
-    stored = sorted(path.stem for path in (folder / "layout5").glob("*.sql"))
-    assert stored == ["headers", "rounds", "workloads"]
     services = sorted(path.stem for path in (folder / "services").glob("*.sql"))
     assert services == ["commands", "workloads"]
-    assert len(list(folder.rglob("*.sql"))) - len(stored) - len(services) == len(VIEWS) == len(KEYS)
+    assert len(list(folder.rglob("*.sql"))) - len(services) == len(VIEWS) == len(KEYS)
     assert set(VIEWS) == set(KEYS)
 
 

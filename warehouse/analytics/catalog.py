@@ -31,7 +31,6 @@ from warehouse.analytics.sources import (
     commands_of,
     files_now,
     listed,
-    runs_before,
     services,
     stored_rows,
 )
@@ -120,9 +119,8 @@ def _build(warehouse: Path) -> None:
     stamp.write_bytes(stamped)
 
 
-_before = dict[tuple[bool, bool], bytes]()
-"""The last databases with all views that this process made, by whether they read copies and whether
-they read runs of services, which have other columns."""
+_before = dict[bool, bytes]()
+"""The last databases with all views that this process made, by whether they read copies."""
 
 _making = Lock()
 
@@ -141,7 +139,7 @@ def _make(database: Path, warehouse: Path) -> None:
     have changed columns, views over them would not fit: all views are created.
     """
     copies, whole = read_copies(warehouse), no_cells(warehouse).exists()
-    kind = bool(copies.runs), bool(services(warehouse))
+    kind = bool(copies.runs)
     with _making:
         if whole and kind in _before:
             database.write_bytes(_before[kind])
@@ -390,8 +388,5 @@ def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
 
 def _views_digest(warehouse: Path) -> str:
     copies = read_copies(warehouse)
-    seen = (
-        *(definitions_digest(), copies.folder.name, copies.runs),
-        *(runs_before(warehouse), services(warehouse)),
-    )
+    seen = definitions_digest(), copies.folder.name, copies.runs, services(warehouse)
     return hashlib.sha256(repr((warehouse.resolve(), *seen)).encode()).hexdigest()

@@ -32,7 +32,7 @@ ANEW = "make the copies anew with: shockwave views"
 
 Stamp = tuple[int, int, str]
 """Size in bytes, time of the last change in nanoseconds and noted checksum of a file with rounds;
-the checksum, empty before layout 4, stands for all of its records, its last hash included."""
+the checksum stands for all of its records, its last hash included."""
 
 
 @dataclass(frozen=True)

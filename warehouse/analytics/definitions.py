@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
-LAYOUT5 = Path(__file__).parent / "views" / "layout5"
 SERVICES = Path(__file__).parent / "views" / "services"
 
 STAGING = (
@@ -84,15 +83,6 @@ def view_sql(name: str) -> str:
     """The query of a view, as stored beside this module."""
     layer = "staging" if name in STAGING else "marts"
     return (Path(__file__).parent / "views" / layer / f"{name}.sql").read_text(encoding="utf-8")
-
-
-def layout5_sql(name: str) -> str:
-    """The query that converts rows of layouts 3 to 5 to the columns of the current layout.
-
-    Args:
-        name: Kind of rows: `headers`, `workloads` or `rounds`.
-    """
-    return (LAYOUT5 / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def services_sql(name: str) -> str:
@@ -174,7 +164,6 @@ def _reads(sql: str) -> list[str]:
 @cache
 def definitions_digest() -> str:
     """A hash of all views' queries and of DuckDB's version."""
-    stored = map(layout5_sql, ("headers", "workloads", "rounds"))
     given = map(services_sql, ("commands", "workloads"))
-    text = version("duckdb") + "".join((*map(view_sql, VIEWS), *stored, *given))
+    text = version("duckdb") + "".join((*map(view_sql, VIEWS), *given))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,24 +1,19 @@
-"""The stored rows of runs, of all layouts, as SQL over their Parquet files."""
+"""The stored rows of runs as SQL over their Parquet files."""
 
 import glob
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
-from warehouse.analytics.definitions import layout5_sql, services_sql
+from warehouse.analytics.definitions import services_sql
 from warehouse.store.folder import (
     EMPTY,
     RUN_NAME,
     SERVICE,
     WHOLE,
-    WORKLOAD_FILE,
-    earlier,
     name_of,
     place_of,
     present,
-    roots,
     round_files,
-    run_folders,
 )
 
 ROUNDS = "round=*.parquet"
@@ -27,11 +22,8 @@ ROUNDS = "round=*.parquet"
 Files = Mapping[str, Sequence[str]]
 """Names of the files with the rounds of runs, each round in one of them alone."""
 
-NO_COMMANDS = (
-    "(SELECT '' AS run, 0::BIGINT AS round, '' AS hash, "
-    "[{'number': 0::BIGINT}] AS commands WHERE false)"
-)
-"""Rounds of a warehouse without services."""
+NO_ROUNDS = f"{EMPTY}/round=_.parquet"
+"""A file without rows."""
 
 
 def stored_rows(
@@ -42,7 +34,7 @@ def stored_rows(
     without: Sequence[tuple[str, str]],
     files: Files | None,
 ) -> str:
-    """A query of the stored rows of runs, of all layouts, in the columns of the current layout.
+    """A query of the stored rows of runs.
 
     Args:
         warehouse: The folder.
@@ -52,31 +44,16 @@ def stored_rows(
         without: Files left out, each with its run.
         files: The files with rounds; None if there may be others later.
     """
-    seen = runs_before(warehouse)
-    new = None if runs is None else [run for run in runs if run not in chain(*seen.values())]
+    stored = _files(present(warehouse), pattern, runs, without, files)
     # Views have arrivals as job ids: the declarations are in the workload.
     columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
-    since_6 = f"SELECT {columns if place == 'rounds' else '*'} FROM {{stored}}"
-    parts = []
-    # Nothing of its own is there as long as this version has not written to an old warehouse.
-    if (present(warehouse) / EMPTY).is_dir() or not any(seen.values()):
-        parts.append((since_6, _files(present(warehouse), pattern, new, without, files)))
-    for root, stored in seen.items():
-        before = [run for run in stored if runs is None or run in runs]
-        if not before:
-            continue
-        if root != earlier(warehouse):
-            parts.append((since_6, _files(root, pattern, before, without, files)))
-            continue
-        old_pattern = "header.parquet" if place == "workloads" else pattern
-        left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
-        parts.append((layout5_sql(place), _files(root, old_pattern, before, left_out, files)))
+    parts = [f"SELECT {columns if place == 'rounds' else '*'} FROM {stored}"]
     if place == "workloads":
-        found = [run for run in services(warehouse) if new is None or run in new]
-        found = [run for run in found if run not in {run for run, _ in without}]
-        if paths := _rounds_of(warehouse, found, files):
-            parts.append((services_sql("workloads"), _read(paths)))
-    return f"({' UNION ALL BY NAME '.join(sql.replace('{stored}', part) for sql, part in parts)})"
+        left_out = {run for run, _ in without}
+        found = [run for run in services(warehouse) if runs is None or run in runs]
+        if paths := _rounds_of(warehouse, [run for run in found if run not in left_out], files):
+            parts.append(services_sql("workloads").replace("{stored}", _read(paths)))
+    return f"({' UNION ALL BY NAME '.join(parts)})"
 
 
 def commands_of(
@@ -92,9 +69,9 @@ def commands_of(
     """
     found = [run for run in services(warehouse) if runs is None or run in runs]
     found = [run for run in found if run not in without]
-    paths = _rounds_of(warehouse, found, files)
-    rounds = _read(paths, ", union_by_name = true") if paths else NO_COMMANDS
-    return f"({services_sql('commands').replace('{stored}', rounds)})"
+    empty = f"{glob.escape(str(present(warehouse).resolve()))}/{NO_ROUNDS}"
+    paths = _rounds_of(warehouse, found, files) or [empty]
+    return f"({services_sql('commands').replace('{stored}', _read(paths))})"
 
 
 def _rounds_of(warehouse: Path, runs: Iterable[str], files: Files | None) -> list[str]:
@@ -122,15 +99,6 @@ def files_now(warehouse: Path, runs: Iterable[str]) -> dict[str, list[str]]:
     }
 
 
-def runs_before(warehouse: Path) -> dict[Path, list[str]]:
-    """The runs with records of layouts before the present one, by the folder that holds them."""
-    found: dict[Path, list[str]] = {root: [] for root in roots(warehouse)[:-1]}
-    for path in run_folders(warehouse):
-        if path.parent in found:
-            found[path.parent].append(name_of(path))
-    return found
-
-
 def services(warehouse: Path) -> list[str]:
     """The runs of services that have a round."""
     there = present(warehouse).glob(f"run={SERVICE}-*")
@@ -144,7 +112,7 @@ def _files(
     without: Sequence[tuple[str, str]],
     files: Files | None,
 ) -> str:
-    """The Parquet files of runs; the empty file first, as later layouts have more columns."""
+    """The Parquet files of runs, and the empty file."""
     root = folder.resolve()
     form = glob.escape(str(root))
     if without and files is not None and pattern != ROUNDS:
@@ -154,12 +122,12 @@ def _files(
         without = ()
     names = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
     if pattern == ROUNDS and files is not None:
-        paths = [f"{form}/{EMPTY}/round=_.parquet"]
+        paths = [f"{form}/{NO_ROUNDS}"]
         for run in _others(root, runs, {run for run, _ in without}):
             paths += [f"{form}/run={run}/{name}" for name in files.get(run, ())]
         without = ()
     elif runs is not None and pattern == WHOLE:
-        paths = [f"{form}/{EMPTY}/round=_.parquet", *(f"{form}/{n}/{WHOLE}" for n in names[1:])]
+        paths = [f"{form}/{NO_ROUNDS}", *(f"{form}/{name}/{WHOLE}" for name in names[1:])]
     else:
         paths = [f"{form}/{name}/{pattern}" for name in names]
     if not without:

@@ -14,7 +14,7 @@ from warehouse.analytics.copies import ANEW, Copies
 from warehouse.analytics.definitions import MARTS, STAGING, needed
 from warehouse.analytics.sources import listed
 from warehouse.store.checksums import CHECKSUMS, noted
-from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, earlier, name_of, place_of, roots
+from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, name_of, place_of, present
 from warehouse.store.verified import Verification
 
 
@@ -114,13 +114,13 @@ def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
         WarehouseError: A file was added, or there are no checksums; the error names it.
     """
     folders = [place_of(warehouse, run) for run in sorted(runs)]
-    folders += [root / EMPTY for root in roots(warehouse)]
+    folders.append(present(warehouse) / EMPTY)
     stored: dict[Path, str] = {}
     for folder in folders:
         there = sorted(path.name for path in folder.glob("*.parquet"))
         sums = noted(folder)
         if sums is None:
-            if there and folder.parent != earlier(warehouse):  # layout 3 had none
+            if there:
                 raise WarehouseError(str(folder / CHECKSUMS), "is missing", RESTORE)
             continue
         stored |= {folder / name: digest for name, digest in sums.items()}

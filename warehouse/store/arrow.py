@@ -4,8 +4,7 @@ The types of a record are its schema: an int is an int64, a float a double, a st
 (or `StrEnum`) a string, a datetime a timestamp in UTC, a tuple a list, a dataclass a struct.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
@@ -38,13 +37,6 @@ def arrow_schema(record: Any) -> pa.Schema:
     return pa.schema([pa.field(name, _arrow_type(hint)) for name, hint in typed_fields(record)])
 
 
-def schema_with(record: Any, wanted: Collection[str] = ()) -> pa.Schema:
-    """The Arrow schema of a dataclass, of its optional fields with the wanted ones."""
-    optional = {field.name for field in fields(record) if "optional" in field.metadata}
-    optional.difference_update(wanted)
-    return pa.schema([column for column in arrow_schema(record) if column.name not in optional])
-
-
 def to_table(schema: pa.Schema, *parts: Any) -> pa.Table:
     """A table of a single row: the fields of several dataclasses."""
     return rows_to_table(schema, *([part] for part in parts))
@@ -54,21 +46,17 @@ def rows_to_table(schema: pa.Schema, *parts: Sequence[Any]) -> pa.Table:
     """A row for each dataclass of a sequence; several sequences become adjacent columns.
 
     Args:
-        schema: The columns: the fields of the first sequence's kind, then of the next; without
-            optional ones that have no column.
+        schema: The columns: the fields of the first sequence's kind, then of the next.
         *parts: Sequences of one length, at least 1, each of dataclasses of one kind.
 
     Columns are built from buffers: from plain rows `pyarrow` takes three times as long, and
     imports pandas.
     """
     columns: list[pa.Array] = []
-    names = {*schema.names}
     for part in parts:
         kind: Any = type(part[0])
         columns += (
-            _array(hint, list(map(attrgetter(name), part)))
-            for name, hint in typed_fields(kind)
-            if name in names
+            _array(hint, list(map(attrgetter(name), part))) for name, hint in typed_fields(kind)
         )
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -192,9 +180,8 @@ def each_group(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """
     try:
         with pq.ParquetFile(regular(path)) as file:
-            there = [name for name in schema.names if name in file.schema_arrow.names]
             for group in range(file.num_row_groups):
-                yield file.read_row_group(group, there).select(there)
+                yield file.read_row_group(group, schema.names).select(schema.names)
     except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
         raise _damaged(path, error) from None
 

@@ -14,7 +14,6 @@ from typing import Any
 from predictor.errors import ShockwaveError
 from tasks.chain import broken
 from tasks.invariants import Invariants
-from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
 from warehouse.store.arrow import read_groups, read_parquet
 from warehouse.store.checks import check_links
@@ -69,7 +68,6 @@ class Audit:
         rounds: Records read.
         jobs: Jobs of the run.
         unended: Jobs without an end, of a run that is under way.
-        checksums: Whether the files' bytes could be checked: layout 3 had no checksums.
         entered: Rounds that the ledger holds; None if it holds nothing of the run.
         last_hash: Hash of the last record, or of the header; empty if there is none.
         findings: Findings on the header, then by round, then on whole files.
@@ -80,7 +78,6 @@ class Audit:
     rounds: int
     jobs: int
     unended: int
-    checksums: bool
     entered: int | None
     last_hash: str
     findings: tuple[Finding, ...]
@@ -150,9 +147,9 @@ def _audit(
     findings: list[Finding] = []
     header = _header(folder, findings)
     workload = _workload(folder, header, findings) if header else None
-    stored = _rounds(files, run, header, findings) if header else {}
+    stored = _rounds(files, run, findings) if header else {}
     unread = {number for finding in findings for number in rounds_of(finding.place) or ()}
-    findings += _bytes(folder, files, stored, header, before, state)
+    findings += _bytes(folder, files, stored, before, state)
     unended: list[int] = []
     if header is not None:
         findings += _chain(stored, header.content, unread)
@@ -187,7 +184,6 @@ def _audit(
         rounds=len(stored),
         jobs=len(workload.specs) if workload else 0,
         unended=len(unended),
-        checksums=before is not None,
         entered=None if state is None else max((entry.rounds for entry in state.states), default=0),
         last_hash=hashes[max(hashes)] if hashes else "",
         findings=tuple(sorted(findings, key=_position)),
@@ -220,15 +216,13 @@ def _header(folder: Path, findings: list[Finding]) -> StoredHeader | None:
 def _workload(folder: Path, header: StoredHeader, findings: list[Finding]) -> Workload | None:
     """The run's workload, if it exists and is unchanged."""
     try:
-        return read_workload(folder, header)
+        return read_workload(folder, header.header)
     except (ShockwaveError, *GARBLED) as error:
         findings.append(Finding(None, WORKLOAD_FILE, _unreadable(error)))
         return None
 
 
-def _rounds(
-    files: Sequence[Path], run: str, header: StoredHeader, findings: list[Finding]
-) -> dict[int, _Stored]:
+def _rounds(files: Sequence[Path], run: str, findings: list[Finding]) -> dict[int, _Stored]:
     """The records by round."""
     stored: dict[int, _Stored] = {}
     for path in files:
@@ -241,7 +235,7 @@ def _rounds(
                 continue
             place = f"{path.name}, row {number - first}"
             try:
-                found = stored_round(row, header)
+                found = stored_round(row)
             except (ShockwaveError, *GARBLED) as error:
                 findings.append(Finding(number, place, _unreadable(error)))
                 continue
@@ -283,7 +277,6 @@ def _bytes(
     folder: Path,
     files: Sequence[Path],
     stored: dict[int, _Stored],
-    header: StoredHeader | None,
     before: dict[str, str] | None,
     state: Held | None,
 ) -> Iterator[Finding]:
@@ -293,14 +286,12 @@ def _bytes(
         folder: The run's folder.
         files: Its files.
         stored: The records in them.
-        header: The header, if it could be read.
         before: Checksums read before the files were listed.
         state: What the ledger holds of the run.
     """
     sums = noted(folder)
     if sums is None:
-        if header is None or header.header.version >= FIRST_WITH_CHECKSUMS:
-            yield Finding(None, CHECKSUMS, "is gone, so the files' bytes cannot be checked")
+        yield Finding(None, CHECKSUMS, "is gone, so the files' bytes cannot be checked")
         return
     if spoilt(folder, whole_lines=folder / WHOLE not in files):
         yield Finding(None, CHECKSUMS, "has a line that is no checksum")

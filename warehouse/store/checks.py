@@ -3,24 +3,23 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
 from predictor.errors import InputError, WarehouseError
 from warehouse.store.folder import (
     EMPTY,
     MISPLACED,
+    READ_ELSEWHERE,
     RESTORE,
     WHOLE,
     WORKLOAD_FILE,
-    earlier,
     is_run,
     names_in,
     no_link,
     part_name,
     part_names,
     place_of,
-    roots,
+    present,
     rounds_of,
     run_folders,
 )
@@ -36,7 +35,11 @@ def check_warehouse(warehouse: Path) -> None:
     check_links(warehouse)
     if warehouse.is_file():
         raise InputError(str(warehouse), "is a file, not a folder", "name a warehouse's folder")
-    if not any((root / EMPTY).is_dir() for root in roots(warehouse)):
+    if not (present(warehouse) / EMPTY).is_dir():
+        others = sorted(path.name for path in (warehouse / "records").glob("layout=*"))
+        if others:
+            problem = f"has records of {', '.join(others)}, not {present(warehouse).name}"
+            raise InputError(str(warehouse), problem, READ_ELSEWHERE)
         raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
 
 
@@ -46,7 +49,7 @@ def check_links(warehouse: Path) -> None:
     Raises:
         WarehouseError: There is such a link.
     """
-    for folder in (*roots(warehouse), warehouse / "campaigns", warehouse / "marts"):
+    for folder in (present(warehouse), warehouse / "campaigns", warehouse / "marts"):
         no_link(folder)
 
 
@@ -60,23 +63,16 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
     if runs is None:
         _check_folders(warehouse)
     folders = run_folders(warehouse)
-    for folder, other in pairwise(folders):
-        if folder.name == other.name:
-            raise WarehouseError(str(folder), f"is a run that is in {other.parent}, too", MISPLACED)
     if runs is not None:
         folders = [place_of(warehouse, run) for run in sorted(runs)]
     campaigns = warehouse / "campaigns"
-    others = [root / EMPTY for root in roots(warehouse)]
-    others += [campaigns / name for name in names_in(campaigns)]
-    for folder in others:
+    for folder in (present(warehouse) / EMPTY, *(campaigns / name for name in names_in(campaigns))):
         _check_files_only(folder)
     for folder in folders:
         if {WHOLE, "header.parquet", WORKLOAD_FILE} <= _check_files_only(folder):
             continue
         parts = part_names(folder)
-        needed = ["header.parquet"] if parts else []
-        if needed and folder.parent != earlier(warehouse):
-            needed.append(WORKLOAD_FILE)
+        needed = ["header.parquet", WORKLOAD_FILE] if parts else []
         for name in filter(None, (first_missing(folder, parts), *needed)):
             if not os.path.exists(f"{folder}/{name}"):
                 raise WarehouseError(str(folder / name), "is missing", RESTORE)
@@ -84,12 +80,11 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
 
 def _check_folders(warehouse: Path) -> None:
     """Refuse folders that the pattern of runs' folders finds, with names that no run can have."""
-    for root in roots(warehouse):
-        for name in sorted(names_in(root)):
-            if name.startswith("run=") and name != EMPTY and not is_run(name):
-                folder = root / name
-                if folder.is_dir():
-                    raise WarehouseError(str(folder), "has a name that no run can have", MISPLACED)
+    for name in sorted(names_in(present(warehouse))):
+        if name.startswith("run=") and name != EMPTY and not is_run(name):
+            folder = present(warehouse) / name
+            if folder.is_dir():
+                raise WarehouseError(str(folder), "has a name that no run can have", MISPLACED)
 
 
 def _check_files_only(folder: Path) -> set[str]:

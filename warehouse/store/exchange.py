@@ -26,7 +26,6 @@ from warehouse.store.folder import (
     name_of,
     place_of,
     present,
-    roots,
     run_folder,
 )
 from warehouse.store.labels import Label, label_of, label_run, read_labels
@@ -35,7 +34,7 @@ from warehouse.store.verified import note_written, version_of
 
 LABEL = "label.json"
 FILES = (HEADER_FILE, WORKLOAD_FILE, WHOLE, CHECKSUMS)
-"""Files of an ended run; of layouts 3 to 5 without a workload, of layout 3 without checksums."""
+"""Files of an ended run."""
 
 
 DIGEST_BYTES = 32
@@ -152,13 +151,13 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | None]:
     """Unpack a file into an empty folder, as a warehouse; returns the run's folder and label."""
-    places = {root.relative_to(warehouse).as_posix() for root in roots(warehouse)}
+    records = PurePosixPath(present(warehouse).relative_to(warehouse))
     label, found = None, set[Path]()
     with _reading(file):
         with tarfile.open(file, "r:") as archive:
             for member in archive:
                 path = PurePosixPath(member.name)
-                known = path.parent.parent.as_posix() in places and path.name in (*FILES, LABEL)
+                known = path.parent.parent == records and path.name in (*FILES, LABEL)
                 plain = known and member.isreg() and not member.issparse()  # none is larger than it
                 content = archive.extractfile(member) if plain else None
                 folder = fresh / path.parent

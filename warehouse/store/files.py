@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec
-from tasks.record import Package, RoundRecord, RunHeader, RuntimeKind, Timings
-from warehouse.store.arrow import arrow_schema, schema_with
+from tasks.record import Package, RoundRecord, RunHeader, Timings
+from warehouse.store.arrow import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +88,10 @@ class CellRow:
     reason: str
 
 
-HEADER = pa.schema([*arrow_schema(HeaderLabel), *schema_with(RunHeader)])
-ROUND = pa.schema([*arrow_schema(RoundLabel), *schema_with(RoundRecord)])
+HEADER = pa.schema([*arrow_schema(HeaderLabel), *arrow_schema(RunHeader)])
+ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
 WORKLOAD = arrow_schema(PlayedJob)
 CELLS = arrow_schema(CellRow)
 GROUP_ROUNDS = 64
 """Rounds in a row group of an ended run's file, which bounds the loss by a damaged group. An
 engineering choice; no sweep is recorded."""
-
-
-def header_columns(header: RunHeader) -> pa.Schema:
-    """The columns of a run's header: all that its files have, those of services with more."""
-    wanted = ["service"] * header.service + ["pairs"] * bool(header.pairs)
-    wanted += ["losses"] * header.losses + ["spread"] * bool(header.spread)
-    return pa.schema([*arrow_schema(HeaderLabel), *schema_with(RunHeader, wanted)])
-
-
-def round_columns(header: RunHeader) -> pa.Schema:
-    """The columns of a run's rounds: of a service with what it took in."""
-    wanted = ["commands", "truths"] * header.service + ["pairs"] * bool(header.pairs)
-    wanted += ["problems"] * (header.settings.runtime == RuntimeKind.DOCKER)
-    wanted += ["losses"] * header.losses
-    return pa.schema([*arrow_schema(RoundLabel), *schema_with(RoundRecord, wanted)])

@@ -2,16 +2,14 @@
 
 WAREHOUSE/
 analytics.duckdb                    views only (`warehouse.analytics`)
-records/layout=7/run=RUN/           a run whose records have this layout
+records/layout=1/run=RUN/           a run whose records have the present layout
     header.parquet                  the run's header
     workload.parquet                its jobs and their ground truths
     round=000000-000007.parquet     a part of its rounds, see `tidy`
     round=000008.parquet
     round=all.parquet               all rounds in a single file, once the run has ended
     SHA256SUMS
-records/layout=7/run=_/             the columns of these files, without rows
-records/layout=6/run=RUN/           a run of layout 6
-records/run=RUN/                    a run of layout 3, 4 or 5, with the jobs in its header
+records/layout=1/run=_/             the columns of these files, without rows
 campaigns/                          see `warehouse.store.campaigns`
 
 Queries import this module and `checks`; the files' schemas are imported where they are needed.
@@ -21,13 +19,11 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from functools import lru_cache
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.errors import InputError, WarehouseError, likely
-from tasks.layouts import FIRST_WITH_WORK, VERSION
+from tasks.rows import VERSION
 from warehouse.store.durable import alone, left_overs, writing, written
 
 if TYPE_CHECKING:
@@ -52,6 +48,9 @@ RESTORE = "restore it from a backup, or remove its run with shockwave rm"
 """Remedy for a damaged file."""
 MISPLACED = "move the folder out of the warehouse, or give it its run's name back"
 """Remedy for a run's folder that was copied or renamed."""
+
+READ_ELSEWHERE = "read it with the version of Shockwave that wrote it"
+"""Remedy for records of another layout."""
 
 FAN = 8
 """Number of parts that are merged into one: a query of a run under way opens at most FAN - 1 files
@@ -153,10 +152,6 @@ def _count(path: Path) -> int:
     return count_rows(path)
 
 
-LAYOUT5 = Path(__file__).parent / "layout5"
-"""Files without rows, with the columns of layout 5, which include those of layouts 3 and 4."""
-
-
 def make_folder(warehouse: Path) -> None:
     """Create a warehouse's folders and its empty partitions, unless they exist.
 
@@ -177,7 +172,7 @@ def make_folder(warehouse: Path) -> None:
                 _write_forms(warehouse, folder, forms)
 
 
-def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, Path | pa.Schema]") -> None:
+def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, pa.Schema]") -> None:
     """Write files without rows: last, so that a killed process leaves them to the next."""
     from warehouse.store.arrow import without_rows
     from warehouse.store.checksums import CHECKSUMS, with_sums
@@ -186,10 +181,7 @@ def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, Path | pa.S
     folder.mkdir(parents=True, exist_ok=True)
     for left_over in left_overs(folder):
         left_over.unlink()
-    contents = {
-        name: form.read_bytes() if isinstance(form, Path) else without_rows(form)
-        for name, form in forms.items()
-    }
+    contents = {name: without_rows(form) for name, form in forms.items()}
     if folder.name == EMPTY:
         contents = {CHECKSUMS: with_sums(folder, sums(contents)), **contents}
     enter(warehouse, folder, sums(contents))
@@ -203,8 +195,8 @@ def sums(contents: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
 
 
-def _stale(warehouse: Path) -> "dict[Path, Path | pa.Schema]":
-    """Empty files that are missing or of an older layout, with their columns or a file to copy.
+def _stale(warehouse: Path) -> "dict[Path, pa.Schema]":
+    """The empty files that are missing or have other columns, with their columns.
 
     Those of a folder together, as the ledger's last entry of a folder has all of its files.
     """
@@ -212,18 +204,11 @@ def _stale(warehouse: Path) -> "dict[Path, Path | pa.Schema]":
     from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD
 
     empty = present(warehouse) / EMPTY
-    found: dict[Path, Path | pa.Schema] = {}
+    found: dict[Path, pa.Schema] = {}
     now = {"header": HEADER, "round=_": ROUND, "workload": WORKLOAD}
     forms = {empty / f"{name}.parquet": schema for name, schema in now.items()}
     if any(not path.exists() or read_schema(path) != form for path, form in forms.items()):
         found |= forms
-    if any(folder.parent == earlier(warehouse) for folder in run_folders(warehouse)):
-        old = {earlier(warehouse) / EMPTY / form.name: form for form in LAYOUT5.glob("*.parquet")}
-        if any(
-            not path.exists() or read_schema(path) != read_schema(form)
-            for path, form in old.items()
-        ):
-            found |= old
     cells = no_cells(warehouse)
     if not cells.exists():
         found[cells] = CELLS
@@ -236,24 +221,8 @@ def no_cells(warehouse: Path) -> Path:
 
 
 def present(warehouse: Path) -> Path:
-    """The folder of the runs with records of the current layout."""
+    """The folder of the runs."""
     return warehouse / "records" / f"layout={VERSION}"
-
-
-def earlier(warehouse: Path) -> Path:
-    """The folder of the runs with records of layouts 3 to 5, whose headers have the jobs."""
-    return warehouse / "records"
-
-
-def roots(warehouse: Path) -> tuple[Path, ...]:
-    """The folders that hold runs, one for each layout since 6, the present one last."""
-    return _roots(warehouse, VERSION)
-
-
-@lru_cache
-def _roots(warehouse: Path, version: int) -> tuple[Path, ...]:
-    records = earlier(warehouse)
-    return (records, *(records / f"layout={n}" for n in range(FIRST_WITH_WORK, version + 1)))
 
 
 def place_of(warehouse: Path, run: str) -> Path:
@@ -265,10 +234,7 @@ def place_of(warehouse: Path, run: str) -> Path:
     """
     if not RUN_NAME.fullmatch(run):
         raise unknown_run(warehouse, run)
-    *before, now = roots(warehouse)
-    name = f"run={run}"
-    root = next((root for root in before if os.path.isdir(f"{root}/{name}")), now)
-    return no_link(root / name)
+    return no_link(present(warehouse) / f"run={run}")
 
 
 def run_folders(warehouse: Path) -> list[Path]:
@@ -277,8 +243,8 @@ def run_folders(warehouse: Path) -> list[Path]:
     Raises:
         WarehouseError: One of them is a link.
     """
-    found = [(name, root) for root in roots(warehouse) for name in names_in(root) if is_run(name)]
-    return [no_link(root / name) for name, root in sorted(found, key=itemgetter(0))]
+    root = present(warehouse)
+    return [no_link(root / name) for name in sorted(filter(is_run, names_in(root)))]
 
 
 def is_run(name: str) -> bool:
@@ -328,6 +294,9 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     """The error for a text that is neither the id nor the name of a run in a warehouse."""
     from warehouse.store.labels import read_labels  # which needs this module
 
+    for folder in {*(warehouse / "records").glob("layout=*")} - {present(warehouse)}:
+        if RUN_NAME.fullmatch(run) and (folder / f"run={run}").is_dir():
+            return other_layout(run, folder.name.removeprefix("layout="))
     shown = run if len(run) <= 40 else f"{run[:40]}…"
     ids = [name_of(folder) for folder in run_folders(warehouse) if is_begun(folder)]
     names = [label.name for of, label in read_labels(warehouse).items() if label.name and of in ids]
@@ -335,3 +304,9 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     if run in {file.parent.name for file in (warehouse / "campaigns").glob("*/cells.parquet")}:
         remedy = f"it is a campaign; see it with: shockwave campaigns {run}"
     return InputError(f"run {shown!r}", f"not in the warehouse {warehouse}", remedy)
+
+
+def other_layout(run: str, layout: int | str) -> InputError:
+    """The error for a run whose records have another layout."""
+    problem = f"has records of layout {layout}, not {VERSION}"
+    return InputError(f"run {run!r}", problem, READ_ELSEWHERE)

@@ -1,4 +1,4 @@
-"""Reads the records of runs, of every released layout: headers, workloads and rounds."""
+"""Reads the records of runs: headers, workloads and rounds."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,6 @@ from warehouse.store.checks import first_missing
 from warehouse.store.checksums import noted
 from warehouse.store.decoding import (
     GARBLED,
-    LayoutError,
     StoredHeader,
     StoredRound,
     stored_header,
@@ -81,7 +80,7 @@ class Reader:
         """
         folder = run_folder(self.warehouse, run)
         stored = self._header(folder)
-        return Start(stored.header, read_workload(folder, stored), stored.digest)
+        return Start(stored.header, read_workload(folder, stored.header), stored.digest)
 
     def created_at(self, run: str) -> datetime:
         """The creation time of a run.
@@ -138,7 +137,7 @@ class Reader:
             if part and part.stop < first:
                 continue
             try:
-                for found in _decoded(path, partial(_rounds_in, path, header, first)):
+                for found in _decoded(path, partial(_rounds_in, path, first)):
                     rounds[found.record.round] = found
             except WarehouseError:
                 if path.exists():
@@ -224,11 +223,11 @@ def _has(path: Path, first: int, stop: float) -> bool:
     return part is None or (part.start < stop and first < part.stop)
 
 
-def _rounds_in(path: Path, header: StoredHeader, first: int) -> list[StoredRound]:
+def _rounds_in(path: Path, first: int) -> list[StoredRound]:
     """The rounds of a file from a round on, and the one before that."""
     part = rounds_of(path.name)
     skipped = max(first - 1 - (part.start if part else 0), 0)
-    return [stored_round(row, header) for row in read_from(path, skipped).to_pylist()]
+    return [stored_round(row) for row in read_from(path, skipped).to_pylist()]
 
 
 def _parts_in(
@@ -241,32 +240,29 @@ def _parts_in(
     return [from_row(kind, row) for row in rows if row["round"] < stop]
 
 
-def read_workload(folder: Path, stored: StoredHeader) -> Workload:
+def read_workload(folder: Path, header: RunHeader) -> Workload:
     """The workload of a run.
 
     Args:
         folder: The run's folder.
-        stored: The run's header.
+        header: The run's header.
 
     Raises:
         WarehouseError: The file is damaged, or was changed.
     """
-    header, jobs, path = stored.header, stored.jobs, folder / WORKLOAD_FILE
+    path = folder / WORKLOAD_FILE
 
     def decode() -> Workload:
-        played = jobs
-        if header.workload:
-            found = [from_row(PlayedJob, row) for row in read_parquet(path, WORKLOAD).to_pylist()]
-            played = tuple((job.spec, job.truth) for job in found)
+        jobs = [from_row(PlayedJob, row) for row in read_parquet(path, WORKLOAD).to_pylist()]
         return Workload(
             source=header.source,
-            specs=tuple(spec for spec, _ in played),
-            truths=tuple(truth for _, truth in played),
+            specs=tuple(job.spec for job in jobs),
+            truths=tuple(job.truth for job in jobs),
             profile=header.throughputs,
         )
 
     workload = _decoded(path, decode)
-    if header.workload and _decoded(path, lambda: workload.digest) != header.workload:
+    if _decoded(path, lambda: workload.digest) != header.workload:
         raise _changed(name_of(folder), "workload")
     return workload
 
@@ -291,10 +287,6 @@ def taken_in(workload: Workload, records: Iterable[RoundRecord]) -> Workload:
 def _decoded(path: Path, decode: Callable[[], Decoded]) -> Decoded:
     try:
         return decode()
-    except LayoutError as error:
-        raise WarehouseError(
-            str(path), str(error), "read it with the version that wrote it"
-        ) from None
     except GARBLED:
         problem = "does not hold what was recorded"
         raise WarehouseError(str(path), problem, RESTORE) from None

@@ -20,10 +20,8 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from predictor.errors import InputError, ShockwaveError
-from tasks.layouts import VERSION
+from predictor.errors import ShockwaveError
 from tasks.record import Package, RoundRecord, Start, Timings
-from tasks.rows import from_row
 from warehouse.store.arrow import (
     each_group,
     read_parquet,
@@ -36,13 +34,12 @@ from warehouse.store.checksums import CHECKSUMS, drop, mend, note, noted
 from warehouse.store.durable import give_name, held_folder, lock_run, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
+    HEADER,
     ROUND,
     WORKLOAD,
     HeaderLabel,
     PlayedJob,
     RoundLabel,
-    header_columns,
-    round_columns,
 )
 from warehouse.store.folder import (
     EMPTY,
@@ -102,7 +99,7 @@ class Writer:
             before `append` returns.
 
     Raises:
-        InputError: The run's records are of an older layout, or the ledger cannot be signed.
+        InputError: The ledger cannot be signed.
         WarehouseError: The folder cannot be written, or another process writes the run.
     """
 
@@ -116,14 +113,7 @@ class Writer:
         taken: Callable[[str], bool] = lambda name: False,
         delay_seconds: float = 0.0,
     ) -> None:
-        if start.header.version != VERSION:
-            raise InputError(
-                f"run {run!r}",
-                f"has records of layout {start.header.version}, to which none can be added",
-                "go on with the version that began it, or fork it with shockwave whatif",
-            )
         self._warehouse = warehouse
-        self._columns = round_columns(start.header)
         self._delay_seconds, self._wrote_at = delay_seconds, monotonic()
         self._waiting: list[_Waiting] = []  # rounds that are not written yet
         self._parts: list[str] = []  # the files with the rounds, in order, each round in one
@@ -184,7 +174,7 @@ class Writer:
         groups = [rows_to_table(WORKLOAD, played)] if played else []
         write_groups(self._folder / WORKLOAD_FILE, WORKLOAD, groups, self._note)
         label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), start.digest)
-        table = to_table(header_columns(header), label, header)
+        table = to_table(HEADER, label, header)
         write_table(self._folder / HEADER_FILE, table, self._note)
 
     def _note(self, path: Path, temporary: Path) -> None:
@@ -249,7 +239,7 @@ class Writer:
     def _write_part(self, part: range, rounds: Sequence[_Waiting]) -> None:
         """Write a file with some rounds."""
         labels, records = zip(*rounds, strict=True)
-        table, path = rows_to_table(self._columns, labels, records), self._folder / part_name(part)
+        table, path = rows_to_table(ROUND, labels, records), self._folder / part_name(part)
         write_table(path, table, self._note)
         self._parts.append(path.name)
         if len(part) == 1:
@@ -280,7 +270,7 @@ class Writer:
     def _merge(self, name: str) -> None:
         """Write a file with all rounds of others, which then go."""
         parts = [part for part in self._parts if part == name or replaces(name, part)]
-        write_groups(self._folder / name, self._columns, self._groups(parts), self._note)
+        write_groups(self._folder / name, ROUND, self._groups(parts), self._note)
         at = self._parts.index(parts[0])
         self._parts[at : at + len(parts)] = [name]
         self._replace([part for part in parts if part != name])
@@ -290,9 +280,7 @@ class Writer:
         waiting: list[pa.Table] = []
         for part in parts:
             loose = self._loose.get(part)
-            for table in (
-                _read_rounds(self._folder / part, self._columns) if loose is None else [loose]
-            ):
+            for table in each_group(self._folder / part, ROUND) if loose is None else [loose]:
                 waiting.append(table)
                 if sum(map(len, waiting)) >= GROUP_ROUNDS:
                     *full, rest = _split(pa.concat_tables(waiting))
@@ -361,17 +349,6 @@ class Writer:
                 raise
         finally:
             os.close(self._lock)
-
-
-def _read_rounds(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
-    """Stored rounds in the present columns; a field that there was not yet has its default."""
-    for table in each_group(path, columns):
-        if table.schema.equals(columns):
-            yield table
-        else:
-            rows = table.to_pylist()
-            labels = [from_row(RoundLabel, row) for row in rows]
-            yield rows_to_table(columns, labels, [from_row(RoundRecord, row) for row in rows])
 
 
 def _split(table: pa.Table) -> list[pa.Table]:

@@ -2,15 +2,15 @@
 -- grain: one row per run
 -- reference_gpus: GPUs by which fairness is computed; of a fork those of the run that it goes back
 -- to, so that the same outcome is as fair, whatever cluster the fork is given.
--- workload: equal where the jobs are. Of services, whose jobs came later, and of records before
--- layout 6, which have no hash of them, it is the run's own name: they are like no other run.
+-- workload: equal where the jobs are. Of services, whose jobs came later, it is the run's own name:
+-- they are like no other run.
 SELECT
     h.run,
     h.created_at,
     h.settings.policy AS policy,
     h.settings.backend AS asked_backend,
     h.source AS trace,
-    if(h.workload = '' OR starts_with(h.run, 'service-'), h.run, h.workload) AS workload,
+    if(starts_with(h.run, 'service-'), h.run, h.workload) AS workload,
     h.settings.fidelity AS fidelity,
     h.settings.parameters AS parameters,
     i.gpus AS gpus,
@@ -18,12 +18,7 @@ SELECT
         list_sum(list_transform(h.settings.forked[1].pools, lambda p: p.gpus))::BIGINT, i.gpus
     ) AS reference_gpus,
     h.settings.pools[1].gpus_per_node AS gpus_per_node,
-    list_transform(h.settings.pools, lambda p: {
-        'gpu_type': p.gpu_type,
-        'gpus': p.gpus,
-        'gpus_per_node': p.gpus_per_node,
-        'price': coalesce(p.price, 0.0)
-    }) AS pools,
+    h.settings.pools AS pools,
     coalesce(j.jobs, 0) AS jobs,
     h.settings.round_seconds AS round_seconds,
     h.settings.restart_seconds AS restart_seconds,

@@ -1,7 +1,6 @@
 -- The bids of the active jobs in the market.
 -- grain: one row per run, round, bidding job and allocation that it bid on
--- The market is of the coming round; of the window with `preview`, under `shockwave-published` and in
--- layouts before 7.
+-- The market is of the coming round; of the window with `preview` and under `shockwave-published`.
 -- utility and remaining_seconds are tables over 0, 1, … rounds.
 SELECT
     run,

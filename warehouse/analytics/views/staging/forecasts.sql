@@ -2,7 +2,7 @@
 -- grain: one row per run, round and job that arrived, ran in the round before, or of which more
 -- was learned from a job that finished
 -- Seconds are on the job's own allocation. batch_sizes lists the regimes to come, that under way
--- first; epochs those of the median trajectory in each; both are NULL before layout 6.
+-- first; epochs those of the median trajectory in each.
 SELECT
     run,
     round,

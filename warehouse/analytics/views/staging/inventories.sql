@@ -18,7 +18,7 @@ begun AS (
         flatten(list_transform(pools, lambda p: list_transform(
             range(p.gpus // p.gpus_per_node),
             lambda n: {
-                'gpus': p.gpus_per_node, 'gpu_type': p.gpu_type, 'price': coalesce(p.price, 0.0)
+                'gpus': p.gpus_per_node, 'gpu_type': p.gpu_type, 'price': p.price
             }
         ))) AS nodes
     FROM (
@@ -34,7 +34,7 @@ begun AS (
 ),
 whole AS (
     SELECT b.run, b.gpus, list_concat(b.nodes, list_transform(coalesce(a.nodes, []), lambda n: {
-        'gpus': n.gpus, 'gpu_type': n.gpu_type, 'price': coalesce(n.price, 0.0)
+        'gpus': n.gpus, 'gpu_type': n.gpu_type, 'price': n.price
     })) AS nodes
     FROM begun AS b
     LEFT JOIN added AS a USING (run)

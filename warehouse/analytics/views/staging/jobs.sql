@@ -4,8 +4,8 @@
 SELECT
     run,
     spec.job_id AS job_id,
-    coalesce(spec.name, '') AS name,
-    coalesce(spec.kind, 'adaptive') AS kind,
+    spec.name AS name,
+    spec.kind AS kind,
     spec.model AS model,
     spec.batch_size AS batch_size,
     spec.max_batch_size AS max_batch_size,

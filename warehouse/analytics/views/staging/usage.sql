@@ -3,7 +3,7 @@
 -- seconds: trained since the last observation; run_seconds: since submission; restarts excluded.
 SELECT run, round, clock_seconds, p.job_id AS job_id, p.seconds AS seconds,
     p.run_seconds AS run_seconds,
-    coalesce(p.cpu_seconds, 0) AS cpu_seconds,
-    coalesce(p.memory_bytes, 0) AS memory_bytes,
-    coalesce(p.gpu_share, 0) AS gpu_share
+    p.cpu_seconds AS cpu_seconds,
+    p.memory_bytes AS memory_bytes,
+    p.gpu_share AS gpu_share
 FROM (SELECT run, round, clock_seconds, unnest(progress) AS p FROM records)
