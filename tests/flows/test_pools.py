@@ -259,4 +259,4 @@ def test_a_difference_of_pools_is_in_the_words_of_the_option(here: Command, tmp_
     out = here("diff", *runs, *at).out
     assert ["pools", "gpu:8x1", "gpu:4x2@2.5"] in map(str.split, out.splitlines())
     pools, *_ = here("diff", *runs, *at, "--json").rows
-    assert pools["one"] == [{"gpu_type": "gpu", "gpus": 8, "gpus_per_node": 1}]
+    assert pools["one"] == [{"gpu_type": "gpu", "gpus": 8, "gpus_per_node": 1, "price": 0.0}]

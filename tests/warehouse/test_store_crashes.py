@@ -14,7 +14,6 @@ from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
 
-
 class Crash(BaseException):
     """The process dies here."""
 

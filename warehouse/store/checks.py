@@ -49,7 +49,8 @@ def check_links(warehouse: Path) -> None:
     Raises:
         WarehouseError: There is such a link.
     """
-    for folder in (present(warehouse), warehouse / "campaigns", warehouse / "marts"):
+    records = (warehouse / "records", present(warehouse))
+    for folder in (*records, warehouse / "campaigns", warehouse / "marts"):
         no_link(folder)
 
 
