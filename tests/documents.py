@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+RUN = re.compile(r"\b([a-z][a-z-]*-)[0-9a-f]{6}-\d+")
+"""The id of a run: its policy, a part of a hash that changes with any input, and a number."""
+
 
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a language, in order."""
@@ -47,13 +50,20 @@ def check_commands(page: Path, run: Callable[..., Any]) -> int:
     Raises:
         AssertionError: A command fails, or a line shown below it is not in its output.
     """
-    ran = 0
+    ran, runs = 0, dict[str, str]()  # the ids of runs on the page, and those that they have here
+
+    def here(text: str) -> str:
+        return RUN.sub(lambda found: runs.get(found[0], found[0]), text)
+
     for command, shown in commands(page):
         if command.startswith("shockwave "):
-            done = run(*shlex.split(command)[1:])
+            done = run(*shlex.split(here(command))[1:])
             assert done.code == 0, done.err
+            made = {found[1]: found[0] for found in RUN.finditer(done.out)}
+            named = [found for line in shown for found in RUN.finditer(line)]
+            runs |= {found[0]: made[found[1]] for found in named if found[0] not in runs}
             for line in shown:
-                assert squeezed(line) in squeezed(done.out), command
+                assert squeezed(here(line)) in squeezed(done.out), command
             ran += 1
     return ran
 
