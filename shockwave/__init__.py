@@ -1,142 +1,115 @@
-"""Shockwave as a library: run, compare, ask, and write your own policies.
+"""Shockwave as a library: run, compare, query, and write your own policies.
 
     import shockwave
 
     run = shockwave.simulate(shockwave.Source(jobs=60, seed=1), gpus=16)
     shockwave.Warehouse().runs(run)
 
-Everything here does what the command of the same name does, through the same functions, and keeps
-its records in the same warehouse. A name is imported when it is first used, so that importing
-`shockwave` takes no time. `docs/library.md` has the whole of it, and what may change when.
+Functions mirror the commands and use the same warehouse. Importing `shockwave` takes no time: each
+name is imported on first use. `docs/library.md` describes all names and what may change when.
 """
 
+# ruff: noqa: I001, F401 -- `as` names are exported to type checkers, several in one import
+
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers; at run time `__getattr__` imports
     from containers.runtime import (
-        ContainerEvent,
-        EventKind,
-        Lease,
-        Observation,
-        ResumePoint,
-        Runtime,
-        RuntimeFactory,
-        Terms,
+        ContainerEvent as ContainerEvent,
+        EventKind as EventKind,
+        Lease as Lease,
+        Observation as Observation,
+        ResumePoint as ResumePoint,
+        Runtime as Runtime,
+        RuntimeFactory as RuntimeFactory,
+        Terms as Terms,
     )
-    from containers.virtual.faithful import FaithfulFactory
-    from containers.virtual.truth import GroundTruth
-    from flows.api.client import Client
-    from flows.explain.answer import Answer
-    from flows.explain.whatif import Change, Outcome
+    from containers.virtual.faithful import FaithfulFactory as FaithfulFactory
+    from containers.virtual.truth import GroundTruth as GroundTruth
+    from flows.api.client import Client as Client
+    from flows.explain.answer import Answer as Answer
+    from flows.explain.whatif import Change as Change, Outcome as Outcome
     from flows.runs.settings import SimulationSettings as Settings
-    from flows.runs.workload_source import Source
-    from predictor.allocation import Allocation, Demand
-    from predictor.errors import InputError, PluginError, ShockwaveError
-    from predictor.job import EpochReport, JobProgress, JobSpec
-    from predictor.throughput import Profile
-    from shockwave.queries import Warehouse, audit, figures, replay, report, whatif, why
-    from shockwave.running import Campaign, compare, simulate
-    from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
-    from solver.policies.listed import run_list
-    from tasks.sources import Workload
-    from warehouse.store.audit import Audit
-    from warehouse.workloads.job_table import TableJob
+    from flows.runs.workload_source import Source as Source
+    from predictor.allocation import Allocation as Allocation, Demand as Demand
+    from predictor.errors import (
+        InputError as InputError,
+        PluginError as PluginError,
+        ShockwaveError as ShockwaveError,
+    )
+    from predictor.job import (
+        EpochReport as EpochReport,
+        JobProgress as JobProgress,
+        JobSpec as JobSpec,
+    )
+    from predictor.throughput import Profile as Profile
+    from shockwave.queries import (
+        Warehouse as Warehouse,
+        audit as audit,
+        figures as figures,
+        replay as replay,
+        report as report,
+        whatif as whatif,
+        why as why,
+    )
+    from shockwave.running import Campaign as Campaign, compare as compare, simulate as simulate
+    from solver.plan import (
+        ActiveJob as ActiveJob,
+        Plan as Plan,
+        Policy as Policy,
+        Situation as Situation,
+        SolveReport as SolveReport,
+    )
+    from solver.policies.listed import run_list as run_list
+    from tasks.sources import Workload as Workload
+    from warehouse.store.audit import Audit as Audit
+    from warehouse.workloads.job_table import TableJob as TableJob
 
 _HOMES = {
-    "containers.runtime": (
-        "ContainerEvent",
-        "EventKind",
-        "Lease",
-        "Observation",
-        "RuntimeFactory",
-        "Runtime",
-        "ResumePoint",
-        "Terms",
-    ),
-    "containers.virtual.faithful": ("FaithfulFactory",),
-    "containers.virtual.truth": ("GroundTruth",),
-    "flows.explain.answer": ("Answer",),
-    "flows.explain.whatif": ("Change", "Outcome"),
-    "flows.runs.settings": ("Settings",),
-    "flows.runs.workload_source": ("Source",),
-    "flows.api.client": ("Client",),
-    "predictor.allocation": ("Allocation", "Demand"),
-    "predictor.errors": ("InputError", "PluginError", "ShockwaveError"),
-    "predictor.job": ("EpochReport", "JobProgress", "JobSpec"),
-    "predictor.throughput": ("Profile",),
-    "shockwave.queries": ("Warehouse", "audit", "figures", "replay", "report", "whatif", "why"),
-    "shockwave.running": ("Campaign", "compare", "simulate"),
-    "solver.plan": ("ActiveJob", "Plan", "Policy", "Situation", "SolveReport"),
-    "solver.policies.listed": ("run_list",),
-    "tasks.sources": ("Workload",),
-    "warehouse.store.audit": ("Audit",),
-    "warehouse.workloads.job_table": ("TableJob",),
+    "containers.runtime": "ContainerEvent EventKind Lease Observation ResumePoint Runtime "
+    "RuntimeFactory Terms",
+    "containers.virtual.faithful": "FaithfulFactory",
+    "containers.virtual.truth": "GroundTruth",
+    "flows.api.client": "Client",
+    "flows.explain.answer": "Answer",
+    "flows.explain.whatif": "Change Outcome",
+    "flows.runs.settings": "Settings",
+    "flows.runs.workload_source": "Source",
+    "predictor.allocation": "Allocation Demand",
+    "predictor.errors": "InputError PluginError ShockwaveError",
+    "predictor.job": "EpochReport JobProgress JobSpec",
+    "predictor.throughput": "Profile",
+    "shockwave.queries": "Warehouse audit figures replay report whatif why",
+    "shockwave.running": "Campaign compare simulate",
+    "solver.plan": "ActiveJob Plan Policy Situation SolveReport",
+    "solver.policies.listed": "run_list",
+    "tasks.sources": "Workload",
+    "warehouse.store.audit": "Audit",
+    "warehouse.workloads.job_table": "TableJob",
 }
-"""Public names, by the module that defines them."""
+"""Public names by the module that defines them."""
 
-_INSIDE = {"Settings": "SimulationSettings"}
-"""Name inside the module, where it is another."""
+_MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
+_ORIGINALS = {"Settings": "SimulationSettings"}
+"""Names that differ in the module."""
 
-_MODULES = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "ActiveJob",
-    "Allocation",
-    "Answer",
-    "Audit",
-    "Campaign",
-    "Change",
-    "Client",
-    "ContainerEvent",
-    "Demand",
-    "EpochReport",
-    "EventKind",
-    "FaithfulFactory",
-    "GroundTruth",
-    "InputError",
-    "JobProgress",
-    "JobSpec",
-    "Lease",
-    "Observation",
-    "Outcome",
-    "Plan",
-    "PluginError",
-    "Policy",
-    "Profile",
-    "ResumePoint",
-    "Runtime",
-    "RuntimeFactory",
-    "Settings",
-    "ShockwaveError",
-    "Situation",
-    "SolveReport",
-    "Source",
-    "TableJob",
-    "Terms",
-    "Warehouse",
-    "Workload",
-    "audit",
-    "compare",
-    "figures",
-    "replay",
-    "report",
-    "run_list",
-    "simulate",
-    "whatif",
-    "why",
-]
+__version__: str
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first used."""
+    """Import a public name on first use."""
+    if name == "__version__":
+        return version("shockwave")
     if name not in _MODULES:
         raise AttributeError(f"module 'shockwave' has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), _INSIDE.get(name, name))
+    value = getattr(import_module(_MODULES[name]), _ORIGINALS.get(name, name))
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return __all__

@@ -1,12 +1,12 @@
-"""Questions to a warehouse: figures, explanations, forks, replay, audit and reports."""
+"""Queries on recorded runs: figures, explanations, forks, replay, audit and reports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.cli.progress import progress, working
-from shockwave.folder import folder_of, id_of
+from shockwave.folder import find_id, find_warehouse
+from shockwave.progress import Progress, ignore_progress, watch_jobs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,10 +24,10 @@ OLDEST_FIRST = (
 
 @dataclass(frozen=True)
 class Warehouse:
-    """The records of all runs, to read.
+    """The records of all runs, read only.
 
     Attributes:
-        folder: The folder; by default `SHOCKWAVE_WAREHOUSE`, or else `var/warehouse`.
+        folder: Its folder; by default `SHOCKWAVE_WAREHOUSE`, or else `var/warehouse`.
     """
 
     folder: str | Path | None = None
@@ -35,13 +35,13 @@ class Warehouse:
     @property
     def path(self) -> Path:
         """The folder."""
-        return folder_of(self.folder)
+        return find_warehouse(self.folder)
 
     def runs(self, *runs: str) -> "pd.DataFrame":
-        """The headline figures of runs, a row a run: the view `run_summary`.
+        """Return the headline figures of runs, one row a run: the view `run_summary`.
 
         Args:
-            runs: Their ids or names, in whose order the rows are; all by default, the oldest first.
+            runs: Ids or names, in the order of the rows; by default all runs, oldest first.
 
         Raises:
             InputError: There is no such run, or no warehouse.
@@ -51,7 +51,7 @@ class Warehouse:
         return table.set_index("run").loc[self._ids(runs)].reset_index() if runs else table
 
     def jobs(self, *runs: str) -> "pd.DataFrame":
-        """How jobs fared, a row a job: the view `job_outcomes`.
+        """Return outcomes of jobs, one row a job: the view `job_outcomes`.
 
         Args:
             runs: Ids or names of their runs; all by default.
@@ -63,11 +63,11 @@ class Warehouse:
         return self.sql("FROM job_outcomes ORDER BY run, job_id", *runs)
 
     def sql(self, query: str, *runs: str) -> "pd.DataFrame":
-        """The result of a SELECT over the views, as a pandas data frame.
+        """Return the result of a SELECT over the views as a pandas data frame.
 
         Args:
             query: The query.
-            runs: The runs that the views have; all by default. A few are read much faster.
+            runs: Runs that the views contain; all by default. A few runs are read much faster.
 
         Raises:
             InputError: The query is wrong, there is no such run, or no warehouse.
@@ -78,42 +78,42 @@ class Warehouse:
         return Analytics(self.path).frame(query, self._ids(runs) or None)
 
     def arrow(self, query: str, *runs: str) -> "pa.Table":
-        """The result of a SELECT over the views, as an Arrow table; otherwise as `sql`."""
+        """Return the result of a SELECT as an Arrow table; otherwise like `sql`."""
         from warehouse.analytics.questions import Analytics
 
         return Analytics(self.path).table(query, self._ids(runs) or None)
 
     def _ids(self, runs: Sequence[str]) -> list[str]:
-        return [id_of(run, self.path) for run in runs]
+        return [find_id(run, self.path) for run in runs]
 
 
-@working("why")
 def why(
     job: int,
     run: str | None = None,
     round: int | None = None,
     *,
     warehouse: str | Path | None = None,
+    progress: Progress = ignore_progress,
 ) -> "Answer":
-    """Explain why a job runs, waits or was preempted in a round; `str` of it has the sentences.
+    """Explain why a job runs, waits or was preempted in a round; `str(answer)` is plain text.
 
     Args:
         job: The job's id.
         run: Its id or name; by default the newest.
         round: The round; by default the last in which the job was active.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        warehouse: Folder of the records; see `find_warehouse`.
+        progress: Receives the number of simulated futures of the queue, and their total.
 
     Raises:
         ShockwaveError: There is no such run, job or round, or the records are damaged.
     """
     from flows.explain.why import why as explain
 
-    folder = folder_of(warehouse)
-    show = progress().counted("playing the queue forward", "plays")
-    return explain(job, folder, None if run is None else id_of(run, folder), round, show)
+    folder = find_warehouse(warehouse)
+    found = None if run is None else find_id(run, folder)
+    return explain(job, folder, found, round, progress)
 
 
-@working("whatif")
 def whatif(
     run: str,
     round: int,
@@ -121,6 +121,7 @@ def whatif(
     *,
     keep: str | Path | None = None,
     warehouse: str | Path | None = None,
+    progress: Progress = ignore_progress,
 ) -> "Outcome":
     """Fork a run at a round, change something, run it forward, and compare.
 
@@ -129,52 +130,54 @@ def whatif(
         round: The first round that is decided anew.
         change: What is changed from that round on.
         keep: A new folder for a warehouse with the fork; by default the fork is deleted.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        warehouse: Folder of the records; see `find_warehouse`.
+        progress: Receives the number of jobs that ended, and of all jobs, for each fork.
 
     Raises:
         ShockwaveError: There is no such run, round or job, or the change is invalid.
     """
     from flows.explain.whatif import whatif as fork
 
-    folder, into = folder_of(warehouse), None if keep is None else Path(keep)
-    return fork(id_of(run, folder), folder, round, change, into, watch=progress().run)
+    folder, into = find_warehouse(warehouse), None if keep is None else Path(keep)
+    watch = watch_jobs(progress)
+    return fork(find_id(run, folder), folder, round, change, into, watch=watch)
 
 
-@working("replay")
-def replay(run: str, *, warehouse: str | Path | None = None) -> "Comparison":
+def replay(
+    run: str, *, warehouse: str | Path | None = None, progress: Progress = ignore_progress
+) -> "Comparison":
     """Predict and solve the recorded rounds of a run again; `differences` is empty if all agree.
 
     Args:
         run: Its id or name.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        warehouse: Folder of the records; see `find_warehouse`.
+        progress: Receives the number of replayed rounds, and of all rounds.
 
     Raises:
         ShockwaveError: There is no such run, or its records are damaged.
     """
     from flows.explain.replay import replay as decide_again
 
-    folder = folder_of(warehouse)
-    show = progress().counted("replaying", "rounds")
-    return decide_again(id_of(run, folder), folder, progress=show)
+    folder = find_warehouse(warehouse)
+    return decide_again(find_id(run, folder), folder, progress=progress)
 
 
 def audit(run: str, *, warehouse: str | Path | None = None) -> "Audit":
-    """Verify that the records of a run are whole; `findings` is empty if they are.
+    """Verify the records of a run; `findings` is empty if they are intact.
 
     Args:
         run: Its id or name.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        warehouse: Folder of the records; see `find_warehouse`.
 
     Raises:
         InputError: There is no such run.
     """
     from warehouse.store.audit import audit as verify
 
-    folder = folder_of(warehouse)
-    return verify(folder, id_of(run, folder))
+    folder = find_warehouse(warehouse)
+    return verify(folder, find_id(run, folder))
 
 
-@working("report")
 def report(
     name: str,
     out: str | Path | None = None,
@@ -190,15 +193,15 @@ def report(
         out: The file, or its folder; by default `reports/` of the warehouse. An earlier page is
             replaced.
         title: Its heading.
-        against: The policy that paired differences are taken from; by default the first.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        against: The policy to compare the others with; by default the first.
+        warehouse: Folder of the records; see `find_warehouse`.
 
     Returns:
         The file.
 
     Raises:
-        InputError: There is no such run or policy, the file cannot be written or is there and no
-            report, or the extra `report` is missing.
+        InputError: There is no such run or policy, the file cannot be written or exists and is not
+            a report, or the extra `report` is missing.
     """
     from flows.runs.extras import require
 
@@ -206,12 +209,11 @@ def report(
     from warehouse.analytics.questions import Analytics
     from warehouse.report import page_path, write_report
 
-    folder = folder_of(warehouse)
+    folder = find_warehouse(warehouse)
     path = page_path(Path(out) if out else None, folder, name)
     return write_report(Analytics(folder), name, path, title or f"Shockwave: {name}", against)
 
 
-@working("figures")
 def figures(
     name: str,
     folder: str | Path,
@@ -220,17 +222,19 @@ def figures(
     only: Sequence[str] = (),
     against: str | None = None,
     warehouse: str | Path | None = None,
+    progress: Progress = ignore_progress,
 ) -> list[Path]:
-    """Write the figures of a report for a paper: PDF, so wide, small type, fonts embedded.
+    """Write the figures of a report as PDFs for a paper, with small type and embedded fonts.
 
     Args:
         name: A run, runs separated by commas, or a campaign.
-        folder: The folder; each figure becomes `KEY.pdf`; of several workloads each has its own,
-            `KEY-WORKLOAD.pdf`, and of other choices those after the first, `KEY-CHOICE.pdf`.
-        inches: Width: 3.3 for a column, 7 for a page of two columns.
-        only: Beginnings of the keys of those to write, such as `comparison`; all by default.
+        folder: Folder for the files: `KEY.pdf` for each figure; `KEY-WORKLOAD.pdf` for each of
+            several workloads; `KEY-CHOICE.pdf` for each choice after the first.
+        inches: Width: 3.3 for one column, 7 for a page of two columns.
+        only: Prefixes of the keys to write, such as `comparison`; all by default.
         against: See `report`.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        warehouse: Folder of the records; see `find_warehouse`.
+        progress: Receives the number of figures written, and of all figures.
 
     Returns:
         The files.
@@ -247,17 +251,15 @@ def figures(
     from warehouse.report import report_of
     from warehouse.report.paper import write_pdfs
 
-    shown = progress()
-    shown.stage(f"reading {name}")
-    drawn = report_of(Analytics(folder_of(warehouse)), name, against).figures
+    drawn = report_of(Analytics(find_warehouse(warehouse)), name, against).figures
     for begin in only:
         if not any(figure.key.startswith(begin) for figure in drawn):
             keys = sorted(figure.key for figure in drawn)
             remedy = f"{likely(begin, keys)}there are {', '.join(keys)}"
             raise InputError("only", f"no figure of {name!r} begins with {begin!r}", remedy)
     chosen = [figure for figure in drawn if figure.key.startswith(tuple(only) or "")]
-    show, written = shown.counted("drawing", "figures"), list[Path]()
-    for number, figure in enumerate(chosen):
-        show(number, len(chosen))
+    written = list[Path]()
+    for number, figure in enumerate(chosen, start=1):
         written += write_pdfs([figure], Path(folder), inches)
+        progress(number, len(chosen))
     return written

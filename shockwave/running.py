@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.progress import progress, working
 from flows.prefect_server.teardown import silence_teardown
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, SimulationSettings
 from flows.runs.workload_source import Source
-from shockwave.folder import folder_of, id_of
+from shockwave.folder import find_id, find_warehouse
+from shockwave.progress import Progress, ignore_progress, watch_jobs
 from shockwave.queries import Warehouse
 from tasks.record import Parameter
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from flows.campaigns.plan import Campaign as Plan
+    from warehouse.store.files import CellRow
 
-USUAL = Source()
-USUAL_SETTINGS = SimulationSettings()
+GENERATED = Source()
+DEFAULTS = SimulationSettings()
 
 
-@working("simulate")
 def simulate(
-    source: Source = USUAL,
+    source: Source = GENERATED,
     *,
     gpus: int | None = None,
     gpus_per_node: int = 1,
@@ -34,31 +34,33 @@ def simulate(
     policy: str = DEFAULT_POLICY,
     parameters: Mapping[str, float] | None = None,
     history: Sequence[str] = (),
-    settings: SimulationSettings = USUAL_SETTINGS,
+    settings: SimulationSettings = DEFAULTS,
     runtime: str | None = None,
     warehouse: str | Path | None = None,
+    progress: Progress = ignore_progress,
 ) -> str:
     """Run a trace or a generated workload to its end on a virtual cluster.
 
     Args:
-        source: The trace with its tables, or what to generate; its seed is that of the run.
+        source: The trace with its tables, or what to generate; its seed is the run's.
         gpus: GPUs of the cluster.
         gpus_per_node: GPUs of a node; divides `gpus`.
-        pools: In their place, GPUs of several types, such as `v100:12x1,k80:3x4@0.135`: nodes,
-            GPUs of each and the price of a GPU-hour.
+        pools: GPUs of several types, in place of `gpus` and `gpus_per_node`, such as
+            `v100:12x1,k80:3x4@0.135`: nodes, GPUs per node and the price of a GPU-hour.
         policy: Name of the policy.
-        parameters: Parameters of the policy that differ from its defaults, by name.
+        parameters: Parameters of the policy by name, if they differ from its defaults.
         history: Earlier runs, by id or name, whose finished jobs to learn from.
         settings: Settings of the run: round, restart, window, fidelity, runtime and others.
-        runtime: In place of that of the settings: `virtual`, as in the published simulator,
-            `faithful`, as in containers, or the name of a runtime of another package.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        runtime: Runtime in place of the settings': `virtual` behaves like the published simulator,
+            `faithful` like containers; or the name of another package's runtime.
+        warehouse: Folder of the records; see `find_warehouse`.
+        progress: Receives the number of jobs that ended, and of all jobs, after every round.
 
     Returns:
         The run's id.
 
     Raises:
-        ShockwaveError: A file or a setting is wrong, or the warehouse cannot be written.
+        ShockwaveError: A file or a setting is invalid, or the warehouse cannot be written.
     """
     from flows.runs.simulation import simulate as run
     from flows.runs.start import asked_start
@@ -69,27 +71,27 @@ def simulate(
         ClusterSize(gpus, gpus_per_node, pools),
         policy,
         settings if runtime is None else replace(settings, runtime=runtime),
-        folder_of(warehouse),
+        find_warehouse(warehouse),
         parameters=_parameters(parameters),
         history=_ids(history, warehouse),
     )
-    made = run(start, folder_of(warehouse), progress=progress().run(start))
-    keep_fast(folder_of(warehouse))
-    return made
+    name = run(start, find_warehouse(warehouse), progress=watch_jobs(progress)(start))
+    keep_fast(find_warehouse(warehouse))
+    return name
 
 
-@working("compare")
 def compare(
     policies: Sequence[str],
-    source: Source = USUAL,
+    source: Source = GENERATED,
     *,
     gpus: int | None = None,
     gpus_per_node: int = 1,
     pools: str = "",
     parameters: Mapping[str, float] | None = None,
     history: Sequence[str] = (),
-    settings: SimulationSettings = USUAL_SETTINGS,
+    settings: SimulationSettings = DEFAULTS,
     warehouse: str | Path | None = None,
+    progress: Progress = ignore_progress,
 ) -> list[str]:
     """Run one workload under several policies, as one Prefect flow run.
 
@@ -98,18 +100,19 @@ def compare(
         source: The trace with its tables, or what to generate.
         gpus: GPUs of the cluster.
         gpus_per_node: GPUs of a node; divides `gpus`.
-        pools: In their place, GPUs of several types, such as `v100:12x1,k80:3x4@0.135`: nodes,
-            GPUs of each and the price of a GPU-hour.
+        pools: GPUs of several types, in place of `gpus` and `gpus_per_node`, such as
+            `v100:12x1,k80:3x4@0.135`: nodes, GPUs per node and the price of a GPU-hour.
         parameters: Parameters by name; each is set for the policies that have it.
         history: Earlier runs, by id or name, whose finished jobs to learn from.
         settings: Settings of all runs.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        warehouse: Folder of the records; see `find_warehouse`.
+        progress: Receives the number of jobs that ended, and of all jobs of all runs.
 
     Returns:
         The runs' ids, in the order of the policies.
 
     Raises:
-        ShockwaveError: A file or a setting is wrong, or the warehouse cannot be written.
+        ShockwaveError: A file or a setting is invalid, or the warehouse cannot be written.
     """
     from flows.campaigns.compare import planned, run_comparison
 
@@ -119,14 +122,11 @@ def compare(
         ClusterSize(gpus, gpus_per_node, pools),
         settings,
         list(policies),
-        folder_of(warehouse),
+        find_warehouse(warehouse),
         _parameters(parameters),
         _ids(history, warehouse),
     )
-    shown = progress()
-    shown.expect(len(policies))
-    shown.stage("waiting for Prefect")
-    return run_comparison(plan, folder_of(warehouse), shown.run)
+    return run_comparison(plan, find_warehouse(warehouse), watch_jobs(progress, len(policies)))
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Campaign:
 
     Attributes:
         plan: What is run.
-        warehouse: Folder that keeps the records; see `folder_of`.
+        warehouse: Folder of the records; see `find_warehouse`.
     """
 
     plan: "Plan"
@@ -143,32 +143,39 @@ class Campaign:
 
     @classmethod
     def read(cls, file: str | Path, warehouse: str | Path | None = None) -> "Campaign":
-        """The campaign of a TOML file.
+        """Read a campaign from a TOML file.
 
         Raises:
-            InputError: The file is missing, or a field is wrong; names the field.
+            InputError: The file is missing, or a field is invalid; names the field.
         """
         from flows.campaigns.campaign_file import read_campaign
 
-        return cls(read_campaign(Path(file)), folder_of(warehouse))
+        return cls(read_campaign(Path(file)), find_warehouse(warehouse))
 
     @property
     def name(self) -> str:
-        """Its id: its name, and digits of a hash of all of its fields."""
+        """Its id: its name, and digits of a hash of all its fields."""
         from flows.campaigns.execution import campaign_id
 
         return campaign_id(self.plan)
 
-    @working("campaign")
-    def run(self, *, runner: str = "processes", workers: int = 0, fresh: bool = False) -> str:
+    def run(
+        self,
+        *,
+        runner: str = "processes",
+        workers: int = 0,
+        fresh: bool = False,
+        progress: Progress = ignore_progress,
+    ) -> str:
         """Run the cells that are not finished.
 
-        A program that runs it in processes has its own calls below `if __name__ == "__main__":`.
+        With processes, the calling program needs `if __name__ == "__main__":`.
 
         Args:
             runner: `processes`, `threads`, `dask` or `ray`.
-            workers: Cells at the same time; 0: one a core.
+            workers: Cells at the same time; 0: one per core.
             fresh: Whether to run finished cells again.
+            progress: Receives the number of cells that ended, and of all cells.
 
         Returns:
             The campaign's id, which `report` takes.
@@ -179,9 +186,9 @@ class Campaign:
         from flows.prefect_server.environment import private_env, set_env
 
         with set_env(private_env()):  # before Prefect is imported, which reads it
-            return self._run(runner, workers, fresh)
+            return self._run(runner, workers, fresh, progress)
 
-    def _run(self, runner: str, workers: int, fresh: bool) -> str:
+    def _run(self, runner: str, workers: int, fresh: bool, progress: Progress) -> str:
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.cells import check_start
         from flows.campaigns.execution import watched
@@ -191,20 +198,22 @@ class Campaign:
         _end_quietly()
         check_start(self.plan, self.warehouse)
         check_writable(self.warehouse)
-        shown = progress()
-        shown.stage("waiting for Prefect")
-        with watched(cells=shown.cells(self.plan.name)):
+
+        def after_cell(rows: "Sequence[CellRow]", share: float) -> None:
+            progress(sum(row.status != "pending" for row in rows), len(rows))
+
+        with watched(cells=after_cell):
             return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
 
     def summary(self, of_jobs: str | None = None) -> "pd.DataFrame":
-        """Means over seeds of the finished cells, with the bounds of their 95 % intervals.
+        """Return means over seeds of the finished cells, with bounds of their 95 % intervals.
 
         Args:
-            of_jobs: A condition over the columns of `job_outcomes` (SQL), such as
-                `scale_factor = 4`: figures of the jobs that meet it.
+            of_jobs: SQL condition on the columns of `job_outcomes`, such as `scale_factor = 4`,
+                that selects jobs.
 
         Raises:
-            InputError: The condition is wrong.
+            InputError: The condition is invalid.
             WarehouseError: A run is damaged, or the campaign was never run.
         """
         import pandas as pd
@@ -218,18 +227,17 @@ class Campaign:
     def differences(
         self, of_jobs: str | None = None, *, against: str | None = None
     ) -> "pd.DataFrame":
-        """Paired differences of policies from one of them, over cells that share all else.
+        """Return paired differences of policies from one of them, over cells otherwise alike.
 
-        A row per policy, with several workloads over all of them and for each: mean differences,
-        in the figure's unit and in percent of that policy's, or in percentage points, with the
-        bounds of their 95 % intervals.
+        One row per policy, over all workloads and for each: mean differences, in the figure's unit
+        and in percent, or in percentage points, with bounds of their 95 % intervals.
 
         Args:
             of_jobs: See `summary`.
-            against: The policy that the others are compared with; by default the first.
+            against: The policy to compare the others with; by default the first.
 
         Raises:
-            InputError: The condition is wrong, or the campaign has no such policy.
+            InputError: The condition is invalid, or the campaign has no such policy.
             WarehouseError: A run is damaged, or the campaign was never run.
         """
         import pandas as pd
@@ -242,7 +250,7 @@ class Campaign:
         return pd.DataFrame([pair.row() for pair in pairs])
 
     def cells(self) -> "pd.DataFrame":
-        """The finished cells, a row a cell: its parts and its run's figures.
+        """Return the finished cells, one row a cell: its parts and its run's figures.
 
         Raises:
             WarehouseError: A run is damaged, or the campaign was never run.
@@ -257,7 +265,7 @@ class Campaign:
 
 @cache
 def _end_quietly() -> None:
-    """See `silence_teardown`; after Prefect ran in this process."""
+    """Silence Prefect when this process ends."""
     atexit.register(silence_teardown)
 
 
@@ -266,11 +274,11 @@ def _parameters(values: Mapping[str, float] | None) -> tuple[Parameter, ...]:
 
 
 def _ids(runs: Sequence[str], warehouse: str | Path | None) -> tuple[str, ...]:
-    return tuple(id_of(run, folder_of(warehouse)) for run in runs)
+    return tuple(find_id(run, find_warehouse(warehouse)) for run in runs)
 
 
 def _with_paths(source: Source) -> Source:
-    """The source, with files given as text made paths."""
+    """Return the source with files as paths."""
     files: dict[str, Any] = {
         name: Path(value)
         for name in ("trace", "profile", "regimes")

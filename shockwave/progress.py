@@ -1,0 +1,38 @@
+"""Callbacks with which long calls report their progress."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.record import Start
+    from tasks.round import Run
+
+Progress = Callable[[int, int], None]
+"""Receives how much is done, and how much there is to do."""
+
+
+def ignore_progress(done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def watch_jobs(progress: Progress, runs: int = 1) -> "Callable[[Start], Callable[[Run], None]]":
+    """Make the watch of runs that follow each other; it counts the jobs that ended in them.
+
+    Args:
+        progress: Receives the number of ended jobs, and of all jobs of all runs.
+        runs: Number of runs, with equally many jobs.
+    """
+    before = 0
+
+    def watch(start: "Start") -> "Callable[[Run], None]":
+        nonlocal before
+        jobs = len(start.workload.specs)
+        earlier, before = before, before + jobs
+
+        def after_round(run: "Run") -> None:
+            ended = run.state.arrived - len(run.state.beliefs)
+            progress(earlier + ended, max(runs * jobs, before))
+
+        return after_round
+
+    return watch
