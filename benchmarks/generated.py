@@ -23,7 +23,7 @@ from tasks.rows import VERSION, to_row
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.store.arrow import rows_to_table, to_table, write_groups, write_table
-from warehouse.store.checksums import note
+from warehouse.store.checksums import add_sum
 from warehouse.store.files import GROUP_ROUNDS, HEADER, ROUND, WORKLOAD, HeaderLabel, PlayedJob
 from warehouse.store.folder import WORKLOAD_FILE, present
 
@@ -55,7 +55,7 @@ def generate(folder: Path, runs: int, rounds: int, slots: int) -> None:
         write_groups(path / WORKLOAD_FILE, WORKLOAD, [rows_to_table(WORKLOAD, made.jobs)])
         write_groups(path / "round=all.parquet", ROUND, made.groups())
         for file in sorted(path.glob("*.parquet")):
-            note(file)
+            add_sum(file)
     written = perf_counter()
     print(f"records written in {written - started:.0f} s", file=sys.stderr)
     materialise(folder)

@@ -39,13 +39,13 @@ import sys
 from pathlib import Path
 from time import perf_counter, process_time
 from warehouse.analytics import questions
-from warehouse.store.verified import NOTE
+from warehouse.store.verified import VERIFIED
 
 warehouse, way, query = Path(sys.argv[1]), *sys.argv[2:]
 if way == "without":
     questions.verifying_read = lambda *given: lambda: None
 if way == "unknown":
-    (warehouse / NOTE).unlink(missing_ok=True)
+    (warehouse / VERIFIED).unlink(missing_ok=True)
 started, busy = perf_counter(), process_time()
 questions.Analytics(warehouse).query(query)
 print(perf_counter() - started, process_time() - busy)

@@ -55,7 +55,7 @@ from warehouse.store.campaigns import CellStore, write_cells, write_plan
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import name_of, run_folders
 from warehouse.store.reader import Reader
-from warehouse.store.verified import NOTE
+from warehouse.store.verified import VERIFIED
 from warehouse.workloads.generator import generate_workload
 
 ACKNOWLEDGED = mmap.mmap(-1, 1)
@@ -263,7 +263,9 @@ def hashes(warehouse: Path) -> Hashes:
 def files(warehouse: Path) -> list[str]:
     """The files of a warehouse; the names of copies have times in them."""
     names = (str(path.relative_to(warehouse)) for path in warehouse.rglob("*") if path.is_file())
-    return sorted({re.sub(r"^marts/[0-9a-f]{12}/", "marts/…/", name) for name in names} - {NOTE})
+    return sorted(
+        {re.sub(r"^marts/[0-9a-f]{12}/", "marts/…/", name) for name in names} - {VERIFIED}
+    )
 
 
 def after_kill(warehouse: Path, undisturbed: Undisturbed) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
 if TYPE_CHECKING:
-    from warehouse.store.audit import Audit, Finding
+    from warehouse.store.audit import Audit, AuditFinding
     from warehouse.store.warehouse_audit import WarehouseAudit
 
 FIELDS = (
@@ -51,7 +51,7 @@ def audit(
 
         audited = audit_run(warehouse, run, expect)
         for finding in audited.findings:
-            _print_finding(finding, asdict(finding), as_json)
+            _print_finding(finding, as_json)
         _print_run(audited, as_json)
         broken = bool(audited.findings)
     else:
@@ -63,22 +63,22 @@ def audit(
         check_warehouse(warehouse)
         show = progress().counted("auditing", "runs")
         result = audit_all(warehouse, expect, show)
-        if accept and (result.missing or result.gone):
+        if accept and (result.acceptable):
             enter_found(warehouse, result)
             result = audit_all(warehouse, expect, show)
-        for name, finding in result.findings:
-            _print_finding(finding, {"run": name or None} | asdict(finding), as_json, name)
+        for finding in result.findings:
+            _print_finding(finding, as_json, all_runs=True)
         _print_all(warehouse, result, as_json)
         broken = bool(result.findings)
     if broken:
         raise typer.Exit(1)
 
 
-def _print_finding(finding: "Finding", row: dict[str, Any], as_json: bool, run: str = "") -> None:
+def _print_finding(finding: "AuditFinding", as_json: bool, *, all_runs: bool = False) -> None:
     if as_json:
-        print_rows([row], as_json)
+        print_rows([asdict(finding)], as_json)
         return
-    of = f"{run}, " if run else ""
+    of = f"{finding.run}, " if all_runs and finding.run else ""
     place = f"round {finding.round}, " if finding.round is not None else ""
     say(f"{of}{place}{finding.place}: {finding.problem}")
 

@@ -55,7 +55,7 @@ def test_what_is_found_is_named_with_its_run(here: Command, finished: Finished, 
     (place_of(copy, finished.run) / "header.parquet").write_bytes(b"")
     ran = here("audit", "--all", "--warehouse", copy)
     assert ran.code == 1
-    assert ran.out.startswith(f"{finished.run}, header.parquet: cannot be read")
+    assert ran.out.startswith(f"{finished.run}, header.parquet: was changed: ")
     *rows, summary = here("audit", "--all", "--warehouse", copy, "--json").rows
     assert {row["run"] for row in rows} == {finished.run}
     assert summary["findings"] == len(rows)

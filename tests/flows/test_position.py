@@ -163,7 +163,7 @@ def test_a_forged_snapshot_is_found_and_not_used(tmp_path: Path, snapshot: Path)
     assert audit_all(tmp_path).findings == []
     snapshot.write_bytes(older.replace(b'"late": 0', b'"late": 9'))
     assert kept(snapshot, run) is None
-    ((_, finding),) = audit_all(tmp_path).findings
+    (finding,) = audit_all(tmp_path).findings
     assert (finding.place, "not used" in finding.problem) == ("inbox/snapshot.json", True)
     snapshot.unlink()
     assert audit_all(tmp_path).findings == []

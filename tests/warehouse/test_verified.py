@@ -20,7 +20,7 @@ from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.folder import WHOLE, place_of
-from warehouse.store.verified import NOTE, Verification
+from warehouse.store.verified import VERIFIED, Verification
 from warehouse.store.writer import Writer
 
 pytestmark = pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_row_among_the_columns_without_rows_is_an_error(kept: tuple[Path, Path
 def test_a_file_is_verified_once_for_each_of_its_versions(kept: tuple[Path, Path]) -> None:
     warehouse, folder = kept
     answer = Analytics(warehouse).query(SUMMARY)
-    note = warehouse / NOTE
+    note = warehouse / VERIFIED
     before = note.stat().st_mtime_ns
     files = {path for path in warehouse.glob("records/*/run=*/*.parquet")}
     assert {warehouse / name for name in orjson.loads(note.read_bytes())} == files
@@ -176,7 +176,7 @@ def test_what_was_changed_while_it_was_written_is_not_noted(tmp_path: Path) -> N
         header = place_of(tmp_path, writer.run) / "header.parquet"
         flip(header)
         note_again(header)
-    known = orjson.loads((tmp_path / NOTE).read_bytes())
+    known = orjson.loads((tmp_path / VERIFIED).read_bytes())
     assert [Path(name).name for name in known] == ["workload.parquet"]
 
 
@@ -184,17 +184,17 @@ def test_what_was_changed_while_it_was_written_is_not_noted(tmp_path: Path) -> N
 def test_a_note_that_is_none_is_written_anew(kept: tuple[Path, Path], content: str) -> None:
     warehouse, _ = kept
     answer = Analytics(warehouse).query(SUMMARY)
-    (warehouse / NOTE).write_text(content)
+    (warehouse / VERIFIED).write_text(content)
     assert Analytics(warehouse).query(SUMMARY) == answer
-    assert len(orjson.loads((warehouse / NOTE).read_bytes())) > 3
+    assert len(orjson.loads((warehouse / VERIFIED).read_bytes())) > 3
 
 
 def test_a_warehouse_without_room_for_notes_answers(kept: tuple[Path, Path]) -> None:
     warehouse, folder = kept
-    (warehouse / NOTE).unlink(missing_ok=True)
-    (warehouse / NOTE).mkdir()
+    (warehouse / VERIFIED).unlink(missing_ok=True)
+    (warehouse / VERIFIED).mkdir()
     assert len(Analytics(warehouse).query(SUMMARY)[1]) == 1
-    assert [path.name for path in warehouse.glob(f".{NOTE}.*")] == []
+    assert [path.name for path in warehouse.glob(f".{VERIFIED}.*")] == []
     flip(folder / WHOLE)
     with pytest.raises(WarehouseError, match="was changed"):
         Analytics(warehouse).query(SUMMARY)

@@ -21,7 +21,7 @@ import orjson
 
 from predictor.errors import InputError
 from warehouse.analytics.definitions import MARTS, definitions_digest
-from warehouse.store.checksums import noted
+from warehouse.store.checksums import read_sums
 from warehouse.store.durable import regular
 from warehouse.store.folder import WHOLE, place_of
 
@@ -145,6 +145,6 @@ def stamps(warehouse: Path, run: str, names: Iterable[str]) -> dict[str, Stamp]:
     for name in names:
         with suppress(OSError):
             state = (folder / name).stat()
-            sums = (noted(folder) or {}) if sums is None else sums
+            sums = (read_sums(folder) or {}) if sums is None else sums
             found[name] = state.st_size, state.st_mtime_ns, sums.get(name, "")
     return found

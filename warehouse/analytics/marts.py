@@ -49,11 +49,11 @@ from warehouse.store.folder import (
     run_folders,
     sums,
 )
-from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
-from warehouse.store.verified import note_written, version_of
+from warehouse.store.ledger import FolderState, check_key, enter, folder_name, read_ledger
+from warehouse.store.verified import save_written, version_of
 
 LOCK = ".lock"
-"""Held by the process that writes copies."""
+"""FolderState by the process that writes copies."""
 
 READ_ONCE = ("headers", "inventories", "records", "round_facts", "jobs", "events")
 """Views that nearly all marts read: computed once for a batch, not once for each."""
@@ -192,7 +192,7 @@ def _place(warehouse: Path, fresh: Path, place: Path) -> dict[str, str]:
     fresh.replace(place)
     files = sorted(place.glob("*.parquet"))
     made = {path.name: (version_of(path), checksum(path)) for path in files}
-    note_written(warehouse.resolve(), place, made)
+    save_written(warehouse.resolve(), place, made)
     return {path.stem: made[path.name][1] for path in files}
 
 
@@ -206,7 +206,9 @@ def _whole(warehouse: Path, copies: Copies) -> Copies:
     if not copies.checksums and not copies.parts:
         return copies
     folder = marts_folder(warehouse)
-    entered = read_ledger(warehouse).held.get(folder_name(warehouse, folder), Held()).files
+    entered = (
+        read_ledger(warehouse).folders.get(folder_name(warehouse, folder), FolderState()).files
+    )
     names = [CURRENT, *(f"{copies.folder.name}/{mart}.parquet" for mart in copies.checksums)]
     for part in copies.parts.values():
         names += [f"{part.folder.name}/{view}.parquet" for view in part.checksums]

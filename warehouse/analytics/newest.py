@@ -1,6 +1,6 @@
 """The newest run of a warehouse, found without DuckDB."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,9 +9,9 @@ from predictor.errors import WarehouseError
 from warehouse.analytics.copies import ANEW, Copies, read_copies
 from warehouse.store.arrow import read_from
 from warehouse.store.checks import check_warehouse
-from warehouse.store.checksums import noted
+from warehouse.store.checksums import read_sums
 from warehouse.store.folder import MISPLACED, RESTORE, is_begun, name_of, run_folders
-from warehouse.store.verified import Verification
+from warehouse.store.verified import verify
 
 HEADER = "header.parquet"
 
@@ -35,7 +35,7 @@ def _of_copies(warehouse: Path, copies: Copies) -> dict[str, int]:
     if not copies.runs:
         return {}
     path = copies.file("runs")
-    _verify(warehouse.resolve(), {path: copies.checksums["runs"]}, ANEW)
+    verify(warehouse.resolve(), {path: copies.checksums["runs"]}, ANEW)
     created = _created(path)
     return {run: created[run] for run in copies.runs}
 
@@ -58,15 +58,9 @@ def _of_headers(warehouse: Path, folders: Sequence[Path]) -> dict[str, int]:
             if run != name_of(folder):
                 raise WarehouseError(str(folder / HEADER), f"is of run {run!r}", MISPLACED)
         found |= created
-    sums = {folder / HEADER: (noted(folder) or {}).get(HEADER) for folder in folders}
-    _verify(warehouse, {path: digest for path, digest in sums.items() if digest}, RESTORE)
+    sums = {folder / HEADER: (read_sums(folder) or {}).get(HEADER) for folder in folders}
+    verify(warehouse, {path: digest for path, digest in sums.items() if digest}, RESTORE)
     return found
-
-
-def _verify(warehouse: Path, expected: Mapping[Path, str], remedy: str) -> None:
-    verification = Verification(warehouse, expected, remedy)
-    verification.finish()
-    verification.note()
 
 
 def _created(path: Path) -> dict[str, int]:

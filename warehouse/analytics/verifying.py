@@ -13,7 +13,7 @@ from warehouse.analytics.catalog import of_copies, without_copies
 from warehouse.analytics.copies import ANEW, Copies
 from warehouse.analytics.definitions import MARTS, STAGING, needed
 from warehouse.analytics.sources import listed
-from warehouse.store.checksums import CHECKSUMS, noted
+from warehouse.store.checksums import CHECKSUMS, read_sums
 from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, name_of, place_of, present
 from warehouse.store.verified import Verification
 
@@ -77,7 +77,7 @@ def _finish(connection: duckdb.DuckDBPyConnection | None, begun: Iterable[Verifi
     for verification in begun:
         verification.finish()
         _check_names(connection, verification.fresh)
-        verification.note()
+        verification.save()
 
 
 def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterable[Path]) -> None:
@@ -118,7 +118,7 @@ def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
     stored: dict[Path, str] = {}
     for folder in folders:
         there = sorted(path.name for path in folder.glob("*.parquet"))
-        sums = noted(folder)
+        sums = read_sums(folder)
         if sums is None:
             if there:
                 raise WarehouseError(str(folder / CHECKSUMS), "is missing", RESTORE)

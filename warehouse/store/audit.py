@@ -1,23 +1,29 @@
-"""Audit of a run: completeness and integrity of its records.
+"""Audit of a run: files against checksums, records against their chain, both against the ledger.
 
-It verifies the files' checksums, the hash chain, the completeness of rounds and jobs, the
-invariants of each round (`tasks.invariants`), and what the ledger holds of the run.
+Every file of a run has its SHA-256 in the folder's `SHA256SUMS` and, a few minutes later at the
+latest, in the warehouse's ledger. Every record has the hash of the record before; the ledger has
+the last hash. The audit verifies all of it, and each round's invariants (`tasks.invariants`).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 from predictor.errors import ShockwaveError
 from tasks.chain import broken
 from tasks.invariants import Invariants
 from tasks.sources import Workload
-from warehouse.store.arrow import read_groups, read_parquet
+from warehouse.store.arrow import read_parquet
 from warehouse.store.checks import check_links
-from warehouse.store.checksums import CHECKSUMS, checksum_found, is_stored, noted, spoilt
+from warehouse.store.checksums import (
+    CHECKSUMS,
+    find_checksum,
+    has_other_lines,
+    is_stored,
+    read_sums,
+)
 from warehouse.store.decoding import (
     GARBLED,
     StoredHeader,
@@ -26,36 +32,41 @@ from warehouse.store.decoding import (
     stored_round,
 )
 from warehouse.store.durable import left_overs
-from warehouse.store.files import GROUP_ROUNDS
 from warehouse.store.folder import (
     WHOLE,
     WORKLOAD_FILE,
     name_of,
-    part_name,
     place_of,
+    replaces,
     rounds_of,
     unknown_run,
 )
-from warehouse.store.ledger import LEDGER, Held, Ledger, folder_name, read_ledger
+from warehouse.store.ledger import (
+    HEADER_FILE,
+    LEDGER,
+    FolderState,
+    WarehouseLedger,
+    folder_name,
+    read_ledger,
+)
 from warehouse.store.reader import read_workload, taken_in
-
-CHANGED = f"was changed: {LEDGER} has another checksum"
-"""The problem of a file whose checksum differs from the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """A defect that an audit found.
 
     Attributes:
-        round: The record; None for the header or a file as a whole.
         place: The file or record, as shown to users.
         problem: Description of the defect.
+        run: The run with the defect; None if it is in no run.
+        round: The round with the defect; None for the header or a file as a whole.
     """
 
-    round: int | None
     place: str
     problem: str
+    run: str | None = None
+    round: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,9 +78,9 @@ class Audit:
         files: Files read.
         rounds: Records read.
         jobs: Jobs of the run.
-        unended: Jobs without an end, of a run that is under way.
-        entered: Rounds that the ledger holds; None if it holds nothing of the run.
-        last_hash: Hash of the last record, or of the header; empty if there is none.
+        unended: Jobs without an end.
+        entered: Rounds that the ledger covers; None if the run is not in the ledger.
+        last_hash: Hash of the last record, or of the header; empty if neither can be read.
         findings: Findings on the header, then by round, then on whole files.
     """
 
@@ -80,7 +91,7 @@ class Audit:
     unended: int
     entered: int | None
     last_hash: str
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
 
     @property
     def first_broken(self) -> int | None:
@@ -88,16 +99,11 @@ class Audit:
         return min((f.round for f in self.findings if f.round is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A stored round and its place."""
-
-    place: str
-    round: StoredRound
-
-
 def audit(
-    warehouse: Path, run: str, expected: str | None = None, ledger: Ledger | None = None
+    warehouse: Path,
+    run: str,
+    expected: str | None = None,
+    ledger: WarehouseLedger | None = None,
 ) -> Audit:
     """Audit a run.
 
@@ -105,7 +111,7 @@ def audit(
         warehouse: The folder.
         run: The run.
         expected: A hash that one of its records, or its header, must have.
-        ledger: The ledger; by default it is read, and findings on it are among the run's.
+        ledger: The ledger; by default it is read, and its defects are among the findings.
 
     Raises:
         InputError: There is no such run, or the ledger's key cannot be used.
@@ -117,271 +123,233 @@ def audit(
         raise unknown_run(warehouse, run)
     name = folder_name(warehouse, folder)
     read = read_ledger(warehouse) if ledger is None else ledger
-    state = read.held.get(name)
+    state = read.folders.get(name)
     while True:
-        before = noted(folder)  # rounds added during the audit are left out
         files = sorted(folder.glob("*.parquet"))
-        found = _audit(folder, run, files, before, state, expected)
+        found = _Pass(folder, files, state).audit(expected)
         if found.findings:
-            earlier, state = state, read_ledger(warehouse).held.get(name)
+            earlier, state = state, read_ledger(warehouse).folders.get(name)
             if earlier != state or not all(path.exists() for path in files):
                 continue  # the run was written during the audit
-        of_ledger = in_ledger(read) if ledger is None else ()
+        of_ledger = ledger_findings(read) if ledger is None else []
         return replace(found, findings=(*found.findings, *of_ledger))
 
 
-def in_ledger(ledger: Ledger) -> Iterator[Finding]:
-    """The defects of the ledger itself, as findings."""
-    for line, problem in ledger.problems:
-        yield Finding(None, f"{LEDGER}, line {line}", problem)
+def ledger_findings(ledger: WarehouseLedger) -> list[AuditFinding]:
+    """The defects of the ledger itself."""
+    return [AuditFinding(f"{LEDGER}, line {n}", problem) for n, problem in ledger.problems]
 
 
-def _audit(
-    folder: Path,
-    run: str,
-    files: Sequence[Path],
-    before: dict[str, str] | None,
-    state: Held | None,
-    expected: str | None,
-) -> Audit:
-    findings: list[Finding] = []
-    header = _header(folder, findings)
-    workload = _workload(folder, header, findings) if header else None
-    stored = _rounds(files, run, findings) if header else {}
-    unread = {number for finding in findings for number in rounds_of(finding.place) or ()}
-    findings += _bytes(folder, files, stored, before, state)
-    unended: list[int] = []
-    if header is not None:
-        findings += _chain(stored, header.content, unread)
-    if header is not None and workload is not None:
-        if header.header.service:
-            kept = [stored[number].round.record for number in sorted(stored)]
-            workload = taken_in(workload, kept)
-        invariants = Invariants(header.header, workload)
-        for number in range(len(stored)):
-            if number not in stored:
-                break  # later rounds cannot be verified
-            located = stored[number]
-            findings += (
-                Finding(number, located.place, problem)
-                for problem in invariants.broken(located.round.record)
-            )
-        unended = invariants.unended
-        if unended and folder / WHOLE in files:
-            last = max(stored, default=None)
-            findings.append(
-                Finding(last, WHOLE, f"the run was closed, yet job {unended[0]} has no end")
-            )
-    hashes = {-1: header.digest} if header else {}
-    hashes |= {number: located.round.digest for number, located in stored.items()}
-    if expected is not None and expected not in hashes.values():
-        findings.append(Finding(None, run, f"has no record with the hash {expected}"))
-    if state is not None:
-        findings += _held(folder, state, hashes, stored, findings)
-    return Audit(
-        run=run,
-        files=len(files),
-        rounds=len(stored),
-        jobs=len(workload.specs) if workload else 0,
-        unended=len(unended),
-        entered=None if state is None else max((entry.rounds for entry in state.states), default=0),
-        last_hash=hashes[max(hashes)] if hashes else "",
-        findings=tuple(sorted(findings, key=_position)),
-    )
+def check_file(path: Path, *expected: tuple[str, str | None]) -> str | None:
+    """Compare a file with its checksums.
+
+    Args:
+        path: The file.
+        expected: Names of lists of checksums, each with the file's; None if it is not listed.
+
+    Returns:
+        The problem; None if there is none.
+    """
+    found = find_checksum(path)
+    if found == "":
+        return "is not a file that can be read"
+    for listed_in, digest in expected:
+        if found is None:
+            return f"is gone, and {listed_in} has it"
+        if digest is None:
+            return f"is not in {listed_in}"
+        if digest != found:
+            return f"was changed: {listed_in} has another checksum"
+    return None
 
 
-def _position(finding: Finding) -> float:
-    if finding.round is not None:
-        return finding.round
-    return -1 if finding.place == "header.parquet" else math.inf
+class _Pass:
+    """One pass over a run, which other processes may be writing.
 
+    Args:
+        folder: The run's folder.
+        files: Its Parquet files.
+        state: The run in the ledger.
+    """
 
-def _header(folder: Path, findings: list[Finding]) -> StoredHeader | None:
-    """The header, if it exists and can be read."""
-    place = "header.parquet"
-    try:
-        # Conversion of timestamps would import pandas, which takes longer than the rest.
-        (row,) = read_parquet(folder / place).drop_columns(["created_at"]).to_pylist()
-        found = stored_header(row)
-    except (ShockwaveError, *GARBLED) as error:
-        findings.append(Finding(None, place, _unreadable(error)))
-        return None
-    if found.content != found.digest:
-        findings.append(Finding(None, place, "was changed: its contents have another hash"))
-    if name_of(folder) != row.get("run"):
-        findings.append(Finding(None, place, f"is of run {row.get('run')!r}"))
-    return found
+    def __init__(self, folder: Path, files: Sequence[Path], state: FolderState | None) -> None:
+        self._folder, self._files, self._run = folder, files, name_of(folder)
+        self._state, self._entered = state or FolderState(), state is not None
+        self._names = {path.name for path in files}
+        self._findings: list[AuditFinding] = []
+        self._rounds: dict[int, tuple[str, StoredRound]] = {}  # each with its place
+        self._lost: set[int] = set()  # rounds of files that are gone or cannot be read
+        self._jobs = self._unended = 0
 
+    def audit(self, expected: str | None) -> Audit:
+        self._check_files()
+        header = self._read_header()
+        hashes = {}
+        if header is not None:
+            for path in self._files:
+                if path.name.startswith("round="):
+                    self._read_rounds(path)
+            hashes = {-1: header.digest}
+            hashes |= {number: stored.digest for number, (_, stored) in self._rounds.items()}
+            workload = self._read_workload(header)
+            self._check_chain(header.content)
+            if workload is not None:
+                self._check_invariants(header, workload)
+        if expected is not None and expected not in hashes.values():
+            self._add(self._run, f"has no record with the hash {expected}")
+        self._check_ledger(hashes)
+        entered = max((entry.rounds for entry in self._state.entries), default=0)
+        return Audit(
+            run=self._run,
+            files=len(self._files),
+            rounds=len(self._rounds),
+            jobs=self._jobs,
+            unended=self._unended,
+            entered=entered if self._entered else None,
+            last_hash=hashes[max(hashes)] if hashes else "",
+            findings=tuple(sorted(self._findings, key=_position)),
+        )
 
-def _workload(folder: Path, header: StoredHeader, findings: list[Finding]) -> Workload | None:
-    """The run's workload, if it exists and is unchanged."""
-    try:
-        return read_workload(folder, header.header)
-    except (ShockwaveError, *GARBLED) as error:
-        findings.append(Finding(None, WORKLOAD_FILE, _unreadable(error)))
-        return None
+    def _add(self, place: str, problem: str, number: int | None = None) -> None:
+        self._findings.append(AuditFinding(place, problem, self._run, number))
 
+    def _named(self, number: int) -> bool:
+        """Whether a finding is on the file with a round, or on the header's (-1)."""
+        names = {finding.place.partition(",")[0] for finding in self._findings}
+        if number < 0:
+            return HEADER_FILE in names
+        return WHOLE in names or any(number in (rounds_of(name) or ()) for name in names)
 
-def _rounds(files: Sequence[Path], run: str, findings: list[Finding]) -> dict[int, _Stored]:
-    """The records by round."""
-    stored: dict[int, _Stored] = {}
-    for path in files:
-        if not path.name.startswith("round="):
-            continue
-        first = _first(path.name) or 0
-        rows = _rows(path, findings)
-        for number, row in enumerate(rows, start=first):
-            if row is None:
-                continue
-            place = f"{path.name}, row {number - first}"
+    def _check_files(self) -> None:
+        """Find files that were changed, removed or added."""
+        sums, entered = read_sums(self._folder), self._state.files
+        if sums is None:
+            self._add(CHECKSUMS, "is gone")
+        elif has_other_lines(self._folder, half_a_line=WHOLE in self._names):
+            self._add(CHECKSUMS, "has a line that is no checksum")
+        for name in sorted({*self._names, *(sums or ()), *entered}):
+            of_ledger = [(LEDGER, entered[name])] if name in entered else []
+            if name in self._names:
+                listed = [] if sums is None else [(CHECKSUMS, sums.get(name))]
+                problem = check_file(self._folder / name, *listed, *of_ledger)
+            elif entered.get(name):
+                problem = check_file(self._folder / name, *of_ledger)
+            elif name in (sums or {}) and self._is_gone(name, sums[name] if sums else ""):
+                problem = f"is gone, and {CHECKSUMS} has it"
+            else:
+                problem = None
+            if problem:
+                self._add(name, problem, _first(name))
+                self._lost |= {*(rounds_of(name) or ())} if "is gone" in problem else set()
+
+    def _is_gone(self, name: str, digest: str) -> bool:
+        """Whether a listed file is in no larger one, and not about to get its name."""
+        if any(replaces(other, name) for other in self._names):
+            return False
+        begun = any(find_checksum(path) == digest for path in left_overs(self._folder, name))
+        return not begun and not (self._folder / name).exists()
+
+    def _read_header(self) -> StoredHeader | None:
+        try:
+            # Conversion of timestamps would import pandas, which takes longer than the rest.
+            table = read_parquet(self._folder / HEADER_FILE).drop_columns(["created_at"])
+            (row,) = table.to_pylist()
+            found = stored_header(row)
+        except (ShockwaveError, *GARBLED) as error:
+            self._add(HEADER_FILE, _unreadable(error))
+            return None
+        if found.content != found.digest:
+            self._add(HEADER_FILE, "was changed: its contents have another hash")
+        if self._run != row.get("run"):
+            self._add(HEADER_FILE, f"is of run {row.get('run')!r}")
+        return found
+
+    def _read_workload(self, header: StoredHeader) -> Workload | None:
+        try:
+            return read_workload(self._folder, header.header)
+        except (ShockwaveError, *GARBLED) as error:
+            self._add(WORKLOAD_FILE, _unreadable(error))
+            return None
+
+    def _read_rounds(self, path: Path) -> None:
+        first = _first(path.name)
+        try:
+            rows = read_parquet(path).to_pylist()
+        except (ShockwaveError, *GARBLED) as error:
+            self._add(path.name, _unreadable(error), first)
+            self._lost |= {*(rounds_of(path.name) or ())}
+            return
+        for number, row in enumerate(rows, start=first or 0):
+            place = f"{path.name}, row {number - (first or 0)}"
             try:
                 found = stored_round(row)
             except (ShockwaveError, *GARBLED) as error:
-                findings.append(Finding(number, place, _unreadable(error)))
+                self._add(place, _unreadable(error), number)
+                self._lost.add(number)
                 continue
-            if found.record.round != number or row.get("run") != run:
+            if found.record.round != number or row.get("run") != self._run:
                 holds = f"holds round {found.record.round} of run {row.get('run')!r}"
-                findings.append(Finding(number, place, holds))
-            stored.setdefault(found.record.round, _Stored(place, found))
-    return stored
+                self._add(place, holds, number)
+            self._rounds.setdefault(found.record.round, (place, found))
+
+    def _check_chain(self, before: str) -> None:
+        """Find records that were changed or do not follow the one before, and gaps."""
+        previous = -1
+        for number in sorted(number for number in self._rounds if number >= 0):
+            gap = [n for n in range(previous + 1, number) if n not in self._lost]
+            if gap:
+                several = f"rounds {gap[0]} to {gap[-1]}", "are missing"
+                self._add(*(several if gap[1:] else (f"round {gap[0]}", "is missing")), gap[0])
+            place, found = self._rounds[number]
+            known = before if number == previous + 1 else ""
+            for problem in broken(found.record, found.content, found.digest, known):
+                self._add(place, problem, number)
+            previous, before = number, found.digest
+
+    def _check_invariants(self, header: StoredHeader, workload: Workload) -> None:
+        """Check every round before the first gap, and that all jobs of a closed run ended."""
+        if header.header.service:
+            records = (self._rounds[number][1].record for number in sorted(self._rounds))
+            workload = taken_in(workload, records)
+        invariants = Invariants(header.header, workload)
+        for number in count():
+            if number not in self._rounds:
+                break
+            place, found = self._rounds[number]
+            for problem in invariants.broken(found.record):
+                self._add(place, problem, number)
+        self._jobs, self._unended = len(workload.specs), len(invariants.unended)
+        if invariants.unended and WHOLE in self._names and self._rounds:
+            problem = f"the run was closed, yet job {invariants.unended[0]} has no end"
+            self._add(WHOLE, problem, max(self._rounds))
+
+    def _check_ledger(self, hashes: dict[int, str]) -> None:
+        """Compare the hashes of the records with those in the ledger, and look for the end."""
+        if not self._entered:
+            return
+        parts = any(rounds_of(name) for name in self._names)
+        if WHOLE in self._names and not parts and WHOLE not in self._state.files:
+            problem = f"is not in {LEDGER}: after a crash, shockwave resume adds it"
+            self._add(WHOLE, problem)
+        for entry in self._state.entries:
+            number = entry.rounds - 1
+            if hashes.get(number) != entry.last_hash and not self._named(number):
+                problem = "is missing" if number not in hashes else "was changed"
+                place, at = (HEADER_FILE, None) if number < 0 else (f"round {number}", number)
+                self._add(place, f"{problem}: line {entry.number + 1} of {LEDGER} has its hash", at)
+                break
 
 
-def _rows(path: Path, findings: list[Finding]) -> list[dict[str, Any] | None]:
-    """The rows of a file, None for those that cannot be read."""
-    try:
-        return list(read_parquet(path).to_pylist())
-    except (ShockwaveError, *GARBLED) as error:
-        problem = _unreadable(error)
-    rows: list[dict[str, Any] | None] = []
-    try:
-        for group in read_groups(path):
-            if group is None:
-                last = len(rows) + GROUP_ROUNDS - 1
-                spoilt = f"rounds {len(rows)} to {last} at most: cannot be read"
-                findings.append(Finding(len(rows), path.name, spoilt))
-                rows += [None] * GROUP_ROUNDS
-            else:
-                rows += group.to_pylist()
-    except (ShockwaveError, *GARBLED):
-        findings.append(Finding(_first(path.name), path.name, problem))
-    return rows
+def _position(finding: AuditFinding) -> float:
+    if finding.round is not None:
+        return finding.round
+    return -1 if finding.place == HEADER_FILE else math.inf
 
 
 def _first(name: str) -> int | None:
     """The first round of a file, by its name."""
     rounds = rounds_of(name)
     return None if rounds is None else rounds.start
-
-
-def _bytes(
-    folder: Path,
-    files: Sequence[Path],
-    stored: dict[int, _Stored],
-    before: dict[str, str] | None,
-    state: Held | None,
-) -> Iterator[Finding]:
-    """Files that were modified, removed or added since they were written.
-
-    Args:
-        folder: The run's folder.
-        files: Its files.
-        stored: The records in them.
-        before: Checksums read before the files were listed.
-        state: What the ledger holds of the run.
-    """
-    sums = noted(folder)
-    if sums is None:
-        yield Finding(None, CHECKSUMS, "is gone, so the files' bytes cannot be checked")
-        return
-    if spoilt(folder, whole_lines=folder / WHOLE not in files):
-        yield Finding(None, CHECKSUMS, "has a line that is no checksum")
-    for path in files:
-        if path.name not in sums:
-            yield Finding(_first(path.name), path.name, f"is not in {CHECKSUMS}")
-        elif (found := checksum_found(path)) is None:
-            yield Finding(_first(path.name), path.name, "is gone")
-        elif not found:
-            yield Finding(_first(path.name), path.name, "is not a file that can be read")
-        elif found != sums[path.name]:
-            problem = "was changed: its bytes are not those that were written"
-            if path.name == WHOLE and all(
-                located.round.content == located.round.digest for located in stored.values()
-            ):
-                problem += f"; the {len(stored)} records that can be read in it are whole"
-            yield Finding(_first(path.name), path.name, problem)
-    for name, digest in (before or {}).items():
-        if folder / name in files or stored.keys() >= {*(rounds_of(name) or (-1,))}:
-            continue  # it is there, or was replaced
-        under_way = any(checksum_found(path) == digest for path in left_overs(folder, name))
-        if not under_way and not (folder / name).exists():
-            yield Finding(_first(name), name, "is gone")
-
-
-def _held(
-    folder: Path,
-    state: Held,
-    hashes: dict[int, str],
-    stored: dict[int, _Stored],
-    before: Sequence[Finding],
-) -> Iterator[Finding]:
-    """Differences from the ledger, of files without other findings.
-
-    Args:
-        folder: The run's folder.
-        state: What the ledger holds of it.
-        hashes: Hash by round; of the header as round -1.
-        stored: The records in them.
-        before: Other findings.
-    """
-    found = {finding.place.partition(",")[0] for finding in before}
-    whole = (folder / WHOLE).exists()
-    for name, noted_sum in sorted(state.files.items()):
-        if name in found:
-            continue
-        actual = checksum_found(folder / name)
-        if actual != noted_sum:
-            found.add(name)
-            problem = CHANGED
-            if actual is None:
-                problem = f"is gone, and {LEDGER} has it"
-            yield Finding(_first(name), name, problem)
-    parts = next(folder.glob("round=[0-9]*.parquet"), None)
-    if whole and not parts and WHOLE not in state.files and WHOLE not in found:
-        problem = f"is not in {LEDGER}: shockwave resume adds it if the run's process was killed"
-        yield Finding(None, WHOLE, problem)
-    for entry in state.states:
-        number = entry.rounds - 1
-        place = WHOLE if whole else part_name(range(number, number + 1))
-        if number in stored:
-            place = stored[number].place.partition(",")[0]
-        elif number < 0:
-            place = "header.parquet"
-        if hashes.get(number) != entry.last_hash and place not in found:
-            found.add(place)
-            problem = "is missing" if number not in hashes else "was changed"
-            yield Finding(
-                None if number < 0 else number,
-                f"round {number}" if number >= 0 else place,
-                f"{problem}: line {entry.number + 1} of {LEDGER} has its hash",
-            )
-
-
-def _chain(stored: dict[int, _Stored], first_hash: str, unread: set[int]) -> Iterator[Finding]:
-    """Records that were changed, or that break the hash chain; gaps but those of unread files."""
-    previous, before = -1, first_hash
-    for number in sorted(number for number in stored if number >= 0):
-        gone = range(previous + 1, number)
-        for named, group in groupby(gone, unread.__contains__):
-            gap = [*group]
-            if not named:
-                several = len(gap) > 1
-                place = f"rounds {gap[0]} to {gap[-1]}" if several else f"round {gap[0]}"
-                yield Finding(gap[0], place, "are missing" if several else "is missing")
-        located = stored[number]
-        found = located.round
-        for problem in broken(found.record, found.content, found.digest, "" if gone else before):
-            yield Finding(number, located.place, problem)
-        previous, before = number, found.digest
 
 
 def _unreadable(error: BaseException) -> str:

@@ -1,8 +1,7 @@
-"""The audit of a run from an untrusted source, in a process of bounded memory.
+"""Audit of a run from an untrusted source, in a process of bounded memory.
 
-A Parquet file of some KiB can declare any number of rows, and its declared sizes need not be true,
-so the process is bounded: `python -m warehouse.store.bounded_audit
-WAREHOUSE RUN MIB`, which prints what it finds.
+A Parquet file of some KiB can declare any number of rows, and the sizes that it declares can be
+false. The process: `python -m warehouse.store.bounded_audit WAREHOUSE RUN MIB`.
 """
 
 import resource
@@ -14,46 +13,41 @@ from pathlib import Path
 import orjson
 
 from predictor.errors import InputError, ShockwaveError
-from warehouse.store.audit import Audit, Finding, audit
-from warehouse.store.ledger import Ledger
+from warehouse.store.audit import Audit, AuditFinding, audit
+from warehouse.store.ledger import WarehouseLedger
 
 USUAL_MIB = 2048
 """Default memory of the process. An engineering bound."""
 
 
 def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audit:
-    """Audit a run of which no ledger is known.
+    """Audit a run without a ledger.
 
     Args:
-        memory_mib: Memory that it may take, in MiB.
+        memory_mib: Memory that the audit may take, in MiB.
         warehouse: The folder.
         run: The run.
         place: Origin of the run, for errors.
 
     Raises:
-        InputError: It takes more memory, or its result cannot be read.
+        InputError: The audit takes more memory, or the run cannot be read.
     """
-    ran = subprocess.run(
-        [sys.executable, "-P", "-m", __name__, warehouse, run, str(memory_mib)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
+    command = [sys.executable, "-P", "-m", __name__, str(warehouse), run, str(memory_mib)]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if ran.returncode:
         problem = f"cannot be audited in {memory_mib:,} MiB of memory"
         raise InputError(place, problem, "give it more memory if you trust where it is from")
     row = orjson.loads(ran.stdout)
     if "remedy" in row:
         raise InputError(place, f"is not whole ({row['problem']})", row["remedy"])
-    return Audit(**{**row, "findings": tuple(Finding(**found) for found in row["findings"])})
+    return Audit(**{**row, "findings": tuple(AuditFinding(**found) for found in row["findings"])})
 
 
 def _main(warehouse: str, run: str, memory_mib: str) -> None:
-    most = int(memory_mib) * 2**20
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (int(memory_mib) * 2**20, hard))
     try:
-        row = asdict(audit(Path(warehouse), run, ledger=Ledger()))
+        row = asdict(audit(Path(warehouse), run, ledger=WarehouseLedger()))
     except ShockwaveError as error:
         row = {"problem": f"{error.place}: {error.problem}", "remedy": error.remedy}
     sys.stdout.buffer.write(orjson.dumps(row))

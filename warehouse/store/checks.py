@@ -102,15 +102,15 @@ def _check_files_only(folder: Path) -> set[str]:
 
 def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
     """The name of the file with the first missing round."""
-    from warehouse.store.checksums import noted
+    from warehouse.store.checksums import read_sums
 
     end = 0
     for rounds in filter(None, map(rounds_of, parts)):
         if rounds.start > end and WHOLE not in parts:
-            gone = [name for name in noted(folder) or {} if end in (rounds_of(name) or ())]
+            gone = [name for name in read_sums(folder) or {} if end in (rounds_of(name) or ())]
             return max(gone, key=len, default=part_name(range(end, end + 1)))
         end = max(end, rounds.stop)
-    if not parts and WHOLE in (noted(folder) or {}):  # named before the parts are removed
+    if not parts and WHOLE in (read_sums(folder) or {}):  # named before the parts are removed
         return WHOLE
     return None
 

@@ -1,12 +1,12 @@
-"""SHA-256 of each file of a run, kept beside them as `sha256sum` writes and checks it.
+"""SHA-256 of each file of a run, beside them in the form of `sha256sum`.
 
-The hash chain of the records covers the contents of a file; these cover its bytes.
+The hash chain covers the records in a file; the checksum covers the file's bytes.
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def checksum_found(path: Path) -> str | None:
+def find_checksum(path: Path) -> str | None:
     """A file's checksum; None if it is gone, empty if it is no file or cannot be read."""
     try:
         return checksum(path)
@@ -36,29 +36,29 @@ def checksum_found(path: Path) -> str | None:
         return ""
 
 
-def noted(folder: Path) -> dict[str, str] | None:
-    """Checksum by file name, from complete lines; None if the run has no checksums."""
+def read_sums(folder: Path) -> dict[str, str] | None:
+    """Checksum by file name, from complete lines; None if the folder has no checksums."""
     if not os.path.isfile(f"{folder}/{CHECKSUMS}"):
         return None
     return {name: digest for digest, name in _LINE.findall(_text(folder))}
 
 
 def is_stored(folder: Path) -> bool:
-    """Whether a run's folder has any of the run's files, or notes that it had."""
-    with suppress(OSError):  # of a name that no file can have
-        return next(folder.glob("*.parquet"), None) is not None or bool(noted(folder))
+    """Whether a run's folder has any of the run's files, or checksums of any."""
+    with suppress(OSError):  # the name is too long for a file
+        return next(folder.glob("*.parquet"), None) is not None or bool(read_sums(folder))
     return False
 
 
-def spoilt(folder: Path, *, whole_lines: bool) -> bool:
-    """Whether something other than checksums is noted.
+def has_other_lines(folder: Path, *, half_a_line: bool) -> bool:
+    """Whether the checksums have lines that are none.
 
     Args:
-        folder: Of the run.
-        whole_lines: Whether to overlook a last line without an end, which is being written.
+        folder: The run's folder.
+        half_a_line: Whether a last line without an end counts; a writer may be adding it.
     """
     rest = _LINE.sub("", _text(folder))
-    return rest.endswith("\n") or (rest != "" and not whole_lines)
+    return rest.endswith("\n") or (rest != "" and half_a_line)
 
 
 def _text(folder: Path) -> str:
@@ -68,12 +68,13 @@ def _text(folder: Path) -> str:
         return ""
 
 
-def note(path: Path, temporary: Path | None = None) -> str:
+def add_sum(path: Path, temporary: Path | None = None) -> str:
     """Append the checksum of a new file, durably; returns it.
 
     Args:
         path: The file.
-        temporary: Its path until it gets its name; noted ahead, so that no file lacks a checksum.
+        temporary: Its path until it gets its name; its checksum is appended first, so that no
+            file is ever without one.
     """
     digest = checksum(temporary or path)
     with (path.parent / CHECKSUMS).open("ab+") as file:
@@ -86,32 +87,16 @@ def note(path: Path, temporary: Path | None = None) -> str:
     return digest
 
 
-def mend(folder: Path, *, trusted: Iterable[str]) -> None:
-    """Add checksums that a crash kept from being written, and drop those of removed files.
-
-    Args:
-        folder: Of the run.
-        trusted: Names of files whose missing checksums may be added.
-    """
-    known = noted(folder) or {}
-    known |= {name: checksum(folder / name) for name in trusted if name not in known}
-    _write(folder, {name: known[name] for name in known if (folder / name).exists()})
-
-
-def drop(folder: Path, names: Collection[str]) -> None:
-    """Drop the checksums of files that were removed."""
-    known = noted(folder) or {}
-    _write(folder, {name: known[name] for name in known if name not in names})
-
-
-def _write(folder: Path, known: Mapping[str, str]) -> None:
+def drop_sums(folder: Path, names: Collection[str]) -> None:
+    """Rewrite the checksums without those of removed files, and without damaged lines."""
+    known = read_sums(folder) or {}
     with written(folder / CHECKSUMS) as file:
-        file.write(_lines(known))
+        file.write(_lines({name: known[name] for name in known if name not in names}))
 
 
 def with_sums(folder: Path, new: Mapping[str, str]) -> bytes:
-    """The noted checksums, with changes for some files."""
-    return _lines({**(noted(folder) or {}), **new})
+    """The content of `SHA256SUMS` with changes for some files."""
+    return _lines({**(read_sums(folder) or {}), **new})
 
 
 def _lines(known: Mapping[str, str]) -> bytes:

@@ -30,7 +30,7 @@ from warehouse.store.folder import (
 )
 from warehouse.store.labels import Label, label_of, label_run, read_labels
 from warehouse.store.ledger import HEADER_FILE, check_key, enter
-from warehouse.store.verified import note_written, version_of
+from warehouse.store.verified import save_written, version_of
 
 LABEL = "label.json"
 FILES = (HEADER_FILE, WORKLOAD_FILE, WHOLE, CHECKSUMS)
@@ -110,7 +110,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
             # Ahead: a process that is killed in between leaves it to the same command.
             enter(warehouse, target, sums, rounds=found.rounds, last_hash=found.last_hash)
             give_name(folder, target)
-            note_written(warehouse, target, made)
+            save_written(warehouse, target, made)
         if label is not None:
             label_run(warehouse, run, label)
     return found

@@ -1,10 +1,10 @@
-"""The ledger: the checksums of what was written to a warehouse, chained, and never rewritten.
+"""The ledger: the checksum of everything written to a warehouse, as a hash chain.
 
     WAREHOUSE/ledger.jsonl    an entry a line
 
-An entry lists files with their checksums, and for a run its number of rounds and its last hash. It
-has the hash of the line before, so that only the last lines can be changed or removed unnoticed;
-where `warehouse.store.signing` finds a key, it is signed.
+An entry has the checksums of new files in a folder and, if the folder is a run's, the run's number
+of rounds and last hash. It also has the hash of the line before, so that only the last lines can be
+changed or removed unnoticed. With a key (`warehouse.store.signing`) entries are signed.
 """
 
 import hashlib
@@ -28,22 +28,22 @@ from warehouse.store.signing import KEY_VARIABLE, Key, given_key, is_signed
 LEDGER = "ledger.jsonl"
 
 HEADER_FILE = "header.parquet"
-"""The file that a run begins with: an entry with it is the first of a run."""
+"""An entry with this file is the first of a run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A line of the ledger.
 
     Attributes:
         number: Its number, from 0.
         at: When it was written, in UTC.
         folder: A folder within the warehouse; empty for the warehouse itself.
-        files: Checksum of each file in it that is new; empty for those that were removed.
+        files: Checksum of each new file in the folder; empty for removed files.
         rounds: Rounds of the run so far; 0 if the folder is no run's.
-        last_hash: Hash of the last of them, or of the header; empty if the folder is no run's.
+        last_hash: Hash of the last round, or of the header; empty if the folder is no run's.
         previous: SHA-256 of the line before; empty for the first.
-        key: The public key that it is signed with; empty if it is not.
+        key: The public key that verifies the signature; empty without a signature.
         hash: Hash of all of the above.
         signature: Signature of the hash.
     """
@@ -61,16 +61,16 @@ class Entry:
 
 
 @dataclass
-class Held:
-    """The entries of a folder in the ledger.
+class FolderState:
+    """A folder according to the ledger.
 
     Attributes:
-        files: Checksum by file; empty for those that were removed.
-        states: Entries that have the rounds and the last hash of its run, oldest first.
+        files: Checksum by file; empty for removed files.
+        entries: The entries of its run, oldest first.
     """
 
     files: dict[str, str] = field(default_factory=dict)
-    states: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
 
     @property
     def gone(self) -> bool:
@@ -79,7 +79,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class WarehouseLedger:
     """The ledger as it was read.
 
     Attributes:
@@ -89,7 +89,7 @@ class Ledger:
     """
 
     exists: bool = False
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
     problems: tuple[tuple[int, str], ...] = ()
 
     @property
@@ -98,19 +98,19 @@ class Ledger:
         return sum(bool(entry.key) for entry in self.entries)
 
     @cached_property
-    def held(self) -> dict[str, Held]:
-        """What its entries hold, by folder."""
-        found: dict[str, Held] = {}
+    def folders(self) -> dict[str, FolderState]:
+        """The folders' states after the last entry, by folder."""
+        found: dict[str, FolderState] = {}
         for entry in self.entries:
             if HEADER_FILE in entry.files:
                 found.pop(entry.folder, None)  # another run of this name
-            state = found.setdefault(entry.folder, Held())
-            for name in entry.files:  # a file takes the place of those with some of its rounds
+            state = found.setdefault(entry.folder, FolderState())
+            for name in entry.files:
                 if name == WHOLE or len(rounds_of(name) or ()) > 1:
                     state.files = {n: s for n, s in state.files.items() if not replaces(name, n)}
             state.files |= entry.files
             if entry.last_hash:
-                state.states.append(entry)
+                state.entries.append(entry)
         return found
 
 
@@ -130,13 +130,14 @@ def check_key(warehouse: Path) -> Key | None:
     if key is not None and not key.signs:
         raise InputError(KEY_VARIABLE, "is a public key", "give the private key, to sign with")
     if key is None:
-        last = _last(warehouse / LEDGER)
+        try:
+            with regular(warehouse / LEDGER).open("rb") as file:
+                last = _last_entry(warehouse / LEDGER, _last_line(file))
+        except FileNotFoundError:
+            return None
         if last is not None and last.key:
-            raise InputError(
-                str(warehouse / LEDGER),
-                "is signed, and no key is given",
-                f"let {KEY_VARIABLE} name the file of the private key",
-            )
+            remedy = f"let {KEY_VARIABLE} name the file of the private key"
+            raise InputError(str(warehouse / LEDGER), "is signed, and no key is given", remedy)
     return key
 
 
@@ -153,19 +154,20 @@ def enter(
     Args:
         warehouse: The folder of the warehouse.
         folder: The folder of the files.
-        files: Checksum of each file that is new; empty for those that were removed.
-        rounds: Rounds of the run so far, if it is a run's.
-        last_hash: Hash of the last of them, or of the header.
+        files: Checksum of each new file; empty for removed files.
+        rounds: Rounds of the run so far, if the folder is a run's.
+        last_hash: Hash of the last round, or of the header.
 
     Raises:
-        InputError: It cannot be signed.
-        WarehouseError: It cannot be written, or the last entry is damaged.
+        InputError: The entry cannot be signed.
+        WarehouseError: The ledger cannot be written, or its last entry is damaged.
     """
     path = warehouse / LEDGER
     with writing(warehouse), alone(path), path.open("r+b") as file:
         key = check_key(warehouse)
         line = _last_line(file)
-        last = None if line is None else _sound(path, line)
+        file.truncate()  # a process died while it wrote the rest, and never acknowledged it
+        last = _last_entry(path, line)
         content: dict[str, Any] = {
             "number": 0 if last is None else last.number + 1,
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -178,12 +180,12 @@ def enter(
         }
         digest = content_hash(content)
         content |= {"hash": digest, "signature": "" if key is None else key.sign(digest)}
-        _append(file, _dumped(content) + b"\n")
+        _append(file, _dump(content) + b"\n")
 
 
 def _append(file: BufferedRandom, line: bytes) -> None:
-    """Add a line where a file stands, durably; all of it or, as on a full disk, nothing."""
-    raw, end, written = file.raw, file.tell(), 0  # what a buffer cannot write, it tries again
+    """Add a line, durably; all of it or, for example on a full disk, nothing."""
+    raw, end, written = file.raw, file.tell(), 0  # a buffer would retry what it could not write
     raw.seek(end)
     try:
         while written < len(line):
@@ -195,9 +197,9 @@ def _append(file: BufferedRandom, line: bytes) -> None:
 
 
 def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
-    """Whether an entry has a file with this checksum; where a key is given, one signed with it.
+    """Whether an entry has a file with this checksum; with a key, an entry signed with it.
 
-    Neither the chain nor other entries are verified, so that it is fast.
+    For speed neither the chain nor other entries are verified.
 
     Raises:
         InputError: The key cannot be used.
@@ -212,11 +214,11 @@ def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
     return False
 
 
-def read_ledger(warehouse: Path) -> Ledger:
-    """Read the ledger and verify it: its lines, their chain, and their signatures.
+def read_ledger(warehouse: Path) -> WarehouseLedger:
+    """Read the ledger and verify its lines, their chain and their signatures.
 
-    With a key, every entry from the first that it signed on must be signed with it; those
-    before are held by the chain.
+    With a key, its first signature and all later ones must be valid; the chain protects the
+    entries before.
 
     Raises:
         InputError: The key cannot be used.
@@ -226,20 +228,20 @@ def read_ledger(warehouse: Path) -> Ledger:
     try:
         *lines, rest = regular(warehouse / LEDGER).read_bytes().split(b"\n")
     except FileNotFoundError:
-        return Ledger(problems=((1, "is missing, and a key is given"),) if key else ())
+        return WarehouseLedger(problems=((1, "is missing, and a key is given"),) if key else ())
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
         remedy = remedy_of(error, "restore it from a backup")
         raise WarehouseError(str(warehouse / LEDGER), problem, remedy) from None
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     problems = list(_problems(lines, key, entries))
     if rest:
         problems.append((len(lines) + 1, "is half a line: it was cut off, or never finished"))
-    return Ledger(True, tuple(entries), tuple(problems))
+    return WarehouseLedger(True, tuple(entries), tuple(problems))
 
 
 def _problems(
-    lines: list[bytes], key: Key | None, entries: list[Entry]
+    lines: list[bytes], key: Key | None, entries: list[LedgerEntry]
 ) -> Iterator[tuple[int, str]]:
     """The defects of lines; collects the entries that can be read."""
     previous, signed = "", False
@@ -252,7 +254,7 @@ def _problems(
             if entry.number != number:
                 yield number + 1, f"is entry {entry.number}, not {number}"
             if entry.previous != previous:
-                yield number + 1, "does not follow the line before: another hash is noted"
+                yield number + 1, "does not follow the line before, which has another hash"
             if not _soundly_signed(entry):
                 yield number + 1, "has a wrong signature"
             ours = key is not None and entry.key == key.name
@@ -264,69 +266,49 @@ def _problems(
         yield len(lines), "nothing is signed with the key"
 
 
-def _soundly_signed(entry: Entry) -> bool:
+def _soundly_signed(entry: LedgerEntry) -> bool:
     """Whether an entry has the signature of its key, or neither."""
     if not entry.key:
         return not entry.signature
     return is_signed(entry.hash, entry.key, entry.signature)
 
 
-def _entry(line: bytes) -> Entry | None:
-    """The entry in a line; None if it is not one that was written."""
+def _entry(line: bytes) -> LedgerEntry | None:
+    """The entry in a line; None if the line was not written as an entry."""
     try:
         row = orjson.loads(line)
-        entry = Entry(**row)
+        entry = LedgerEntry(**row)
     except (ValueError, TypeError):
         return None
     content = {name: value for name, value in row.items() if name not in ("hash", "signature")}
     typed = all(
         isinstance(row[name], dict if name == "files" else kind)
-        for name, kind in typed_fields(Entry)
+        for name, kind in typed_fields(LedgerEntry)
     )
     texts = typed and all(isinstance(checksum, str) for checksum in entry.files.values())
-    return entry if texts and _dumped(row) == line and content_hash(content) == entry.hash else None
+    return entry if texts and _dump(row) == line and content_hash(content) == entry.hash else None
 
 
-def _dumped(row: Mapping[str, Any]) -> bytes:
+def _dump(row: Mapping[str, Any]) -> bytes:
     return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
 
 
-def _last(path: Path) -> Entry | None:
-    try:
-        with regular(path).open("rb") as file:
-            line = _last_line(file)
-    except FileNotFoundError:
-        return None
-    return None if line is None else _sound(path, line)
-
-
-def _sound(path: Path, line: bytes) -> Entry:
-    entry = _entry(line)
-    if entry is None:
-        raise WarehouseError(
-            f"{path}, last line", "is no entry, or was changed", "restore it from a backup"
-        )
+def _last_entry(path: Path, line: bytes | None) -> LedgerEntry | None:
+    entry = None if line is None else _entry(line)
+    if entry is None and line is not None:
+        problem, remedy = "is no entry, or was changed", "restore it from a backup"
+        raise WarehouseError(f"{path}, last line", problem, remedy)
     return entry
 
 
 def _last_line(file: BinaryIO) -> bytes | None:
-    """The last complete line, or None; a file that can be written is cut after it.
-
-    What follows it was being written when a process died, and was never acknowledged.
-    """
-    end, start, found = file.seek(0, os.SEEK_END), 0, b""
-    size = 1 << 16
+    """The last complete line, at whose end the file then stands; None if there is none."""
+    size, span = file.seek(0, os.SEEK_END), 1 << 16
     while True:
-        start = max(end - size, 0)
+        start = max(size - span, 0)
         file.seek(start)
-        found = file.read(end - start)
-        whole = found.rfind(b"\n") + 1
-        if start == 0 or found.rfind(b"\n", 0, max(whole - 1, 0)) >= 0:
-            break
-        size *= 2
-    if file.writable():
-        file.truncate(start + whole)
-        file.seek(start + whole)
-    if not whole:
-        return None
-    return found[: whole - 1].rpartition(b"\n")[2]
+        *lines, rest = file.read(size - start).split(b"\n")
+        if start == 0 or len(lines) > 1:
+            file.seek(size - len(rest))
+            return lines[-1] if lines else None
+        span *= 2

@@ -15,7 +15,7 @@ from tasks.rows import from_row, typed_fields
 from tasks.sources import Workload
 from warehouse.store.arrow import filled_rows, read_from, read_parquet
 from warehouse.store.checks import first_missing
-from warehouse.store.checksums import noted
+from warehouse.store.checksums import read_sums
 from warehouse.store.decoding import (
     GARBLED,
     StoredHeader,
@@ -33,7 +33,7 @@ from warehouse.store.folder import (
     rounds_of,
     run_folder,
 )
-from warehouse.store.verified import Verification
+from warehouse.store.verified import verify
 
 Decoded = TypeVar("Decoded")
 Part = TypeVar("Part")
@@ -195,11 +195,9 @@ class Reader:
         Raises:
             WarehouseError: A file was changed, or has no checksum where others have.
         """
-        known = noted(folder)
+        known = read_sums(folder)
         expected = {} if known is None else {path: known.get(path.name, "") for path in files}
-        verification = Verification(self.warehouse, expected, RESTORE)
-        verification.finish()
-        verification.note()
+        verify(self.warehouse, expected, RESTORE)
 
     def _header(self, folder: Path) -> StoredHeader:
         path = folder / "header.parquet"

@@ -1,59 +1,49 @@
-"""Recovery after a killed writer, and checks for changes since."""
+"""Recovery of a run whose last writer was killed."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from predictor.errors import WarehouseError
-from warehouse.store.checksums import CHECKSUMS, checksum, noted
+from warehouse.store.audit import check_file
+from warehouse.store.checksums import CHECKSUMS, checksum, drop_sums, read_sums
 from warehouse.store.durable import left_overs
-from warehouse.store.folder import replaces
-from warehouse.store.ledger import Held, folder_name, read_ledger
+from warehouse.store.folder import part_names, replaces
+from warehouse.store.ledger import LEDGER, FolderState, folder_name, read_ledger
 
 
-def finish_writes(folder: Path) -> None:
-    """Give temporary files their names where their checksums were noted; remove others."""
-    known = noted(folder) or {}
+def recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
+    """Complete the last writer's writes, and verify that nothing was changed since.
+
+    Temporary files whose checksum is in `SHA256SUMS` get their names; others are removed.
+
+    Returns:
+        Checksum by name of the files that the ledger lacks.
+
+    Raises:
+        WarehouseError: A file is missing or was changed, or is in no list.
+    """
+    known = read_sums(folder)
+    if known is None:
+        raise WarehouseError(str(folder / CHECKSUMS), "is gone", "restore it from a backup")
     for left_over in left_overs(folder):
         name = left_over.name[1:-33]
         if known.get(name) == checksum(left_over):
             left_over.replace(folder / name)
         else:
             left_over.unlink()
-
-
-def check_noted(folder: Path, names: Sequence[str], known: Mapping[str, str]) -> None:
-    """Refuse a run without one of its files, or with another that has rounds of several.
-
-    Raises:
-        WarehouseError: A file is missing, and its rounds are in no other, or is not noted.
-    """
+    names = part_names(folder)
     for name in names:
         if name not in known and any(replaces(name, other) for other in names):
             problem, remedy = f"is not in {CHECKSUMS}", "move it elsewhere"
             raise WarehouseError(str(folder / name), problem, remedy)
-    for name in sorted(known):
-        replaced = any(replaces(other, name) for other in names)
-        if not replaced and not (folder / name).exists():
+    gone = [name for name in sorted(known) if not (folder / name).exists()]
+    for name in gone:
+        if not any(replaces(other, name) for other in names):
             raise WarehouseError(str(folder / name), "is gone", "restore it from a backup")
-
-
-def not_entered(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
-    """Checksums of files that the last writer, which was killed, did not enter.
-
-    Raises:
-        WarehouseError: A file that was entered has been changed or removed since.
-    """
-    entries = read_ledger(warehouse).held
-    state = entries.get(folder_name(warehouse, folder), Held())
-    for name, digest in state.files.items():
+    drop_sums(folder, gone)
+    entered = read_ledger(warehouse).folders.get(folder_name(warehouse, folder), FolderState())
+    for name, digest in entered.files.items():
         path = folder / name
-        if path.exists():
-            problem = "was changed: the ledger has another checksum"
-            sound = checksum(path) == digest
-        else:
-            problem = "is gone, and the ledger has it"
-            sound = not digest
-        if not sound:
-            raise WarehouseError(str(path), problem, f"see shockwave audit {run}")
-    sums = noted(folder) or {}
-    return {name: sums[name] for name in sums if name not in state.files}
+        found = check_file(path, (LEDGER, digest)) if digest or path.exists() else None
+        if found is not None:
+            raise WarehouseError(str(path), found, f"see shockwave audit {run}")
+    return {name: known[name] for name in known if name not in {*entered.files, *gone}}

@@ -9,7 +9,7 @@ from warehouse.store.checksums import is_stored
 from warehouse.store.durable import give_name, lock_run, writing
 from warehouse.store.folder import place_of, unknown_run
 from warehouse.store.labels import forget_run
-from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
+from warehouse.store.ledger import FolderState, check_key, enter, folder_name, read_ledger
 
 
 def remove_run(warehouse: Path, run: str) -> None:
@@ -26,7 +26,9 @@ def remove_run(warehouse: Path, run: str) -> None:
         lock = lock_run(folder / ".lock", run)
         try:
             check_key(warehouse)
-            entered = read_ledger(warehouse).held.get(folder_name(warehouse, folder), Held())
+            entered = read_ledger(warehouse).folders.get(
+                folder_name(warehouse, folder), FolderState()
+            )
             if not entered.gone:
                 enter(warehouse, folder, dict.fromkeys(entered.files, ""))
             # A killed process leaves a folder of this name to the next run that begins.

@@ -15,14 +15,14 @@ if TYPE_CHECKING:  # costs a twentieth of a second to import
     )
 
 KEY_VARIABLE = "SHOCKWAVE_LEDGER_KEY"
-"""Names the file of an Ed25519 key: the private key to sign, either of the pair to verify."""
+"""Names the file of an Ed25519 key in OpenSSH's format: private to sign, either to verify."""
 
 _PURPOSE = b"shockwave ledger\0"
 """Precedes what is signed, so that a signature has no meaning elsewhere."""
 
 
 class Key:
-    """An Ed25519 key, of which the private part may be missing.
+    """An Ed25519 key, with or without its private part.
 
     Attributes:
         name: The public key, 32 bytes in base64.
@@ -59,7 +59,7 @@ def given_key(warehouse: Path) -> Key | None:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
-        if not path.is_file():  # a pipe would be waited for, a device read without end
+        if not path.is_file():  # reading a pipe or device might never end
             raise ValueError("no file")
         return _key(path.read_bytes())
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -69,29 +69,28 @@ def given_key(warehouse: Path) -> Key | None:
 
 
 def _key(text: bytes) -> Key:
-    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
         Ed25519PublicKey,
     )
+    from cryptography.hazmat.primitives.serialization import (
+        load_ssh_private_key,
+        load_ssh_public_key,
+    )
 
     if b"PRIVATE KEY" in text:
-        ssh = b"OPENSSH PRIVATE KEY" in text
-        read = serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key
-        private = read(text, password=None)
+        private = load_ssh_private_key(text, password=None)
         if isinstance(private, Ed25519PrivateKey):
             return Key(private.public_key(), private)
     else:
-        pem = text.startswith(b"-----BEGIN")
-        load = serialization.load_pem_public_key if pem else serialization.load_ssh_public_key
-        public = load(text)
+        public = load_ssh_public_key(text)
         if isinstance(public, Ed25519PublicKey):
             return Key(public, None)
     raise ValueError("another kind of key")
 
 
 def is_signed(text: str, key: str, signature: str) -> bool:
-    """Whether a text has a valid signature.
+    """Whether a signature of a text is valid.
 
     Args:
         text: The text.

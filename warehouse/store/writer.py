@@ -30,7 +30,7 @@ from warehouse.store.arrow import (
     write_groups,
     write_table,
 )
-from warehouse.store.checksums import CHECKSUMS, drop, mend, note, noted
+from warehouse.store.checksums import CHECKSUMS, add_sum, drop_sums
 from warehouse.store.durable import give_name, held_folder, lock_run, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
@@ -61,8 +61,8 @@ from warehouse.store.ledger import (
     check_key,
     enter,
 )
-from warehouse.store.recovery import check_noted, finish_writes, not_entered
-from warehouse.store.verified import Version, note_written, version_of
+from warehouse.store.recovery import recover
+from warehouse.store.verified import Version, save_written, version_of
 
 READ_SECONDS = 10.0
 """Time for which replaced files are kept, for queries that have listed them. An engineering
@@ -179,7 +179,7 @@ class Writer:
 
     def _note(self, path: Path, temporary: Path) -> None:
         """Note the checksum of a file, before it gets its name."""
-        self._new[path.name] = digest = note(path, temporary)
+        self._new[path.name] = digest = add_sum(path, temporary)
         self._written[path.name] = version_of(temporary), digest
 
     def _recover(self) -> None:
@@ -188,13 +188,8 @@ class Writer:
         Raises:
             WarehouseError: A file is missing, or was changed.
         """
-        finish_writes(self._folder)
-        names, known = part_names(self._folder), noted(self._folder)
-        if known is not None:
-            check_noted(self._folder, names, known)
-            newest = [name for name in names if len(rounds_of(name) or ()) == 1][-1:]
-            mend(self._folder, trusted=newest)  # earlier versions noted a file once it was there
-        self._new = not_entered(self._warehouse, self._folder, self.run)
+        self._new = recover(self._warehouse, self._folder, self.run)
+        names = part_names(self._folder)
         self._parts = [path.name for path in round_files(self._folder)]
         self._replace([name for name in names if name not in self._parts])
         if WHOLE not in names:
@@ -306,7 +301,7 @@ class Writer:
             del self._replaced[name]
             self._written.pop(name, None)
         if gone:
-            drop(self._folder, gone)
+            drop_sums(self._folder, gone)
 
     def _enter_all(self) -> None:
         """Add an entry with the rounds that are on disk, and all files that it lacks."""
@@ -343,7 +338,7 @@ class Writer:
                 self._enter_all()
             with writing(self._warehouse):
                 self._clear()
-            note_written(self._warehouse, self._folder, self._written)
+            save_written(self._warehouse, self._folder, self._written)
         except ShockwaveError:
             if error is None:  # else that one says more
                 raise
