@@ -34,7 +34,7 @@ from harness.postgres import Postgres, postgres
 from predictor.allocation import Demand
 from predictor.errors import WarehouseBusy
 from tasks.commands import NO_TERMS, CommandKind
-from warehouse.inbox.entries import SUBMIT, Entry, Request
+from warehouse.inbox.entries import SUBMIT, Entry, Submission
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 
@@ -97,22 +97,22 @@ def trap(database: Postgres, rng: Random) -> Iterator[Trap]:
             event.remove(Engine, name, reached)
 
 
-def request(at: int, rng: Random) -> list[Request]:
+def request(at: int, rng: Random) -> list[Submission]:
     """Requests that are handed in together."""
-    made = list[Request]()
+    made = list[Submission]()
     for place in range(rng.choice((1, 1, 2, 3))):
         key, kind = f"{at}/{place}", rng.choice((SUBMIT, SUBMIT, SUBMIT, "hold", "tenant"))
         if kind == SUBMIT:
-            made.append(Request(SUBMIT, replace(LONG, demand=Demand.gang(1)), key=key))
+            made.append(Submission(SUBMIT, replace(LONG, demand=Demand.gang(1)), key=key))
         elif kind == "hold":
-            made.append(Request(CommandKind.HOLD.value, target=1, key=key))
+            made.append(Submission(CommandKind.HOLD.value, target=1, key=key))
         else:
             terms = replace(NO_TERMS, tenant="b", budget=float(rng.randint(1, 9)))
-            made.append(Request("tenant", terms=terms, given=("budget",), key=key))
+            made.append(Submission("tenant", terms=terms, given=("budget",), key=key))
     return made
 
 
-def answered(requests: list[Request], entries: list[Entry]) -> list[Acknowledged]:
+def answered(requests: list[Submission], entries: list[Entry]) -> list[Acknowledged]:
     return [
         Acknowledged(asked.key, asked.kind, asked.target, entry.number)
         for asked, entry in zip(requests, entries, strict=True)

@@ -38,7 +38,7 @@ from flows.scheduler.scheduler import open_run, schedule
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
-from warehouse.inbox.entries import SUBMIT, Request
+from warehouse.inbox.entries import SUBMIT, Submission
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
@@ -50,7 +50,7 @@ LONG = JobSpec(0, "conv-small", 32, 128, Demand.gang(2), Mode.GNS, 400, 40_000, 
 """A job that outlasts a scene."""
 
 
-def requests() -> list[Request]:
+def requests() -> list[Submission]:
     """The requests, in order; entry 6 is refused."""
     jobs = [replace(LONG, demand=Demand.gang(gpus)) for gpus in (2, 2, 1, 1)]
     commands = [
@@ -61,11 +61,11 @@ def requests() -> list[Request]:
         (CommandKind.REQUEUE, 1),
         (CommandKind.UNCORDON, 3),
     ]
-    made = [Request(SUBMIT, job=job) for job in jobs]
+    made = [Submission(SUBMIT, job=job) for job in jobs]
     made += [
-        Request(CommandKind.BUDGET.value, target=1, value=2.0),
-        Request(SUBMIT, job=replace(LONG, demand=Demand.gang(8))),
-        *(Request(kind.value, target=target) for kind, target in commands),
+        Submission(CommandKind.BUDGET.value, target=1, value=2.0),
+        Submission(SUBMIT, job=replace(LONG, demand=Demand.gang(8))),
+        *(Submission(kind.value, target=target) for kind, target in commands),
     ]
     return [replace(request, key=f"k{at}") for at, request in enumerate(made)]
 
@@ -108,7 +108,7 @@ def whole(warehouse: Path) -> None:
         go(warehouse, inbox, REQUESTS)
 
 
-def go(warehouse: Path, inbox: Inbox, handed: list[Request]) -> None:
+def go(warehouse: Path, inbox: Inbox, handed: list[Submission]) -> None:
     with open_run(warehouse, inbox, OPTIONS) as run:
         for at, request in enumerate(handed):
             inbox.accept([request])

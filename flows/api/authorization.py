@@ -94,7 +94,7 @@ class AuthorizedApi:
         """
         _check_commands(caller)
         key = _key(caller, key)
-        specs = self._specs(caller, job, self.desk.inbox.known(key) if job.after else None)
+        specs = self._specs(caller, job, self.desk.inbox.number_of(key) if job.after else None)
         return self.desk.submit(*specs, by=caller.name, key=key)
 
     def expect(self, caller: Token, job: JobFile) -> QueueRow:
@@ -129,7 +129,9 @@ class AuthorizedApi:
         desk, key = self.desk, _key(caller, key)
         if kind.of_node:
             return desk.command(kind, target, value=value, by=caller.name, key=key)
-        entries = self._entries(caller, target, None if target.isdigit() else desk.inbox.known(key))
+        entries = self._entries(
+            caller, target, None if target.isdigit() else desk.inbox.number_of(key)
+        )
         numbers = [entry.number for entry in entries]
         return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=key)
 
@@ -161,9 +163,9 @@ class AuthorizedApi:
 
     def _entries(self, caller: Token, target: str, known: int | None = None) -> list[Entry]:
         tenant = caller.tenant if caller.role is Role.TENANT else None
-        matches = self.desk.inbox.targets(target, tenant, known)
+        matches = self.desk.inbox.find_all(target, tenant, known)
         if not matches:
-            like = self.desk.inbox.like(target, tenant)
+            like = self.desk.inbox.suggest(target, tenant)
             remedy = f"{like}give the id or name of one"
             raise JobNotFound("job", f"there is no job {target!r}", remedy)
         return matches

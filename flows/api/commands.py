@@ -54,7 +54,7 @@ class ServiceCommands(ServiceQueries):
         try:
             self.check(jobs[0])
         except InputError:
-            if self.inbox.known(key) is None:
+            if self.inbox.number_of(key) is None:
                 raise
         return self.inbox.submit_all(jobs, by=by, key=key)
 
@@ -74,9 +74,9 @@ class ServiceCommands(ServiceQueries):
         """
         ids: dict[int, None] = {}
         for name in names:
-            entries = self.inbox.targets(name, tenant, known)
+            entries = self.inbox.find_all(name, tenant, known)
             if not entries:
-                like = self.inbox.like(name, tenant)
+                like = self.inbox.suggest(name, tenant)
                 raise InputError("after", f"there is no job {name!r}", f"{like}see shockwave jobs")
             ids |= dict.fromkeys(entry.number for entry in entries)
         return tuple(ids)
@@ -156,7 +156,7 @@ class ServiceCommands(ServiceQueries):
         """
         if kind is CommandKind.BUDGET:
             check_budget("value", value)
-        if self.inbox.known(key) is None:
+        if self.inbox.number_of(key) is None:
             self._check_active(jobs)
         return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
 
@@ -188,7 +188,7 @@ class ServiceCommands(ServiceQueries):
             InputError: The service cannot take it.
             WarehouseBusy: The inbox does not answer.
         """
-        if self.inbox.known(key) is not None:  # missing fields are as of then
+        if self.inbox.number_of(key) is not None:  # missing fields are as of then
             return self.inbox.add(replace(NO_NODE, **fields), fields, by=by, key=key)
         state, hosts = self.history().state, self.hosts()
         inventory = state.inventory(self.header)
@@ -240,9 +240,9 @@ class ServiceCommands(ServiceQueries):
         Raises:
             InputError: There is none.
         """
-        matches = self.inbox.targets(target, tenant)
+        matches = self.inbox.find_all(target, tenant)
         if not matches:
-            like = self.inbox.like(target, tenant)
+            like = self.inbox.suggest(target, tenant)
             raise InputError("job", f"there is no job {target!r}", f"{like}see shockwave jobs")
         return matches
 
@@ -267,7 +267,7 @@ class ServiceCommands(ServiceQueries):
     def _node(self, target: str, key: str) -> int:
         """The index of a node; with a known key, the node may be gone by now."""
         index = target.isascii() and target.isdigit() and len(target) < 10
-        if self.inbox.known(key) is not None:
+        if self.inbox.number_of(key) is not None:
             if index:
                 return int(target)
             if target in (names := self.names()):

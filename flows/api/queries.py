@@ -161,7 +161,7 @@ class ServiceQueries:
         Args:
             now: Seconds since the epoch.
         """
-        waiting = self.inbox.after(self.history().state.taken.entries, most=1)
+        waiting = self.inbox.entries_after(self.history().state.taken.entries, most=1)
         return max(now - waiting[0].accepted_at, 0.0) if waiting else 0.0
 
     def jobs(self) -> list[JobRow]:
@@ -206,7 +206,7 @@ class ServiceQueries:
         return sorted(rows, key=lambda row: row.job_id)
 
     def _entries(self, after: int) -> Iterator[Entry]:
-        while entries := self.inbox.after(after):
+        while entries := self.inbox.entries_after(after):
             yield from entries
             after = entries[-1].number
 

@@ -46,7 +46,7 @@ class InboxSource:
         at = max(math.nextafter(taken.clock_seconds, math.inf), 0.0)
         jobs, commands = list[JobSpec](), list[Command]()
         terms, nodes = dict[str, TenantTerms](), list[NewNode]()
-        for entry in self.inbox.after(taken.entries):
+        for entry in self.inbox.entries_after(taken.entries):
             at = min(max(at, self._time_of(entry)), clock_seconds)
             if entry.kind == CommandKind.TENANT:
                 terms[entry.terms.tenant] = entry.terms
@@ -86,7 +86,7 @@ class InboxSource:
 
     def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
         """See `JobSource.idle_until`: its first entry; quotas pass by the clock, which goes on."""
-        waiting = self.inbox.after(taken.entries, most=1)
+        waiting = self.inbox.entries_after(taken.entries, most=1)
         return self._time_of(waiting[0]) if waiting else None
 
     def exhausted(self, taken: Taken) -> bool:

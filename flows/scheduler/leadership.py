@@ -113,7 +113,7 @@ def lead(
             deadline = monotonic() + 2.0 * leases.seconds
             while (token := leases.take(alone=True)) is None:
                 if monotonic() > deadline or stop.wait(WAIT_SECONDS):
-                    other, _ = leases.found()
+                    other, _ = leases.last()
                     problem = f"is served by process {other.pid} of {other.host}" if other else ""
                     raise WarehouseBusy(
                         str(place.warehouse), problem, "stop that, or use --standby"
@@ -131,7 +131,7 @@ def _waited(place: LeaseSite, leases: Leases, stop: Event, report: Callable[[str
     """Wait until neither lock nor lease is held; kills a holder on this machine that hangs."""
     report(f"Standing by for the service of {place.warehouse}.")
     while not stop.wait(WAIT_SECONDS):
-        lease, ended = leases.found()
+        lease, ended = leases.last()
         taken = is_locked(place.warehouse)
         holder = find_service(place.warehouse) if taken and lease and ended and lease.here else None
         if holder and lease and holder.pid == lease.pid:

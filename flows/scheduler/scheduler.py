@@ -160,12 +160,12 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
             )
             run, now, speed, truth = live.run, live.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
-            inbox.runs_on(options.cluster.absolute())
+            inbox.set_cluster(options.cluster.absolute())
             hosts = Hosts(options.cluster, run, live.runtime)
         else:
             run, pace, truth = opened.enter_context(_virtual(name, warehouse, options))
             now, speed = pace.now, pace.speed
-        inbox.belongs_to(run.name)
+        inbox.claim(run.name)
 
         def check(spec: JobSpec, terms: TenantTerms | None) -> None:
             for refuse in checks:

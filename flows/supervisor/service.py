@@ -25,7 +25,7 @@ from flows.scheduler.process import FOLDER, LOCK, find_service, make_busy_error
 from flows.supervisor.listening import ListenAddress
 from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
-from warehouse.inbox.database import shown
+from warehouse.inbox.database import without_password
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.checks import check_links, check_warehouse
 from warehouse.store.durable import writing
@@ -142,7 +142,7 @@ def _check_database(url: str) -> None:
         reason = (str(cause).strip() or "no answer").splitlines()[0]
         raise InputError(
             "database_url",
-            f"{shown(asked)} cannot be reached ({reason})",
+            f"{without_password(asked)} cannot be reached ({reason})",
             "start the database or correct the URL",
         ) from None
 
@@ -155,7 +155,7 @@ async def _connect(url: "URL") -> None:
         async with asyncio.timeout(DATABASE_SECONDS), engine.connect() as connection:
             encoding = (await connection.exec_driver_sql("SHOW server_encoding")).scalar()
         if encoding != "UTF8":
-            problem = f"{shown(url)} has the encoding {encoding}"
+            problem = f"{without_password(url)} has the encoding {encoding}"
             raise InputError("database_url", problem, "create it with ENCODING 'UTF8'")
     finally:
         await engine.dispose()

@@ -50,7 +50,7 @@ def test_a_lease_has_one_holder_and_each_a_later_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases = Leases(tmp_path)
-    assert leases.found() == (None, True)
+    assert leases.last() == (None, True)
     assert leases.take(alone=False) == 1
     assert leases.take(alone=False) is None
     leases.renew(1)

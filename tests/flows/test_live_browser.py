@@ -112,7 +112,7 @@ def test_it_refreshes_itself_and_commands(shown: SimpleNamespace) -> None:
     opened.page.get_by_role("button", name="Hold").click()
     opened.page.wait_for_url(f"**/live/jobs/{job}")
     with Inbox(shown.warehouse) as inbox:
-        entry = inbox.after(inbox.last() - 1)[0]
+        entry = inbox.entries_after(inbox.last() - 1)[0]
     assert (entry.kind, entry.target) == ("hold", job)
     opened.page.get_by_text("refresh by itself").click()
     go(shown.warehouse, 1)
@@ -149,7 +149,7 @@ def test_a_job_is_handed_in_by_a_form(shown: SimpleNamespace) -> None:
     page.get_by_role("button", name="Submit").click()
     page.locator("#tiles").get_by_text("accepted").wait_for()
     with Inbox(shown.warehouse) as inbox:
-        (entry,) = inbox.after(inbox.last() - 1)
+        (entry,) = inbox.entries_after(inbox.last() - 1)
     assert entry.job
     assert (entry.job.name, entry.job.mode.value) == ("of-a-form", "gns")
     assert not [message for message in opened.messages if "422" not in message]

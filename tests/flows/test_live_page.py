@@ -167,7 +167,7 @@ def test_the_form_takes_what_a_jobs_file_takes(shown: SimpleNamespace) -> None:
     sent = [ask("/live/submit", texts) for _ in range(2)]  # a double click
     assert {answer.headers["location"] for answer in sent} == {f"/live/jobs/{first + 1}"}
     with Inbox(shown.warehouse) as inbox:
-        tasks = [entry.job for entry in inbox.after(first) if entry.job]
+        tasks = [entry.job for entry in inbox.entries_after(first) if entry.job]
     assert [spec.tenant for spec in tasks] == ["a", "a"]
     (spec, _), options = tasks, tasks[0].options
     assert (spec.name, spec.mode.value, spec.epochs, spec.max_seconds) == ("x", "gns", 5, 9e3)

@@ -9,13 +9,13 @@ from sqlalchemy import Connection, event
 from predictor.errors import InputError
 from tasks.commands import NO_TERMS, CommandKind
 from tests.warehouse.test_inbox import JOB
-from warehouse.inbox.accepting import accepted
+from warehouse.inbox.accepting import accept_all
 from warehouse.inbox.database import Database
-from warehouse.inbox.entries import SUBMIT, Entry, Request
+from warehouse.inbox.entries import SUBMIT, Entry, Submission
 
 
 def together(
-    database: Database, *asked: list[Request]
+    database: Database, *asked: list[Submission]
 ) -> tuple[list[list[Entry] | InputError], int]:
     """The answer to each submitter, and the statements that it took."""
     statements = list[str]()
@@ -25,22 +25,25 @@ def together(
             statements.append(statement)
 
         event.listen(connection, "before_cursor_execute", executed)
-        return accepted(connection, asked)
+        return accept_all(connection, asked)
 
     return database.write(work), len(statements)
 
 
 def test_statements_do_not_grow_with_those_who_wait(tmp_path: Path) -> None:
     database = Database(tmp_path / "inbox.sqlite")
-    _, of_one = together(database, [Request(SUBMIT, JOB, key="alone")])
-    _, of_many = together(database, *([Request(SUBMIT, JOB, key=f"{at}")] for at in range(50)))
+    _, of_one = together(database, [Submission(SUBMIT, JOB, key="alone")])
+    _, of_many = together(database, *([Submission(SUBMIT, JOB, key=f"{at}")] for at in range(50)))
     assert of_one == of_many == 3
     database.close()
 
 
 def test_a_key_that_two_hand_in_at_once_is_one_entry(tmp_path: Path) -> None:
     database = Database(tmp_path / "inbox.sqlite")
-    same, other = Request(SUBMIT, JOB, key="k"), Request(SUBMIT, replace(JOB, tenant="b"), key="k")
+    same, other = (
+        Submission(SUBMIT, JOB, key="k"),
+        Submission(SUBMIT, replace(JOB, tenant="b"), key="k"),
+    )
     (first, again, refused, after), _ = together(
         database, [same], [same], [other], [replace(same, key="")]
     )
@@ -53,7 +56,7 @@ def test_a_key_that_two_hand_in_at_once_is_one_entry(tmp_path: Path) -> None:
 
 def test_who_is_refused_leaves_neither_numbers_nor_keys(tmp_path: Path) -> None:
     database = Database(tmp_path / "inbox.sqlite")
-    new, taken = Request(SUBMIT, JOB, key="new"), Request(SUBMIT, JOB, key="taken")
+    new, taken = Submission(SUBMIT, JOB, key="new"), Submission(SUBMIT, JOB, key="taken")
     wrong = replace(taken, job=replace(JOB, tenant="b"))
     (_, refused, found), _ = together(database, [taken], [new, wrong], [new])
     assert isinstance(refused, InputError)
@@ -63,9 +66,9 @@ def test_who_is_refused_leaves_neither_numbers_nor_keys(tmp_path: Path) -> None:
 
 
 def test_terms_that_are_given_at_once_are_merged(tmp_path: Path) -> None:
-    def terms(**given: Any) -> Request:
+    def terms(**given: Any) -> Submission:
         made = replace(NO_TERMS, tenant="a", **given)
-        return Request(CommandKind.TENANT.value, terms=made, given=(*given,))
+        return Submission(CommandKind.TENANT.value, terms=made, given=(*given,))
 
     database = Database(tmp_path / "inbox.sqlite")
     (_, last), _ = together(database, [terms(budget=2.0)], [terms(gpu_hours=8.0)])

@@ -1,6 +1,5 @@
 """The inbox: accepted entries are there, once and in order, despite retries and kills."""
 
-import json
 import os
 import signal
 import sqlite3
@@ -11,22 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from socket import gethostname
-from time import time
 
 import pytest
-from sqlalchemy import insert
 
-from harness.waiting import HANG_SECONDS
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind, TenantTerms
 from warehouse.inbox.database import Database
-from warehouse.inbox.entries import SUBMIT, Request
+from warehouse.inbox.entries import SUBMIT, Submission
 from warehouse.inbox.inbox import FILE, Inbox
-from warehouse.inbox.lease import Leases, TakenOver
-from warehouse.inbox.tables import ENTRIES, SERVICE, VERSION_TABLE
+from warehouse.inbox.lease import Leases
+from warehouse.inbox.tables import ENTRIES, VERSION_TABLE
 
 JOB = JobSpec(0, "conv-small", 32, 32, Demand.gang(1), Mode.STATIC, 5, 40_000, 0.0, "a")
 POSTGRES = os.environ.get("SHOCKWAVE_POSTGRES", "")
@@ -45,8 +40,8 @@ def test_entries_are_numbered_in_order_and_a_job_has_its_number_as_id(inbox: Inb
     second = inbox.command(CommandKind.HOLD, first.number, by="bob")
     assert [first.number, second.number] == [before + 1, before + 2]
     assert first.job == replace(JOB, job_id=first.number)
-    assert inbox.after(before) == [first, second]
-    assert inbox.after(first.number, most=1) == [second]
+    assert inbox.entries_after(before) == [first, second]
+    assert inbox.entries_after(first.number, most=1) == [second]
     assert inbox.find(str(first.number)) == first
     assert inbox.find(str(second.number)) is None
     named = [inbox.submit(replace(JOB, name="train")) for _ in range(2)]
@@ -57,9 +52,9 @@ def test_entries_are_numbered_in_order_and_a_job_has_its_number_as_id(inbox: Inb
 def test_an_unknown_name_is_like_one_that_the_caller_sees(inbox: Inbox) -> None:
     inbox.submit(replace(JOB, name="first", tenant="a"))
     inbox.submit(replace(JOB, name="fist", tenant="b"))
-    assert inbox.like("frist") in ("did you mean first? ", "did you mean fist? ")
-    assert inbox.like("frist", "a") == "did you mean first? "
-    assert inbox.like("frist", "c") == inbox.like("nightly") == ""
+    assert inbox.suggest("frist") in ("did you mean first? ", "did you mean fist? ")
+    assert inbox.suggest("frist", "a") == "did you mean first? "
+    assert inbox.suggest("frist", "c") == inbox.suggest("nightly") == ""
 
 
 def test_a_key_is_accepted_once(tmp_path: Path) -> None:
@@ -79,26 +74,26 @@ def test_of_a_refused_batch_nothing_is_accepted(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB, key="a")
         other = replace(JOB, tenant="b")
-        batch = [Request(SUBMIT, JOB, key="b"), Request(SUBMIT, other, key="a")]
+        batch = [Submission(SUBMIT, JOB, key="b"), Submission(SUBMIT, other, key="a")]
         with pytest.raises(InputError):
             inbox.accept(batch)
         assert inbox.last() == 1
-        again = inbox.accept([batch[0], Request(SUBMIT, JOB)])
+        again = inbox.accept([batch[0], Submission(SUBMIT, JOB)])
         assert [entry.number for entry in again] == [2, 3]
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(SUBMIT),
-        Request("launch", target=1),
-        Request(CommandKind.REFUSED.value, target=1),
-        Request(SUBMIT, replace(JOB, name="7")),
-        Request(SUBMIT, JOB, key="x" * 300),
-        Request(SUBMIT, JOB, by="\n"),
+        Submission(SUBMIT),
+        Submission("launch", target=1),
+        Submission(CommandKind.REFUSED.value, target=1),
+        Submission(SUBMIT, replace(JOB, name="7")),
+        Submission(SUBMIT, JOB, key="x" * 300),
+        Submission(SUBMIT, JOB, by="\n"),
     ],
 )
-def test_what_is_no_request_is_refused(tmp_path: Path, request_: Request) -> None:
+def test_what_is_no_request_is_refused(tmp_path: Path, request_: Submission) -> None:
     with Inbox(tmp_path) as inbox:
         with pytest.raises(InputError):
             inbox.accept([request_])
@@ -108,10 +103,10 @@ def test_what_is_no_request_is_refused(tmp_path: Path, request_: Request) -> Non
 def test_an_inbox_is_of_one_run_and_its_file_of_one_user(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         assert inbox.run == ""
-        inbox.belongs_to("service-1")
-        inbox.belongs_to("service-1")
+        inbox.claim("service-1")
+        inbox.claim("service-1")
         with pytest.raises(InputError, match="is the inbox of run 'service-1'"):
-            inbox.belongs_to("service-2")
+            inbox.claim("service-2")
         assert inbox.run == "service-1"
     assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
 
@@ -145,7 +140,7 @@ def test_a_changed_entry_is_a_line(tmp_path: Path, change: str) -> None:
         database.execute(f"UPDATE {ENTRIES.name} SET {change}")
         database.commit()
     with Inbox(tmp_path) as inbox, pytest.raises(WarehouseError, match=r"entry . of the inbox"):
-        inbox.after(0)
+        inbox.entries_after(0)
 
 
 def test_an_inbox_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -153,7 +148,7 @@ def test_an_inbox_of_another_version_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
         database.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
         database.commit()
-    with pytest.raises(InputError, match="is of a version that is not known"):
+    with pytest.raises(InputError, match="is of an unknown version"):
         Inbox(tmp_path)
 
 
@@ -170,7 +165,7 @@ def test_many_at_once_lose_and_double_nothing(inbox: Inbox) -> None:
     keys = [f"r{before}.{number % 60}" for number in range(120)]
     with ThreadPoolExecutor(6) as pool:
         accepted = list(pool.map(lambda key: inbox.submit(JOB, key=key), keys))
-    there = inbox.after(before)
+    there = inbox.entries_after(before)
     assert [entry.number for entry in there] == [*range(before + 1, before + 61)]
     assert {entry.number: entry for entry in accepted} == {entry.number: entry for entry in there}
 
@@ -183,8 +178,8 @@ def test_who_is_refused_among_many_at_once_is_refused_alone(inbox: Inbox) -> Non
         if number % 3:
             return inbox.submit(JOB, key=f"{before}.{number}").number
         batch = [
-            Request(SUBMIT, JOB, key=f"{before}.new {number}"),
-            Request(SUBMIT, replace(JOB, tenant="b"), key=f"{before}.known"),
+            Submission(SUBMIT, JOB, key=f"{before}.new {number}"),
+            Submission(SUBMIT, replace(JOB, tenant="b"), key=f"{before}.known"),
         ]
         with pytest.raises(InputError, match=f"is that of entry {first.number}"):
             inbox.accept(batch)
@@ -195,7 +190,7 @@ def test_who_is_refused_among_many_at_once_is_refused_alone(inbox: Inbox) -> Non
     assert found.count("refused") == 20
     numbers = sorted(number for number in found if isinstance(number, int))
     assert numbers == [*range(before + 2, before + 42)]
-    assert [entry.number for entry in inbox.after(before)] == [before + 1, *numbers]
+    assert [entry.number for entry in inbox.entries_after(before)] == [before + 1, *numbers]
 
 
 SUBMITTER = """
@@ -227,7 +222,7 @@ def test_what_was_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
                 os.kill(submitter.pid, signal.SIGKILL)
             acknowledged += submitter.stdout.read().split()
     with Inbox(tmp_path) as inbox:
-        there = [entry.job.name for entry in inbox.after(0) if entry.job]
+        there = [entry.job.name for entry in inbox.entries_after(0) if entry.job]
     assert len({*there}) == len(there)
     assert {*acknowledged} <= {*there}
     assert len(there) <= len({*acknowledged}) + 3
@@ -261,29 +256,6 @@ def test_the_lease_is_renewed_while_others_write(tmp_path: Path, url: str) -> No
         assert token
         others.write(lambda connection: leases.renew(token))
         leases.check(token)
-
-
-def test_a_lease_of_a_version_that_had_it_in_the_inbox_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as earlier:
-        earlier.setattr("warehouse.inbox.lease.FILE", FILE)
-        stopped = Leases(tmp_path)
-    held = {"token": 3, "host": gethostname(), "pid": os.getpid(), "until": time() + HANG_SECONDS}
-    with closing(Database(tmp_path / FILE)) as inbox:
-        row = {"name": "lease", "value": json.dumps(held)}
-        inbox.write(lambda connection: connection.execute(insert(SERVICE), row))
-    stopped.check(3)
-    leases = Leases(tmp_path)
-    with closing(stopped), closing(leases):
-        assert leases.found() == (None, True)
-        assert leases.take(alone=False) is None  # it has not ended
-        assert leases.take(alone=True) == 4
-        for asked in (stopped.check, stopped.renew, stopped.end):
-            with pytest.raises(TakenOver):
-                asked(3)
-        leases.check(4)
-        assert leases.take(alone=True) == 5
 
 
 def test_terms_that_several_give_at_once_are_all_kept(inbox: Inbox) -> None:

@@ -1,15 +1,12 @@
-"""Tokens of the API: made once, kept as hashes, and in databases that were there before."""
+"""Tokens of the API: made once and stored as hashes."""
 
 from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import create_engine
 
 from predictor.errors import InputError, WarehouseError
-from tests.warehouse.test_inbox import JOB
-from warehouse.inbox.inbox import FILE, Inbox
+from warehouse.inbox.inbox import FILE
 from warehouse.inbox.tokens import PREFIX, Role, Token, Tokens
 
 
@@ -60,22 +57,6 @@ def test_what_is_no_token_is_refused(
 def test_a_tenant_sees_its_own(role: Role, tenant: str, sees: bool) -> None:
     token = Token("x", role, tenant)
     assert (token.sees("a"), token.sees(tenant)) == (sees, True)
-
-
-def test_a_database_from_before_tokens_is_brought_up(tmp_path: Path) -> None:
-    (tmp_path / FILE).parent.mkdir()
-    config = Config()
-    config.set_main_option("script_location", "warehouse.inbox:migrations")
-    engine = create_engine(f"sqlite:///{tmp_path / FILE}")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        connection.exec_driver_sql("INSERT INTO shockwave_service VALUES ('run', 'service-1')")
-    engine.dispose()
-    with Tokens(tmp_path) as tokens, Inbox(tmp_path) as inbox:
-        assert inbox.run == "service-1"
-        assert inbox.submit(JOB).number == 1
-        assert tokens.find(tokens.add("ann", Role.READER)) != [None]
 
 
 def test_a_changed_token_is_a_line(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
-"""The inbox of a service: jobs and commands from outside, in a database, each an entry.
+"""The inbox of a service: a database of the jobs and commands that it accepted, each an entry.
 
-Accepted means durable: an entry is returned once it is committed and on disk. Entries are numbered
-from 1 without gaps, in the order of their commits. Nothing is ever changed or removed; how far a
-service has come is in its records.
+An accepted entry is durable. Entries are numbered from 1 without gaps, in the order of their
+commits, and never changed or removed. The service's records say how many it has taken in.
 """

@@ -1,4 +1,4 @@
-"""Accepts requests as entries: all waiting ones in one transaction, with few statements."""
+"""Accepts waiting submissions: all in one transaction, with few statements."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,46 +9,52 @@ from sqlalchemy import Connection, func, insert, select
 
 from predictor.errors import InputError, WarehouseError
 from tasks.commands import NO_TERMS, CommandKind, TenantTerms
-from warehouse.inbox.entries import Entry, Request, entry_of, row_of
+from warehouse.inbox.entries import Entry, Submission, entry_of, row_of
 from warehouse.inbox.tables import ENTRIES
 
 MOST_ASKED = 10_000
-"""Values in a statement, at most: SQLite and Postgres take some three times as many."""
+"""Most values in a statement: SQLite and Postgres allow about three times as many."""
 
 Row = Mapping[str, Any]
 
 
-def accepted(
-    connection: Connection, together: Sequence[Sequence[Request]]
+def accept_all(
+    connection: Connection, together: Sequence[Sequence[Submission]]
 ) -> list[list[Entry] | InputError]:
-    """Write the requests of each submitter; returns its entries, or the error that refused them.
+    """Write submissions as entries; returns each submitter's entries, or why they are refused.
 
     Args:
-        connection: A transaction that writes alone.
-        together: Requests by submitter; those of a submitter are accepted all or none.
+        connection: An exclusive transaction.
+        together: Submissions by submitter, of whom all or none are accepted.
     """
     known = _known(
-        connection, {request.key for requests in together for request in requests if request.key}
+        connection,
+        {
+            submission.key
+            for submissions in together
+            for submission in submissions
+            if submission.key
+        },
     )
     last, now = last_entry(connection), time.time()
     rows, outcomes = list[Row](), list[list[Entry] | InputError]()
-    for requests in together:
+    for submissions in together:
         new, found = list[Row](), list[Entry]()
         try:
-            for request in requests:
-                row = known.get(request.key) if request.key else None
+            for submission in submissions:
+                row = known.get(submission.key) if submission.key else None
                 if row is not None:
-                    found.append(_again(row, request))
+                    found.append(_find_again(row, submission))
                     continue
-                if request.terms != NO_TERMS:
-                    before = _terms_among(reversed([*rows, *new]), request.terms.tenant)
-                    before = before or terms_of(connection, request.terms.tenant)
-                    request = request.onto(before)
-                row = row_of(request, last + len(rows) + len(new) + 1, now)
+                if submission.terms != NO_TERMS:
+                    before = _terms_among(reversed([*rows, *new]), submission.terms.tenant)
+                    before = before or terms_of(connection, submission.terms.tenant)
+                    submission = submission.onto(before)
+                row = row_of(submission, last + len(rows) + len(new) + 1, now)
                 new.append(row)
                 found.append(entry_of(row))
-                if request.key:
-                    known[request.key] = row
+                if submission.key:
+                    known[submission.key] = row
         except InputError as error:
             for row in new:
                 known.pop(row["key"], None)
@@ -62,7 +68,7 @@ def accepted(
 
 
 def _known(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
-    """The rows of keys that were accepted before."""
+    """Rows that were accepted before, by key."""
     asked, found = sorted(keys), dict[str, Row]()
     for start in range(0, len(asked), MOST_ASKED):
         of = select(ENTRIES).where(ENTRIES.c.key.in_(asked[start : start + MOST_ASKED]))
@@ -70,17 +76,19 @@ def _known(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
     return found
 
 
-def _again(row: Row, request: Request) -> Entry:
-    """The entry of a key that is used again.
+def _find_again(row: Row, submission: Submission) -> Entry:
+    """The entry of a key that was accepted before.
 
     Raises:
-        InputError: The key belongs to another request.
+        InputError: The key belongs to another submission.
     """
     entry = entry_of(row)
-    asked_for = request.again(entry)  # others gave the rest, then and since
-    new = row_of(asked_for, row["number"], row["accepted_at"])
+    complete = submission.completed_from(entry)  # not from what others gave since
+    new = row_of(complete, row["number"], row["accepted_at"])
     if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
-        problem = f"{request.key!r} is that of entry {row['number']}, which asks for something else"
+        problem = (
+            f"{submission.key!r} is that of entry {row['number']}, which asks for something else"
+        )
         raise InputError("key", problem, "give another key")
     return entry
 
@@ -92,7 +100,7 @@ def _terms_among(rows: Iterable[Row], tenant: str) -> TenantTerms | None:
 
 
 def terms_of(connection: Connection, tenant: str) -> TenantTerms:
-    """The terms of a tenant that were accepted last."""
+    """The last accepted terms of a tenant."""
     asked = select(ENTRIES).where(ENTRIES.c.kind == CommandKind.TENANT.value)
     asked = asked.where(ENTRIES.c.name == tenant).order_by(ENTRIES.c.number.desc()).limit(1)
     row = connection.execute(asked).mappings().first()
@@ -100,9 +108,9 @@ def terms_of(connection: Connection, tenant: str) -> TenantTerms:
 
 
 def last_entry(connection: Connection) -> int:
-    """The number of the last entry, 0 if there is none; texts, which sort last, are none."""
+    """The number of the last entry; 0 if there is none."""
     number = connection.scalar(select(func.max(ENTRIES.c.number))) or 0
-    if not isinstance(number, int):
+    if not isinstance(number, int):  # SQLite stores a text in any column, and sorts it last
         problem, remedy = "has no number", "restore the inbox's database from a backup"
         raise WarehouseError(f"entry {number!r} of the inbox", problem, remedy)
     return number

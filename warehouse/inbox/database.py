@@ -1,6 +1,6 @@
-"""The database of the inbox, and of the lease: SQLite, a file of each, or Postgres by URL.
+"""The databases of the inbox and of the lease: a SQLite file each, or one Postgres database.
 
-Its tables are migrated when it is opened.
+Opening a database migrates its tables.
 """
 
 import asyncio
@@ -22,30 +22,28 @@ from warehouse.inbox.tables import ENTRIES, VERSION, VERSION_TABLE
 from warehouse.store.durable import regular, writing
 
 BUSY_SECONDS = 60.0
-"""Time for which a transaction waits for another. An engineering bound."""
+"""Longest wait of a transaction for another. An engineering bound."""
 
 POSTGRES = "postgresql+asyncpg"
 
 LOCK = 0x5AFE
-"""Advisory lock of Postgres that a writing transaction holds. Any number that no other program
-takes would do."""
+"""Advisory lock of Postgres that writing transactions hold: a number that no other program uses."""
 
 Result = TypeVar("Result")
 
 
-def shown(url: URL) -> str:
-    """A URL without its password, which may be among its options, too."""
+def without_password(url: URL) -> str:
+    """A URL as text without its password, which may be among its options, too."""
     return str(url.set(query={}))
 
 
 class Database:
-    """A database of entries, or of the lease; may be used by several threads.
+    """A database of entries, or of the lease; threads may share it.
 
     Args:
         file: Its SQLite file, made if it is missing; of Postgres, unused.
         url: URL of a Postgres database (`postgresql+asyncpg://…`); any other means the file.
-        lock: Advisory lock of Postgres that its writing transactions hold. Transactions with
-            another lock do not wait for them.
+        lock: Advisory lock of Postgres for writing transactions; those of another lock do not wait.
 
     Raises:
         InputError: The URL is invalid, or the database cannot be reached.
@@ -60,9 +58,9 @@ class Database:
         postgres = asked is not None and asked.drivername == POSTGRES
         self._postgres = _Postgres(asked) if asked is not None and postgres else None
         self._sqlite = None if postgres else _sqlite(file)
-        self._shown = shown(asked) if asked is not None and postgres else str(file)
+        self._shown = without_password(asked) if asked is not None and postgres else str(file)
         self._lock = lock
-        self._do(_to_present, LOCK)
+        self._do(_migrate, LOCK)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """Run a query; in SQLite, in a single snapshot.
@@ -108,8 +106,8 @@ def _sqlite(file: Path) -> Engine:
     """An engine whose commits are flushed to disk; the file is readable by its user only."""
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Only if it is new: to close a file ends all POSIX locks that this process has on it, as
-        # SQLite's are. Another process would then remove the log that this one writes to.
+        # Never if it exists: closing a file releases this process's POSIX locks on it, which SQLite
+        # uses. Another process would then remove the log that this process writes to.
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         regular(file)
@@ -131,14 +129,14 @@ def _sqlite(file: Path) -> Engine:
 
 
 class _Postgres:
-    """Transactions on Postgres, whose driver knows coroutines only, in a thread of their own."""
+    """Transactions on Postgres, whose driver is asynchronous, in a thread with an event loop."""
 
     def __init__(self, url: URL) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        # Without a transaction where nothing is written: its begin and end, and those of each ping,
-        # are messages to and fro, and statements see what is committed either way.
+        # Reads need no transaction, whose begin and end are round trips: statements see what is
+        # committed either way.
         self._engine: AsyncEngine = create_async_engine(
             url, pool_pre_ping=True, isolation_level="AUTOCOMMIT"
         )
@@ -150,7 +148,7 @@ class _Postgres:
                     return await connection.run_sync(work)
                 await connection.execution_options(isolation_level="READ COMMITTED")
                 async with connection.begin():
-                    # Numbers are given in the order of commits; readers go on.
+                    # Writers take turns, so that numbers follow the order of commits.
                     await connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock})")
                     return await connection.run_sync(work)
 
@@ -163,8 +161,8 @@ class _Postgres:
         self._loop.close()
 
 
-def _to_present(connection: Connection) -> None:
-    """Migrate a database to the present tables."""
+def _migrate(connection: Connection) -> None:
+    """Migrate a database to the newest tables."""
     version = table(VERSION_TABLE, sql_column("version_num"))
     if inspect(connection).has_table(VERSION_TABLE):
         if connection.scalar(select(version.c.version_num)) == VERSION:
@@ -182,5 +180,5 @@ def _to_present(connection: Connection) -> None:
     try:
         command.upgrade(config, "head")
     except CommandError:
-        problem = "is of a version that is not known"
+        problem = "is of an unknown version"
         raise InputError("database_url", problem, "use the program that wrote it") from None

@@ -1,4 +1,4 @@
-"""Requests and accepted entries, and their rows in a database."""
+"""Submissions and accepted entries, and their rows in a database."""
 
 import json
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ LONGEST_TENANT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A job or a command that is submitted.
+class Submission:
+    """A job or a command, as it is submitted.
 
     Attributes:
         kind: `submit`, or the kind of a command.
@@ -32,11 +32,11 @@ class Request:
         target: A command's job or node.
         value: A command's value, such as a budget.
         by: Its submitter.
-        key: Idempotency key: a second request with the same key returns the first entry.
+        key: Idempotency key: a second submission with the same key returns the first entry.
         terms: Terms of a tenant.
-        given: Fields of the terms that are given; the others keep their last accepted values. Or
-            fields of the node; the others are those of another node.
-        node: A node that is added.
+        given: Fields of the terms or the node that the submitter gave. Other terms keep their last
+            accepted values; other fields of a node are copied from another node.
+        node: A node to add.
     """
 
     kind: str
@@ -49,13 +49,13 @@ class Request:
     given: tuple[str, ...] = ()
     node: NewNode = NO_NODE
 
-    def onto(self, terms: TenantTerms) -> "Request":
-        """The request with complete terms: its own fields, and the others from these terms."""
+    def onto(self, terms: TenantTerms) -> "Submission":
+        """Complete the terms: fields that are not given are taken from these."""
         given = {name: getattr(self.terms, name) for name in ("tenant", *self.given)}
         return replace(self, terms=replace(terms, **given))
 
-    def again(self, entry: "Entry") -> "Request":
-        """The request, with the fields that it leaves open taken from an accepted entry."""
+    def completed_from(self, entry: "Entry") -> "Submission":
+        """Take fields that are not given from an accepted entry."""
         if self.kind != CommandKind.ADD:
             return self.onto(entry.terms)
         given = {name: getattr(self.node, name) for name in self.given}
@@ -64,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An accepted request.
+    """An accepted submission.
 
     Attributes:
         number: Its number, from 1; of a job also its id.
@@ -75,7 +75,7 @@ class Entry:
         accepted_at: When, in seconds since the epoch.
         job: A job's declaration, with its id, without its arrival.
         terms: Terms of a tenant.
-        node: A node that is added.
+        node: A node to add.
     """
 
     number: int
@@ -89,43 +89,43 @@ class Entry:
     node: NewNode = NO_NODE
 
 
-def check_request(request: Request) -> None:
-    """Refuse a request that no service could carry out.
+def check_submission(submission: Submission) -> None:
+    """Refuse a submission that no service could carry out.
 
     Raises:
         InputError: It is invalid.
     """
-    if request.kind == SUBMIT and request.job is None:
+    if submission.kind == SUBMIT and submission.job is None:
         raise InputError("job", "is missing", "give its declaration")
-    if request.kind not in (SUBMIT, *CommandKind) or request.kind == CommandKind.REFUSED:
-        raise InputError("kind", f"{request.kind!r} is no command", f"give {', '.join(_GIVEN)}")
-    tenant = request.job.tenant if request.job else request.terms.tenant
-    for field, text in (("key", request.key), ("by", request.by), ("tenant", tenant)):
+    if submission.kind not in (SUBMIT, *CommandKind) or submission.kind == CommandKind.REFUSED:
+        raise InputError("kind", f"{submission.kind!r} is no command", f"give {', '.join(_GIVEN)}")
+    tenant = submission.job.tenant if submission.job else submission.terms.tenant
+    for field, text in (("key", submission.key), ("by", submission.by), ("tenant", tenant)):
         if len(text) > MOST_TEXT or not text.isprintable():
             problem = f"is longer than {MOST_TEXT} characters, or has control characters"
             raise InputError(field, problem, "give a shorter one of letters and digits")
-    if request.kind == CommandKind.TENANT and not 0 < len(tenant) <= LONGEST_TENANT:
+    if submission.kind == CommandKind.TENANT and not 0 < len(tenant) <= LONGEST_TENANT:
         problem = f"is empty, or longer than {LONGEST_TENANT} characters"
         raise InputError("tenant", problem, "give its name")
-    if request.job is not None and request.job.name.isdigit():
-        raise InputError("name", f"{request.job.name!r} is like a job's id", "add a letter")
+    if submission.job is not None and submission.job.name.isdigit():
+        raise InputError("name", f"{submission.job.name!r} is like a job's id", "add a letter")
 
 
 _GIVEN = (SUBMIT, *(kind.value for kind in CommandKind if kind is not CommandKind.REFUSED))
 
 
-def row_of(request: Request, number: int, now: float) -> dict[str, Any]:
-    """A request as a row; fields that are set when a job is taken in are left open."""
-    job = request.job and replace(request.job, job_id=0, arrival_seconds=0.0)
-    declared = job or (request.terms if request.node == NO_NODE else request.node)
+def row_of(submission: Submission, number: int, now: float) -> dict[str, Any]:
+    """A submission as a row, without the job's fields that the service sets later."""
+    job = submission.job and replace(submission.job, job_id=0, arrival_seconds=0.0)
+    declared = job or (submission.terms if submission.node == NO_NODE else submission.node)
     return {
         "number": number,
-        "kind": request.kind,
-        "name": job.name if job else request.terms.tenant,
-        "key": request.key or None,
-        "target": request.target,
-        "value": request.value,
-        "submitter": request.by,
+        "kind": submission.kind,
+        "name": job.name if job else submission.terms.tenant,
+        "key": submission.key or None,
+        "target": submission.target,
+        "value": submission.value,
+        "submitter": submission.by,
         "job": json.dumps(to_row(declared), sort_keys=True) if declared != NO_TERMS else "",
         "accepted_at": now,
     }
@@ -135,7 +135,7 @@ def entry_of(row: Mapping[str, Any] | RowMapping) -> Entry:
     """An entry from its row.
 
     Raises:
-        WarehouseError: It was changed or is damaged.
+        WarehouseError: The row was changed or is damaged.
     """
     try:
         number, text = int(row["number"]), row["job"]
@@ -154,7 +154,7 @@ def entry_of(row: Mapping[str, Any] | RowMapping) -> Entry:
             node=_declared(NewNode, text) if adds else NO_NODE,
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InputError):
-        problem = "does not hold what was handed in"
+        problem = "was changed or is damaged"
         place, remedy = f"entry {row['number']} of the inbox", "restore its database from a backup"
         raise WarehouseError(place, problem, remedy) from None
 

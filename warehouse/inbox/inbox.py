@@ -1,4 +1,4 @@
-"""The inbox: requests are accepted, entries found and read in order."""
+"""The inbox of a service: accepts submissions, finds entries and reads them in order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +13,9 @@ from predictor.errors import InputError, likely
 from predictor.job import JobSpec
 from predictor.options import array_of
 from tasks.commands import NO_TERMS, CommandKind, NewNode, TenantTerms
-from warehouse.inbox.accepting import accepted, last_entry, terms_of
+from warehouse.inbox.accepting import accept_all, last_entry, terms_of
 from warehouse.inbox.database import Database
-from warehouse.inbox.entries import SUBMIT, Entry, Request, check_request, entry_of
+from warehouse.inbox.entries import SUBMIT, Entry, Submission, check_submission, entry_of
 from warehouse.inbox.tables import ENTRIES, SERVICE
 
 FILE = Path("inbox") / "inbox.sqlite"
@@ -42,33 +42,33 @@ class Inbox:
     def __init__(self, warehouse: Path, url: str = "") -> None:
         self._database = Database(warehouse / FILE, url)
         self._writer = ThreadPoolExecutor(1, "inbox")
-        self._waiting = SimpleQueue[tuple[Sequence[Request], Future[list[Entry]]]]()
+        self._waiting = SimpleQueue[tuple[Sequence[Submission], Future[list[Entry]]]]()
 
-    def accept(self, requests: Sequence[Request]) -> list[Entry]:
-        """Accept requests, all or none; once this returns, a crash does not lose them.
+    def accept(self, submissions: Sequence[Submission]) -> list[Entry]:
+        """Accept submissions durably, all or none.
 
-        A request whose key is known is not accepted again: this returns its entry.
+        For a key that was accepted before, this returns the entry of then.
 
         Raises:
-            InputError: A key is that of another request, or a request is invalid.
-            WarehouseBusy: The database does not answer; a retry with the same
-                keys shows what it may have accepted.
+            InputError: A key is that of another submission, or a submission is invalid.
+            WarehouseBusy: The database does not answer. It may have accepted them: retry with
+                the same keys.
         """
-        for request in requests:
-            check_request(request)
+        for submission in submissions:
+            check_submission(submission)
         outcome = Future[list[Entry]]()
-        self._waiting.put((requests, outcome))
+        self._waiting.put((submissions, outcome))
         self._writer.submit(self._commit)
         return outcome.result()
 
     def _commit(self) -> None:
-        """Accept the requests of all threads in one transaction: a flush takes milliseconds."""
+        """Accept the submissions of all threads in one transaction: a flush takes milliseconds."""
         together = [self._waiting.get() for _ in range(self._waiting.qsize())]
         if not together:
-            return  # an earlier call has taken it
+            return  # an earlier call accepted them
         try:
-            handed = [requests for requests, _ in together]
-            outcomes = self._database.write(lambda connection: accepted(connection, handed))
+            handed = [submissions for submissions, _ in together]
+            outcomes = self._database.write(lambda connection: accept_all(connection, handed))
         except BaseException as error:
             for _, outcome in together:
                 outcome.set_exception(error)
@@ -87,7 +87,7 @@ class Inbox:
         """Accept jobs, all or none, with consecutive numbers; see `accept`."""
         keys = _keys(key, len(jobs))
         asked = zip(jobs, keys, strict=True)
-        return self.accept([Request(SUBMIT, job=job, by=by, key=own) for job, own in asked])
+        return self.accept([Submission(SUBMIT, job=job, by=by, key=own) for job, own in asked])
 
     def command(
         self, kind: CommandKind, target: int, *, value: float = 0.0, by: str = "", key: str = ""
@@ -108,12 +108,12 @@ class Inbox:
         asked = zip(targets, _keys(key, len(targets)), strict=True)
         return self.accept(
             [
-                Request(kind.value, target=target, value=value, by=by, key=own)
+                Submission(kind.value, target=target, value=value, by=by, key=own)
                 for target, own in asked
             ]
         )
 
-    def after(self, number: int, most: int = MOST_READ) -> list[Entry]:
+    def entries_after(self, number: int, most: int = MOST_READ) -> list[Entry]:
         """The entries after a number, in order.
 
         Args:
@@ -144,32 +144,39 @@ class Inbox:
     def tenant(
         self, tenant: str, given: Mapping[str, Any], *, by: str = "", key: str = ""
     ) -> Entry:
-        """Accept new terms of a tenant: the fields that are given; see `accept`."""
+        """Accept new values of some terms of a tenant; see `accept`."""
         terms, kind = replace(NO_TERMS, tenant=tenant, **given), CommandKind.TENANT.value
-        return self.accept([Request(kind, by=by, key=key, terms=terms, given=(*given,))])[0]
+        return self.accept([Submission(kind, by=by, key=key, terms=terms, given=(*given,))])[0]
 
     def add(self, node: NewNode, given: Iterable[str], *, by: str = "", key: str = "") -> Entry:
-        """Accept a further node, of which some fields are given; see `accept`."""
+        """Accept a further node; see `accept`.
+
+        Args:
+            node: The node.
+            given: Its fields that the submitter gave; a retry may differ in the others.
+            by: The submitter.
+            key: Idempotency key.
+        """
         kind = CommandKind.ADD.value
-        return self.accept([Request(kind, by=by, key=key, node=node, given=(*given,))])[0]
+        return self.accept([Submission(kind, by=by, key=key, node=node, given=(*given,))])[0]
 
     def terms(self, tenant: str) -> TenantTerms:
-        """The terms of a tenant that were accepted last."""
+        """The last accepted terms of a tenant."""
         return self._database.read(lambda connection: terms_of(connection, tenant))
 
     def last(self) -> int:
         """The number of the last entry; 0 if there is none."""
         return self._database.read(last_entry)
 
-    def known(self, key: str) -> int | None:
+    def number_of(self, key: str) -> int | None:
         """The number of the entry with a key; None if there is none."""
         asked = select(ENTRIES.c.number).where(ENTRIES.c.key == key)
         return self._database.read(lambda connection: connection.scalar(asked)) if key else None
 
-    def targets(
+    def find_all(
         self, job: str, tenant: str | None = None, before: int | None = None
     ) -> list[Entry]:
-        """The entries of a job by its id, or of the latest job of a name and all of its array.
+        """Find a job by its id, or the latest job of a name and all of its array.
 
         Args:
             job: Id, name, or `NAME[INDEX]` of a task.
@@ -183,11 +190,11 @@ class Inbox:
         first = array_of(found.number, found.job.options)
         if first is None:
             return [] if index else [found]
-        tasks = self.after(first - 1, found.job.options.task.tasks)
+        tasks = self.entries_after(first - 1, found.job.options.task.tasks)
         return [e for e in tasks if not index or (e.job and e.job.options.task.index_is(index))]
 
-    def like(self, job: str, tenant: str | None = None) -> str:
-        """A question that suggests the recent job's name most like an unknown one; see `likely`.
+    def suggest(self, job: str, tenant: str | None = None) -> str:
+        """Suggest the recent job's name most like an unknown one, as a question; see `likely`.
 
         Args:
             job: The unknown name.
@@ -202,7 +209,7 @@ class Inbox:
         return likely(job, sorted({s.name for s in specs if tenant is None or s.tenant == tenant}))
 
     def find(self, job: str, tenant: str | None = None, before: int | None = None) -> Entry | None:
-        """The entry of a job by its id, or of the latest job of a name; None if there is none.
+        """Find a job by its id, or the latest job of a name; None if there is none.
 
         Args:
             job: Id or name.
@@ -210,7 +217,7 @@ class Inbox:
             before: Only entries before this number.
         """
         if not job or not job.isprintable():
-            return None  # jobs without a name are not of the same one; no text of others is a name
+            return None  # an empty text is no name, though jobs without a name have it
         jobs = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT).order_by(ENTRIES.c.number.desc())
         if before is not None:
             jobs = jobs.where(ENTRIES.c.number < before)
@@ -230,19 +237,19 @@ class Inbox:
     @property
     def run(self) -> str:
         """The id of the service's run; empty before its first start."""
-        return self._noted("run")
+        return self._value("run")
 
     @property
     def cluster(self) -> str:
-        """Path of the service's cluster file; empty where it has none."""
-        return self._noted("cluster")
+        """Path of the service's cluster file; empty without one."""
+        return self._value("cluster")
 
-    def _noted(self, name: str) -> str:
+    def _value(self, name: str) -> str:
         asked = select(SERVICE.c.value).where(SERVICE.c.name == name)
         return self._database.read(lambda connection: connection.scalar(asked) or "")
 
-    def runs_on(self, cluster: Path) -> None:
-        """Note the cluster file of the service, which may move between its starts."""
+    def set_cluster(self, cluster: Path) -> None:
+        """Record the service's cluster file, which may move between its starts."""
 
         def work(connection: Connection) -> None:
             connection.execute(delete(SERVICE).where(SERVICE.c.name == "cluster"))
@@ -250,11 +257,11 @@ class Inbox:
 
         self._database.write(work)
 
-    def belongs_to(self, run: str) -> None:
-        """Note the run that takes the entries in, once and for all.
+    def claim(self, run: str) -> None:
+        """Record the run that takes the entries in, once and for all.
 
         Raises:
-            InputError: It is another run.
+            InputError: The inbox is that of another run.
         """
 
         def work(connection: Connection) -> str:
@@ -284,5 +291,5 @@ class Inbox:
 
 
 def _keys(key: str, entries: int) -> list[str]:
-    """The keys of several entries that are accepted together."""
+    """Keys of submissions that are accepted together under one key."""
     return [f"{key}[{place}]" if key and place else key for place in range(entries)]

@@ -1,11 +1,11 @@
-"""The lease of a service: which process may schedule it, in a database.
+"""The lease of a service: the database says which process may schedule.
 
-Each holder has a *fencing token*, one more than that of the holder before (Gray and Cheriton, SOSP
-'89; Kleppmann, Designing Data-Intensive Applications, chapter 8). A process that was stopped for
-longer than its lease finds a later token there, and writes nothing more.
+Each holder has a *fencing token*, one more than the previous holder's (Gray and Cheriton, SOSP '89;
+Kleppmann, Designing Data-Intensive Applications, chapter 8). A process suspended for longer
+than its lease finds a later token, and writes nothing more.
 
-A renewal never waits for submissions: in SQLite, which has a single writer per file, the lease has
-a file of its own, in Postgres a lock.
+Renewals do not wait for submissions: SQLite has a single writer per file, so the lease has a file
+of its own; in Postgres it has a lock of its own.
 """
 
 import json
@@ -13,21 +13,18 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import Connection, delete, func, insert, select
 
 from predictor.errors import WarehouseBusy
 from warehouse.inbox.database import Database
-from warehouse.inbox.inbox import FILE as INBOX
 from warehouse.inbox.tables import SERVICE
 
 LEASE_SECONDS = 10.0
-"""Time for which a lease holds without being renewed. An engineering choice: far below a round, and
-above what a busy machine makes a process wait."""
-
+"""Time until a lease ends that is not renewed. An engineering choice: far below a round, and longer
+than a busy machine makes a process wait."""
 
 FILE = Path("inbox") / "lease.sqlite"
 """The SQLite file in the warehouse."""
@@ -42,7 +39,7 @@ class TakenOver(WarehouseBusy):
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class ServiceLease:
     """A lease as it is in the database.
 
     Attributes:
@@ -69,54 +66,41 @@ class Leases:
     Args:
         warehouse: The service's warehouse.
         url: See `Database`.
-        seconds: Time for which it holds without being renewed.
+        seconds: Time until it ends if it is not renewed.
     """
 
     def __init__(self, warehouse: Path, url: str = "", seconds: float = LEASE_SECONDS) -> None:
         self._database, self.seconds = Database(warehouse / FILE, url, LOCK), seconds
-        self._inbox = warehouse / INBOX
 
-    def found(self) -> tuple[Lease | None, bool]:
+    def last(self) -> tuple[ServiceLease | None, bool]:
         """The last lease, and whether it has ended."""
 
-        def work(connection: Connection) -> tuple[Lease | None, bool]:
+        def work(connection: Connection) -> tuple[ServiceLease | None, bool]:
             lease = _lease(connection)
             return lease, lease is None or lease.until <= _now(connection)
 
         return self._database.read(work)
 
     def take(self, *, alone: bool) -> int | None:
-        """Take the lease; returns its token, or None if another process has it.
+        """Take the lease; returns its token, or None if another process holds it.
 
         Args:
-            alone: Whether it is known that a holder on this machine has ended.
+            alone: Whether a holder on this machine is known to have ended.
 
         Raises:
             WarehouseBusy: The database does not answer.
         """
 
         def work(connection: Connection) -> int | None:
-            before, now = _lease(connection) or self._moved(connection), _now(connection)
+            before, now = _lease(connection), _now(connection)
             if before and before.until > now and not (alone and before.here):
                 return None
             token = before.token + 1 if before else 1
-            _write(connection, Lease(token, socket.gethostname(), os.getpid(), now + self.seconds))
+            host, until = socket.gethostname(), now + self.seconds
+            _write(connection, ServiceLease(token, host, os.getpid(), until))
             return token
 
         return self._database.write(work)
-
-    def _moved(self, connection: Connection) -> Lease | None:
-        """The lease that an earlier version had in the inbox's file, now in its own.
-
-        A process of that version looks for it there, finds none, and writes nothing more.
-        """
-        if connection.dialect.name != "sqlite" or not self._inbox.exists():
-            return None
-        with closing(Database(self._inbox)) as inbox:
-            lease = inbox.write(_taken_out)
-        if lease:
-            _write(connection, lease)
-        return lease
 
     def renew(self, token: int) -> None:
         """Extend the lease.
@@ -125,13 +109,7 @@ class Leases:
             TakenOver: Another process has it.
             WarehouseBusy: The database does not answer.
         """
-        self._as_holder(
-            token,
-            lambda connection, lease: _write(
-                connection,
-                Lease(token, lease.host, lease.pid, _now(connection) + self.seconds),
-            ),
-        )
+        self._set_end(token, lambda connection: _now(connection) + self.seconds)
 
     def end(self, token: int) -> None:
         """Give the lease back.
@@ -140,61 +118,49 @@ class Leases:
             TakenOver: Another process has it.
             WarehouseBusy: The database does not answer.
         """
-        self._as_holder(
-            token,
-            lambda connection, lease: _write(connection, Lease(token, lease.host, lease.pid, 0.0)),
-        )
+        self._set_end(token, lambda connection: 0.0)
 
     def check(self, token: int) -> None:
-        """Refuse to go on with a token that is not the last one.
+        """Refuse a token that is not the last one.
 
         Raises:
             TakenOver: Another process has the lease.
             WarehouseBusy: The database does not answer.
         """
-        lease = self._database.read(_lease)
-        if lease is None or lease.token != token:
-            raise _taken_over(lease)
+        _check_holder(self._database.read(_lease), token)
 
-    def _as_holder(self, token: int, work: Callable[[Connection, Lease], None]) -> None:
-        def writing(connection: Connection) -> Lease | None:
+    def _set_end(self, token: int, until: Callable[[Connection], float]) -> None:
+        def work(connection: Connection) -> ServiceLease | None:
             lease = _lease(connection)
-            if lease and lease.token == token:
-                work(connection, lease)
+            if lease is not None and lease.token == token:
+                _write(connection, replace(lease, until=until(connection)))
             return lease
 
-        lease = self._database.write(writing)
-        if lease is None or lease.token != token:
-            raise _taken_over(lease)
+        _check_holder(self._database.write(work), token)
 
     def close(self) -> None:
         """Close all connections."""
         self._database.close()
 
 
-def _taken_over(lease: Lease | None) -> TakenOver:
-    who = f"process {lease.pid} of {lease.host}" if lease else "another process"
-    return TakenOver("service", f"{who} has taken over", "see shockwave status")
+def _check_holder(lease: ServiceLease | None, token: int) -> None:
+    if lease is None or lease.token != token:
+        who = f"process {lease.pid} of {lease.host}" if lease else "another process"
+        raise TakenOver("service", f"{who} has taken over", "see shockwave status")
 
 
-def _lease(connection: Connection) -> Lease | None:
+def _lease(connection: Connection) -> ServiceLease | None:
     text = connection.scalar(select(SERVICE.c.value).where(SERVICE.c.name == "lease"))
-    return Lease(**json.loads(text)) if text else None
+    return ServiceLease(**json.loads(text)) if text else None
 
 
-def _taken_out(connection: Connection) -> Lease | None:
-    lease = _lease(connection)
-    connection.execute(delete(SERVICE).where(SERVICE.c.name == "lease"))
-    return lease
-
-
-def _write(connection: Connection, lease: Lease) -> None:
+def _write(connection: Connection, lease: ServiceLease) -> None:
     connection.execute(delete(SERVICE).where(SERVICE.c.name == "lease"))
     connection.execute(insert(SERVICE), {"name": "lease", "value": json.dumps(asdict(lease))})
 
 
 def _now(connection: Connection) -> float:
-    """The database's time: that of its machine, as holders may be on several."""
+    """The time of the database's machine; the holders' machines may disagree."""
     if connection.dialect.name == "sqlite":
         return time.time()
     return float(connection.scalar(select(func.extract("epoch", func.clock_timestamp()))) or 0.0)

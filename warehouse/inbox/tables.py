@@ -1,12 +1,12 @@
-"""Tables of the inbox; migrations bring databases to them."""
+"""Tables of the inbox, which migrations create."""
 
 from sqlalchemy import BigInteger, Column, Double, MetaData, String, Table, Text
 
-VERSION = "0002"
+VERSION = "0001"
 """The newest migration."""
 
 VERSION_TABLE = "shockwave_version"
-"""Table with the migration that a database is at; Prefect has one of its own."""
+"""Table with the database's last migration; Prefect has one of its own."""
 
 METADATA = MetaData()
 
@@ -23,9 +23,9 @@ ENTRIES = Table(
     Column("job", Text, nullable=False),
     Column("accepted_at", Double, nullable=False),
 )
-"""An entry a row. `name`: of a job, not unique, or of the tenant that a command is about, else
-empty. `key`: makes an entry idempotent. `job`: of a job its declaration, of a command about a
-tenant the new terms, as JSON; else empty. `accepted_at`: in seconds since the epoch."""
+"""An entry a row. `name`: the job's, not unique, or that of the tenant whose terms change; else
+empty. `key`: the idempotency key. `job`: a job's declaration, a tenant's terms or a new node, in
+JSON; else empty. `accepted_at`: in seconds since the epoch."""
 
 SERVICE = Table(
     "shockwave_service",
@@ -33,8 +33,8 @@ SERVICE = Table(
     Column("name", String(20), primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""What is known of the service that takes the entries: `run`, the id of its run; `cluster`, the
-path of its cluster file; `lease`, see `warehouse.inbox.lease`."""
+"""The service that takes the entries in: `run`, the id of its run; `cluster`, the path of its
+cluster file; `lease`, see `warehouse.inbox.lease`."""
 
 TOKENS = Table(
     "shockwave_tokens",
@@ -45,5 +45,5 @@ TOKENS = Table(
     Column("tenant", String(100), nullable=False),
     Column("made_at", Double, nullable=False),
 )
-"""Tokens of the API. `hash`: SHA-256 in hexadecimal. `tenant`: of the role of that name, else
-empty. `made_at`: in seconds since the epoch."""
+"""Tokens of the API. `hash`: SHA-256 in hexadecimal. `tenant`: set for the role `tenant` only.
+`made_at`: in seconds since the epoch."""

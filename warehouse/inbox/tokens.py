@@ -1,4 +1,4 @@
-"""Tokens for the API: the holder and the role of each."""
+"""Tokens for the API, each with a name and a role."""
 
 import secrets
 import time
@@ -15,10 +15,10 @@ from warehouse.inbox.inbox import FILE
 from warehouse.inbox.tables import TOKENS
 
 PREFIX = "shockwave_"
-"""Prefix of every token, by which scanners for secrets find it."""
+"""Prefix of every token, which lets secret scanners find it."""
 
 _BYTES = 32
-"""Random bytes of a token: 256 bits, as is conventional for keys."""
+"""Random bytes of a token: 256 bits, the convention for keys."""
 
 MOST_TEXT = 80
 """Characters of a token's name or tenant, at most. An engineering bound."""
@@ -40,9 +40,9 @@ class Token:
     """A token, without its secret.
 
     Attributes:
-        name: Its name; entries of the inbox name their sender by it.
+        name: Its name; entries of the inbox name their submitter by it.
         role: What it allows.
-        tenant: The tenant, of a token with that role; else empty.
+        tenant: The tenant, if that is the role; else empty.
         made_at: When it was made, in seconds since the epoch.
     """
 
@@ -52,14 +52,14 @@ class Token:
     made_at: float = 0.0
 
     def sees(self, tenant: str) -> bool:
-        """Whether it may see the jobs of a tenant, and command them if its role allows commands."""
+        """Whether it may see the jobs of a tenant."""
         return self.role is not Role.TENANT or tenant == self.tenant
 
 
 class Tokens:
     """The tokens of a service.
 
-    Only hashes are kept. A token has as many random bits as its hash, so that these need no salt.
+    Only hashes are stored. They need no salt, as tokens have as many random bits as hashes.
 
     Args:
         warehouse: The service's warehouse.
@@ -73,7 +73,7 @@ class Tokens:
         self._database = Database(warehouse / FILE, url)
 
     def add(self, name: str, role: Role, tenant: str = "") -> str:
-        """Make a token; the returned text is stored nowhere.
+        """Make a token; its text is returned, and stored nowhere.
 
         Raises:
             InputError: The name is taken, or something is missing or invalid.
@@ -84,7 +84,7 @@ class Tokens:
                 problem = f"is longer than {MOST_TEXT} characters, or has control characters"
                 raise InputError(field, problem, "give a shorter one of letters and digits")
         if not name:
-            raise InputError("name", "is empty", "say whom the token is for")
+            raise InputError("name", "is empty", "say who gets the token")
         if bool(tenant) != (role is Role.TENANT):
             problem = "is missing" if not tenant else f"is given, and the role is {role.value}"
             raise InputError("tenant", problem, "give a tenant with the role tenant, and no other")
@@ -102,7 +102,7 @@ class Tokens:
         return made
 
     def remove(self, name: str) -> None:
-        """Remove a token: whoever has it is refused from now on.
+        """Revoke a token at once.
 
         Raises:
             InputError: There is no token of this name.
@@ -122,7 +122,7 @@ class Tokens:
         )
 
     def find(self, *texts: str) -> list[Token | None]:
-        """The tokens of some texts; None for a text that is no token."""
+        """Find the tokens of some texts; None for a text that is no token."""
         hashes = [_hash(text) for text in texts]
         asked = select(TOKENS.c.hash, *_SHOWN).where(TOKENS.c.hash.in_({*hashes}))
         rows = self._database.read(lambda connection: connection.execute(asked).all())
@@ -149,7 +149,7 @@ def _token(name: str, role: str, tenant: str, made_at: float) -> Token:
     try:
         return Token(name, Role(role), tenant, float(made_at))
     except (TypeError, ValueError):
-        problem, remedy = "is not as it was made", f"remove it: shockwave token rm {name}"
+        problem, remedy = "was changed", f"remove it: shockwave token rm {name}"
         raise WarehouseError(f"token {name!r}", problem, remedy) from None
 
 

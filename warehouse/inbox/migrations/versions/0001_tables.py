@@ -1,4 +1,4 @@
-"""Entries, and the service that takes them."""
+"""Entries, the service that takes them in, and the API's tokens."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -26,9 +26,18 @@ def upgrade() -> None:
         sa.Column("name", sa.String(20), primary_key=True),
         sa.Column("value", sa.Text, nullable=False),
     )
+    op.create_table(
+        "shockwave_tokens",
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("hash", sa.String(64), nullable=False, unique=True),
+        sa.Column("role", sa.String(20), nullable=False),
+        sa.Column("tenant", sa.String(100), nullable=False),
+        sa.Column("made_at", sa.Double, nullable=False),
+    )
 
 
 def downgrade() -> None:
     """Remove the tables."""
+    op.drop_table("shockwave_tokens")
     op.drop_table("shockwave_service")
     op.drop_table("shockwave_entries")
