@@ -25,7 +25,7 @@ from warehouse.analytics.marts import materialise
 from warehouse.store.arrow import rows_to_table, to_table, write_groups, write_table
 from warehouse.store.checksums import add_sum
 from warehouse.store.files import GROUP_ROUNDS, HEADER, ROUND, WORKLOAD, HeaderLabel, PlayedJob
-from warehouse.store.folder import WORKLOAD_FILE, present
+from warehouse.store.folder import WORKLOAD_FILE, records_folder
 
 ROUND_SECONDS = 120.0
 TURN = 25
@@ -47,7 +47,7 @@ def generate(folder: Path, runs: int, rounds: int, slots: int) -> None:
     build(folder)
     for number in range(runs):
         run = f"{POLICIES[number % len(POLICIES)]}-{number // len(POLICIES):06d}-1"
-        path = present(folder) / f"run={run}"
+        path = records_folder(folder) / f"run={run}"
         path.mkdir(exist_ok=True)
         made = Generated(run, number, rounds, slots)
         label = HeaderLabel(run, datetime(2026, 1, 1, tzinfo=UTC), (), f"{number:064x}")

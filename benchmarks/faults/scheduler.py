@@ -18,7 +18,7 @@ from flows.runs.start import make_start
 from tasks import round as tasks_round
 from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.round import Round, Run, timed
-from warehouse.store.folder import name_of, present, run_folders
+from warehouse.store.folder import name_of, records_folder, run_folders
 from warehouse.store.reader import Reader
 
 ROUND_SECONDS = 3.0
@@ -106,7 +106,9 @@ class Scheduler:
 
 def runs(folder: Path) -> list[Path]:
     """The folders of the runs' records, the most recently written one last."""
-    return sorted(present(folder / "warehouse").glob("run=shockwave-*"), key=os.path.getmtime)
+    return sorted(
+        records_folder(folder / "warehouse").glob("run=shockwave-*"), key=os.path.getmtime
+    )
 
 
 def schedule(folder: Path) -> None:

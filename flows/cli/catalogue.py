@@ -66,9 +66,9 @@ def runs(
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
     from warehouse.store.folder import run_folder
-    from warehouse.store.labels import run_named
+    from warehouse.store.labels import find_run
 
-    alike = None if like is None else run_named(warehouse, like)
+    alike = None if like is None else find_run(warehouse, like)
     if alike is not None:
         run_folder(warehouse, alike)
     keep_fast(warehouse, progress().counted("copying figures", "files"))
@@ -169,9 +169,9 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
     """Show a run: its name, tags and note, its settings, and its figures."""
     from warehouse.analytics.questions import Analytics
     from warehouse.store.folder import run_folder
-    from warehouse.store.labels import label_of_run
+    from warehouse.store.labels import read_label
 
-    folder, label = run_folder(warehouse, run), label_of_run(warehouse, run)
+    folder, label = run_folder(warehouse, run), read_label(warehouse, run)
     if next(folder.glob("round=*.parquet"), None) is None:
         raise InputError(f"run {run!r}", "has no rounds yet", "ask again later")
     about: dict[str, Any] = {}
@@ -210,10 +210,10 @@ def name(
     as_json: Json = False,
 ) -> None:
     """Give a run a name, by which commands know it, or show it."""
-    from warehouse.store.labels import label_of_run, name_run
+    from warehouse.store.labels import name_run, read_label
 
     new = _changed("name", name, remove)
-    label = label_of_run(warehouse, run) if new is None else name_run(warehouse, run, new)
+    label = read_label(warehouse, run) if new is None else name_run(warehouse, run, new)
     _print_label(run, asdict(label), as_json)
 
 
@@ -240,10 +240,10 @@ def note(
     as_json: Json = False,
 ) -> None:
     """Note a text on a run, or show it."""
-    from warehouse.store.labels import label_of_run, note_run
+    from warehouse.store.labels import note_run, read_label
 
     new = _changed("text", text, remove)
-    label = label_of_run(warehouse, run) if new is None else note_run(warehouse, run, new)
+    label = read_label(warehouse, run) if new is None else note_run(warehouse, run, new)
     _print_label(run, asdict(label), as_json)
 
 

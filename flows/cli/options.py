@@ -124,9 +124,9 @@ def _use_ids(values: dict[str, Any]) -> None:
     """Replace names of runs by their ids."""
     for field in ("run", "other"):
         if isinstance(values.get(field), str):
-            from warehouse.store.labels import run_named
+            from warehouse.store.labels import find_run
 
-            values[field] = run_named(Path(values["warehouse"]), values[field])
+            values[field] = find_run(Path(values["warehouse"]), values[field])
 
 
 class DriverName(StrEnum):

@@ -192,7 +192,7 @@ def resume(
 
 def earlier_runs(warehouse: Path, history: str | None) -> list[str]:
     """The ids of the runs that `--history` names."""
-    from warehouse.store.labels import run_named
+    from warehouse.store.labels import find_run
 
     if history is None:
         return []
@@ -201,7 +201,7 @@ def earlier_runs(warehouse: Path, history: str | None) -> list[str]:
         raise InputError(
             "history", f"{history!r} is not a list RUN,RUN,…", "name runs or leave it out"
         )
-    return [run_named(warehouse, name) for name in names]
+    return [find_run(warehouse, name) for name in names]
 
 
 @contextmanager

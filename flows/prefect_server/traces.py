@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive
 
-from warehouse.store.durable import written
+from warehouse.store.durable import write_file
 
 MOST_BYTES = 2**28
 """Most bytes of one upload, as they are sent. An engineering bound."""
@@ -64,7 +64,7 @@ def traces(folder: Path) -> Starlette:
                 if refused:
                     return HTMLResponse(_page(folder, refused), 400)
                 for file in files:
-                    with written(folder / str(file.filename)) as kept:
+                    with write_file(folder / str(file.filename)) as kept:
                         while part := await file.read(2**20):
                             kept.write(part)
         except _TooLargeError:

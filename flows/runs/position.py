@@ -23,7 +23,7 @@ from tasks.round import Run, Sink
 from tasks.rows import from_row, to_row
 from tasks.state import RunState, advance
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import left_overs, write_text
+from warehouse.store.durable import find_left_overs, write_text
 from warehouse.store.ledger import enter, is_entered
 from warehouse.store.reader import Reader
 
@@ -150,7 +150,7 @@ def keep(path: Path, snapshot: Snapshot) -> None:
     def ahead(path: Path, temporary: Path) -> None:
         enter(path.parents[1], path.parent, {path.name: checksum(temporary)})
 
-    for left_over in left_overs(path.parent, path.name):
+    for left_over in find_left_overs(path.parent, path.name):
         left_over.unlink(missing_ok=True)
     code = code_version(packages=STATE_CODE)
     write_text(path, json.dumps({"code": code, "snapshot": to_row(snapshot)}), ahead)

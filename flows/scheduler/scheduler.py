@@ -43,7 +43,7 @@ from warehouse.analytics.catalog import build
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases
 from warehouse.store.folder import SNAPSHOT
-from warehouse.store.reader import Reader, taken_in
+from warehouse.store.reader import Reader, add_taken_in
 from warehouse.store.writer import Writer
 
 LOOK_SECONDS = 0.25
@@ -215,7 +215,7 @@ def _virtual(
             prepared = replace(prepared, state=position.state)
         cluster = snapshot.cluster if snapshot and position is snapshot.position else None
         rounds = [record for record, _ in recorded]
-        again = replace(taken_in(start.workload, rounds).trace, before=prepared.state.taken)
+        again = replace(add_taken_in(start.workload, rounds).trace, before=prepared.state.taken)
         made, at = _Truths(start.header, again.truths).of, terms(start.header, writer.run)
         runtime = opened.enter_context(closing(RealTimeCluster(made, at, cluster)))
         run = prepared.on(runtime, writer, writer.run)

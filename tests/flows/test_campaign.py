@@ -34,7 +34,7 @@ from tests.flows.conftest import Command, tree
 from tests.newcomer import elsewhere, in_terminal, lookups_of, newcomer
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus
-from warehouse.store.folder import place_of, present
+from warehouse.store.folder import place_of, records_folder
 from warehouse.store.reader import Reader
 
 pytestmark = [
@@ -141,7 +141,7 @@ def a_worker_killed(warehouse: Path) -> Iterator[None]:
 
     def kill_a_worker() -> None:
         while not (killed or over.is_set()):
-            begun = present(warehouse).glob("run=*-*/header.parquet")
+            begun = records_folder(warehouse).glob("run=*-*/header.parquet")
             if any(not (header.parent / "round=all.parquet").exists() for header in begun):
                 worker = multiprocessing.active_children()[0]
                 worker.kill()
@@ -184,7 +184,7 @@ def test_every_runner_gets_the_same_results(
     assert {row.cell: row.hash for row in rows} == undisturbed.hashes
     assert {row.status for row in rows} == {CellStatus.FINISHED}
     assert len({row.run for row in rows}) == len(rows) == 4
-    runs = list(present(warehouse).glob("run=*/round=all.parquet"))
+    runs = list(records_folder(warehouse).glob("run=*/round=all.parquet"))
     assert len(runs) == len(rows)  # the run of the dead worker was resumed
 
     before = tree(warehouse / "records")
@@ -326,8 +326,8 @@ def test_a_killed_campaign_redoes_no_finished_cell(
 
     campaign(asked, Runner.THREADS, 1, None, warehouse)
     for name, content in finished.items():
-        assert tree(present(warehouse) / name) == content
+        assert tree(records_folder(warehouse) / name) == content
     rows = read_cells(warehouse, campaign_id(asked))
     assert {row.status for row in rows} == {CellStatus.FINISHED}
-    assert len(list(present(warehouse).glob("run=*/round=all.parquet"))) == len(rows) == 4
+    assert len(list(records_folder(warehouse).glob("run=*/round=all.parquet"))) == len(rows) == 4
     assert {row.cell: row.hash for row in rows} == longer.hashes

@@ -15,7 +15,7 @@ from flows.supervisor.listening import ListenAddress
 from flows.supervisor.service import Service
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, assert_refused, tree
-from warehouse.store.folder import WHOLE, place_of, present
+from warehouse.store.folder import WHOLE, place_of, records_folder
 
 
 def linked(path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_lock_that_is_a_link_makes_no_file_elsewhere(
 ) -> None:
     warehouse = tmp_path / "w"
     shutil.copytree(finished.warehouse, warehouse)
-    records = present(warehouse)
+    records = records_folder(warehouse)
     place = records / lock if "run=" in lock else warehouse / lock
     for changed in (place, warehouse / ".views", records / "run=_" / "header.parquet"):
         changed.unlink(missing_ok=True)  # to be made anew

@@ -19,7 +19,7 @@ from tests.flows.conftest import Command
 from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 from tests.ui.attacks import ask, attacked
 from tests.ui.service import own_server
-from warehouse.store.folder import present
+from warehouse.store.folder import records_folder
 
 
 @pytest.mark.prefect
@@ -42,7 +42,7 @@ def test_a_simulation_s_server_obeys_nobody_else_and_does_not_outlive_a_kill(
 
         def at_work() -> bool:
             assert program.poll() is None, program.communicate()
-            return any(present(tmp_path / "w").glob("run=*/round=*.parquet"))
+            return any(records_folder(tmp_path / "w").glob("run=*/round=*.parquet"))
 
         wait_for(at_work)
         server = own_server(program.pid, home)

@@ -48,7 +48,7 @@ from tests.flows.conftest import Command
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import read_cells
-from warehouse.store.folder import name_of, place_of, present
+from warehouse.store.folder import name_of, place_of, records_folder
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
@@ -223,7 +223,7 @@ def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
     start = make_start(START.workload, replace(START.header.settings, seed=1))
     with pytest.raises(WarehouseError, match="cannot be written"):
         simulate(start, tmp_path, driver=run_round_in_prefect, progress=take_the_folder_away)
-    (folder,) = (path for path in present(tmp_path).glob("run=*") if path.is_file())
+    (folder,) = (path for path in records_folder(tmp_path).glob("run=*") if path.is_file())
     run = name_of(folder)
 
     *completed, failed = flow_runs(client, run)
@@ -254,7 +254,7 @@ def test_a_record_that_cannot_be_written_at_first_is_written_later(
             (place_of(tmp_path, run.name) / "round=000001.parquet").mkdir()
 
     def out_of_it_once_it_failed(task: Any, task_run: TaskRun, state: Any) -> bool:
-        next(present(tmp_path).glob("run=*/round=000001.parquet")).rmdir()
+        next(records_folder(tmp_path).glob("run=*/round=000001.parquet")).rmdir()
         return may_pass(task, task_run, state)
 
     monkeypatch.setattr(TASKS[-1], "retry_condition_fn", out_of_it_once_it_failed)

@@ -21,7 +21,7 @@ from tests.runs import chained, make, write
 from tests.strategies import examples
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
-from warehouse.store.reader import Reader, taken_in
+from warehouse.store.reader import Reader, add_taken_in
 from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.mix import Mix
 
@@ -92,7 +92,7 @@ def test_orders_are_obeyed_and_the_records_alone_say_so(given: Given) -> None:
         state = advance(start.header, state, record, digest)
     assert state == made.states[-1]
     nothing = replace(start.workload, specs=(), truths=(), commands=())
-    workload = taken_in(nothing, made.records)
+    workload = add_taken_in(nothing, made.records)
     assert workload == start.workload
     invariants = Invariants(start.header, workload)
     assert [problem for record in made.records for problem in invariants.broken(record)] == []

@@ -30,7 +30,7 @@ from tests.ui.flow_runs import outcome, started
 from tests.ui.service import line_of, ready, start
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
-from warehouse.store.folder import WHOLE, present
+from warehouse.store.folder import WHOLE, records_folder
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
@@ -131,7 +131,7 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     )
 
     def begun() -> list[Path]:  # no other run but the service's: those have ended
-        parts = present(up.warehouse).glob("run=shockwave-*/round=*.parquet")
+        parts = records_folder(up.warehouse).glob("run=shockwave-*/round=*.parquet")
         folders = {part.parent for part in parts}
         return [folder for folder in folders if not (folder / WHOLE).exists()]
 

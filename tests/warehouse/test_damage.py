@@ -14,7 +14,7 @@ from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.arrow import read_parquet
 from warehouse.store.checksums import CHECKSUMS
-from warehouse.store.folder import EMPTY, RESTORE, WHOLE, present, run_folder
+from warehouse.store.folder import EMPTY, RESTORE, WHOLE, records_folder, run_folder
 from warehouse.store.reader import Reader
 from warehouse.store.removal import remove_run
 from warehouse.store.warehouse_audit import audit_all
@@ -81,7 +81,10 @@ def test_a_run_without_its_header_can_be_removed(part: tuple[Path, str]) -> None
 
 def test_the_remedy_for_a_damaged_file_is_that_of_its_folder(tmp_path: Path, made: Made) -> None:
     run = write(tmp_path, made.start, made.rounds)
-    of_run, of_none = folder(tmp_path, run) / WHOLE, present(tmp_path) / EMPTY / "header.parquet"
+    of_run, of_none = (
+        folder(tmp_path, run) / WHOLE,
+        records_folder(tmp_path) / EMPTY / "header.parquet",
+    )
     for path, remedy in ((of_run, RESTORE), (of_none, "restore it from a backup")):
         path.write_bytes(path.read_bytes()[:100])
         with pytest.raises(WarehouseError) as caught:
@@ -93,7 +96,7 @@ def test_an_empty_file_of_other_columns_is_renewed_with_its_checksum(
     part: tuple[Path, str], made: Made
 ) -> None:
     warehouse, _ = part
-    empty = present(warehouse) / EMPTY
+    empty = records_folder(warehouse) / EMPTY
     path = empty / "round=_.parquet"
     before = path.read_bytes()
     pq.write_table(pa.table({"run": pa.array([], pa.string())}), path)
@@ -110,7 +113,7 @@ def test_an_empty_file_of_other_columns_is_renewed_with_its_checksum(
 
 def test_a_damaged_empty_partition_is_named_by_writers_too(tmp_path: Path, made: Made) -> None:
     build(tmp_path)
-    path = present(tmp_path) / EMPTY / "round=_.parquet"
+    path = records_folder(tmp_path) / EMPTY / "round=_.parquet"
     path.write_bytes(b"garbage" * 10)
     (tmp_path / "analytics.duckdb").unlink()
     with pytest.raises(WarehouseError, match="restore it") as caught:

@@ -25,7 +25,7 @@ from warehouse.store.audit import audit
 from warehouse.store.campaigns import CellStore, write_cells
 from warehouse.store.checksums import add_sum, checksum
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.folder import WHOLE, make_folder, place_of, present
+from warehouse.store.folder import WHOLE, make_folder, place_of, records_folder
 from warehouse.store.ledger import LEDGER, LedgerEntry, enter, folder_name, read_ledger
 from warehouse.store.signing import KEY_VARIABLE
 from warehouse.store.warehouse_audit import accept, audit_all
@@ -177,7 +177,7 @@ def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(
 def test_folders_that_come_and_go_disturb_no_audit(tmp_path: Path) -> None:
     """As those in which runs begin, until they are renamed."""
     make_folder(tmp_path)
-    folders = [present(tmp_path) / f".run={number:032x}" for number in range(20)]
+    folders = [records_folder(tmp_path) / f".run={number:032x}" for number in range(20)]
     over = threading.Event()
 
     def come_and_go() -> None:

@@ -24,7 +24,7 @@ from warehouse.analytics.marts import materialise
 from warehouse.analytics.newest import newest_run
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import alone
+from warehouse.store.durable import hold_lock
 from warehouse.store.folder import MISPLACED, name_of, place_of, run_folders
 
 pytestmark = pytest.mark.slow
@@ -321,7 +321,7 @@ def test_several_processes_copy_one_after_the_other(warehouse: Path) -> None:
         )
     )
     (warehouse / "marts").mkdir()
-    with alone(warehouse / "marts" / ".lock"):
+    with hold_lock(warehouse / "marts" / ".lock"):
         begun = [
             subprocess.Popen([sys.executable, "-c", code, str(warehouse)], stderr=subprocess.PIPE)
             for _ in range(2)

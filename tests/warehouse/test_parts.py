@@ -19,7 +19,7 @@ from warehouse.store.folder import (
     replaces,
     round_files,
     rounds_of,
-    tidy,
+    tidy_parts,
 )
 from warehouse.store.reader import Reader
 from warehouse.store.warehouse_audit import audit_all
@@ -37,7 +37,7 @@ def names(warehouse: Path, run: str) -> list[str]:
 
 @given(st.integers(0, 5000))
 def test_rounds_are_in_few_parts_each_in_one(count: int) -> None:
-    parts = tidy(count)
+    parts = tidy_parts(count)
     assert [number for part in parts for number in part] == list(range(count))
     sizes = Counter(map(len, parts))
     assert [*sizes] == sorted(sizes, reverse=True)
@@ -92,7 +92,7 @@ def test_rounds_that_are_written_together_are_the_same_on_disk(
                 seen = number if not delay else 5 if number < 21 else 21
                 assert len(Reader(warehouse).records(again.run)) == seen
         files = [path.name for path in round_files(place_of(warehouse, writer.run))]
-        assert files == list(map(part_name, tidy(29)))
+        assert files == list(map(part_name, tidy_parts(29)))
         with Writer(warehouse, made.start, run=writer.run, delay_seconds=delay) as last:
             for stored in made.rounds[29:]:
                 last.append(*stored)

@@ -28,9 +28,9 @@ from warehouse.store.folder import (
     MISPLACED,
     RESTORE,
     WHOLE,
+    empty_cells,
     make_folder,
-    no_cells,
-    present,
+    records_folder,
     run_folders,
 )
 from warehouse.store.reader import Reader
@@ -195,7 +195,7 @@ def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
         folder = here / "campaigns" / "one"
         folder.mkdir()
         with duckdb.connect() as connection:
-            cells = f"SELECT * REPLACE (seed::VARCHAR AS seed) FROM '{no_cells(here)}'"
+            cells = f"SELECT * REPLACE (seed::VARCHAR AS seed) FROM '{empty_cells(here)}'"
             connection.execute(f"COPY ({cells}) TO '{folder / 'cells.parquet'}'")
     found = made_views(here)
     monkeypatch.setattr(catalog, "_before", {})
@@ -304,7 +304,7 @@ def test_a_copy_of_a_run_under_a_name_of_no_run_is_refused(
     part: tuple[Path, str], name: str
 ) -> None:
     warehouse, run = part
-    copy = present(warehouse) / f"run={name.format(run=run)}"
+    copy = records_folder(warehouse) / f"run={name.format(run=run)}"
     shutil.copytree(folder(warehouse, run), copy)
     analytics = Analytics(warehouse)
     for refused in (lambda: analytics.query("FROM runs"), lambda: materialise(warehouse)):

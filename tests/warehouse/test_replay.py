@@ -17,7 +17,7 @@ from tasks.rows import VERSION
 from tests.runs import POLICIES, Made, chained, ended, start_of, write
 from warehouse.store.checks import check_warehouse
 from warehouse.store.files import HEADER
-from warehouse.store.folder import place_of, present
+from warehouse.store.folder import place_of, records_folder
 from warehouse.store.reader import Reader
 
 Change = Callable[[RoundRecord], RoundRecord]
@@ -245,7 +245,7 @@ def test_a_run_of_another_layout_is_not_read(made: Made, tmp_path: Path) -> None
 
 def test_a_warehouse_of_another_layout_is_refused(made: Made, tmp_path: Path) -> None:
     run = write(tmp_path, made.start, [])
-    present(tmp_path).rename(present(tmp_path).with_name("layout=99"))
+    records_folder(tmp_path).rename(records_folder(tmp_path).with_name("layout=99"))
     remedy = "read it with the version of Shockwave that wrote it"
     with pytest.raises(InputError, match=f"has records of layout=99, not .*; {remedy}"):
         check_warehouse(tmp_path)

@@ -36,16 +36,16 @@ from warehouse.analytics.sources import (
 )
 from warehouse.store.checks import check_files
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import alone, regular, temporary_name, writing
+from warehouse.store.durable import check_regular, hold_lock, temporary_name, writing
 from warehouse.store.folder import (
     WHOLE,
     WORKLOAD_FILE,
+    empty_cells,
+    hash_contents,
     make_folder,
     name_of,
-    no_cells,
     place_of,
     run_folders,
-    sums,
 )
 
 DATABASE = "analytics.duckdb"
@@ -73,7 +73,7 @@ def build(warehouse: Path) -> None:
     with writing(warehouse):
         make_folder(warehouse)
         if not _built(warehouse):
-            with alone(warehouse / ".views.lock"):
+            with hold_lock(warehouse / ".views.lock"):
                 if not _built(warehouse):
                     _build(warehouse)
 
@@ -82,7 +82,7 @@ def _built(warehouse: Path) -> bool:
     """Whether the database is there and has the present views."""
     stamp = warehouse / STAMP
     there = (warehouse / DATABASE).exists() and stamp.exists()
-    return there and regular(stamp).read_bytes() == _views_digest(warehouse).encode()
+    return there and check_regular(stamp).read_bytes() == _views_digest(warehouse).encode()
 
 
 def _build(warehouse: Path) -> None:
@@ -112,7 +112,11 @@ def _build(warehouse: Path) -> None:
         ) from None
     stamped = digest.encode()
     # The stamp is written last, so that a killed process leaves all of this to the next.
-    enter(warehouse, warehouse, {database.name: checksum(fresh)} | sums({stamp.name: stamped}))
+    enter(
+        warehouse,
+        warehouse,
+        {database.name: checksum(fresh)} | hash_contents({stamp.name: stamped}),
+    )
     log = warehouse / f"{DATABASE}.wal"
     log.unlink(missing_ok=True)  # writes of an open session belong to the previous database
     fresh.replace(database)
@@ -138,7 +142,7 @@ def _make(database: Path, warehouse: Path) -> None:
     warehouse, is reused, and the views that read files or copies are replaced in it. Where these
     have changed columns, views over them would not fit: all views are created.
     """
-    copies, whole = read_copies(warehouse), no_cells(warehouse).exists()
+    copies, whole = read_copies(warehouse), empty_cells(warehouse).exists()
     kind = bool(copies.runs)
     with _making:
         if whole and kind in _before:
@@ -210,7 +214,7 @@ def create_views(
     connection.execute("SET enable_progress_bar = false")
     if not later:
         connection.execute("SET parquet_metadata_cache = true")  # views read files several times
-    if not no_cells(warehouse).exists():  # of a warehouse that this version has not written to
+    if not empty_cells(warehouse).exists():  # of a warehouse that this version has not written to
         names = [name for name in names if name != "campaign_cells"]
         asked = [name for name in asked if name != "campaign_cells"]
     copies = copies or read_copies(warehouse)

@@ -22,7 +22,7 @@ import orjson
 from predictor.errors import InputError
 from warehouse.analytics.definitions import MARTS, definitions_digest
 from warehouse.store.checksums import read_sums
-from warehouse.store.durable import regular
+from warehouse.store.durable import check_regular
 from warehouse.store.folder import WHOLE, place_of
 
 CURRENT = "current.json"
@@ -98,7 +98,7 @@ def read_copies(warehouse: Path) -> Copies:
     """The copies in use; none if the views have changed or `current.json` cannot be read."""
     folder = marts_folder(warehouse)
     try:
-        note = orjson.loads(regular(folder / CURRENT).read_bytes())
+        note = orjson.loads(check_regular(folder / CURRENT).read_bytes())
         stamps: dict[str, list[int | str]] = note["stamps"]
         valid = [run for run, old in stamps.items() if stamp(warehouse, run) == tuple(old)]
         copies = Copies(
@@ -111,7 +111,7 @@ def read_copies(warehouse: Path) -> Copies:
         if note["views"] != definitions_digest():
             return Copies(folder)
         if stamps and not all(
-            mart in copies.checksums and regular(copies.file(mart)) for mart in MARTS
+            mart in copies.checksums and check_regular(copies.file(mart)) for mart in MARTS
         ):
             return Copies(folder)  # some were deleted
     except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):

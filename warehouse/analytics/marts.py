@@ -39,15 +39,15 @@ from warehouse.analytics.sources import listed, services
 from warehouse.analytics.verifying import verify_records
 from warehouse.store.checks import check_files, check_runs
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import alone, temporary_name, writing, written
+from warehouse.store.durable import hold_lock, temporary_name, write_file, writing
 from warehouse.store.folder import (
     WHOLE,
     closed_parts,
+    hash_contents,
     make_folder,
     name_of,
     place_of,
     run_folders,
-    sums,
 )
 from warehouse.store.ledger import FolderState, check_key, enter, folder_name, read_ledger
 from warehouse.store.verified import save_written, version_of
@@ -99,7 +99,7 @@ def materialise(
     with writing(warehouse):
         make_folder(warehouse)
         folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / LOCK):
+    with hold_lock(folder / LOCK):
         return _materialise(warehouse, folder, progress)
 
 
@@ -174,8 +174,8 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
             new = parts[key]
             copied |= {f"{new.folder.name}/{v}.parquet": d for v, d in new.checksums.items()}
         # The note is written last, so that a killed process leaves all of this to the next.
-        enter(warehouse, folder, copied | sums({CURRENT: content}))
-        with written(folder / CURRENT) as file:
+        enter(warehouse, folder, copied | hash_contents({CURRENT: content}))
+        with write_file(folder / CURRENT) as file:
             file.write(content)
         used = {part.folder for part in (*parts.values(), *before.parts.values())}
         for old in folder.iterdir():

@@ -12,7 +12,7 @@ from warehouse.store.folder import (
     WHOLE,
     name_of,
     place_of,
-    present,
+    records_folder,
     round_files,
 )
 
@@ -44,7 +44,7 @@ def stored_rows(
         without: Files left out, each with its run.
         files: The files with rounds; None if there may be others later.
     """
-    stored = _files(present(warehouse), pattern, runs, without, files)
+    stored = _files(records_folder(warehouse), pattern, runs, without, files)
     # Views have arrivals as job ids: the declarations are in the workload.
     columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
     parts = [f"SELECT {columns if place == 'rounds' else '*'} FROM {stored}"]
@@ -69,14 +69,14 @@ def commands_of(
     """
     found = [run for run in services(warehouse) if runs is None or run in runs]
     found = [run for run in found if run not in without]
-    empty = f"{glob.escape(str(present(warehouse).resolve()))}/{NO_ROUNDS}"
+    empty = f"{glob.escape(str(records_folder(warehouse).resolve()))}/{NO_ROUNDS}"
     paths = _rounds_of(warehouse, found, files) or [empty]
     return f"({services_sql('commands').replace('{stored}', _read(paths))})"
 
 
 def _rounds_of(warehouse: Path, runs: Iterable[str], files: Files | None) -> list[str]:
     """The files with the rounds of services, ended ones included."""
-    root = present(warehouse).resolve()
+    root = records_folder(warehouse).resolve()
     return [
         f"{glob.escape(str(root / f'run={run}'))}/{name}"
         for run in runs
@@ -101,7 +101,7 @@ def files_now(warehouse: Path, runs: Iterable[str]) -> dict[str, list[str]]:
 
 def services(warehouse: Path) -> list[str]:
     """The runs of services that have a round."""
-    there = present(warehouse).glob(f"run={SERVICE}-*")
+    there = records_folder(warehouse).glob(f"run={SERVICE}-*")
     return sorted(name_of(folder) for folder in there if next(folder.glob(ROUNDS), None))
 
 

@@ -14,7 +14,7 @@ from warehouse.analytics.copies import ANEW, Copies
 from warehouse.analytics.definitions import MARTS, STAGING, needed
 from warehouse.analytics.sources import listed
 from warehouse.store.checksums import CHECKSUMS, read_sums
-from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, name_of, place_of, present
+from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, name_of, place_of, records_folder
 from warehouse.store.verified import Verification
 
 
@@ -114,7 +114,7 @@ def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
         WarehouseError: A file was added, or there are no checksums; the error names it.
     """
     folders = [place_of(warehouse, run) for run in sorted(runs)]
-    folders.append(present(warehouse) / EMPTY)
+    folders.append(records_folder(warehouse) / EMPTY)
     stored: dict[Path, str] = {}
     for folder in folders:
         there = sorted(path.name for path in folder.glob("*.parquet"))

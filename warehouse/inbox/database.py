@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from predictor.errors import InputError, WarehouseBusy, first_line
 from warehouse.inbox.tables import ENTRIES, VERSION, VERSION_TABLE
-from warehouse.store.durable import regular, writing
+from warehouse.store.durable import check_regular, writing
 
 BUSY_SECONDS = 60.0
 """Longest wait of a transaction for another. An engineering bound."""
@@ -110,7 +110,7 @@ def _sqlite(file: Path) -> Engine:
         # uses. Another process would then remove the log that this process writes to.
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        regular(file)
+        check_regular(file)
     url = URL.create("sqlite", database=str(file))
     engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
 

@@ -8,7 +8,7 @@ from predictor.errors import InputError, likely
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellRow
-from warehouse.store.labels import run_named
+from warehouse.store.labels import find_run
 
 DETAILED = 4
 """Most runs with chapters of their own; a campaign can have hundreds. An engineering choice."""
@@ -141,7 +141,7 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
     known = dict(analytics.query(BEGUN)[1])
     parts = about.split(",") if isinstance(about, str) else about
     asked = filter(None, (part.strip() for part in parts))
-    names = list(dict.fromkeys(run_named(analytics.warehouse, part) for part in asked))
+    names = list(dict.fromkeys(find_run(analytics.warehouse, part) for part in asked))
     if len(names) == 1 and names[0] not in known:
         cells = _cells(analytics, names[0])
         if cells:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from predictor.errors import WarehouseError, first_line, remedy_of
 from tasks.rows import is_record, typed_fields
-from warehouse.store.durable import Ahead, regular, written
+from warehouse.store.durable import Ahead, check_regular, write_file
 from warehouse.store.folder import RESTORE, is_run
 
 _SCALARS = {
@@ -109,7 +109,7 @@ def write_table(path: Path, table: pa.Table, ahead: Ahead | None = None) -> None
     # saves a system call per column.
     memory = pa.BufferOutputStream()
     pq.write_table(table, memory, use_dictionary=False, write_statistics=False)
-    with written(path, ahead) as file:
+    with write_file(path, ahead) as file:
         file.write(memory.getvalue())
 
 
@@ -117,12 +117,12 @@ def write_groups(
     path: Path, schema: pa.Schema, groups: Iterable[pa.Table], ahead: Ahead | None = None
 ) -> None:
     """Write a large file atomically and durably, by row group."""
-    with written(path, ahead) as file, pq.ParquetWriter(file, schema) as writer:
+    with write_file(path, ahead) as file, pq.ParquetWriter(file, schema) as writer:
         for group in groups:
             writer.write_table(group.combine_chunks())  # of one-row chunks it takes twice the time
 
 
-def without_rows(schema: pa.Schema) -> bytes:
+def encode_empty(schema: pa.Schema) -> bytes:
     """The content of a file without rows."""
     memory = pa.BufferOutputStream()
     pq.ParquetWriter(memory, schema).close()
@@ -136,7 +136,7 @@ def read_schema(path: Path) -> pa.Schema:
         WarehouseError: The file is damaged or missing.
     """
     try:
-        return pq.read_schema(regular(path))
+        return pq.read_schema(check_regular(path))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from None
 
@@ -148,7 +148,7 @@ def count_rows(path: Path) -> int:
         WarehouseError: The file is damaged or missing.
     """
     try:
-        return int(pq.read_metadata(regular(path)).num_rows)
+        return int(pq.read_metadata(check_regular(path)).num_rows)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from None
 
@@ -160,7 +160,7 @@ def read_groups(path: Path) -> Iterator[pa.Table | None]:
         WarehouseError: Not even its metadata can be read.
     """
     try:
-        with pq.ParquetFile(regular(path)) as file:
+        with pq.ParquetFile(check_regular(path)) as file:
             groups = file.num_row_groups
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from None
@@ -179,7 +179,7 @@ def each_group(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         WarehouseError: The file is damaged or missing.
     """
     try:
-        with pq.ParquetFile(regular(path)) as file:
+        with pq.ParquetFile(check_regular(path)) as file:
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, schema.names).select(schema.names)
     except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
@@ -193,7 +193,7 @@ def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
         WarehouseError: The file is damaged or missing.
     """
     try:
-        with pq.ParquetFile(regular(path)) as file:  # `read_table` would import pandas
+        with pq.ParquetFile(check_regular(path)) as file:  # `read_table` would import pandas
             return file.read() if schema is None else file.read(schema.names).select(schema.names)
     except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
         raise _damaged(path, error) from None
@@ -211,7 +211,7 @@ def read_from(path: Path, first: int, names: list[str] | None = None) -> pa.Tabl
         WarehouseError: The file is damaged or missing.
     """
     try:
-        with pq.ParquetFile(regular(path)) as file:
+        with pq.ParquetFile(check_regular(path)) as file:
             groups = range(file.num_row_groups)
             ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))
             wanted = [group for group in groups if ends[group] > first]
@@ -221,7 +221,7 @@ def read_from(path: Path, first: int, names: list[str] | None = None) -> pa.Tabl
         raise _damaged(path, error) from None
 
 
-def filled_rows(table: pa.Table) -> pa.Table:
+def drop_empty_rows(table: pa.Table) -> pa.Table:
     """The rows of a table in which one of its lists is not empty."""
     lists = [column for column in table.columns if pa.types.is_list(column.type)]
     lengths = (column.combine_chunks().value_lengths() for column in lists)

@@ -28,10 +28,10 @@ from warehouse.store.decoding import (
     GARBLED,
     StoredHeader,
     StoredRound,
-    stored_header,
-    stored_round,
+    decode_header,
+    decode_round,
 )
-from warehouse.store.durable import left_overs
+from warehouse.store.durable import find_left_overs
 from warehouse.store.folder import (
     WHOLE,
     WORKLOAD_FILE,
@@ -49,7 +49,7 @@ from warehouse.store.ledger import (
     folder_name,
     read_ledger,
 )
-from warehouse.store.reader import read_workload, taken_in
+from warehouse.store.reader import add_taken_in, read_workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class _Pass:
         """Whether a listed file is in no larger one, and not about to get its name."""
         if any(replaces(other, name) for other in self._names):
             return False
-        begun = any(find_checksum(path) == digest for path in left_overs(self._folder, name))
+        begun = any(find_checksum(path) == digest for path in find_left_overs(self._folder, name))
         return not begun and not (self._folder / name).exists()
 
     def _read_header(self) -> StoredHeader | None:
@@ -254,7 +254,7 @@ class _Pass:
             # Conversion of timestamps would import pandas, which takes longer than the rest.
             table = read_parquet(self._folder / HEADER_FILE).drop_columns(["created_at"])
             (row,) = table.to_pylist()
-            found = stored_header(row)
+            found = decode_header(row)
         except (ShockwaveError, *GARBLED) as error:
             self._add(HEADER_FILE, _unreadable(error))
             return None
@@ -282,7 +282,7 @@ class _Pass:
         for number, row in enumerate(rows, start=first or 0):
             place = f"{path.name}, row {number - (first or 0)}"
             try:
-                found = stored_round(row)
+                found = decode_round(row)
             except (ShockwaveError, *GARBLED) as error:
                 self._add(place, _unreadable(error), number)
                 self._lost.add(number)
@@ -310,7 +310,7 @@ class _Pass:
         """Check every round before the first gap, and that all jobs of a closed run ended."""
         if header.header.service:
             records = (self._rounds[number][1].record for number in sorted(self._rounds))
-            workload = taken_in(workload, records)
+            workload = add_taken_in(workload, records)
         invariants = Invariants(header.header, workload)
         for number in count():
             if number not in self._rounds:

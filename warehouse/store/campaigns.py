@@ -23,7 +23,7 @@ from predictor.errors import InputError, WarehouseError, likely
 from tasks.rows import from_row
 from warehouse.store.arrow import read_parquet, rows_to_table, write_table
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import alone, left_overs, regular, write_text, writing
+from warehouse.store.durable import check_regular, find_left_overs, hold_lock, write_text, writing
 from warehouse.store.files import CELLS, ROUND, CellRow
 from warehouse.store.folder import RUN_NAME, WHOLE, is_begun, make_folder, place_of
 from warehouse.store.ledger import enter
@@ -77,8 +77,8 @@ def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None
 def _alone(folder: Path) -> Iterator[None]:
     """Hold the lock of a campaign's folder; leftovers of a killed process are removed."""
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / ".lock"):
-        for left_over in left_overs(folder):
+    with hold_lock(folder / ".lock"):
+        for left_over in find_left_overs(folder):
             left_over.unlink()
         yield
 
@@ -134,7 +134,7 @@ class CellStore:
         """
         path = self._folder / f"{key}.json"
         try:
-            cell = FinishedCell(**orjson.loads(regular(path).read_bytes()))
+            cell = FinishedCell(**orjson.loads(check_regular(path).read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, TypeError, orjson.JSONDecodeError):
@@ -168,7 +168,7 @@ class CellStore:
         """
         path = self._folder / f"{key}.run"
         try:
-            run = regular(path).read_text(encoding="utf-8")
+            run = check_regular(path).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):
@@ -196,7 +196,7 @@ class CellStore:
         """
         with writing(self._warehouse):
             self._folder.mkdir(parents=True, exist_ok=True)
-        with alone(self._folder / f"{key}.lock"):
-            for left_over in left_overs(self._folder, f"{key}.*"):
+        with hold_lock(self._folder / f"{key}.lock"):
+            for left_over in find_left_overs(self._folder, f"{key}.*"):
                 left_over.unlink()
             yield

@@ -13,13 +13,13 @@ from warehouse.store.folder import (
     RESTORE,
     WHOLE,
     WORKLOAD_FILE,
+    check_no_link,
     is_run,
     names_in,
-    no_link,
     part_name,
     part_names,
     place_of,
-    present,
+    records_folder,
     rounds_of,
     run_folders,
 )
@@ -35,10 +35,10 @@ def check_warehouse(warehouse: Path) -> None:
     check_links(warehouse)
     if warehouse.is_file():
         raise InputError(str(warehouse), "is a file, not a folder", "name a warehouse's folder")
-    if not (present(warehouse) / EMPTY).is_dir():
+    if not (records_folder(warehouse) / EMPTY).is_dir():
         others = sorted(path.name for path in (warehouse / "records").glob("layout=*"))
         if others:
-            problem = f"has records of {', '.join(others)}, not {present(warehouse).name}"
+            problem = f"has records of {', '.join(others)}, not {records_folder(warehouse).name}"
             raise InputError(str(warehouse), problem, READ_ELSEWHERE)
         raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
 
@@ -49,9 +49,9 @@ def check_links(warehouse: Path) -> None:
     Raises:
         WarehouseError: There is such a link.
     """
-    records = (warehouse / "records", present(warehouse))
+    records = (warehouse / "records", records_folder(warehouse))
     for folder in (*records, warehouse / "campaigns", warehouse / "marts"):
-        no_link(folder)
+        check_no_link(folder)
 
 
 def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
@@ -67,7 +67,10 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
     if runs is not None:
         folders = [place_of(warehouse, run) for run in sorted(runs)]
     campaigns = warehouse / "campaigns"
-    for folder in (present(warehouse) / EMPTY, *(campaigns / name for name in names_in(campaigns))):
+    for folder in (
+        records_folder(warehouse) / EMPTY,
+        *(campaigns / name for name in names_in(campaigns)),
+    ):
         _check_files_only(folder)
     for folder in folders:
         if {WHOLE, "header.parquet", WORKLOAD_FILE} <= _check_files_only(folder):
@@ -81,9 +84,9 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
 
 def _check_folders(warehouse: Path) -> None:
     """Refuse folders that the pattern of runs' folders finds, with names that no run can have."""
-    for name in sorted(names_in(present(warehouse))):
+    for name in sorted(names_in(records_folder(warehouse))):
         if name.startswith("run=") and name != EMPTY and not is_run(name):
-            folder = present(warehouse) / name
+            folder = records_folder(warehouse) / name
             if folder.is_dir():
                 raise WarehouseError(str(folder), "has a name that no run can have", MISPLACED)
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from warehouse.store.durable import regular, written
+from warehouse.store.durable import check_regular, write_file
 
 CHECKSUMS = "SHA256SUMS"
 """Check by hand with `sha256sum --check SHA256SUMS` in the run's folder."""
@@ -22,7 +22,7 @@ def checksum(path: Path) -> str:
     Raises:
         OSError: It cannot be read, or is no regular file.
     """
-    with regular(path).open("rb") as file:
+    with check_regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -90,7 +90,7 @@ def add_sum(path: Path, temporary: Path | None = None) -> str:
 def drop_sums(folder: Path, names: Collection[str]) -> None:
     """Rewrite the checksums without those of removed files, and without damaged lines."""
     known = read_sums(folder) or {}
-    with written(folder / CHECKSUMS) as file:
+    with write_file(folder / CHECKSUMS) as file:
         file.write(_lines({name: known[name] for name in known if name not in names}))
 
 

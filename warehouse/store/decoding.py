@@ -48,7 +48,7 @@ class StoredRound:
     content: str
 
 
-def stored_header(row: Row) -> StoredHeader:
+def decode_header(row: Row) -> StoredHeader:
     """A header from its file's row.
 
     Raises:
@@ -59,7 +59,7 @@ def stored_header(row: Row) -> StoredHeader:
     return StoredHeader(from_row(RunHeader, row), row["hash"], content)
 
 
-def stored_round(row: Row) -> StoredRound:
+def decode_round(row: Row) -> StoredRound:
     """A round from a row of its file.
 
     Raises:

@@ -21,7 +21,7 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
-def regular(path: Path) -> Path:
+def check_regular(path: Path) -> Path:
     """The path of a file that may be opened.
 
     Raises:
@@ -33,7 +33,7 @@ def regular(path: Path) -> Path:
     return path
 
 
-def left_overs(folder: Path, name: str = "*") -> Iterator[Path]:
+def find_left_overs(folder: Path, name: str = "*") -> Iterator[Path]:
     """Temporary files, of writes that did not end or are under way."""
     return folder.glob(f".{name}.{'[0-9a-f]' * 32}")
 
@@ -44,12 +44,12 @@ Ahead = Callable[[Path, Path], object]
 
 def write_text(path: Path, text: str, ahead: Ahead | None = None) -> None:
     """Write a small text atomically and durably."""
-    with written(path, ahead) as file:
+    with write_file(path, ahead) as file:
         file.write(text.encode())
 
 
 @contextlib.contextmanager
-def written(path: Path, ahead: Ahead | None = None) -> Iterator[BinaryIO]:
+def write_file(path: Path, ahead: Ahead | None = None) -> Iterator[BinaryIO]:
     """A file to write; it gets its name at the end, after it is flushed to disk."""
     temporary = temporary_name(path)
     try:
@@ -87,7 +87,7 @@ def give_name(temporary: Path, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(lock: Path) -> Iterator[None]:
+def hold_lock(lock: Path) -> Iterator[None]:
     """Hold a lock; waits until no other process or thread holds it.
 
     Args:
@@ -133,7 +133,7 @@ def lock_run(path: Path, run: str) -> int:
     return handle
 
 
-def held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
+def make_held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
     """Make a folder that this process holds; those that killed processes left are removed.
 
     Args:
@@ -144,7 +144,7 @@ def held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
     Returns:
         The folder, and a descriptor; closing it gives the folder up.
     """
-    with alone(lock):
+    with hold_lock(lock):
         for left_over in root.glob(f"{prefix}*"):
             with contextlib.suppress(WarehouseBusy, FileNotFoundError, NotADirectoryError):
                 os.close(lock_run(left_over / ".lock", left_over.name))

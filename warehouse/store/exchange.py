@@ -16,7 +16,7 @@ from warehouse.store.arrow import count_rows
 from warehouse.store.audit import Audit, audit
 from warehouse.store.bounded_audit import USUAL_MIB, audit_within
 from warehouse.store.checksums import CHECKSUMS, checksum
-from warehouse.store.durable import give_name, held_folder, temporary_name, writing, written
+from warehouse.store.durable import give_name, make_held_folder, temporary_name, write_file, writing
 from warehouse.store.folder import (
     EMPTY,
     RUN_NAME,
@@ -25,10 +25,10 @@ from warehouse.store.folder import (
     make_folder,
     name_of,
     place_of,
-    present,
+    records_folder,
     run_folder,
 )
-from warehouse.store.labels import Label, label_of, label_run, read_labels
+from warehouse.store.labels import Label, label_run, parse_label, read_labels
 from warehouse.store.ledger import HEADER_FILE, check_key, enter
 from warehouse.store.verified import save_written, version_of
 
@@ -119,7 +119,9 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
 @contextmanager
 def _scratch(warehouse: Path) -> Iterator[Path]:
     """A folder in the warehouse to unpack into; leftovers of killed imports are removed."""
-    folder, lock = held_folder(warehouse, ".import-", present(warehouse) / EMPTY / ".lock")
+    folder, lock = make_held_folder(
+        warehouse, ".import-", records_folder(warehouse) / EMPTY / ".lock"
+    )
     try:
         yield folder
     finally:
@@ -151,7 +153,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | None]:
     """Unpack a file into an empty folder, as a warehouse; returns the run's folder and label."""
-    records = PurePosixPath(present(warehouse).relative_to(warehouse))
+    records = PurePosixPath(records_folder(warehouse).relative_to(warehouse))
     label, found = None, set[Path]()
     with _reading(file):
         with tarfile.open(file, "r:") as archive:
@@ -167,10 +169,10 @@ def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | N
                     raise ValueError
                 found.add(folder)
                 if path.name == LABEL:
-                    label = label_of(orjson.loads(content.read(2**20)))
+                    label = parse_label(orjson.loads(content.read(2**20)))
                     continue
                 folder.mkdir(parents=True, exist_ok=True)
-                with written(folder / path.name) as target:
+                with write_file(folder / path.name) as target:
                     shutil.copyfileobj(content, target)
         (folder,) = found
         for rounds in folder.glob("round=*.parquet"):

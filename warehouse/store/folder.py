@@ -5,7 +5,7 @@ analytics.duckdb                    views only (`warehouse.analytics`)
 records/layout=1/run=RUN/           a run whose records have the present layout
     header.parquet                  the run's header
     workload.parquet                its jobs and their ground truths
-    round=000000-000007.parquet     a part of its rounds, see `tidy`
+    round=000000-000007.parquet     a part of its rounds, see `tidy_parts`
     round=000008.parquet
     round=all.parquet               all rounds in a single file, once the run has ended
     SHA256SUMS
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from predictor.errors import InputError, WarehouseError, likely
 from tasks.rows import VERSION
-from warehouse.store.durable import alone, left_overs, writing, written
+from warehouse.store.durable import find_left_overs, hold_lock, write_file, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +87,7 @@ def replaces(name: str, other: str) -> bool:
     return within or name == WHOLE
 
 
-def tidy(count: int) -> list[range]:
+def tidy_parts(count: int) -> list[range]:
     """The parts that a run of some rounds is to have: of FAN to some power, large ones first."""
     parts, start, size = list[range](), 0, 1
     while size * FAN <= min(count, MOST_ROUNDS):
@@ -161,11 +161,11 @@ def make_folder(warehouse: Path) -> None:
         WarehouseError: The folder cannot be written.
     """
     with writing(warehouse):
-        empty = present(warehouse) / EMPTY
+        empty = records_folder(warehouse) / EMPTY
         empty.mkdir(parents=True, exist_ok=True)
         if not _stale(warehouse):
             return
-        with alone(empty / ".lock"):
+        with hold_lock(empty / ".lock"):
             stale = _stale(warehouse)
             for folder in dict.fromkeys(path.parent for path in stale):
                 forms = {path.name: form for path, form in stale.items() if path.parent == folder}
@@ -174,23 +174,23 @@ def make_folder(warehouse: Path) -> None:
 
 def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, pa.Schema]") -> None:
     """Write files without rows: last, so that a killed process leaves them to the next."""
-    from warehouse.store.arrow import without_rows
+    from warehouse.store.arrow import encode_empty
     from warehouse.store.checksums import CHECKSUMS, with_sums
     from warehouse.store.ledger import enter
 
     folder.mkdir(parents=True, exist_ok=True)
-    for left_over in left_overs(folder):
+    for left_over in find_left_overs(folder):
         left_over.unlink()
-    contents = {name: without_rows(form) for name, form in forms.items()}
+    contents = {name: encode_empty(form) for name, form in forms.items()}
     if folder.name == EMPTY:
-        contents = {CHECKSUMS: with_sums(folder, sums(contents)), **contents}
-    enter(warehouse, folder, sums(contents))
+        contents = {CHECKSUMS: with_sums(folder, hash_contents(contents)), **contents}
+    enter(warehouse, folder, hash_contents(contents))
     for name, content in contents.items():
-        with written(folder / name) as file:
+        with write_file(folder / name) as file:
             file.write(content)
 
 
-def sums(contents: Mapping[str, bytes]) -> dict[str, str]:
+def hash_contents(contents: Mapping[str, bytes]) -> dict[str, str]:
     """SHA-256 of contents, in hexadecimal digits."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
 
@@ -203,24 +203,24 @@ def _stale(warehouse: Path) -> "dict[Path, pa.Schema]":
     from warehouse.store.arrow import read_schema
     from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD
 
-    empty = present(warehouse) / EMPTY
+    empty = records_folder(warehouse) / EMPTY
     found: dict[Path, pa.Schema] = {}
     now = {"header": HEADER, "round=_": ROUND, "workload": WORKLOAD}
     forms = {empty / f"{name}.parquet": schema for name, schema in now.items()}
     if any(not path.exists() or read_schema(path) != form for path, form in forms.items()):
         found |= forms
-    cells = no_cells(warehouse)
+    cells = empty_cells(warehouse)
     if not cells.exists():
         found[cells] = CELLS
     return found
 
 
-def no_cells(warehouse: Path) -> Path:
+def empty_cells(warehouse: Path) -> Path:
     """An empty file, so that the pattern of campaigns always matches a file."""
     return warehouse / "campaigns" / "_" / "cells.parquet"
 
 
-def present(warehouse: Path) -> Path:
+def records_folder(warehouse: Path) -> Path:
     """The folder of the runs."""
     return warehouse / "records" / f"layout={VERSION}"
 
@@ -234,7 +234,7 @@ def place_of(warehouse: Path, run: str) -> Path:
     """
     if not RUN_NAME.fullmatch(run):
         raise unknown_run(warehouse, run)
-    return no_link(present(warehouse) / f"run={run}")
+    return check_no_link(records_folder(warehouse) / f"run={run}")
 
 
 def run_folders(warehouse: Path) -> list[Path]:
@@ -243,8 +243,8 @@ def run_folders(warehouse: Path) -> list[Path]:
     Raises:
         WarehouseError: One of them is a link.
     """
-    root = present(warehouse)
-    return [no_link(root / name) for name in sorted(filter(is_run, names_in(root)))]
+    root = records_folder(warehouse)
+    return [check_no_link(root / name) for name in sorted(filter(is_run, names_in(root)))]
 
 
 def is_run(name: str) -> bool:
@@ -282,7 +282,7 @@ def run_folder(warehouse: Path, run: str) -> Path:
     return folder
 
 
-def no_link(folder: Path) -> Path:
+def check_no_link(folder: Path) -> Path:
     """A folder within a warehouse; queries follow no links out of it."""
     if os.path.islink(folder):
         remedy = "move the whole warehouse instead, and link to that"
@@ -294,7 +294,7 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     """The error for a text that is neither the id nor the name of a run in a warehouse."""
     from warehouse.store.labels import read_labels  # which needs this module
 
-    for folder in {*(warehouse / "records").glob("layout=*")} - {present(warehouse)}:
+    for folder in {*(warehouse / "records").glob("layout=*")} - {records_folder(warehouse)}:
         if RUN_NAME.fullmatch(run) and (folder / f"run={run}").is_dir():
             return other_layout(run, folder.name.removeprefix("layout="))
     shown = run if len(run) <= 40 else f"{run[:40]}…"

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from predictor.errors import InputError, WarehouseError
-from warehouse.store.durable import alone, regular, write_text, writing
+from warehouse.store.durable import check_regular, hold_lock, write_text, writing
 from warehouse.store.folder import RUN_NAME, place_of, run_folder
 
 LABELS = "labels.json"
@@ -39,7 +39,7 @@ class Label:
     note: str = ""
 
 
-def label_of(row: Any) -> Label:
+def parse_label(row: Any) -> Label:
     """The label from a stored object.
 
     Raises:
@@ -63,8 +63,8 @@ def read_labels(warehouse: Path) -> dict[str, Label]:
     """
     path = warehouse / LABELS
     try:
-        rows = orjson.loads(regular(path).read_bytes()).items()
-        return {run: label_of(row) for run, row in rows}
+        rows = orjson.loads(check_regular(path).read_bytes()).items()
+        return {run: parse_label(row) for run, row in rows}
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -73,14 +73,14 @@ def read_labels(warehouse: Path) -> dict[str, Label]:
         ) from None
 
 
-def run_named(warehouse: Path, text: str) -> str:
+def find_run(warehouse: Path, text: str) -> str:
     """The run with an id or name; the text itself if no run has the name. Ids come first."""
     if _is_id(warehouse, text):
         return text
     return next((run for run, label in read_labels(warehouse).items() if label.name == text), text)
 
 
-def label_of_run(warehouse: Path, run: str) -> Label:
+def read_label(warehouse: Path, run: str) -> Label:
     """The label of a run, as it is.
 
     Raises:
@@ -197,7 +197,7 @@ def _change(warehouse: Path, run: str, change: Callable[[dict[str, Label]], Labe
 def _store(warehouse: Path, run: str, change: Callable[[dict[str, Label]], Label]) -> Label:
     """Change the label of a run; waits while another process changes one."""
     path = warehouse / LABELS
-    with writing(warehouse), alone(warehouse / ".labels.lock"):
+    with writing(warehouse), hold_lock(warehouse / ".labels.lock"):
         labels = read_labels(warehouse)
         labels[run] = changed = change(labels)
         kept = {name: asdict(labels[name]) for name in sorted(labels) if labels[name] != Label()}

@@ -21,9 +21,9 @@ import orjson
 
 from predictor.errors import InputError, WarehouseError, remedy_of
 from tasks.rows import content_hash, typed_fields
-from warehouse.store.durable import alone, regular, writing
+from warehouse.store.durable import check_regular, hold_lock, writing
 from warehouse.store.folder import WHOLE, replaces, rounds_of
-from warehouse.store.signing import KEY_VARIABLE, Key, given_key, is_signed
+from warehouse.store.signing import KEY_VARIABLE, Key, is_signed, read_key
 
 LEDGER = "ledger.jsonl"
 
@@ -126,12 +126,12 @@ def check_key(warehouse: Path) -> Key | None:
     Raises:
         InputError: The key cannot be used, or there is none and the ledger is signed.
     """
-    key = given_key(warehouse)
+    key = read_key(warehouse)
     if key is not None and not key.signs:
         raise InputError(KEY_VARIABLE, "is a public key", "give the private key, to sign with")
     if key is None:
         try:
-            with regular(warehouse / LEDGER).open("rb") as file:
+            with check_regular(warehouse / LEDGER).open("rb") as file:
                 last = _last_entry(warehouse / LEDGER, _last_line(file))
         except FileNotFoundError:
             return None
@@ -163,7 +163,7 @@ def enter(
         WarehouseError: The ledger cannot be written, or its last entry is damaged.
     """
     path = warehouse / LEDGER
-    with writing(warehouse), alone(path), path.open("r+b") as file:
+    with writing(warehouse), hold_lock(path), path.open("r+b") as file:
         key = check_key(warehouse)
         line = _last_line(file)
         file.truncate()  # a process died while it wrote the rest, and never acknowledged it
@@ -205,8 +205,8 @@ def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
         InputError: The key cannot be used.
         OSError: The ledger cannot be read.
     """
-    key, folder = given_key(warehouse), folder_name(warehouse, path.parent)
-    lines = regular(warehouse / LEDGER).read_bytes().split(b"\n")
+    key, folder = read_key(warehouse), folder_name(warehouse, path.parent)
+    lines = check_regular(warehouse / LEDGER).read_bytes().split(b"\n")
     for entry in filter(None, (_entry(line) for line in lines if digest.encode() in line)):
         ours = _soundly_signed(entry) and (key is None or entry.key == key.name)
         if ours and (entry.folder, entry.files.get(path.name)) == (folder, digest):
@@ -224,9 +224,9 @@ def read_ledger(warehouse: Path) -> WarehouseLedger:
         InputError: The key cannot be used.
         WarehouseError: The ledger cannot be read, or is no regular file.
     """
-    key = given_key(warehouse)
+    key = read_key(warehouse)
     try:
-        *lines, rest = regular(warehouse / LEDGER).read_bytes().split(b"\n")
+        *lines, rest = check_regular(warehouse / LEDGER).read_bytes().split(b"\n")
     except FileNotFoundError:
         return WarehouseLedger(problems=((1, "is missing, and a key is given"),) if key else ())
     except OSError as error:

@@ -13,15 +13,15 @@ from tasks.chain import broken
 from tasks.record import Package, RoundRecord, RunHeader, Start
 from tasks.rows import from_row, typed_fields
 from tasks.sources import Workload
-from warehouse.store.arrow import filled_rows, read_from, read_parquet
+from warehouse.store.arrow import drop_empty_rows, read_from, read_parquet
 from warehouse.store.checks import first_missing
 from warehouse.store.checksums import read_sums
 from warehouse.store.decoding import (
     GARBLED,
     StoredHeader,
     StoredRound,
-    stored_header,
-    stored_round,
+    decode_header,
+    decode_round,
 )
 from warehouse.store.files import WORKLOAD, PlayedJob
 from warehouse.store.folder import (
@@ -68,7 +68,7 @@ class Reader:
         start = self.begun(run)
         if start.header.service:
             rounds = [record for record, _ in self.records(run)]
-            return replace(start, workload=taken_in(start.workload, rounds))
+            return replace(start, workload=add_taken_in(start.workload, rounds))
         return start
 
     def begun(self, run: str) -> Start:
@@ -207,7 +207,7 @@ class Reader:
             (row,) = read_parquet(path).drop_columns(["created_at"]).to_pylist()
             if row["run"] != name_of(folder):
                 raise WarehouseError(str(path), f"is of run {row['run']!r}", MISPLACED)
-            return stored_header(row)
+            return decode_header(row)
 
         found = _decoded(path, decode)
         if found.content != found.digest:
@@ -225,7 +225,7 @@ def _rounds_in(path: Path, first: int) -> list[StoredRound]:
     """The rounds of a file from a round on, and the one before that."""
     part = rounds_of(path.name)
     skipped = max(first - 1 - (part.start if part else 0), 0)
-    return [stored_round(row) for row in read_from(path, skipped).to_pylist()]
+    return [decode_round(row) for row in read_from(path, skipped).to_pylist()]
 
 
 def _parts_in(
@@ -234,7 +234,7 @@ def _parts_in(
     """Some fields of a file's rounds before a round, without the first ones."""
     record: Any = kind
     table = read_from(path, skipped, [name for name, _ in typed_fields(record)])
-    rows = (filled_rows(table) if filled else table).to_pylist()
+    rows = (drop_empty_rows(table) if filled else table).to_pylist()
     return [from_row(kind, row) for row in rows if row["round"] < stop]
 
 
@@ -265,7 +265,7 @@ def read_workload(folder: Path, header: RunHeader) -> Workload:
     return workload
 
 
-def taken_in(workload: Workload, records: Iterable[RoundRecord]) -> Workload:
+def add_taken_in(workload: Workload, records: Iterable[RoundRecord]) -> Workload:
     """The workload of a service: the jobs and commands that its rounds took in.
 
     Args:

@@ -5,7 +5,7 @@ from pathlib import Path
 from predictor.errors import WarehouseError
 from warehouse.store.audit import check_file
 from warehouse.store.checksums import CHECKSUMS, checksum, drop_sums, read_sums
-from warehouse.store.durable import left_overs
+from warehouse.store.durable import find_left_overs
 from warehouse.store.folder import part_names, replaces
 from warehouse.store.ledger import LEDGER, FolderState, folder_name, read_ledger
 
@@ -24,7 +24,7 @@ def recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
     known = read_sums(folder)
     if known is None:
         raise WarehouseError(str(folder / CHECKSUMS), "is gone", "restore it from a backup")
-    for left_over in left_overs(folder):
+    for left_over in find_left_overs(folder):
         name = left_over.name[1:-33]
         if known.get(name) == checksum(left_over):
             left_over.replace(folder / name)

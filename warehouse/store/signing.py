@@ -43,7 +43,7 @@ class Key:
         return b64encode(self._private.sign(_PURPOSE + text.encode())).decode()
 
 
-def given_key(warehouse: Path) -> Key | None:
+def read_key(warehouse: Path) -> Key | None:
     """The key that the environment names; None if it names none.
 
     Raises:

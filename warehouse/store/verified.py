@@ -19,7 +19,7 @@ from threading import Event
 import orjson
 
 from predictor.errors import InputError, WarehouseError
-from warehouse.store.durable import regular
+from warehouse.store.durable import check_regular
 
 VERIFIED = ".verified.json"
 
@@ -56,7 +56,7 @@ class Verification:
         self._ended = ended or Event()
         known = dict[str, object]()
         with suppress(OSError):
-            known = _parse(regular(warehouse / VERIFIED).read_bytes())
+            known = _parse(check_regular(warehouse / VERIFIED).read_bytes())
         self.fresh: dict[Path, Version] = {}
         for path, digest in expected.items():
             with suppress(FileNotFoundError):
@@ -88,7 +88,7 @@ class Verification:
     def _checksum(self, path: Path) -> str | None:
         digest, chunk = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
         try:
-            with regular(path).open("rb", buffering=0) as file:
+            with check_regular(path).open("rb", buffering=0) as file:
                 while size := file.readinto(chunk):
                     if self._ended.is_set():
                         raise InputError("query", "was ended", "ask again")
@@ -147,7 +147,7 @@ def _save(warehouse: Path, files: Mapping[Path, tuple[Version, str]]) -> None:
         return
     with suppress(OSError):
         with suppress(FileNotFoundError):
-            regular(warehouse / VERIFIED)
+            check_regular(warehouse / VERIFIED)
         with (warehouse / VERIFIED).open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another process saves
             file.seek(0)

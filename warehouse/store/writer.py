@@ -1,6 +1,6 @@
 """Writes runs to a warehouse: a file per round, put into larger ones as the run goes on.
 
-A run under way has the parts of `warehouse.store.folder.tidy`, one that has ended a single file.
+A run under way has the parts of `warehouse.store.folder.tidy_parts`, one that has ended a single file.
 Rounds that can be simulated again may be written together, see `Writer`.
 A file's checksum is noted before it gets its name, and a file that is replaced goes last: at every
 moment each round is in a file with a checksum, and every file in the ledger exists.
@@ -31,7 +31,7 @@ from warehouse.store.arrow import (
     write_table,
 )
 from warehouse.store.checksums import CHECKSUMS, add_sum, drop_sums
-from warehouse.store.durable import give_name, held_folder, lock_run, writing
+from warehouse.store.durable import give_name, lock_run, make_held_folder, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
@@ -50,11 +50,11 @@ from warehouse.store.folder import (
     part_name,
     part_names,
     place_of,
-    present,
+    records_folder,
     replaces,
     round_files,
     rounds_of,
-    tidy,
+    tidy_parts,
 )
 from warehouse.store.ledger import (
     HEADER_FILE,
@@ -143,9 +143,9 @@ class Writer:
 
         Its folder gets the name when they are in it, which is atomic.
         """
-        header, root = start.header, present(self._warehouse)
+        header, root = start.header, records_folder(self._warehouse)
         stem = f"{SERVICE if header.service else header.settings.policy}-{start.digest[:6]}"
-        self._folder, self._lock = held_folder(root, ".run=", root / EMPTY / ".lock")
+        self._folder, self._lock = make_held_folder(root, ".run=", root / EMPTY / ".lock")
         try:
             for number in count(1):
                 self.run = f"{stem}-{number}"
@@ -222,7 +222,7 @@ class Writer:
             while waiting:
                 first = waiting[0][1].round
                 alone = range(first, first + 1)
-                part = next((part for part in tidy(stop) if part.start == first), alone)
+                part = next((part for part in tidy_parts(stop) if part.start == first), alone)
                 self._write_part(part, waiting[: len(part)])
                 del waiting[: len(part)]
             self._clear(monotonic() - READ_SECONDS)
@@ -258,7 +258,7 @@ class Writer:
         """Put the rounds of a run under way into the parts in which they are to be."""
         if WHOLE in self._parts:
             return
-        for name in map(part_name, tidy(rounds)):
+        for name in map(part_name, tidy_parts(rounds)):
             if name not in self._parts and any(replaces(name, part) for part in self._parts):
                 self._merge(name)
 
