@@ -117,7 +117,7 @@ def campaign(warehouse: Path) -> None:
     write_plan(warehouse, "killed", "plan.json", '{"name":"killed"}')
     store = CellStore(warehouse)
     with store.alone("0" * 64):
-        cell = store.finished("0" * 64) or store.finish("0" * 64, ended, 1.5)
+        cell = store.find_finished("0" * 64) or store.finish("0" * 64, ended, 1.5)
     names = ("killed", "cell", ended, "srtf", "small", "8", "")
     row = CellRow(*names, 0, CellStatus.FINISHED, cell.hash, cell.seconds, "0" * 64, "")
     write_cells(warehouse, "killed", [row])

@@ -98,7 +98,7 @@ class HistoryFollower:
             with suppress(WarehouseError):  # the records were replaced: read them anew
                 known = self._found.position.known
                 return self._with(self._found, self._reader.records(self._run, *known))
-        start = self._reader.begun(self._run)
+        start = self._reader.original_start(self._run)
         position, rounds = reached(self._reader, start, self._run, kept(self._snapshot, self._run))
         return self._with(ServiceHistory(start, position, None, position), rounds)
 

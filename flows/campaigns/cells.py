@@ -189,7 +189,7 @@ def finish(
         )
     store, on_round = CellStore(warehouse), watch(start) if watch else None
     with store.alone(key):
-        finished = None if fresh else store.finished(key)
+        finished = None if fresh else store.find_finished(key)
         if finished is not None:
             return finished
         started = perf_counter()
@@ -202,7 +202,7 @@ def finish(
             if on_round is not None:
                 on_round(run)
 
-        run = None if fresh else store.begun(key)
+        run = None if fresh else store.find_begun(key)
         if run is None:
             run = simulate(start, warehouse, progress=progress)
         else:

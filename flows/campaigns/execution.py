@@ -173,7 +173,7 @@ class UnderWay:
             return replace(row, status=CellStatus.FAILED, reason=str(error))
         self._jobs[cell.name] = len(start.workload.specs)
         row = replace(row, key=cell_key(start, code_of(start.header.settings)))
-        result = None if self._fresh else store.finished(row.key)
+        result = None if self._fresh else store.find_finished(row.key)
         return row if result is None else _finished(row, result)
 
     @property

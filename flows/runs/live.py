@@ -164,7 +164,7 @@ def going_on(
         ShockwaveError: See `resume_live`.
     """
     reader = Reader(warehouse)
-    start = reader.begun(name)
+    start = reader.original_start(name)
     header = start.header
     if not header.service:
         check_nodes(header, nodes)

@@ -199,7 +199,7 @@ def _virtual(
     With it the pace of its clock, and what makes the ground truths of its jobs.
     """
     reader = Reader(warehouse)
-    start = reader.begun(name) if name else make_new_start(options)
+    start = reader.original_start(name) if name else make_new_start(options)
     if name:
         options.check_same(name, start.header)
         check_plugins(name, start, reader)

@@ -79,7 +79,7 @@ def test_an_interrupted_cell_goes_on_with_its_run(tmp_path: Path) -> None:
     (run,) = runs(tmp_path)
     kept = Reader(tmp_path).records(run)
     assert len(kept) == 3
-    assert CellStore(tmp_path).begun(key) == run
+    assert CellStore(tmp_path).find_begun(key) == run
 
     done = finish(CELL, key, tmp_path)
     assert done.run == run
@@ -87,7 +87,7 @@ def test_an_interrupted_cell_goes_on_with_its_run(tmp_path: Path) -> None:
     assert Reader(tmp_path).records(run)[:3] == kept
     undisturbed = simulate(Starts(tmp_path).start(CELL), tmp_path / "other")
     assert Reader(tmp_path).records(run) == Reader(tmp_path / "other").records(undisturbed)
-    assert CellStore(tmp_path).begun(key) is None
+    assert CellStore(tmp_path).find_begun(key) is None
 
 
 def test_a_begun_run_that_is_gone_is_made_anew(tmp_path: Path) -> None:

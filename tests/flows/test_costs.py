@@ -58,7 +58,7 @@ def test_a_service_shows_the_costs_of_its_records_and_of_sql(tmp_path: Path) -> 
         inbox.command(CommandKind.CANCEL, 2)
     go(tmp_path, 3)
 
-    header = Reader(tmp_path).begun(run).header
+    header = Reader(tmp_path).original_start(run).header
     records = [record for record, _ in Reader(tmp_path).records(run)]
     by_hand = defaultdict[int, list[float]](lambda: [0.0, 0.0, 0.0])
     dear, paid = 0.0, set[float]()

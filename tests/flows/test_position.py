@@ -32,7 +32,7 @@ OPAQUE = timed_job(0, JobKind.OPAQUE, Demand.gang(1), 600.0, 0.0, image="i")
 def folded(warehouse: Path, run: str) -> Position:
     """The position by all rounds."""
     reader = Reader(warehouse)
-    start = reader.begun(run)
+    start = reader.original_start(run)
     position = Position(RunState.initial(start))
     for record, digest in reader.records(run):
         position = position.after(start.header, record, digest)

@@ -64,12 +64,12 @@ def test_only_an_ended_run_finishes_a_cell(tmp_path: Path) -> None:
     with store.alone("key"):
         with pytest.raises(WarehouseError, match="has not ended"):
             store.finish("key", half, 1.0)
-        assert store.finished("key") is None
+        assert store.find_finished("key") is None
         store.begin("key", whole)
         done = store.finish("key", whole, 1.23456)
     assert (done.run, done.hash, done.seconds) == (whole, made.rounds[-1][1], 1.235)
-    assert store.finished("key") == done
-    assert store.begun("key") is None
+    assert store.find_finished("key") == done
+    assert store.find_begun("key") is None
 
 
 def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
     with store.alone("key"):
         (tmp_path / "campaigns" / "cells" / "key.json").write_text("half a")
     with pytest.raises(WarehouseError, match=r"key\.json: cannot be read; remove it"):
-        store.finished("key")
+        store.find_finished("key")
     with pytest.raises(InputError, match="'none': not in the warehouse"):
         read_cells(tmp_path, "none")
 

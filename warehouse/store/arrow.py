@@ -5,6 +5,7 @@ The types of a record are its schema: an int is an int64, a float a double, a st
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
@@ -119,7 +120,7 @@ def write_groups(
     """Write a large file atomically and durably, by row group."""
     with write_file(path, ahead) as file, pq.ParquetWriter(file, schema) as writer:
         for group in groups:
-            writer.write_table(group.combine_chunks())  # of one-row chunks it takes twice the time
+            writer.write_table(group.combine_chunks())  # one-row chunks take twice the time
 
 
 def encode_empty(schema: pa.Schema) -> bytes:
@@ -129,108 +130,55 @@ def encode_empty(schema: pa.Schema) -> bytes:
     return bytes(memory.getvalue())
 
 
-def read_schema(path: Path) -> pa.Schema:
-    """A file's columns as they are stored.
-
-    Raises:
-        WarehouseError: The file is damaged or missing.
-    """
-    try:
-        return pq.read_schema(check_regular(path))
-    except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise _damaged(path, error) from None
-
-
-def count_rows(path: Path) -> int:
-    """The number of rows of a file.
-
-    Raises:
-        WarehouseError: The file is damaged or missing.
-    """
-    try:
-        return int(pq.read_metadata(check_regular(path)).num_rows)
-    except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise _damaged(path, error) from None
-
-
-def read_groups(path: Path) -> Iterator[pa.Table | None]:
-    """Read a damaged file by row group; None for each row group that cannot be read.
-
-    Raises:
-        WarehouseError: Not even its metadata can be read.
-    """
-    try:
-        with pq.ParquetFile(check_regular(path)) as file:
-            groups = file.num_row_groups
-    except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise _damaged(path, error) from None
-    for group in range(groups):
-        try:
-            with pq.ParquetFile(path) as file:
-                yield file.read_row_group(group)
-        except (pa.ArrowException, OSError):
-            yield None
-
-
-def each_group(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Read a file's columns by row group.
+@contextmanager
+def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a file to read; `pq.read_table` would import pandas.
 
     Raises:
         WarehouseError: The file is damaged or missing.
     """
     try:
         with pq.ParquetFile(check_regular(path)) as file:
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group, schema.names).select(schema.names)
+            yield file
     except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
-        raise _damaged(path, error) from None
+        usual = RESTORE if is_run(path.parent.name) else "restore it from a backup"
+        reason = getattr(error, "strerror", None) or first_line(error)
+        problem, remedy = f"cannot be read ({reason})", remedy_of(error, usual)
+        raise WarehouseError(str(path), problem, remedy) from None
+
+
+def read_groups(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Read a file's columns by row group; raises as `open_parquet` does."""
+    with open_parquet(path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, schema.names).select(schema.names)
 
 
 def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
-    """Read a file's columns, by default as they are stored.
-
-    Raises:
-        WarehouseError: The file is damaged or missing.
-    """
-    try:
-        with pq.ParquetFile(check_regular(path)) as file:  # `read_table` would import pandas
-            return file.read() if schema is None else file.read(schema.names).select(schema.names)
-    except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
-        raise _damaged(path, error) from None
+    """Read a file's columns, by default all; raises as `open_parquet` does."""
+    with open_parquet(path) as file:
+        return file.read() if schema is None else file.read(schema.names).select(schema.names)
 
 
 def read_from(path: Path, first: int, names: list[str] | None = None) -> pa.Table:
-    """Read the last rows of a file.
+    """Read the rows of a file from the row `first` on; raises as `open_parquet` does.
 
     Args:
         path: The file.
-        first: The first row to read; 0 for all.
+        first: The first row, from 0.
         names: Columns; by default, all.
-
-    Raises:
-        WarehouseError: The file is damaged or missing.
     """
-    try:
-        with pq.ParquetFile(check_regular(path)) as file:
-            groups = range(file.num_row_groups)
-            ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))
-            wanted = [group for group in groups if ends[group] > first]
-            skipped = ends[wanted[0] - 1] if wanted and wanted[0] else 0
-            return file.read_row_groups(wanted, names)[first - skipped :]
-    except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
-        raise _damaged(path, error) from None
+    with open_parquet(path) as file:
+        groups = range(file.num_row_groups)
+        ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))
+        wanted = [group for group in groups if ends[group] > first]
+        skipped = ends[wanted[0] - 1] if wanted and wanted[0] else 0
+        return file.read_row_groups(wanted, names)[first - skipped :]
 
 
 def drop_empty_rows(table: pa.Table) -> pa.Table:
-    """The rows of a table in which one of its lists is not empty."""
+    """Drop the rows of a table in which all lists are empty."""
     lists = [column for column in table.columns if pa.types.is_list(column.type)]
     lengths = (column.combine_chunks().value_lengths() for column in lists)
     (wanted,) = np.nonzero(sum(length.to_numpy(zero_copy_only=False) for length in lengths))
     return table.take(wanted)
-
-
-def _damaged(path: Path, error: Exception) -> WarehouseError:
-    usual = RESTORE if is_run(path.parent.name) else "restore it from a backup"
-    remedy = remedy_of(error, usual)
-    reason = getattr(error, "strerror", None) or first_line(error)
-    return WarehouseError(str(path), f"cannot be read ({reason})", remedy)

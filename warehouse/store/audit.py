@@ -14,6 +14,7 @@ from pathlib import Path
 from predictor.errors import ShockwaveError
 from tasks.chain import broken
 from tasks.invariants import Invariants
+from tasks.record import RoundRecord, RunHeader
 from tasks.sources import Workload
 from warehouse.store.arrow import read_parquet
 from warehouse.store.checks import check_links
@@ -26,8 +27,7 @@ from warehouse.store.checksums import (
 )
 from warehouse.store.decoding import (
     GARBLED,
-    StoredHeader,
-    StoredRound,
+    Stored,
     decode_header,
     decode_round,
 )
@@ -177,7 +177,7 @@ class _Pass:
         self._state, self._entered = state or FolderState(), state is not None
         self._names = {path.name for path in files}
         self._findings: list[AuditFinding] = []
-        self._rounds: dict[int, tuple[str, StoredRound]] = {}  # each with its place
+        self._rounds: dict[int, tuple[str, Stored[RoundRecord]]] = {}  # each with its place
         self._lost: set[int] = set()  # rounds of files that are gone or cannot be read
         self._jobs = self._unended = 0
 
@@ -249,7 +249,7 @@ class _Pass:
         begun = any(find_checksum(path) == digest for path in find_left_overs(self._folder, name))
         return not begun and not (self._folder / name).exists()
 
-    def _read_header(self) -> StoredHeader | None:
+    def _read_header(self) -> Stored[RunHeader] | None:
         try:
             # Conversion of timestamps would import pandas, which takes longer than the rest.
             table = read_parquet(self._folder / HEADER_FILE).drop_columns(["created_at"])
@@ -264,9 +264,9 @@ class _Pass:
             self._add(HEADER_FILE, f"is of run {row.get('run')!r}")
         return found
 
-    def _read_workload(self, header: StoredHeader) -> Workload | None:
+    def _read_workload(self, header: Stored[RunHeader]) -> Workload | None:
         try:
-            return read_workload(self._folder, header.header)
+            return read_workload(self._folder, header.record)
         except (ShockwaveError, *GARBLED) as error:
             self._add(WORKLOAD_FILE, _unreadable(error))
             return None
@@ -306,12 +306,12 @@ class _Pass:
                 self._add(place, problem, number)
             previous, before = number, found.digest
 
-    def _check_invariants(self, header: StoredHeader, workload: Workload) -> None:
+    def _check_invariants(self, header: Stored[RunHeader], workload: Workload) -> None:
         """Check every round before the first gap, and that all jobs of a closed run ended."""
-        if header.header.service:
+        if header.record.service:
             records = (self._rounds[number][1].record for number in sorted(self._rounds))
             workload = add_taken_in(workload, records)
-        invariants = Invariants(header.header, workload)
+        invariants = Invariants(header.record, workload)
         for number in count():
             if number not in self._rounds:
                 break

@@ -126,7 +126,7 @@ class CellStore:
         """The file of an ended run."""
         return place_of(self._warehouse, run) / WHOLE
 
-    def finished(self, key: str) -> FinishedCell | None:
+    def find_finished(self, key: str) -> FinishedCell | None:
         """The finished cell with this key, if its run still exists.
 
         Raises:
@@ -160,7 +160,7 @@ class CellStore:
             (self._folder / f"{key}.run").unlink(missing_ok=True)
         return cell
 
-    def begun(self, key: str) -> str | None:
+    def find_begun(self, key: str) -> str | None:
         """The unfinished run of a cell, if it still exists.
 
         Raises:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import orjson
 
 from predictor.errors import InputError, WarehouseError
-from warehouse.store.arrow import count_rows
+from warehouse.store.arrow import open_parquet
 from warehouse.store.audit import Audit, audit
 from warehouse.store.bounded_audit import USUAL_MIB, audit_within
 from warehouse.store.checksums import CHECKSUMS, checksum
@@ -176,8 +176,8 @@ def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | N
                     shutil.copyfileobj(content, target)
         (folder,) = found
         for rounds in folder.glob("round=*.parquet"):
-            with suppress(WarehouseError):  # an audit says it
-                if count_rows(rounds) * DIGEST_BYTES > rounds.stat().st_size:
+            with suppress(WarehouseError), open_parquet(rounds) as stored:  # the audit reports it
+                if stored.metadata.num_rows * DIGEST_BYTES > rounds.stat().st_size:
                     raise ValueError
     return folder, label
 

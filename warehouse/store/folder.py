@@ -138,18 +138,16 @@ def round_files(folder: Path) -> list[Path]:
     for name in names:
         path, rounds = folder / name, rounds_of(name)
         if rounds is None:
-            end = _count(path) if len(names) > 1 else 0
             found.append(path)
+            if len(names) > 1:
+                from warehouse.store.arrow import open_parquet
+
+                with open_parquet(path) as file:
+                    end = file.metadata.num_rows
         elif rounds.stop > end:
             end = rounds.stop
             found.append(path)
     return found
-
-
-def _count(path: Path) -> int:
-    from warehouse.store.arrow import count_rows
-
-    return count_rows(path)
 
 
 def make_folder(warehouse: Path) -> None:
@@ -200,15 +198,20 @@ def _stale(warehouse: Path) -> "dict[Path, pa.Schema]":
 
     Those of a folder together, as the ledger's last entry of a folder has all of its files.
     """
-    from warehouse.store.arrow import read_schema
+    from warehouse.store.arrow import open_parquet
     from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD
 
     empty = records_folder(warehouse) / EMPTY
     found: dict[Path, pa.Schema] = {}
     now = {"header": HEADER, "round=_": ROUND, "workload": WORKLOAD}
     forms = {empty / f"{name}.parquet": schema for name, schema in now.items()}
-    if any(not path.exists() or read_schema(path) != form for path, form in forms.items()):
-        found |= forms
+    for path, form in forms.items():
+        if not path.exists():
+            found |= forms
+            continue
+        with open_parquet(path) as file:
+            if file.schema_arrow != form:
+                found |= forms
     cells = empty_cells(warehouse)
     if not cells.exists():
         found[cells] = CELLS

@@ -18,8 +18,7 @@ from warehouse.store.checks import first_missing
 from warehouse.store.checksums import read_sums
 from warehouse.store.decoding import (
     GARBLED,
-    StoredHeader,
-    StoredRound,
+    Stored,
     decode_header,
     decode_round,
 )
@@ -56,7 +55,7 @@ class Reader:
             InputError: No such run.
             WarehouseError: Its file is damaged, or was changed.
         """
-        return self._header(run_folder(self.warehouse, run)).header
+        return self._header(run_folder(self.warehouse, run)).record
 
     def start(self, run: str) -> Start:
         """The start of a run: header and workload, of a service with what it has taken in so far.
@@ -65,13 +64,13 @@ class Reader:
             InputError: No such run.
             WarehouseError: A file is damaged, or was changed.
         """
-        start = self.begun(run)
+        start = self.original_start(run)
         if start.header.service:
             rounds = [record for record, _ in self.records(run)]
             return replace(start, workload=add_taken_in(start.workload, rounds))
         return start
 
-    def begun(self, run: str) -> Start:
+    def original_start(self, run: str) -> Start:
         """The start of a run as it was begun: of a service without what it has taken in.
 
         Raises:
@@ -80,36 +79,20 @@ class Reader:
         """
         folder = run_folder(self.warehouse, run)
         stored = self._header(folder)
-        return Start(stored.header, read_workload(folder, stored.header), stored.digest)
+        return Start(stored.record, read_workload(folder, stored.record), stored.digest)
 
     def created_at(self, run: str) -> datetime:
-        """The creation time of a run.
-
-        Raises:
-            InputError: No such run.
-            WarehouseError: Its file is damaged.
-        """
-        path = run_folder(self.warehouse, run) / "header.parquet"
-
-        def decode() -> datetime:
-            created_at: datetime = read_parquet(path)["created_at"][0].as_py()
-            return created_at.replace(tzinfo=created_at.tzinfo or UTC)
-
-        return _decoded(path, decode)
+        """The creation time of a run; raises as `header` does."""
+        made: datetime = self._read_label(run, "created_at", lambda at: at)
+        return made.replace(tzinfo=made.tzinfo or UTC)
 
     def packages(self, run: str) -> tuple[Package, ...]:
-        """Packages of a run, and images of its containers.
+        """Packages of a run, and images of its containers; raises as `header` does."""
+        return self._read_label(run, "packages", lambda rows: tuple(Package(**r) for r in rows))
 
-        Raises:
-            InputError: No such run.
-            WarehouseError: Its file is damaged.
-        """
+    def _read_label(self, run: str, name: str, decode: Callable[[Any], Decoded]) -> Decoded:
         path = run_folder(self.warehouse, run) / "header.parquet"
-
-        def decode() -> tuple[Package, ...]:
-            return tuple(Package(**row) for row in read_parquet(path)["packages"][0].as_py())
-
-        return _decoded(path, decode)
+        return _decode(path, lambda: decode(read_parquet(path)[name][0].as_py()))
 
     def records(self, run: str, first: int = 0, before: str = "") -> list[tuple[RoundRecord, str]]:
         """The rounds of a run in order, each with its hash: a whole chain from the header on.
@@ -125,7 +108,7 @@ class Reader:
                 follow the one before.
         """
         folder = run_folder(self.warehouse, run)
-        header, rounds = self._header(folder), dict[int, StoredRound]()
+        header, rounds = self._header(folder), dict[int, Stored[RoundRecord]]()
         files = round_files(folder)
         gone = None if files else first_missing(folder, [])
         if gone and (folder / gone).exists():
@@ -137,7 +120,7 @@ class Reader:
             if part and part.stop < first:
                 continue
             try:
-                for found in _decoded(path, partial(_rounds_in, path, first)):
+                for found in _decode(path, partial(_rounds_in, path, first)):
                     rounds[found.record.round] = found
             except WarehouseError:
                 if path.exists():
@@ -182,7 +165,7 @@ class Reader:
             start = part.start if part else 0
             try:
                 rows = partial(_parts_in, path, kind, max(first - start, 0), stop, filled=filled)
-                found += _decoded(path, rows)
+                found += _decode(path, rows)
             except WarehouseError:
                 if path.exists():
                     raise
@@ -199,17 +182,17 @@ class Reader:
         expected = {} if known is None else {path: known.get(path.name, "") for path in files}
         verify(self.warehouse, expected, RESTORE)
 
-    def _header(self, folder: Path) -> StoredHeader:
+    def _header(self, folder: Path) -> Stored[RunHeader]:
         path = folder / "header.parquet"
 
-        def decode() -> StoredHeader:
+        def decode() -> Stored[RunHeader]:
             # Conversion of timestamps would import pandas, which takes longer than the rest.
             (row,) = read_parquet(path).drop_columns(["created_at"]).to_pylist()
             if row["run"] != name_of(folder):
                 raise WarehouseError(str(path), f"is of run {row['run']!r}", MISPLACED)
             return decode_header(row)
 
-        found = _decoded(path, decode)
+        found = _decode(path, decode)
         if found.content != found.digest:
             raise _changed(name_of(folder), "header")
         return found
@@ -221,7 +204,7 @@ def _has(path: Path, first: int, stop: float) -> bool:
     return part is None or (part.start < stop and first < part.stop)
 
 
-def _rounds_in(path: Path, first: int) -> list[StoredRound]:
+def _rounds_in(path: Path, first: int) -> list[Stored[RoundRecord]]:
     """The rounds of a file from a round on, and the one before that."""
     part = rounds_of(path.name)
     skipped = max(first - 1 - (part.start if part else 0), 0)
@@ -259,8 +242,8 @@ def read_workload(folder: Path, header: RunHeader) -> Workload:
             profile=header.throughputs,
         )
 
-    workload = _decoded(path, decode)
-    if _decoded(path, lambda: workload.digest) != header.workload:
+    workload = _decode(path, decode)
+    if _decode(path, lambda: workload.digest) != header.workload:
         raise _changed(name_of(folder), "workload")
     return workload
 
@@ -282,7 +265,7 @@ def add_taken_in(workload: Workload, records: Iterable[RoundRecord]) -> Workload
     )
 
 
-def _decoded(path: Path, decode: Callable[[], Decoded]) -> Decoded:
+def _decode(path: Path, decode: Callable[[], Decoded]) -> Decoded:
     try:
         return decode()
     except GARBLED:

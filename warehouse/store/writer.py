@@ -1,6 +1,6 @@
-"""Writes runs to a warehouse: a file per round, put into larger ones as the run goes on.
+"""Writes runs to a warehouse: a file per round, merged into larger files as the run goes on.
 
-A run under way has the parts of `warehouse.store.folder.tidy_parts`, one that has ended a single file.
+A run under way has the parts of `warehouse.store.folder.tidy_parts`, an ended run a single file.
 Rounds that can be simulated again may be written together, see `Writer`.
 A file's checksum is noted before it gets its name, and a file that is replaced goes last: at every
 moment each round is in a file with a checksum, and every file in the ledger exists.
@@ -23,7 +23,7 @@ import pyarrow as pa
 from predictor.errors import ShockwaveError
 from tasks.record import Package, RoundRecord, Start, Timings
 from warehouse.store.arrow import (
-    each_group,
+    read_groups,
     read_parquet,
     rows_to_table,
     to_table,
@@ -275,7 +275,7 @@ class Writer:
         waiting: list[pa.Table] = []
         for part in parts:
             loose = self._loose.get(part)
-            for table in each_group(self._folder / part, ROUND) if loose is None else [loose]:
+            for table in read_groups(self._folder / part, ROUND) if loose is None else [loose]:
                 waiting.append(table)
                 if sum(map(len, waiting)) >= GROUP_ROUNDS:
                     *full, rest = _split(pa.concat_tables(waiting))
