@@ -2,7 +2,7 @@
 
     python -m benchmarks.conformance_of_types [DATA]
 
-Runs what `shockwave conformance DATA` runs, which takes minutes, and prints it as Markdown. DATA is
+Runs what `shockwave policy conformance DATA` runs, in minutes, and prints Markdown. DATA is
 by default `gavel` in the folder that the environment variable SHOCKWAVE_DATA names.
 """
 

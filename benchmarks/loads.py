@@ -25,11 +25,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.special import stdtrit  # as in scipy.stats, which takes half a second to import
 
+from benchmarks.drawing import draw_lines, new_figure, save
 from containers.runtime import EventKind
 from flows.cli.output import print_table
 from flows.prefect_server.garbage import rare_collections
@@ -240,25 +239,23 @@ def to_the_best(rows: list[dict[str, Any]]) -> str:
 
 def plot(path: Path, rows: list[dict[str, Any]]) -> None:
     """Mean JCT and 95 % ρ against load, a line for each policy, a row for each cluster."""
-    mpl.rcParams["svg.hashsalt"] = "loads"
     sizes = sorted({row["gpus"] for row in rows})
-    figure = Figure(figsize=(9, 3.6 * len(sizes)), layout="constrained")
-    axes = figure.subplots(len(sizes), 2, squeeze=False)
+    figure, axes = new_figure(len(sizes), 2, height=2.9)
     for pair, gpus in zip(axes, sizes, strict=True):
-        for axis, name, label in zip(
-            pair, ("jct_s", "ftf_p95"), ("mean JCT (s)", "95 % ρ of active jobs"), strict=True
-        ):
-            for policy in dict.fromkeys(row["policy"] for row in rows):
-                points = [
-                    (r["load"], r[name]) for r in rows if (r["gpus"], r["policy"]) == (gpus, policy)
-                ]
-                style = {"color": "black", "linewidth": 2} if policy == BASE else {"linewidth": 1}
-                axis.plot(*zip(*sorted(points), strict=True), label=policy, **style)
-            axis.set_xlabel(f"load on {gpus} GPUs")
-            axis.set_ylabel(label)
-            axis.set_yscale("log")
-    axes[0][1].legend(fontsize=7, ncols=2)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        shown = (("jct_s", "mean JCT (h)", 3600.0), ("ftf_p95", "95th percentile of ρ", 1.0))
+        for axis, (name, label, unit) in zip(pair, shown, strict=True):
+            axis.set(xlabel="load", yscale="log")
+            axis.set_title(f"{label}, {gpus} GPUs", loc="left", fontsize=10)
+            lines = {
+                policy: sorted(
+                    (row["load"], row[name] / unit)
+                    for row in rows
+                    if (row["gpus"], row["policy"]) == (gpus, policy)
+                )
+                for policy in dict.fromkeys(row["policy"] for row in rows)
+            }
+            draw_lines(axis, lines, BASE)
+    save(figure, path, "loads")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ ONCE = ("one more", "none")
 LINES = (
     ["why", "3"],
     ["runs"],
-    ["runs", "--of-jobs", "scale_factor = 4", "--sort", "jct_p99_s", "--limit", "1"],
+    ["run", "list", "--of-jobs", "scale_factor = 4", "--sort", "jct_p99_s", "--limit", "1"],
     ["sql", "SELECT policy, avg(mean_jct_s) FROM run_summary GROUP BY policy"],
     ["sql", "SELECT run, max(ftf) FROM job_outcomes GROUP BY run ORDER BY 2 DESC LIMIT 3"],
 )

@@ -106,23 +106,19 @@ def in_a_process(jobs: int, policy: str, load: float) -> dict[str, float]:
 
 def plot(measured: list[dict[str, Any]], path: Path) -> None:
     """Draw wall time and memory against the number of jobs, both axes logarithmic."""
-    import matplotlib
+    from benchmarks.drawing import draw_lines, new_figure, save
 
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "scale"  # the same picture for the same figures
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for axis, field, label in zip(
-        axes, ("wall_s", "peak_mib"), ("wall time (s)", "most memory (MiB)"), strict=True
-    ):
-        for policy in dict.fromkeys(row["policy"] for row in measured):
-            rows = [row for row in measured if row["policy"] == policy]
-            axis.plot([r["jobs"] for r in rows], [r[field] for r in rows], "o-", label=policy)
-        axis.set(xscale="log", yscale="log", xlabel="jobs (10 per GPU)", ylabel=label)
-        axis.grid(which="both", alpha=0.3)
-    axes[0].legend()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    figure, (axes,) = new_figure(1, 2, height=2.9)
+    shown = (("wall_s", "wall time (s)"), ("peak_mib", "most memory (MiB)"))
+    for axis, (name, title) in zip(axes, shown, strict=True):
+        axis.set(xlabel="jobs, 10 per GPU", xscale="log", yscale="log")
+        axis.set_title(title, loc="left", fontsize=10)
+        lines = {
+            policy: [(row["jobs"], row[name]) for row in measured if row["policy"] == policy]
+            for policy in dict.fromkeys(row["policy"] for row in measured)
+        }
+        draw_lines(axis, lines, bold="")
+    save(figure, path, "scale")
 
 
 def measure(jobs: int, policy: str, load: float) -> dict[str, float]:

@@ -31,7 +31,7 @@ class Format:
 
 def generated(trace: str, profile: str, regimes: str) -> Arguments:
     options = ("--trace", trace, "--profile", profile, "--regimes", regimes)
-    return ("generate", "out", "--overwrite", *options)
+    return ("workload", "generate", "out", "--overwrite", *options)
 
 
 def tables(folder: Path, file: Path) -> Sequence[Arguments]:
@@ -43,8 +43,12 @@ def tables(folder: Path, file: Path) -> Sequence[Arguments]:
     }
     asked = ("--trace", file, *by_name[file.name])
     return [
-        ("generate", "out", "--overwrite", *asked),
-        *([] if file.name == "tiresias.csv" else [("generate", "out", *asked, "--skip-unusable")]),
+        ("workload", "generate", "out", "--overwrite", *asked),
+        *(
+            []
+            if file.name == "tiresias.csv"
+            else [("workload", "generate", "out", *asked, "--skip-unusable")]
+        ),
     ]
 
 
@@ -63,17 +67,24 @@ def of_warehouse(folder: Path, file: Path) -> Sequence[Arguments]:
     runs = sorted(path.name[4:] for path in Path("w/records").glob("*/run=[a-z]*"))
     run = next((part[4:] for part in file.parts if part.startswith("run=s")), runs[0])
     return [
-        ("audit", run, *place),
-        ("audit", "--all", *place),
+        ("run", "audit", run, *place),
+        ("run", "audit", "--all", *place),
         ("sql", "SELECT * FROM run_summary", *place, "--json"),
         ("sql", "SELECT * FROM records", *place),
         ("sql", "SELECT * FROM campaign_cells", *place),
         ("sql", "--recipe", "worst-jobs", *place),
-        ("replay", run, *place),
+        ("run", "replay", run, *place),
         ("why", 0, "--run", run, *place),
         ("resume", run, *place),
-        ("whatif", run, "--round", 2, "--gpus", 8, *place),
-        *([("audit", run, *place), ("audit", "--all", *place), ("replay", run, *place)] * 2),
+        ("run", "whatif", run, "--round", 2, "--gpus", 8, *place),
+        *(
+            [
+                ("run", "audit", run, *place),
+                ("run", "audit", "--all", *place),
+                ("run", "replay", run, *place),
+            ]
+            * 2
+        ),
         ("views", *place),
         ("report", "attacked", *place),
         ("simulate", "--gpus", 4, "--jobs", 1, "--history", run, *place),
@@ -85,16 +96,29 @@ def of_service(folder: Path, file: Path) -> Sequence[Arguments]:
     job = ("--model", "conv-small", "--batch-size", 32, "--epochs", 3)
     (run,) = (path.name[4:] for path in Path("s/records").glob("*/run=service-*"))
     return [
-        *(("queue", *place, "--json"), ("jobs", *place), ("status", *place), ("events", *place)),
-        *(("cancel", "x", *place), ("hold", 2, *place), ("budget", 1, 2, *place)),
-        *(("drain", 0, *place), ("logs", 1, *place), ("submit", *job, *place)),
+        *(
+            ("queue", *place, "--json"),
+            ("job", "list", *place),
+            ("status", *place),
+            ("service", "events", *place),
+        ),
+        *(
+            ("job", "cancel", "x", *place),
+            ("job", "hold", 2, *place),
+            ("job", "budget", 1, 2, *place),
+        ),
+        *(("node", "drain", 0, *place), ("job", "logs", 1, *place), ("submit", *job, *place)),
         *(("submit", *job, "--key", "k1", *place), ("submit", *job, "--dry-run", *place)),
         *(
             ("token", "add", "zoe", *place),
             ("token", "list", *place),
             ("token", "rm", "ann", *place),
         ),
-        *(("audit", run, *place), ("audit", "--all", *place), ("replay", run, *place)),
+        *(
+            ("run", "audit", run, *place),
+            ("run", "audit", "--all", *place),
+            ("run", "replay", run, *place),
+        ),
         *(("why", 1, "--run", run, *place), ("sql", "FROM jobs", *place)),
     ]
 
@@ -140,8 +164,18 @@ FORMATS: dict[str, Format] = {
         TEXT,
         lambda d, f: [
             ("cluster", "check", f),
-            ("run", "--cluster", f, "--trace", "jobs.trace", "--profile", "throughputs.json"),
             (
+                "cluster",
+                "run",
+                "--cluster",
+                f,
+                "--trace",
+                "jobs.trace",
+                "--profile",
+                "throughputs.json",
+            ),
+            (
+                "cluster",
                 "profile",
                 "--cluster",
                 f,
@@ -156,13 +190,23 @@ FORMATS: dict[str, Format] = {
         may_find=True,
     ),
     "campaign files": Format(
-        ("campaign.toml",), TEXT, lambda d, f: [("campaign", f, "--runner", "threads")], True
+        ("campaign.toml",), TEXT, lambda d, f: [("campaign", "run", f, "--runner", "threads")], True
     ),
     "jobs to add": Format(
         ("job.toml",),
         TEXT,
         lambda d, f: [
-            ("whatif", of_warehouse(d, f)[0][1], "--round", 2, "--with", f, "--warehouse", "w")
+            (
+                "run",
+                "whatif",
+                of_warehouse(d, f)[0][1],
+                "--round",
+                2,
+                "--with",
+                f,
+                "--warehouse",
+                "w",
+            )
         ],
     ),
     "job files": Format(
@@ -195,7 +239,9 @@ FORMATS: dict[str, Format] = {
         )
         for name, patterns in WAREHOUSE.items()
     },
-    "archives": Format(("run.tar",), BYTES, lambda d, f: [("import", f, "--warehouse", "i")]),
+    "archives": Format(
+        ("run.tar",), BYTES, lambda d, f: [("run", "import", f, "--warehouse", "i")]
+    ),
     "inboxes": Format(("s/inbox/inbox.sqlite",), BYTES, of_service, may_find=True),
     "service's runs": Format(
         ("s/records/*/run=service-*/*.parquet",), BYTES, of_service, may_find=True

@@ -13,14 +13,16 @@ from benchmarks.attacks.stopped import make_service
 def make(folder: Path) -> int:
     """Make valid files of all formats, by commands where they make them."""
     os.chdir(folder)
-    code = called(("generate", "small", "--jobs", 4, "--seed", 1, "--longest-seconds", 3000))
+    code = called(
+        ("workload", "generate", "small", "--jobs", 4, "--seed", 1, "--longest-seconds", 3000)
+    )
     names = ("jobs.trace", "throughputs.json", "regimes.csv")
     for path, name in zip(sorted(Path("small").iterdir(), key=kind_of), names, strict=True):
         path.rename(name)
     tampering.make(folder / "w", signed=False)
     code += called(("sql", "FROM run_summary", "--warehouse", "w", "--json"))
     run = next(path.name[4:] for path in Path("w/records").glob("*/run=srtf*"))
-    code += called(("export", run, "run.tar", "--warehouse", "w"))
+    code += called(("run", "export", run, "run.tar", "--warehouse", "w"))
     for name, text in TEXT_FILES.items():
         Path(name).write_text(text.format(storage=folder / "storage"))
     Path("rates.csv.gz").write_bytes(gzip.compress(Path("rates.csv").read_bytes(), mtime=0))

@@ -77,7 +77,9 @@ class ServiceCommands(ServiceQueries):
             entries = self.inbox.find_all(name, tenant, known)
             if not entries:
                 like = self.inbox.suggest(name, tenant)
-                raise InputError("after", f"there is no job {name!r}", f"{like}see shockwave jobs")
+                raise InputError(
+                    "after", f"there is no job {name!r}", f"{like}see shockwave job list"
+                )
             ids |= dict.fromkeys(entry.number for entry in entries)
         return tuple(ids)
 
@@ -173,7 +175,7 @@ class ServiceCommands(ServiceQueries):
             return
         ends = dict.fromkeys("finished" if job in state.well else "not finished" for job in jobs)
         problem = f"{format_jobs(jobs)} ended already: {', '.join(ends)}"
-        raise InputError("job", problem, "see shockwave jobs")
+        raise InputError("job", problem, "see shockwave job list")
 
     def add(self, fields: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
         """Accept a further node: once this returns, a crash does not lose it.
@@ -243,7 +245,7 @@ class ServiceCommands(ServiceQueries):
         matches = self.inbox.find_all(target, tenant)
         if not matches:
             like = self.inbox.suggest(target, tenant)
-            raise InputError("job", f"there is no job {target!r}", f"{like}see shockwave jobs")
+            raise InputError("job", f"there is no job {target!r}", f"{like}see shockwave job list")
         return matches
 
     def job(self, target: str) -> Entry:

@@ -38,7 +38,7 @@ def check_parameters(policies: Sequence[str], asked: Iterable[Parameter]) -> Non
             raise InputError(
                 f"parameters.{parameter.name}",
                 f"is a parameter of none of {', '.join(policies)}",
-                "shockwave policies lists those that there are",
+                "shockwave policy list lists those that there are",
             )
 
 

@@ -43,7 +43,7 @@ def audit(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Verify a run or all: bytes, hash chain, completeness, ledger; exit 1 if it is broken."""
+    """Verify a run or all runs: bytes, hash chain, completeness, ledger."""
     if (run is None) is not every or (accept and not every):
         raise typer.BadParameter("give a RUN, or --all with or without --accept", ctx)
     if run is not None:

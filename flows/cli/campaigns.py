@@ -37,7 +37,7 @@ def campaign(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Run policies × workloads × clusters × seeds × options, as one Prefect flow run."""
+    """Run all cells of a campaign as one Prefect flow run."""
     from flows.campaigns.campaign_file import read_campaign
     from flows.campaigns.cells import check_start
     from flows.cli.progress import progress
@@ -90,7 +90,7 @@ def campaigns(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """List campaigns, or show the means over seeds and paired differences of one."""
+    """List campaigns, or show the results of one."""
     from flows.cli.progress import progress
     from warehouse.analytics.listing import list_campaigns
     from warehouse.analytics.marts import keep_fast

@@ -23,7 +23,7 @@ FEW_RUNS = 50
 """Runs that are listed by default. A choice of layout."""
 
 
-def runs(
+def print_runs(
     ctx: typer.Context,
     policy: Annotated[str | None, typer.Option(help="Runs of this policy only.")] = None,
     tag: Annotated[
@@ -60,7 +60,7 @@ def runs(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """List runs with their figures, names and tags; filter and sort them."""
+    """List runs with their figures, names and tags."""
     from flows.cli.progress import progress
     from warehouse.analytics.listing import Selection, list_runs
     from warehouse.analytics.marts import keep_fast
@@ -166,7 +166,7 @@ def _without_usual(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """Show a run: its name, tags and note, its settings, and its figures."""
+    """Show a run's name, tags, note, settings and figures."""
     from warehouse.analytics.questions import Analytics
     from warehouse.store.folder import run_folder
     from warehouse.store.labels import read_label
@@ -209,7 +209,7 @@ def name(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Give a run a name, by which commands know it, or show it."""
+    """Name a run, so that commands accept the name, or show it."""
     from warehouse.store.labels import name_run, read_label
 
     new = _changed("name", name, remove)
@@ -226,7 +226,7 @@ def tag(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Add tags to a run, remove or show them."""
+    """Add, remove or show a run's tags."""
     from warehouse.store.labels import tag_run
 
     _print_label(run, asdict(tag_run(warehouse, run, tags or (), remove or ())), as_json)
@@ -239,7 +239,7 @@ def note(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Note a text on a run, or show it."""
+    """Attach a note to a run, or show it."""
     from warehouse.store.labels import note_run, read_label
 
     new = _changed("text", text, remove)

@@ -4,6 +4,7 @@ Kept apart from the commands, whose imports take tenths of a second each.
 """
 
 import shutil
+from collections.abc import Sequence
 from textwrap import fill
 
 ABOUT = "A fair, efficient, auditable scheduler for GPU clusters."
@@ -12,190 +13,135 @@ OPTIONS = {
     "--version": "Print the version and exit.",
     "--help": "Show this message and exit.",
 }
-PANELS = {
-    "Run": {
-        "simulate": (
-            "runs",
-            "Run a trace or a generated workload to its end on a virtual cluster.",
-        ),
-        "compare": ("runs", "Run one workload under several policies, as one Prefect flow run."),
-        "campaign": (
-            "campaigns",
-            "Run policies × workloads × clusters × seeds × options, as one Prefect flow run.",
-        ),
-        "run": ("live", "Run a trace in containers on Docker hosts, to the end of its last job."),
-        "resume": ("runs", "Go on from the last recorded round of an interrupted run."),
-        "generate": (
-            "workloads",
-            "Write a generated workload, or one read in any format, as a public trace.",
-        ),
-        "profile": (
-            "live",
-            "Measure throughputs by training, and write them as a table for the predictor.",
-        ),
-    },
-    "Look": {
-        "runs": (
-            "catalogue",
-            "List runs with their figures, names and tags; filter and sort them.",
-        ),
-        "show": (
-            "catalogue",
-            "Show a run: its name, tags and note, its settings, and its figures.",
-        ),
-        "diff": (
-            "catalogue",
-            "Compare two runs: settings, outcomes, and the first round that differs.",
-        ),
-        "campaigns": (
-            "campaigns",
-            "List campaigns, or show the means over seeds and paired differences of one.",
-        ),
-        "why": ("history", "Explain why a job runs, waits or was preempted in a round."),
-        "sql": ("history", "Query the history of all runs."),
-        "report": (
-            "reports",
-            "Write one self-contained HTML page about runs, and its figures for papers.",
-        ),
-        "views": (
-            "history",
-            "Renew analytics.duckdb and the copies of ended runs' marts; say what the views are.",
-        ),
-        "name": ("catalogue", "Give a run a name, by which commands know it, or show it."),
-        "tag": ("catalogue", "Add tags to a run, remove or show them."),
-        "note": ("catalogue", "Note a text on a run, or show it."),
-        "rm": ("keeping", "Delete a run for good; the ledger enters the removal."),
-        "export": (
-            "keeping",
-            "Audit an ended run and write it, with its name, tags and note, into a file.",
-        ),
-        "import": ("keeping", "Audit the run in a file and add it to the warehouse."),
-    },
-    "Live": {
-        "up": ("service", "Start a service that takes jobs in, and Prefect's server with its UI."),
-        "down": ("service", "Stop the service of a warehouse; its jobs go on at its next start."),
-        "status": (
-            "service",
-            "Say where the service stands: rounds, GPUs, jobs, and what waits in its inbox.",
-        ),
-        "submit": ("jobs", "Hand a job in; once this returns, nothing loses it."),
-        "cancel": ("jobs", "Cancel a job: it gets no more GPUs, and ends with the next round."),
-        "hold": ("jobs", "Put a job on hold: it gets no GPUs until it is released."),
-        "release": ("jobs", "Release a job that is on hold."),
-        "requeue": (
-            "jobs",
-            "Take a job's GPUs for a round, after which it waits in line; its back-off is over.",
-        ),
-        "budget": ("jobs", "Give a job another budget in the market."),
-        "queue": (
-            "jobs",
-            "List the active jobs in line: expected starts and ends, fairness, price.",
-        ),
-        "jobs": ("jobs", "List all jobs of the service."),
-        "forecast": (
-            "forecast",
-            "Say when the active jobs should start and end from now, and with a change.",
-        ),
-        "logs": (
-            "jobs",
-            "Print what the containers of a job printed, those that ended and those that run.",
-        ),
-        "events": ("jobs", "List what happened to jobs and nodes, and what was asked of them."),
-        "drain": (
-            "nodes",
-            "Take a node out of service; jobs on it are preempted, with their checkpoints.",
-        ),
-        "cordon": ("nodes", "Let no job start on a node; those on it go on."),
-        "uncordon": ("nodes", "Bring a drained or cordoned node back into service."),
-        "add": ("nodes", "Add a node to the cluster while the service runs."),
-        "remove": (
-            "nodes",
-            "Take a node out of the cluster for good; jobs on it are preempted, with their "
-            "checkpoints.",
-        ),
-        "top": (
-            "top",
-            "Show the cluster now, its nodes and its queue; on a terminal, until interrupted.",
-        ),
-        "nodes": ("nodes", "List the nodes, their GPUs, and the jobs that hold them."),
-        "login": (
-            "service",
-            "Have commands ask a service over HTTP; asks for a token, or reads it from stdin.",
-        ),
-        "logout": (
-            "service",
-            "Forget the service that was logged in to; commands ask the local warehouse again.",
-        ),
-        "tenant": ("tenants", "Say what holds for tenants, and list what they use."),
-        "token": ("tokens", "Make, list and remove tokens of the API."),
-        "cluster": ("live", "Look at a cluster of Docker hosts."),
-    },
-    "Judge": {
-        "whatif": (
-            "history",
-            "Fork a run at a round, change something, run it forward, and show the difference.",
-        ),
-        "replay": (
-            "history",
-            "Predict and solve recorded rounds again; exit 1 if anything comes out otherwise.",
-        ),
-        "audit": (
-            "audit",
-            "Verify a run or all: bytes, hash chain, completeness, ledger; exit 1 if it is broken.",
-        ),
-        "policies": (
-            "evaluation",
-            "List the policies, where each was published, and what can be set.",
-        ),
-        "conformance": (
-            "evaluation",
-            "Run the published policies as published; exit 1 if a figure is off.",
-        ),
-        "forecast-error": (
-            "evaluation",
-            "Judge forecasts of the remaining run time on jobs whose truth is known.",
-        ),
-        "solve": ("evaluation", "Solve recorded window problems and lay them out."),
-    },
+EVERYDAY = {
+    "simulate": (
+        "runs:simulate",
+        "Run a trace or a generated workload to its end on a virtual cluster.",
+    ),
+    "compare": (
+        "runs:compare",
+        "Run one workload under several policies, as one Prefect flow run.",
+    ),
+    "resume": ("runs:resume", "Continue an interrupted run from its last recorded round."),
+    "report": ("reports:report", "Write one self-contained HTML page about runs, with figures."),
+    "why": ("history:why", "Explain why a job runs, waits or was preempted in a round."),
+    "sql": ("history:sql", "Query the history of all runs."),
+    "views": ("history:views", "Rebuild and list the views that SQL can query."),
+    "up": ("service:up", "Start a service that accepts jobs, and Prefect's server with its UI."),
+    "down": ("service:down", "Stop a warehouse's service; its jobs continue when it starts again."),
+    "status": ("service:status", "Show the service's rounds, GPUs, jobs and pending requests."),
+    "submit": ("jobs:submit", "Submit a job durably: once accepted, no crash loses it."),
+    "queue": ("jobs:queue", "List active jobs in order, with expected starts, ends and price."),
+    "login": ("service:login", "Send commands to a remote service; reads a token from stdin."),
+    "logout": ("service:logout", "Forget the remote service and use the local warehouse again."),
 }
-"""By panel of the help: its commands, each with the module that defines it and its summary."""
+"""Commands at the top: `module:function` in this package, and the summary."""
+
+GROUPS = {
+    "run": "Recorded runs: list, label, compare, verify, move and delete them.",
+    "campaign": "Many runs from one file: policies × workloads × clusters × seeds.",
+    "workload": "Traces and generated workloads.",
+    "policy": "Scheduling policies.",
+    "cluster": "Docker hosts: check them, measure throughputs, run a trace on them.",
+    "job": "Jobs of a service.",
+    "node": "Nodes of a service.",
+    "service": "What happens in a service, and what will.",
+    "tenant": "Budgets and quotas of a service's tenants.",
+    "token": "Tokens of a service's API.",
+}
+"""Summaries of the groups."""
+
+GROUPED = {
+    "run list": ("catalogue:print_runs", "List runs with their figures, names and tags."),
+    "run show": ("catalogue:show", "Show a run's name, tags, note, settings and figures."),
+    "run diff": (
+        "catalogue:diff",
+        "Compare two runs: settings, outcomes, and the first round that differs.",
+    ),
+    "run name": ("catalogue:name", "Name a run, so that commands accept the name, or show it."),
+    "run tag": ("catalogue:tag", "Add, remove or show a run's tags."),
+    "run note": ("catalogue:note", "Attach a note to a run, or show it."),
+    "run rm": ("keeping:rm", "Delete a run for good; the ledger records the removal."),
+    "run export": ("keeping:export", "Audit an ended run and write it, with labels, to a file."),
+    "run import": ("keeping:import_", "Audit the run in a file and add it to the warehouse."),
+    "run audit": (
+        "audit:audit",
+        "Verify a run or all runs: bytes, hash chain, completeness, ledger.",
+    ),
+    "run replay": ("history:replay", "Repeat the predictions and plans of recorded rounds."),
+    "run whatif": ("history:whatif", "Fork a run at a round, change something, and compare."),
+    "campaign run": ("campaigns:campaign", "Run all cells of a campaign as one Prefect flow run."),
+    "campaign show": ("campaigns:campaigns", "List campaigns, or show the results of one."),
+    "workload generate": ("workloads:generate", "Write a workload, generated or read, as a trace."),
+    "policy list": (
+        "evaluation:print_policies",
+        "List the policies, their sources and parameters.",
+    ),
+    "policy conformance": (
+        "evaluation:conformance",
+        "Check the published policies against their published results.",
+    ),
+    "cluster check": ("live:check", "Check that the hosts of a cluster file can run jobs."),
+    "cluster profile": ("live:profile", "Measure throughputs by training, for the predictor."),
+    "cluster run": ("live:run", "Run a trace in containers until its last job ends."),
+    "job list": ("jobs:print_jobs", "List all jobs of the service."),
+    "job cancel": ("jobs:cancel", "Cancel a job at the end of this round."),
+    "job hold": ("jobs:hold", "Withhold GPUs from a job until it is released."),
+    "job release": ("jobs:release", "Release a held job."),
+    "job requeue": ("jobs:requeue", "Preempt a job for a round and reset its back-off."),
+    "job budget": ("jobs:budget", "Change a job's budget in the market."),
+    "job logs": ("jobs:logs", "Print the output of a job's containers."),
+    "node list": ("nodes:print_nodes", "List the nodes, their GPUs, and the jobs on them."),
+    "node add": ("nodes:add", "Add a node while the service runs."),
+    "node remove": ("nodes:remove", "Remove a node for good; its jobs are preempted."),
+    "node drain": ("nodes:drain", "Take a node out of service; its jobs are preempted."),
+    "node cordon": ("nodes:cordon", "Let no new job start on a node; its jobs continue."),
+    "node uncordon": ("nodes:uncordon", "Return a drained or cordoned node to service."),
+    "service events": ("jobs:events", "List events of jobs and nodes, and users' requests."),
+    "service top": ("top:top", "Show nodes and queue, refreshed until interrupted."),
+    "service forecast": (
+        "forecast:forecast",
+        "Forecast starts and ends of the active jobs, with and without a change.",
+    ),
+    "tenant list": ("tenants:print_tenants", "List tenants with budgets, use and quotas."),
+    "tenant set": ("tenants:set_tenant", "Change a tenant's budget, quota or images."),
+    "token add": ("tokens:add", "Create a token and print it once."),
+    "token list": ("tokens:print_tokens", "List tokens without their secrets."),
+    "token rm": ("tokens:rm", "Revoke a token."),
+}
+"""Commands of the groups, as in `EVERYDAY`."""
+
+COMMANDS = EVERYDAY | GROUPED
+"""All commands."""
 
 WITHOUT_RECORDS = frozenset(
     (
-        "generate",
-        "profile",
-        "cluster",
-        "policies",
-        "conformance",
-        "forecast-error",
-        "solve",
-        "login",
-        "logout",
-        "tenant",
-        "token",
+        *("workload generate", "cluster profile", "cluster check", "policy list"),
+        *("policy conformance", "login", "logout"),
     )
 )
-"""Commands without a warehouse, or whose own commands have it."""
+"""Commands without `--warehouse`."""
 
-COMMANDS = {name: command for panel in PANELS.values() for name, command in panel.items()}
-"""By command: the module in this package that defines its function, and its summary."""
+
+def find_command(words: Sequence[str]) -> str:
+    """The command that a line begins with; empty if it begins with none."""
+    names = (" ".join(words[:length]) for length in (2, 1))
+    return next((name for name in names if name in COMMANDS), "")
 
 
 def overview() -> str:
     """The text that `shockwave --help` prints."""
     width = shutil.get_terminal_size().columns
-    wide = max(map(len, (*COMMANDS, *OPTIONS)))
-    panels = [
-        f"{panel}:\n" + _listed({name: summary for name, (_, summary) in of.items()}, wide, width)
-        for panel, of in PANELS.items()
-    ]
+    wide = max(map(len, (*EVERYDAY, *GROUPS, *OPTIONS)))
+    everyday = {name: summary for name, (_, summary) in EVERYDAY.items()}
     parts = [
         "Usage: shockwave [OPTIONS] COMMAND [ARGS]...",
         f"  {ABOUT}",
         "Options:\n" + _listed(OPTIONS, wide, width),
-        *panels,
-        "  shockwave COMMAND --help lists the options of a command.",
-        f"  Words are explained in the glossary: {GLOSSARY}",
+        "Commands:\n" + _listed(everyday, wide, width),
+        "Groups of commands:\n" + _listed(GROUPS, wide, width),
+        "  shockwave COMMAND --help lists options, shockwave GROUP --help lists commands.",
+        f"  Terms are explained in the glossary: {GLOSSARY}",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from flows.cli.commands import COMMANDS, WITHOUT_RECORDS
+from flows.cli.commands import WITHOUT_RECORDS, find_command
 from predictor.errors import InputError, ShockwaveError, first_line, likely, remedy_of
 from warehouse import DEFAULT_WAREHOUSE
 
 WAREHOUSE_VARIABLE = "SHOCKWAVE_WAREHOUSE"
 """Environment variable with the default warehouse of commands."""
 
-_COMMAND = re.compile(r"shockwave ([a-z-]+)( \S+-\d+)?(?![\w-])")
+_COMMAND = re.compile(r"shockwave ([a-z-]+)( [a-z-]+)?( \S+-\d+)?(?![\w-])")
 """A command in a remedy, and the id of its run."""
 
 
@@ -64,8 +64,13 @@ def with_warehouse(remedy: str, warehouse: Path) -> str:
         return remedy
 
     def complete(match: re.Match[str]) -> str:
-        reads = match[1] in COMMANDS and match[1] not in WITHOUT_RECORDS
-        return match[0] + option * reads
+        command = find_command([match[1], (match[2] or "").strip()])
+        words = match[2] or ""
+        if not command or command in WITHOUT_RECORDS:
+            return match[0]
+        if words and " " not in command:  # a word of the sentence follows the command
+            return f"shockwave {command}{option}{words}{match[3] or ''}"
+        return match[0] + option
 
     return _COMMAND.sub(complete, remedy)
 

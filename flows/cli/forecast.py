@@ -32,7 +32,7 @@ def forecast(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Say when the active jobs should start and end from now, and with a change."""
+    """Forecast starts and ends of the active jobs, with and without a change."""
     from dataclasses import asdict
 
     from flows.api.rows import SHOWN

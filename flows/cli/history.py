@@ -30,7 +30,7 @@ def replay(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Predict and solve recorded rounds again; exit 1 if anything comes out otherwise."""
+    """Repeat the predictions and plans of recorded rounds."""
     from flows.cli.progress import progress
     from flows.explain.replay import replay as replay_run
 
@@ -119,7 +119,7 @@ def _in_full(value: object) -> object:
 
 
 def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
-    """Renew analytics.duckdb and the copies of ended runs' marts; say what the views are."""
+    """Rebuild and list the views that SQL can query."""
     from flows.cli.progress import progress
     from warehouse.analytics.definitions import VIEWS
     from warehouse.analytics.marts import materialise
@@ -214,7 +214,7 @@ def whatif(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Fork a run at a round, change something, run it forward, and show the difference."""
+    """Fork a run at a round, change something, and compare."""
     from flows.cli.parameters import parse_parameters
     from flows.cli.progress import progress
     from flows.explain.whatif import Change

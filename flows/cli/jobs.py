@@ -121,7 +121,7 @@ def submit(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Hand a job in; once this returns, nothing loses it."""
+    """Submit a job durably: once accepted, no crash loses it."""
     from flows.api.submission import job_schema, parse_job, read_job_fields
     from flows.runs.job_fields import parse_variables
 
@@ -257,7 +257,7 @@ def order(
 def cancel(
     job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
 ) -> None:
-    """Cancel a job: it gets no more GPUs, and ends with the next round."""
+    """Cancel a job at the end of this round."""
     from tasks.commands import CommandKind
 
     order(CommandKind.CANCEL, job, warehouse, as_json, key)
@@ -266,7 +266,7 @@ def cancel(
 def hold(
     job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
 ) -> None:
-    """Put a job on hold: it gets no GPUs until it is released."""
+    """Withhold GPUs from a job until it is released."""
     from tasks.commands import CommandKind
 
     order(CommandKind.HOLD, job, warehouse, as_json, key)
@@ -275,7 +275,7 @@ def hold(
 def release(
     job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
 ) -> None:
-    """Release a job that is on hold."""
+    """Release a held job."""
     from tasks.commands import CommandKind
 
     order(CommandKind.RELEASE, job, warehouse, as_json, key)
@@ -284,7 +284,7 @@ def release(
 def requeue(
     job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
 ) -> None:
-    """Take a job's GPUs for a round, after which it waits in line; its back-off is over."""
+    """Preempt a job for a round and reset its back-off."""
     from tasks.commands import CommandKind
 
     order(CommandKind.REQUEUE, job, warehouse, as_json, key)
@@ -297,14 +297,14 @@ def budget(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Give a job another budget in the market."""
+    """Change a job's budget in the market."""
     from tasks.commands import CommandKind
 
     order(CommandKind.BUDGET, job, warehouse, as_json, key, value)
 
 
 def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """List the active jobs in line: expected starts and ends, fairness, price."""
+    """List active jobs in order, with expected starts, ends and price."""
     with desk(warehouse) as service:
         asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
         print_listed([shown(row) for row in service.queue()], as_json, asked)
@@ -312,7 +312,7 @@ def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> No
         say("(the service is stopped; this is how its last round left it)", err=True)
 
 
-def jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+def print_jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List all jobs of the service."""
     with desk(warehouse) as service:
         asked = ("status", "reason", "name")
@@ -333,7 +333,7 @@ def logs(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Print what the containers of a job printed, those that ended and those that run."""
+    """Print the output of a job's containers."""
     if run is None and cluster is None:
         with desk(warehouse) as service:
             _print_logs(service.logs(job, follow=follow), as_json)
@@ -376,7 +376,7 @@ def events(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """List what happened to jobs and nodes, and what was asked of them."""
+    """List events of jobs and nodes, and users' requests."""
     with desk(warehouse) as service:
         for row in service.events(after, follow=follow):
             if as_json:

@@ -19,7 +19,7 @@ def rm(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Delete a run for good; the ledger enters the removal."""
+    """Delete a run for good; the ledger records the removal."""
     from warehouse.analytics.catalog import build
     from warehouse.store.folder import run_folder
     from warehouse.store.removal import remove_run
@@ -43,7 +43,7 @@ def export(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Audit an ended run and write it, with its name, tags and note, into a file."""
+    """Audit an ended run and write it, with labels, to a file."""
     from warehouse.store.durable import check_writable
     from warehouse.store.exchange import export_run
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import (
-    Command,
     DriverName,
     DriverOption,
     HistoryOption,
@@ -27,8 +26,6 @@ from warehouse import DEFAULT_WAREHOUSE
 
 ClusterToml = Annotated[Path, typer.Option(help="Cluster file (TOML): the Docker hosts.")]
 
-cluster = typer.Typer(help="Look at a cluster of Docker hosts.")
-
 
 @takes(source=Source, settings=RunSettings)
 def run(
@@ -42,7 +39,7 @@ def run(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Run a trace in containers on Docker hosts, to the end of its last job."""
+    """Run a trace in containers until its last job ends."""
     started = perf_counter()
     from containers.docker.checking import check_before_run
     from flows.cli.parameters import parse_parameters
@@ -95,7 +92,7 @@ def profile(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure throughputs by training, and write them as a table for the predictor."""
+    """Measure throughputs by training, for the predictor."""
     from containers.docker.checking import check_before_run, machine
     from flows.cli.progress import progress
     from flows.runs.cluster_file import read_cluster_file
@@ -145,12 +142,11 @@ def profile(
         raise typer.Exit(1)
 
 
-@cluster.command(cls=Command)
 def check(
     cluster: Annotated[Path, typer.Argument(help="Cluster file (TOML).")],
     as_json: Json = False,
 ) -> None:
-    """Check endpoints, GPUs, images, permissions and clocks; exit code 1 if one is amiss."""
+    """Check that the hosts of a cluster file can run jobs."""
     from containers.docker.checking import check_cluster
     from flows.runs.cluster_file import read_cluster_file
 

@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from types import FrameType
 
-from flows.cli.commands import COMMANDS, overview
+from flows.cli.commands import find_command, overview
 from flows.cli.errors import printable, reported
 from flows.cli.progress import working
 from flows.prefect_server.environment import private_env
@@ -17,7 +17,7 @@ from predictor.errors import Interrupted
 COMPLETION = "_SHOCKWAVE_COMPLETE"
 """Variable with which a shell asks for completions, or for its completion script."""
 
-ON_THEIR_OWN = ("up", "events", "top", "--version")
+ON_THEIR_OWN = ("up", "service events", "service top")
 """Commands without progress: they run until stopped and report by themselves, or end at once."""
 
 
@@ -28,13 +28,13 @@ def _run(arguments: list[str]) -> None:
     if arguments[:1] in ([], ["--help"]):
         _print_overview()
         sys.exit(0 if arguments else 2)
-    goes_on = arguments[0] in ON_THEIR_OWN and "--detach" not in arguments
-    ended = goes_on or "--help" in arguments
-    with nullcontext() if ended else working(arguments[0], lines="--json" in arguments):
+    command = find_command(arguments)
+    runs_until_stopped = command in ON_THEIR_OWN and "--detach" not in arguments
+    silent = not command or runs_until_stopped or "--help" in arguments
+    with nullcontext() if silent else working(command, lines="--json" in arguments):
         from flows.cli.app import application
 
-        known = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
-        sys.exit(application(known)(prog_name="shockwave", standalone_mode=False))
+        sys.exit(application(arguments)(prog_name="shockwave", standalone_mode=False))
 
 
 def _complete() -> None:
@@ -45,9 +45,8 @@ def _complete() -> None:
 
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     _, *words = line.split() or [""]
-    known = words[:1] if words and words[0] in COMMANDS else COMMANDS
     completion_init()
-    sys.exit(application(known)(prog_name="shockwave", standalone_mode=False))
+    sys.exit(application(words)(prog_name="shockwave", standalone_mode=False))
 
 
 def _print_overview() -> None:

@@ -33,7 +33,7 @@ def add(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Add a node to the cluster while the service runs."""
+    """Add a node while the service runs."""
     options: dict[str, Any] = {"name": name, "gpus": gpus, "gpu_type": gpu_type, "price": price}
     fields = {field: value for field, value in options.items() if value is not None}
     with desk(warehouse) as service:
@@ -50,7 +50,7 @@ def drain(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Take a node out of service; jobs on it are preempted, with their checkpoints."""
+    """Take a node out of service; its jobs are preempted."""
     from tasks.commands import CommandKind
 
     order(CommandKind.DRAIN, node, warehouse, as_json, key)
@@ -62,7 +62,7 @@ def cordon(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Let no job start on a node; those on it go on."""
+    """Let no new job start on a node; its jobs continue."""
     from tasks.commands import CommandKind
 
     order(CommandKind.CORDON, node, warehouse, as_json, key)
@@ -74,7 +74,7 @@ def uncordon(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Bring a drained or cordoned node back into service."""
+    """Return a drained or cordoned node to service."""
     from tasks.commands import CommandKind
 
     order(CommandKind.UNCORDON, node, warehouse, as_json, key)
@@ -86,13 +86,13 @@ def remove(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Take a node out of the cluster for good; jobs on it are preempted, with their checkpoints."""
+    """Remove a node for good; its jobs are preempted."""
     from tasks.commands import CommandKind
 
     order(CommandKind.REMOVE, node, warehouse, as_json, key)
 
 
-def nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """List the nodes, their GPUs, and the jobs that hold them."""
+def print_nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List the nodes, their GPUs, and the jobs on them."""
     with desk(warehouse) as service:
         print_listed([shown(row) for row in service.nodes()], as_json)

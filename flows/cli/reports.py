@@ -26,7 +26,7 @@ def report(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page about runs, and its figures for papers."""
+    """Write one self-contained HTML page about runs, with figures."""
     require("report", "report")
     from flows.cli.progress import progress
     from warehouse.analytics.questions import Analytics

@@ -150,7 +150,7 @@ def compare(
             "\nEvery round is kept. Ask, for instance:\n"
             f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf '
             f"FROM job_outcomes WHERE run = '{runs[0]}' ORDER BY ftf DESC LIMIT 5\"{kept}\n"
-            f"  {here}/shockwave replay {runs[0]}{kept}\n"
+            f"  {here}/shockwave run replay {runs[0]}{kept}\n"
             f"To see the flow run in the Prefect UI: {here}/shockwave up{kept}, "
             "then open http://127.0.0.1:4200"
         )
@@ -165,7 +165,7 @@ def resume(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Go on from the last recorded round of an interrupted run."""
+    """Continue an interrupted run from its last recorded round."""
     started = perf_counter()
     from flows.cli.progress import progress
     from warehouse.store.folder import WHOLE, run_folder

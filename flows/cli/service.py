@@ -58,7 +58,7 @@ def up(
     ] = LogFormat.TEXT,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
-    """Start a service that takes jobs in, and Prefect's server with its UI."""
+    """Start a service that accepts jobs, and Prefect's server with its UI."""
     from flows.supervisor.listening import ListenAddress
     from flows.supervisor.service import Service, serve
 
@@ -94,7 +94,7 @@ def _print_line(line: str) -> None:
 
 
 def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
-    """Stop the service of a warehouse; its jobs go on at its next start."""
+    """Stop a warehouse's service; its jobs continue when it starts again."""
     from flows.scheduler.process import stop_service
 
     stopped = stop_service(Path(warehouse).absolute())
@@ -102,7 +102,7 @@ def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 
 
 def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """Say where the service stands: rounds, GPUs, jobs, and what waits in its inbox."""
+    """Show the service's rounds, GPUs, jobs and pending requests."""
     from flows.cli.jobs import asked_login, desk
     from flows.scheduler.process import find_service
 
@@ -129,7 +129,7 @@ def login(
         str, typer.Argument(help="Where the service is: https://…, http://127.0.0.1:4200.")
     ],
 ) -> None:
-    """Have commands ask a service over HTTP; asks for a token, or reads it from stdin."""
+    """Send commands to a remote service; reads a token from stdin."""
     import sys
     from getpass import getpass
 
@@ -154,7 +154,7 @@ def login(
 
 
 def logout() -> None:
-    """Forget the service that was logged in to; commands ask the local warehouse again."""
+    """Forget the remote service and use the local warehouse again."""
     from flows.api.login import delete_login
 
     say("logged out" if delete_login() else "nobody is logged in")

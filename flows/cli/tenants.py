@@ -6,15 +6,12 @@ from typing import Annotated
 import typer
 
 from flows.cli.jobs import Key, desk, print_accepted
-from flows.cli.options import Command, Json, Warehouse
+from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_listed, say
 from warehouse import DEFAULT_WAREHOUSE
 
-tenant = typer.Typer(help="Say what holds for tenants, and list what they use.")
 
-
-@tenant.command("set", cls=Command)
-def set_(
+def set_tenant(
     name: Annotated[str, typer.Argument(help="The tenant.")],
     budget: Annotated[
         float | None, typer.Option(help="What its jobs' budgets are multiplied by.")
@@ -36,7 +33,7 @@ def set_(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Change what holds for a tenant; what is not given stays as it is."""
+    """Change a tenant's budget, quota or images."""
     options = {
         "budget": budget,
         "gpu_hours": gpu_hours,
@@ -53,8 +50,7 @@ def set_(
         say(f"what holds for tenant {name} is accepted; the next round takes it in")
 
 
-@tenant.command("list", cls=Command)
-def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """List the tenants: their budgets, what they hold, and what is left of their quotas."""
+def print_tenants(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List tenants with budgets, use and quotas."""
     with desk(warehouse) as service:
         print_listed([asdict(row) for row in service.tenants()], as_json)

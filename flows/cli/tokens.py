@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import Command, Json, Warehouse
+from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
 from flows.scheduler.options import DATABASE_URL
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
     from warehouse.inbox.tokens import Tokens
-
-token = typer.Typer(help="Make, list and remove tokens of the API.")
 
 Name = Annotated[str, typer.Argument(help="Whom the token is for.")]
 
@@ -29,7 +27,6 @@ def _tokens(warehouse: Path) -> "Tokens":
     return Tokens(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
 
 
-@token.command(cls=Command)
 def add(
     name: Name,
     role: Annotated[
@@ -38,7 +35,7 @@ def add(
     tenant: Annotated[str, typer.Option(help="Whose jobs, of the role tenant.")] = "",
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
-    """Make a token and print it; it is kept nowhere else."""
+    """Create a token and print it once."""
     from predictor.errors import InputError, meant
     from warehouse.inbox.tokens import Role
     from warehouse.store.folder import make_folder
@@ -50,9 +47,8 @@ def add(
         typer.echo(tokens.add(name, Role(role), tenant))
 
 
-@token.command("list", cls=Command)
-def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """List all tokens, without their secrets."""
+def print_tokens(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List tokens without their secrets."""
     with _tokens(warehouse) as tokens:
         rows = [asdict(token) for token in tokens.all()]
     for row in () if as_json else rows:
@@ -60,9 +56,8 @@ def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> No
     print_rows(rows, as_json)
 
 
-@token.command(cls=Command)
 def rm(name: Name, warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
-    """Remove a token: whoever has it is refused from now on."""
+    """Revoke a token."""
     with _tokens(warehouse) as tokens:
         tokens.remove(name)
     say(f"whoever has the token of {name} is refused from now on")

@@ -33,7 +33,7 @@ def top(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Show the cluster now, its nodes and its queue; on a terminal, until interrupted."""
+    """Show nodes and queue, refreshed until interrupted."""
     with desk(warehouse) as service:
         if as_json:
             state = {

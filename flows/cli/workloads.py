@@ -25,7 +25,7 @@ def generate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a generated workload, or one read in any format, as a public trace."""
+    """Write a workload, generated or read, as a trace."""
     from flows.runs.start import fitted
     from tasks.record import Settings
     from warehouse.store.durable import check_writable

@@ -265,7 +265,7 @@ def _too_few(a: Answer) -> str:
     back = next((node for node in out if node not in ailing), None)
     several = len(out) > 1
     nodes = f"until node{'s' * several} {shown} {'are' if several else 'is'} back"
-    how = "" if back is None else f" (shockwave uncordon {back})"
+    how = "" if back is None else f" (shockwave node uncordon {back})"
     until = f"{nodes}{how}, or others are added" if out else "until nodes are added"
     needed = counted(a.scale_factor, "GPU")
     where = "in service and not cordoned" if a.cordoned else "in service"

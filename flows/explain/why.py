@@ -161,7 +161,7 @@ def check_same(name: str, this: Round, record: RoundRecord) -> None:
         raise WarehouseError(
             f"run {name!r}, round {record.round}",
             "the replayed decision differs from the recorded decision",
-            f"ask with the version that recorded it; see shockwave replay {name}",
+            f"ask with the version that recorded it; see shockwave run replay {name}",
         )
 
 

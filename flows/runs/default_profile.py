@@ -34,6 +34,6 @@ def with_default_profile(source: Source, nodes: Nodes) -> Source:
             "profile",
             f"missing, and the table of {gpu_type} shipped with Shockwave was measured on slots of "
             f"{', '.join(sorted(measured))}, not of {', '.join(sorted(shares))}",
-            "measure a table with shockwave profile",
+            "measure a table with shockwave cluster profile",
         )
     return replace(source, profile=known)

@@ -1,4 +1,4 @@
-"""Throughputs of two jobs on the same GPUs, measured by training, for `shockwave profile --pairs`.
+"""Measured throughputs of two jobs on the same GPUs, for `shockwave cluster profile --pairs`.
 
 Both train until each has enough epochs in the time in which both train. Epochs that reach beyond
 that time, or in which a job warms up, do not count.

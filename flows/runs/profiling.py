@@ -1,4 +1,4 @@
-"""Profiling: throughputs measured by training, for `shockwave profile`.
+"""Profiling: throughputs measured by training, for `shockwave cluster profile`.
 
 Each combination of model, batch size and scale factor is a static job of a few epochs, run in
 a container on as many GPUs as its scale factor. The first steps are a warm-up. The rate is the

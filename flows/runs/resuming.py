@@ -45,7 +45,7 @@ def resume(
     start = reader.start(name)
     header = start.header
     if header.settings.forked:
-        raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
+        raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave run whatif")
     if header.service:
         raise InputError(f"run {name!r}", "is a service's", "go on with: shockwave up")
     if header.settings.runtime == RuntimeKind.DOCKER:
@@ -84,7 +84,7 @@ def check_plugins(name: str, start: Start, reader: Reader) -> None:
     """
     for change in changed_plugins(start.header.settings, reader.packages(name)):
         raise InputError(
-            f"run {name!r}", change, "install what it began with, or fork it: shockwave whatif"
+            f"run {name!r}", change, "install what it began with, or fork it: shockwave run whatif"
         )
 
 

@@ -115,7 +115,7 @@ class ServiceOptions(RunSettings):
             raise InputError(
                 "profile",
                 f"is missing: none is known of {' and '.join(kinds)}",
-                "measure one: shockwave profile",
+                "measure one: shockwave cluster profile",
             )
         return read_throughputs(table, kinds)
 

@@ -21,7 +21,7 @@ EXACT = ("isolated", "max_min_fairness_perf", "fifo_perf", "fifo_packed")
 
 
 DEAR = ("gandiva", "max_min_fairness_packed")
-"""Whose runs take seconds of processor time; `shockwave conformance` has them."""
+"""Whose runs take seconds of processor time; `shockwave policy conformance` has them."""
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from flows.runs import simulation
 SMALL, LARGE = CASES
 
 RUNS = [(SMALL, list(TOLERANCES)), (LARGE, ["shockwave-published"])]
-"""On the larger trace the policy with other parameters there; `shockwave conformance` has all."""
+"""The larger trace only with the policy that has other parameters there."""
 
 
 @pytest.mark.parametrize(("case", "policies"), RUNS, ids=[case.name for case, _ in RUNS])

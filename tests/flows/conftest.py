@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 
 from flows.cli import main as cli
+from flows.cli.app import application
 from harness.up import PROGRAM
 from harness.waiting import HANG_SECONDS
 
@@ -42,6 +44,14 @@ class Ran:
         rows = [json.loads(line, parse_constant=_no_constant) for line in self.out.splitlines()]
         assert all(type(row) is dict for row in rows)
         return rows
+
+
+def command_named(name: str) -> Any:
+    """The command of a name such as `run list`."""
+    command: Any = typer.main.get_command(application(name.split()))
+    for word in name.split():
+        command = command.commands[word]
+    return command
 
 
 def assert_refused(ran: Ran, *said: str, output: str = "") -> None:

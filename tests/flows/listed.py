@@ -15,9 +15,9 @@ def rows_of(ask: Ask, *parts: object) -> list[dict[str, Any]]:
 
 
 def assert_clean(ask: Ask) -> None:
-    ran = ask("audit", "--all")
+    ran = ask("run", "audit", "--all")
     assert (ran.code, ran.err) == (0, ""), ran.out
 
 
 def named(ask: Ask, policy: str) -> str:
-    return str(rows_of(ask, "runs", "--policy", policy)[0]["run"])
+    return str(rows_of(ask, "run", "list", "--policy", policy)[0]["run"])

@@ -1,4 +1,4 @@
-"""`shockwave audit`, of a run and of all."""
+"""`shockwave run audit`, of a run and of all."""
 
 import shutil
 from pathlib import Path
@@ -25,12 +25,12 @@ def copy(finished: Finished, tmp_path: Path) -> Path:
 
 
 def test_a_run_is_whole_and_in_the_ledger(here: Command, finished: Finished) -> None:
-    ran = here("audit", finished.run, "--warehouse", finished.warehouse)
+    ran = here("run", "audit", finished.run, "--warehouse", finished.warehouse)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.endswith(" files: chain and rounds are whole\n")
-    (row,) = here("audit", finished.run, "--warehouse", finished.warehouse, "--json").rows
+    (row,) = here("run", "audit", finished.run, "--warehouse", finished.warehouse, "--json").rows
     assert (row["findings"], row["entered"]) == (0, row["rounds"])
-    asked = ("audit", finished.run, "--warehouse", finished.warehouse, "--expect")
+    asked = ("run", "audit", finished.run, "--warehouse", finished.warehouse, "--expect")
     assert here(*asked, row["last_hash"]).code == 0
     other = here(*asked, "0" * 64)
     assert other.code == 1
@@ -38,7 +38,7 @@ def test_a_run_is_whole_and_in_the_ledger(here: Command, finished: Finished) -> 
 
 
 def test_all_is_whole_and_as_the_ledger_has_it(here: Command, finished: Finished) -> None:
-    asked = ("audit", "--all", "--warehouse", finished.warehouse)
+    asked = ("run", "audit", "--all", "--warehouse", finished.warehouse)
     ran = here(*asked)
     assert (ran.code, ran.err) == (0, "")
     (row,) = here(*asked, "--json").rows
@@ -53,10 +53,10 @@ def test_all_is_whole_and_as_the_ledger_has_it(here: Command, finished: Finished
 
 def test_what_is_found_is_named_with_its_run(here: Command, finished: Finished, copy: Path) -> None:
     (place_of(copy, finished.run) / "header.parquet").write_bytes(b"")
-    ran = here("audit", "--all", "--warehouse", copy)
+    ran = here("run", "audit", "--all", "--warehouse", copy)
     assert ran.code == 1
     assert ran.out.startswith(f"{finished.run}, header.parquet: was changed: ")
-    *rows, summary = here("audit", "--all", "--warehouse", copy, "--json").rows
+    *rows, summary = here("run", "audit", "--all", "--warehouse", copy, "--json").rows
     assert {row["run"] for row in rows} == {finished.run}
     assert summary["findings"] == len(rows)
 
@@ -64,10 +64,10 @@ def test_what_is_found_is_named_with_its_run(here: Command, finished: Finished, 
 def test_a_run_that_is_gone_or_unknown_can_be_accepted(
     here: Command, finished: Finished, copy: Path
 ) -> None:
-    asked = ("audit", "--all", "--warehouse", copy)
+    asked = ("run", "audit", "--all", "--warehouse", copy)
     (copy / LEDGER).unlink()
     assert here(*asked).out.startswith(f"{LEDGER}: is missing\n")
-    ran = here("audit", finished.run, "--warehouse", copy)
+    ran = here("run", "audit", finished.run, "--warehouse", copy)
     assert (ran.code, ran.out.rstrip().rpartition("; ")[2]) == (0, "not in the ledger")
     assert here(*asked, "--accept").code == 0
     shutil.rmtree(place_of(copy, finished.run))
@@ -83,13 +83,13 @@ def test_a_run_that_is_gone_or_unknown_can_be_accepted(
 )
 def test_a_run_or_all_is_asked_for(here: Command, finished: Finished, arguments: list[str]) -> None:
     given = [part.format(run=finished.run) for part in arguments]
-    ran = here("audit", *given, "--warehouse", finished.warehouse)
+    ran = here("run", "audit", *given, "--warehouse", finished.warehouse)
     assert ran.code == 2
     assert "give a RUN, or --all with or without --accept" in ran.err
 
 
 def test_what_is_no_warehouse_is_refused(here: Command, tmp_path: Path) -> None:
-    ran = here("audit", "--all", "--warehouse", tmp_path)
+    ran = here("run", "audit", "--all", "--warehouse", tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {tmp_path}: is not a warehouse")
     assert list(tmp_path.iterdir()) == []

@@ -249,7 +249,7 @@ def test_an_existing_ray_cluster_with_a_token_is_used_and_left_alone(
     try:
         wait_for(lambda: listens(port))
         program = [sys.executable, "-c", "from flows.cli.main import main; main()"]
-        asked = ["campaign", path, "--runner", "ray", "--address", f"127.0.0.1:{port}"]
+        asked = ["campaign", "run", path, "--runner", "ray", "--address", f"127.0.0.1:{port}"]
         ran = subprocess.run(
             [*program, *asked, "--warehouse", tmp_path / "w", "--json"],
             env=env,
@@ -279,7 +279,7 @@ def test_a_failed_cell_stops_no_other(
     here: Command, client: SyncPrefectClient, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     path, warehouse = plan(tmp_path, BROKEN), tmp_path / "w"
-    ran = here("campaign", path, "--runner", "threads", "--warehouse", warehouse, "--json")
+    ran = here("campaign", "run", path, "--runner", "threads", "--warehouse", warehouse, "--json")
     assert ran.code == 1
     assert [row["policy"] for row in ran.rows] == ["shockwave"]
     (line,) = ran.err.splitlines()
@@ -299,7 +299,7 @@ def test_a_killed_campaign_redoes_no_finished_cell(
 ) -> None:
     path, warehouse = plan(tmp_path, LONGER), tmp_path / "w"
     asked = read_campaign(path)
-    command = ("campaign", path, "--workers", "1", "--warehouse", warehouse, "--json")
+    command = ("campaign", "run", path, "--workers", "1", "--warehouse", warehouse, "--json")
     api = server.client_env() | {"PYTHONPATH": str(ROOT)}
     program = subprocess.Popen(
         [sys.executable, "-c", "from flows.cli.main import main; main()", *map(str, command)],

@@ -198,7 +198,7 @@ DASK, RAY = (["--runner", runner, "--address"] for runner in ("dask", "ray"))
 def test_the_command_refuses_before_anything_starts(
     here: Command, tmp_path: Path, options: list[str], said: str
 ) -> None:
-    ran = here("campaign", *options, "--warehouse", tmp_path / "w", "--json")
+    ran = here("campaign", "run", *options, "--warehouse", tmp_path / "w", "--json")
     assert (ran.code, ran.out) == (2, "")
     (line,) = ran.err.splitlines()
     assert line.startswith("error: ")
@@ -211,7 +211,7 @@ def test_a_campaign_of_which_no_cell_can_start_is_refused_before_anything_starts
 ) -> None:
     path = written(tmp_path, PLAN.replace("gpus = 4", 'pools = "v100:2x4,zz:1x4"'))
     before = tree(tmp_path)
-    ran = here("campaign", path, "--warehouse", tmp_path / "w", "--json")
+    ran = here("campaign", "run", path, "--warehouse", tmp_path / "w", "--json")
     assert (ran.code, ran.out) == (2, "")
     (line,) = ran.err.splitlines()
     assert line.startswith("error: campaign 'plan': no cell can start; fifo/drawn/four/seed3: ")

@@ -6,19 +6,14 @@ import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
 from flows.cli import runs
-from flows.cli.app import application
-from flows.cli.commands import COMMANDS
+from flows.cli.commands import COMMANDS, EVERYDAY, GROUPS
 from flows.cli.output import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
-from tests.flows.conftest import Command, Finished, Ran
-
-GROUP: Any = typer.main.get_command(application())
+from tests.flows.conftest import Command, Finished, Ran, assert_refused, command_named
 
 
 def test_simulate_reports_the_headline_figures_in_order(finished: Finished) -> None:
@@ -134,7 +129,7 @@ def test_simulate_reads_a_public_trace(here: Command, data: Path, tmp_path: Path
 @pytest.mark.slow
 def test_what_generate_writes_simulate_runs_alike(here: Command, tmp_path: Path) -> None:
     knobs = ("--jobs", 2, "--seed", 5, "--contention-factor", 1.5, "--gpus", 8)
-    ran = here("generate", tmp_path / "out", *knobs, "--json")
+    ran = here("workload", "generate", tmp_path / "out", *knobs, "--json")
     (row,) = ran.rows
     assert list(row) == [
         "trace",
@@ -155,7 +150,7 @@ def test_what_generate_writes_simulate_runs_alike(here: Command, tmp_path: Path)
 
 
 def test_generate_says_how_to_run_what_it_wrote(here: Command, tmp_path: Path) -> None:
-    ran = here("generate", tmp_path / "the jobs", "--jobs", 1)
+    ran = here("workload", "generate", tmp_path / "the jobs", "--jobs", 1)
     assert (ran.code, ran.err) == (0, "")
     headline, command = ran.out.splitlines()
     assert headline.startswith("1 job (generated: 1 job, poisson, 90 s apart) written.")
@@ -167,7 +162,7 @@ def test_generate_converts_a_table(here: Command, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("at,took,n\n0,600,2\n60,900,0\n")
     ran = here(
-        *("generate", tmp_path / "out", "--trace", table, "--format", "table"),
+        *("workload", "generate", tmp_path / "out", "--trace", table, "--format", "table"),
         *("--columns", "arrival=at,duration=took,gpus=n", "--skip-unusable", "--json"),
     )
     assert (ran.rows[0]["source"], ran.rows[0]["jobs"]) == ("t.csv, 1 line skipped", 1)
@@ -207,7 +202,7 @@ def test_version(here: Command) -> None:
 
 
 def test_policies_fit_a_terminal(here: Command) -> None:
-    ran = here("policies")
+    ran = here("policy", "list")
     lines = ran.out.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == list(POLICIES)
     assert "    parameters: aware=1 filter=0 lease_seconds=0 packed=0" in lines
@@ -232,16 +227,32 @@ def test_runs_that_do_not_fit_side_by_side_go_below(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_the_overview_has_every_command_in_its_own_words(here: Command) -> None:
-    assert sorted(GROUP.commands) == sorted(COMMANDS)
-    for name, (_, summary) in COMMANDS.items():
-        assert GROUP.commands[name].help.splitlines()[0] == summary
+def test_the_overview_has_the_everyday_commands_and_the_groups(here: Command) -> None:
     asked = here("--help")
     assert (asked.code, asked.err) == (0, "")
     overview = " ".join(asked.out.split())
-    assert all(f" {name} {summary}" in overview for name, (_, summary) in COMMANDS.items())
+    everyday = {name: summary for name, (_, summary) in EVERYDAY.items()}
+    for name, summary in (everyday | GROUPS).items():
+        assert f" {name} {summary}" in overview
     assert here() == replace(asked, code=2)
     assert here("--help", "simulate") == asked
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_lists_its_commands(here: Command, group: str) -> None:
+    asked = here(group, "--help")
+    assert (asked.code, asked.err) == (0, "")
+    words = asked.out.replace("│", " ").split()
+    verbs = [name.split()[1] for name in COMMANDS if name.startswith(f"{group} ")]
+    assert verbs
+    assert {*verbs} <= {*words}
+    assert_refused(here(group), f"shockwave {group}", "Missing command")
+    assert_refused(here(group, "bogus"), "No such command 'bogus'")
+
+
+def test_summaries_are_those_of_the_commands() -> None:
+    for name, (_, summary) in COMMANDS.items():
+        assert command_named(name).help.splitlines()[0] == summary
 
 
 @pytest.mark.process
@@ -275,7 +286,7 @@ finally:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help(here: Command, command: str) -> None:
-    ran = here(command, "--help")
+    ran = here(*command.split(), "--help")
     assert (ran.code, ran.err) == (0, "")
     assert f"shockwave {command}" in ran.out
 
@@ -290,19 +301,7 @@ def test_forecasts_go_by_earlier_runs_if_asked_to(here: Command, tmp_path: Path)
     total = "SELECT run, sum(high_seconds - low_seconds) AS s FROM forecasts GROUP BY 1"
     expected = {row["run"]: row["s"] for row in here("sql", total, *asked[-3:]).rows}
     assert expected[after["run"]] != expected[alone["run"]]
-    assert here("replay", after["run"], *asked[-3:-1]).code == 0
+    assert here("run", "replay", after["run"], *asked[-3:-1]).code == 0
     unknown = here(*asked, "--history", "nobody")
     assert unknown.code == 2
     assert "nobody" in unknown.err
-
-
-def test_forecast_error_lists_errors_by_mode_and_progress(here: Command) -> None:
-    ran = here("forecast-error", "--jobs", 12, "--seed", 1, "--json")
-    assert [(row["mode"], row["progress"]) for row in ran.rows] == [
-        (mode, point) for mode in ("accordion", "gns") for point in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-    ]
-    assert all(0.0 <= row["error"] < 2.0 and row["jobs"] <= 6 for row in ran.rows)
-    output = here("forecast-error", "--jobs", 12, "--seed", 1).out
-    assert output.splitlines()[0].split()[:3] == ["mode", "progress", "error"]
-    wrong = here("forecast-error", "--jobs", 0)
-    assert (wrong.code, wrong.out) == (2, "")

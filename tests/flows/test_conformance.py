@@ -71,9 +71,9 @@ def test_a_figure_that_is_off_is_reported_and_exits_with_1(
     here: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conformance, "TOLERANCES", {"gavel": EXACT})
-    got = here("conformance", folder, "--json").rows
+    got = here("policy", "conformance", folder, "--json").rows
     publish(folder / "reference_results.csv", got, factor=1.02)
-    ran = here("conformance", folder, "--json")
+    ran = here("policy", "conformance", folder, "--json")
     assert (ran.code, ran.err) == (1, "")
     assert [(row["trace"], row["policy"], row["ok"]) for row in ran.rows] == [
         ("jobs120_gpus32", "gavel", False),
@@ -84,19 +84,21 @@ def test_a_figure_that_is_off_is_reported_and_exits_with_1(
 def test_what_is_missing_or_wrong_is_named(here: Command, folder: Path) -> None:
     results = folder / "reference_results.csv"
     results.unlink()
-    assert_refused(here("conformance", folder), str(results), "give the folder")
+    assert_refused(here("policy", "conformance", folder), str(results), "give the folder")
     results.write_text("trace,policy\njobs120_gpus32,gavel\n")
-    assert_refused(here("conformance", folder), str(results), "is not a table with trace, policy")
+    assert_refused(
+        here("policy", "conformance", folder), str(results), "is not a table with trace, policy"
+    )
     results.write_text("trace,policy,source,makespan_s,mean_jct_s,worst_ftf,unfair_fraction\n")
-    assert_refused(here("conformance", folder), "has no run of gavel on jobs120_gpus32")
+    assert_refused(here("policy", "conformance", folder), "has no run of gavel on jobs120_gpus32")
 
 
 def test_what_is_missing_or_wrong_of_gavels_data_is_named(here: Command, tmp_path: Path) -> None:
     (tmp_path / "throughputs.csv.gz").touch()
     results = tmp_path / "reference_results.csv"
-    assert_refused(here("conformance", tmp_path), str(results), "give the folder")
+    assert_refused(here("policy", "conformance", tmp_path), str(results), "give the folder")
     header = "trace,gpus,policy,makespan_s,mean_jct_s,worst_rho\n"
     results.write_text(header + "some,8:16,isolated,1,1,1\n")
-    assert_refused(here("conformance", tmp_path), str(results), "gpus (V100:P100:K80)")
+    assert_refused(here("policy", "conformance", tmp_path), str(results), "gpus (V100:P100:K80)")
     results.write_text(header + "some,8:16:24,isolated,1,1,1\n")
-    assert_refused(here("conformance", tmp_path), "throughputs.csv.gz")
+    assert_refused(here("policy", "conformance", tmp_path), "throughputs.csv.gz")

@@ -48,13 +48,13 @@ def test_what_is_no_file_is_found_by_audits_and_refused_by_queries(
     moved(path)
     instead(path)
     given = ("--warehouse", warehouse)
-    for asked in (("audit", finished.run), ("audit", "--all")):
+    for asked in (("run", "audit", finished.run), ("run", "audit", "--all")):
         ran = here(*asked, *given)
         assert (ran.code, ran.err) == (1, "")
         assert file in ran.out
     for asked in (("sql", "FROM run_summary"), ("views",)):
         assert_refused(here(*asked, *given), file, "is not a regular file")
-    assert_refused(here("replay", finished.run, *given))
+    assert_refused(here("run", "replay", finished.run, *given))
 
 
 @pytest.mark.slow
@@ -68,11 +68,11 @@ def test_a_column_that_is_gone_is_found_by_audits_and_refused_by_readers(
     shutil.copytree(finished.warehouse, warehouse)
     path = place_of(warehouse, finished.run) / file
     pq.write_table(pq.read_table(path, partitioning=None).drop_columns([column]), path)
-    ran = here("audit", "--all", "--warehouse", warehouse)
+    ran = here("run", "audit", "--all", "--warehouse", warehouse)
     assert (ran.code, ran.err) == (1, "")
     assert file in ran.out
     if column != "run":  # readers go by the folder's name
-        assert_refused(here("replay", finished.run, "--warehouse", warehouse), file)
+        assert_refused(here("run", "replay", finished.run, "--warehouse", warehouse), file)
 
 
 @pytest.mark.parametrize("above", range(3))
@@ -85,7 +85,12 @@ def test_a_folder_that_is_a_link_is_refused_by_all(
     place = (run, *run.parents)[above]
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
-    for asked in (("audit", finished.run), ("audit", "--all"), ("sql", "FROM runs"), ("views",)):
+    for asked in (
+        ("run", "audit", finished.run),
+        ("run", "audit", "--all"),
+        ("sql", "FROM runs"),
+        ("views",),
+    ):
         assert_refused(here(*asked, "--warehouse", warehouse), str(place), "is a link")
 
 
@@ -93,7 +98,9 @@ def test_a_folder_that_is_a_link_is_refused_by_all(
 def test_an_output_without_a_name_is_refused(
     here: Command, finished: Finished, file: str, said: str
 ) -> None:
-    assert_refused(here("export", finished.run, file, "--warehouse", finished.warehouse), said)
+    assert_refused(
+        here("run", "export", finished.run, file, "--warehouse", finished.warehouse), said
+    )
 
 
 @pytest.mark.slow
@@ -106,10 +113,10 @@ def test_a_run_that_was_copied_within_the_warehouse_is_refused(
     copy = folder.with_name("run=copy-000000-1")
     shutil.copytree(folder, copy)
     given = ("--warehouse", warehouse)
-    for asked in (("runs",), ("sql", "FROM run_summary"), ("views",), ("report", "x")):
+    for asked in (("run", "list"), ("sql", "FROM run_summary"), ("views",), ("report", "x")):
         assert_refused(here(*asked, *given), copy.name, finished.run)
     assert_refused(here("why", 0, "--run", "copy-000000-1", *given), finished.run)
-    assert here("audit", "--all", *given).code == 1
+    assert here("run", "audit", "--all", *given).code == 1
 
 
 @pytest.mark.parametrize("lock", [".views.lock", "ledger.jsonl", "run=_/.lock"])
@@ -129,7 +136,7 @@ def test_a_lock_that_is_a_link_makes_no_file_elsewhere(
 
 def test_a_warehouse_may_be_a_link(here: Command, finished: Finished, tmp_path: Path) -> None:
     (tmp_path / "w").symlink_to(finished.warehouse)
-    assert here("audit", "--all", "--warehouse", tmp_path / "w").code == 0
+    assert here("run", "audit", "--all", "--warehouse", tmp_path / "w").code == 0
     assert here("sql", "FROM runs", "--warehouse", tmp_path / "w", "--json").rows
 
 
@@ -141,10 +148,10 @@ def test_a_warehouse_may_be_named_anything(here: Command, tmp_path: Path, name: 
     assert here("views", *given[:2]).code == 0
     (row,) = here("sql", "SELECT run, makespan_s FROM run_summary", *given).rows
     assert row == {"run": ran["run"], "makespan_s": ran["makespan_s"]}
-    assert here("audit", "--all", *given[:2]).code == 0
+    assert here("run", "audit", "--all", *given[:2]).code == 0
 
 
-@pytest.mark.parametrize("command", ["campaign", "cluster check"])
+@pytest.mark.parametrize("command", ["campaign run", "cluster check"])
 def test_a_file_nested_too_deeply_is_refused(here: Command, tmp_path: Path, command: str) -> None:
     file = tmp_path / "deep.toml"
     file.write_text(f"a = {'[' * 2000}{']' * 2000}\n")

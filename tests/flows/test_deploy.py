@@ -60,7 +60,7 @@ def test_commands_are_parsed(line: str) -> None:
     context = None
     while commands := getattr(command, "commands", None):
         name, *arguments = arguments
-        assert name in commands
+        assert name in commands, line
         context, command = command.context_class(command, parent=context), commands[name]
     command.make_context(name, arguments, parent=context)
 

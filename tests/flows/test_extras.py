@@ -14,7 +14,7 @@ from tests.flows.conftest import Command, Finished
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CAMPAIGN = ["campaign", str(ROOT / "examples" / "campaign.toml"), "--runner"]
+CAMPAIGN = ["campaign", "run", str(ROOT / "examples" / "campaign.toml"), "--runner"]
 
 
 def test_extras_are_those_of_the_package() -> None:

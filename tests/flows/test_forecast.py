@@ -64,13 +64,13 @@ def test_a_change_is_played_and_nothing_of_it_is_kept(busy: Path) -> None:
 
 @pytest.mark.slow
 def test_a_drained_node_and_a_larger_budget_are_supposed(busy: Path) -> None:
-    rows = {row["name"]: row for row in typed(busy, "forecast", "--drain", "3")}
+    rows = {row["name"]: row for row in typed(busy, "service", "forecast", "--drain", "3")}
     assert {row["whatif_starts_in_s"] for row in rows.values()} == {None}  # both need all four
-    plain = {row["name"]: row for row in typed(busy, "forecast")}
+    plain = {row["name"]: row for row in typed(busy, "service", "forecast")}
     waiting = next(row for row in plain.values() if row["starts_in_s"])
     given = {
         row["name"]: row
-        for row in typed(busy, "forecast", "--budget", f"{waiting['tenant']}=100000")
+        for row in typed(busy, "service", "forecast", "--budget", f"{waiting['tenant']}=100000")
     }
     assert given[waiting["name"]]["later_s"] < 0.0
     assert "whatif_ftf" not in waiting
@@ -90,7 +90,7 @@ def test_a_drained_node_and_a_larger_budget_are_supposed(busy: Path) -> None:
 )
 def test_a_change_of_nothing_is_refused(busy: Path, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        typed(busy, "forecast", *words)
+        typed(busy, "service", "forecast", *words)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_why_says_that_a_job_keeps_running_on_a_cordoned_node(tmp_path: Path) ->
     assert (wide.keeps, wide.gpus_short, wide.free_gpus) == ("", 3, 2)
     assert "Node 0 (from 0) is cordoned: no job starts there." in str(wide)
     few = "only 3 are in service and not cordoned: it cannot run until node 0 is back"
-    assert f"{few} (shockwave uncordon 0), or others are added" in str(wide)
+    assert f"{few} (shockwave node uncordon 0), or others are added" in str(wide)
     assert "cannot be predicted" not in str(wide)
 
 

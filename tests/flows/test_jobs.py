@@ -52,7 +52,7 @@ def typed(warehouse: Path, *words: str) -> list[dict[str, Any]]:
     at = words.index("--") if "--" in words else len(words)
     asked = [] if "SHOCKWAVE_URL" in os.environ else ["--warehouse", str(warehouse)]
     line = [*words[:at], *asked, "--json", *words[at:]]
-    done = CliRunner().invoke(application((words[0],)), line)
+    done = CliRunner().invoke(application(words), line)
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert done.exit_code == 0, done.output
@@ -75,15 +75,20 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
         ahead["starts_low_s"] <= ahead["starts_in_s"] <= ahead["ends_in_s"] <= ahead["ends_high_s"]
     )
     assert ahead["launch"] == {"model": "translator", "batch_size": 64, "epochs": 9}
-    for words in (("hold", "2"), ("budget", "1", "2.5"), ("drain", "3"), ("cancel", "3")):
+    for words in (
+        ("job", "hold", "2"),
+        ("job", "budget", "1", "2.5"),
+        ("node", "drain", "3"),
+        ("job", "cancel", "3"),
+    ):
         typed(tmp_path, *words)
     go(tmp_path, 1)
     assert [job["job_id"], other["job_id"]] == [2, 3]
-    rows = {row["job_id"]: row for row in typed(tmp_path, "jobs")}
+    rows = {row["job_id"]: row for row in typed(tmp_path, "job", "list")}
     assert [rows[n]["status"] for n in (1, 2, 3)] == ["runs", "held", "cancelled"]
     assert (rows[3]["tenant"], rows[3]["model"]) == ("b", "translator")
     assert [row["job_id"] for row in typed(tmp_path, "queue")] == [1, 2, 3]
-    kinds = [row["kind"] for row in typed(tmp_path, "events")]
+    kinds = [row["kind"] for row in typed(tmp_path, "service", "events")]
     assert {"submit", "hold", "budget", "drain", "cancel"} <= {*kinds}
     (status,) = typed(tmp_path, "status")
     runs = "running" if "SHOCKWAVE_URL" in os.environ else "stopped"
@@ -92,7 +97,7 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
     assert ran.stderr.startswith("(the service is stopped")  # about the warehouse, served or not
     (answer,) = typed(tmp_path, "why", "1")
     assert (answer["run"], answer["job_id"], answer["status"]) == (name, 1, "runs")
-    for words in (("release", "2"), ("requeue", "1"), ("uncordon", "3")):
+    for words in (("job", "release", "2"), ("job", "requeue", "1"), ("node", "uncordon", "3")):
         typed(tmp_path, *words)
     go(tmp_path, 1)
     (status,) = typed(tmp_path, "status")
@@ -122,11 +127,11 @@ MISTAKES = {
     ),
     ("submit", "--image", "x", "--", "echo"): "^--kind: is missing",
     ("why", "none"): "job none: is not in run|there is no job 'none'",
-    ("cancel", "9"): "there is no job '9'",
-    ("budget", "1", "0"): "is no budget",
-    ("logs", "9"): "there is no job '9'",
-    ("logs", "1"): "job 1: is on a virtual cluster, where jobs print nothing",
-    ("drain", "x"): "there is no node 'x'",
+    ("job", "cancel", "9"): "there is no job '9'",
+    ("job", "budget", "1", "0"): "is no budget",
+    ("job", "logs", "9"): "there is no job '9'",
+    ("job", "logs", "1"): "job 1: is on a virtual cluster, where jobs print nothing",
+    ("node", "drain", "x"): "there is no node 'x'",
 }
 
 
@@ -194,16 +199,16 @@ def test_jobs_of_any_image_are_played_on_a_virtual_cluster(tmp_path: Path) -> No
     line = ("--image", "python:3-slim", "--kind", "opaque", "--name", "etl", "--max-seconds", "900")
     (job,) = typed(tmp_path, "submit", *line, "--gpus", "2", "--", "python", "-c", "print(1)")
     go(tmp_path, 2)
-    rows = {row["name"]: row for row in typed(tmp_path, "jobs")}
+    rows = {row["name"]: row for row in typed(tmp_path, "job", "list")}
     assert rows["etl"]["status"] == "runs"
     ran = CliRunner().invoke(application(("why",)), ["why", "2", "--warehouse", str(tmp_path)])
     first, what, *_ = ran.stdout.splitlines()
     assert first.startswith("Job 2 (etl) runs in round")
     assert what.startswith("python:3-slim, opaque, 2 GPUs, tenant default, budget 1; it has held ")
     assert "of its limit of 900 s, " in what
-    typed(tmp_path, "cancel", "etl")
+    typed(tmp_path, "job", "cancel", "etl")
     go(tmp_path, 3)
-    rows = {row["name"]: row for row in typed(tmp_path, "jobs")}
+    rows = {row["name"]: row for row in typed(tmp_path, "job", "list")}
     assert rows["etl"]["job_id"] == job["job_id"]
     assert rows["etl"]["status"] in ("finished", "withdrawn")
 
@@ -222,19 +227,19 @@ def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(tmp_path:
     assert rows[3]["waits_for"] == "the end of job 2"
     assert rows[4]["starts_in_s"] > rows[3]["starts_in_s"] > 0.0
     assert (rows[2]["in_time"], rows[1]["deadline_in_s"]) == ("yes", None)
-    assert [row["job_id"] for row in typed(tmp_path, "cancel", "sweep[7]")] == [5]
-    assert [row["job_id"] for row in typed(tmp_path, "hold", "sweep")] == [3, 4, 5, 6]
+    assert [row["job_id"] for row in typed(tmp_path, "job", "cancel", "sweep[7]")] == [5]
+    assert [row["job_id"] for row in typed(tmp_path, "job", "hold", "sweep")] == [3, 4, 5, 6]
     go(tmp_path, 1)
-    rows = {row["job_id"]: row for row in typed(tmp_path, "jobs")}
+    rows = {row["job_id"]: row for row in typed(tmp_path, "job", "list")}
     assert [rows[job]["status"] for job in (3, 4, 5, 6)] == ["held", "held", "cancelled", "held"]
     (answer,) = typed(tmp_path, "why", "sweep[8]")
     assert (answer["job_id"], answer["order"]) == (6, "held")
-    typed(tmp_path, "cancel", "prepare")
+    typed(tmp_path, "job", "cancel", "prepare")
     go(tmp_path, 2)
     with pytest.raises(InputError, match="job 2 is withdrawn, so that nothing can start after it"):
         typed(tmp_path, "submit", *SMALL, "--after", "prepare")
     go(tmp_path, 1)
-    rows = {row["job_id"]: row for row in typed(tmp_path, "jobs")}
+    rows = {row["job_id"]: row for row in typed(tmp_path, "job", "list")}
     assert {rows[job]["status"] for job in (3, 4, 5, 6)} == {"withdrawn"}
     assert rows[4]["reason"] == "job 2, before it, did not end well"
 
@@ -253,7 +258,7 @@ def test_a_login_selects_that_service_and_a_logout_the_warehouse(
     file = tmp_path / "config" / "shockwave" / "login.json"
 
     def printed(*words: str, said: str = "") -> str:
-        done = CliRunner().invoke(application((words[0],)), [*words], input=said)
+        done = CliRunner().invoke(application(words), [*words], input=said)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return done.stdout
@@ -266,14 +271,14 @@ def test_a_login_selects_that_service_and_a_logout_the_warehouse(
             "login", url, said=f"{SECRET}\n"
         )
         assert file.stat().st_mode & 0o777 == 0o600
-        assert "theirs" in printed("jobs")
-        own = ("jobs", "--warehouse", str(tmp_path / "own"))
+        assert "theirs" in printed("job", "list")
+        own = ("job", "list", "--warehouse", str(tmp_path / "own"))
         assert "theirs" not in printed(*own)
         file.chmod(0o644)
         with pytest.raises(InputError, match="others can read or change it"):
-            printed("jobs")
+            printed("job", "list")
         assert printed("logout") == "logged out\n"
-    assert "theirs" not in printed("jobs")
+    assert "theirs" not in printed("job", "list")
     assert printed("logout") == "nobody is logged in\n"
 
 
@@ -292,7 +297,10 @@ def test_terms_of_a_tenant_are_set_and_listed(tmp_path: Path) -> None:
     assert rows["a"]["used_hours"] > 0.001
     (queued,) = typed(tmp_path, "queue")
     assert queued["waits_for"] == "the quota of its tenant, until 360,000,000 s"
-    assert any("0.001 GPU-hours in 100000 h" in row["reason"] for row in typed(tmp_path, "events"))
+    assert any(
+        "0.001 GPU-hours in 100000 h" in row["reason"]
+        for row in typed(tmp_path, "service", "events")
+    )
     other = ("--kind", "opaque", "--max-seconds", "60", "--tenant", "a")
     with pytest.raises(InputError, match="image: x is none of those that tenant a may name"):
         typed(tmp_path, "submit", "--image", "x", *other)
@@ -319,10 +327,10 @@ def test_shells_complete_commands_and_names_of_jobs(
             main._run([])
         return capsys.readouterr().out.splitlines()
 
-    assert completed("complete_bash", "shockwave cancel nigh", 2) == ["night", "nightly"]
+    assert completed("complete_bash", "shockwave job cancel nigh", 2) == ["night", "nightly"]
     assert completed("complete_bash", "shockwave uncor", 1) == ["uncordon"]
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "none"))
-    assert completed("complete_bash", "shockwave hold n", 2) == [""]
+    assert completed("complete_bash", "shockwave job hold n", 2) == [""]
     assert any("_SHOCKWAVE_COMPLETE" in line for line in completed("source_bash", "", 0))
 
 
@@ -330,7 +338,7 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
     with Inbox(service) as inbox:
         inbox.submit(replace(JOB, name="mine"))
     name = go(service, 1)
-    (state,) = typed(service, "top")
+    (state,) = typed(service, "service", "top")
     assert (state["status"]["run"], state["status"]["busy_gpus"]) == (name, 2)
     assert [row["jobs"] for row in state["nodes"]] == [[1], [1], [], []]
     assert [row["name"] for row in state["queue"]] == ["mine"]

@@ -34,56 +34,57 @@ SMALL = "--gpus 4 --jobs 1 --round-seconds 1800"
 RUNS = {
     "simulate": [(f"simulate {SMALL}", 0), (f"simulate {SMALL} --driver prefect", 0)],
     "compare": [(f"compare {SMALL} --policies fifo", 0)],
-    "generate": [("generate {folder}/generated --jobs 2", 0)],
-    "run": [("run --cluster {folder}/cluster.toml --jobs 1 --round-seconds 2", 2)],
-    "profile": [
+    "workload generate": [("workload generate {folder}/generated --jobs 2", 0)],
+    "cluster run": [("cluster run --cluster {folder}/cluster.toml --jobs 1 --round-seconds 2", 2)],
+    "cluster profile": [
         (
-            "profile --cluster {folder}/cluster.toml --models LM --batch-sizes 5 "
+            "cluster profile --cluster {folder}/cluster.toml --models LM --batch-sizes 5 "
             "--out {folder}/profile.json",
             2,
         )
     ],
     "resume": [("resume {unfinished}", 0)],
-    "replay": [("replay {run}", 0)],
-    "audit": [("audit {run}", 0), ("audit --all", 0)],
+    "run replay": [("run replay {run}", 0)],
+    "run audit": [("run audit {run}", 0), ("run audit --all", 0)],
     "why": [("why 0 --run {run}", 0)],
-    "whatif": [("whatif {run} --round 1 --policy srtf", 0)],
+    "run whatif": [("run whatif {run} --round 1 --policy srtf", 0)],
     "report": [("report {run} --out {folder}/page.html", 0)],
-    "runs": [("runs", 0)],
-    "show": [("show {run}", 0)],
-    "diff": [("diff {run} {run}", 0)],
-    "campaigns": [("campaigns", 0)],
-    "name": [("name {run} first", 0)],
-    "rm": [("rm {run}", 0)],
-    "export": [("export {run} {folder}/run.tar", 0)],
-    "import": [("import {folder}/cluster.toml", 2)],
-    "policies": [("policies", 0)],
-    "conformance": [("conformance {folder}", 2)],
-    "forecast-error": [("forecast-error --jobs 2", 0)],
-    "solve": [("solve {folder}/cluster.toml", 2)],
+    "run list": [("run list", 0)],
+    "run show": [("run show {run}", 0)],
+    "run diff": [("run diff {run} {run}", 0)],
+    "campaign show": [("campaign show", 0)],
+    "run name": [("run name {run} first", 0)],
+    "run rm": [("run rm {run} --yes", 0)],
+    "run export": [("run export {run} {folder}/run.tar", 0)],
+    "run import": [("run import {folder}/cluster.toml", 2)],
+    "policy list": [("policy list", 0)],
+    "policy conformance": [("policy conformance {folder}", 2)],
     "sql": [("sql FROM_runs", 0)],
     "views": [("views", 0)],
-    "cluster": [("cluster check {folder}/cluster.toml", 1)],
+    "cluster check": [("cluster check {folder}/cluster.toml", 1)],
     "submit": [("submit --model conv-small --batch-size 32 --epochs 2", 2)],
     "queue": [("queue", 2)],
-    "tenant": [("tenant list", 2)],
-    "token": [("token add ann", 0)],
+    "tenant list": [("tenant list", 2)],
+    "token add": [("token add ann", 0)],
     "logout": [("logout", 0)],
 }
 ORDERS = {
-    *("cancel", "hold", "release", "requeue", "budget"),
-    *("drain", "cordon", "uncordon", "add", "remove"),
+    *("job cancel", "job hold", "job release", "job requeue", "job budget"),
+    *("node drain", "node cordon", "node uncordon", "node add", "node remove", "tenant set"),
 }
 """Commands that differ in a word only, and from `submit` in their entries."""
-LABELS = {"tag", "note"}
-"""Commands that write a line beside a run, as `name` does."""
-SHOWN = {"jobs", "nodes", "events", "forecast", "logs", "status", "down", "top"}
+LABELS = {"run tag", "run note", "token list", "token rm"}
+"""Commands that read or write a line, as `run name` and `token add` do."""
+SHOWN = {
+    *("job list", "job logs", "node list", "status", "down"),
+    *("service events", "service forecast", "service top"),
+}
 """Commands that read what `queue` reads."""
 
 """Each command line and its exit code: those of containers find no daemon.
 
-Recorded elsewhere are `up`, whenever a test starts it (tests/ui/service.py), and `campaign` with a
-server of its own (test_campaign_server.py) and on Dask and Ray (test_campaign.py).
+Recorded elsewhere are `up`, whenever a test starts it (tests/ui/service.py), and `campaign run`
+on a server of its own (test_campaign_server.py) and on Dask and Ray (test_campaign.py).
 """
 
 
@@ -103,7 +104,7 @@ def test_the_recorder_sees_lookups_of_grandchildren(tmp_path: Path) -> None:
 
 def test_every_command_is_listed() -> None:
     asks = {"login"}  # for a token, which this terminal does not give
-    assert {*RUNS, *ORDERS, *LABELS, *SHOWN, *asks, "campaign", "up"} == set(COMMANDS)
+    assert {*RUNS, *ORDERS, *LABELS, *SHOWN, *asks, "campaign run", "up"} == set(COMMANDS)
 
 
 IN_TURN = """

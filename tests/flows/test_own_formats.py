@@ -63,7 +63,7 @@ def test_a_trace_of_ones_own_format_is_read_by_its_name(
     assert list(jobs["arrival_seconds"]) == [0.0, 60.0]
     assert jobs["isolated_seconds"].to_list() == pytest.approx([1_800, 900], rel=0.2)
     spaced.unlink()  # the jobs are in the record
-    assert here("replay", row["run"], "--warehouse", tmp_path / "w").code == 0
+    assert here("run", "replay", row["run"], "--warehouse", tmp_path / "w").code == 0
     for options, error in (
         (("--format", "spaced", "--only", "a=b"), "--only: says nothing about a spaced trace"),
         (
@@ -126,7 +126,7 @@ def amdahl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_throughput_model_of_ones_own_is_recorded_as_its_table(
     amdahl: Path, here: Command, tmp_path: Path
 ) -> None:
-    assert here("generate", tmp_path / "t", "--jobs", 4).code == 0
+    assert here("workload", "generate", tmp_path / "t", "--jobs", 4).code == 0
     trace = tmp_path / "t" / "jobs.trace"
     check_throughputs("amdahl", trace)
     asked = ("simulate", "--gpus", 4, "--trace", trace, "--round-seconds", 3600)
@@ -148,7 +148,7 @@ def test_a_throughput_model_of_ones_own_is_recorded_as_its_table(
     (workload,) = shockwave.Campaign.read(tmp_path / "c.toml", tmp_path / "w").plan.workloads
     assert str(workload.profile) == "amdahl"
     amdahl.unlink()  # its table is in the record
-    assert here("replay", row["run"], *kept).code == 0
+    assert here("run", "replay", row["run"], *kept).code == 0
     refused = here(*asked, "--profile", "amdal", *kept)
     assert refused.code == 2
     assert "amdal: No such file or directory" in refused.err
@@ -160,7 +160,10 @@ def test_a_throughput_model_knows_several_gpu_types(
     twice = "return 500.0 * speedup * (1 + (allocation.gpu_type == 'a100'))"
     text = amdahl.read_text().replace('("v100",)', '("v100", "a100")')
     amdahl.write_text(text.replace("return 500.0 * speedup", twice))
-    assert here("generate", tmp_path / "t", "--jobs", 2, "--scale-factors", "1=1").code == 0
+    assert (
+        here("workload", "generate", tmp_path / "t", "--jobs", 2, "--scale-factors", "1=1").code
+        == 0
+    )
     asked = ("--trace", tmp_path / "t" / "jobs.trace", "--profile", "amdahl", "--policy", "fifo")
     (row,) = here(
         *("simulate", "--pools", "v100:2x1,a100:1x1", *asked, "--round-seconds", 3600),
@@ -190,7 +193,7 @@ def test_a_throughput_model_that_fails_is_named(
     body: str, amdahl: Path, here: Command, tmp_path: Path
 ) -> None:
     amdahl.write_text(amdahl.read_text().partition("        speedup =")[0] + f"        {body}\n")
-    assert here("generate", tmp_path / "t", "--jobs", 20).code == 0
+    assert here("workload", "generate", tmp_path / "t", "--jobs", 20).code == 0
     asked = ("--trace", tmp_path / "t" / "jobs.trace", "--profile", "amdahl")
     done = here("simulate", "--gpus", 8, *asked, "--warehouse", tmp_path / "w")
     assert (done.code, done.out) == (2, "")

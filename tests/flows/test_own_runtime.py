@@ -193,7 +193,7 @@ def test_a_runtime_that_fails_is_named_before_it_is_recorded(
     assert done.err.startswith("error: runtime 'slower' of slower 1.2: ")
     assert WRONG[change] in done.err
     assert done.err.count("\n") == 1
-    assert here("audit", "--all", "--warehouse", tmp_path / "w").code == 0
+    assert here("run", "audit", "--all", "--warehouse", tmp_path / "w").code == 0
 
 
 BROKEN = {

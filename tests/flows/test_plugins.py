@@ -141,7 +141,7 @@ def test_the_templates_test_passes(site: Site, tmp_path: Path) -> None:
 
 
 def test_it_is_listed_with_its_package(site: Site, here: Command) -> None:
-    rows = {row["policy"]: row for row in here("policies", "--json").rows}
+    rows = {row["policy"]: row for row in here("policy", "list", "--json").rows}
     assert rows.keys() == {*POLICIES, "smallest-first"}
     assert rows["smallest-first"]["package"] == PACKAGE
     assert rows["smallest-first"]["parameters"] == {"patience": 7_200.0}
@@ -177,7 +177,7 @@ def test_a_failure_is_one_line_that_names_it(
     assert done.err.count("\n") == 1
     if fault in ("an import", "an exit", "an exception"):
         assert f"({MODULE}:" in done.err
-    assert here("policies").code == 0
+    assert here("policy", "list").code == 0
 
 
 def plans(body: str) -> str:
@@ -244,19 +244,19 @@ def test_replay_with_other_code_says_so(site: Site, here: Command, tmp_path: Pat
     package = Reader(tmp_path / "w").packages(run)[-1]
     assert package.name == "shockwave-smallest-first"
     assert package.version.startswith("0.1.0 sha256:")
-    done = here("replay", run, "--warehouse", tmp_path / "w")
+    done = here("run", "replay", run, "--warehouse", tmp_path / "w")
     assert done.out.endswith("all identical byte for byte\n")
     assert done.out.count("\n") == 1
     site.change("small gangs first, after", "the same, put otherwise: small gangs first, after")
-    done = here("replay", run, "--warehouse", tmp_path / "w")
+    done = here("run", "replay", run, "--warehouse", tmp_path / "w")
     remark, verdict = done.out.splitlines()
     assert remark.startswith(f"{run}: recorded with {package.name} {package.version}, and here is")
     assert verdict.endswith("all identical byte for byte")
-    done = here("replay", run, "--warehouse", tmp_path / "w", "--json")
+    done = here("run", "replay", run, "--warehouse", tmp_path / "w", "--json")
     assert len(done.rows[-1]["remarks"]) == 1
     with pytest.raises(InputError, match="install what it began with"):
         resume(begun, tmp_path / "w")
-    forked = ("whatif", run, "--round", 0, "--warehouse", tmp_path / "w")
+    forked = ("run", "whatif", run, "--round", 0, "--warehouse", tmp_path / "w")
     assert here(*forked).err == f"{remark}\n"
     assert here(*forked, "--policy", "fifo").err == ""
     site.change("the same, put otherwise: small gangs first, after", "small gangs first, after")

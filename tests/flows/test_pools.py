@@ -153,12 +153,22 @@ def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
     run = row["run"]
     (held,) = here("sql", f"SELECT pools FROM runs WHERE run = '{run}'", *warehouse, "--json").rows
     assert [pool["gpu_type"] for pool in held["pools"]] == ["v100", "k80"]
-    more = ["whatif", run, "--round", "1", "--pools", "v100:1x1,k80:2x1", *warehouse, "--json"]
+    more = [
+        "run",
+        "whatif",
+        run,
+        "--round",
+        "1",
+        "--pools",
+        "v100:1x1,k80:2x1",
+        *warehouse,
+        "--json",
+    ]
     figures = {row["figure"]: row for row in here(*more).rows if "figure" in row}
     assert figures["mean_jct_s"]["whatif"] < figures["mean_jct_s"]["recorded"]
     assert figures["cost"]["recorded"] > 0.0
     for empty, said in (("--pools", "'' is not like v100:12x1"), ("--policy", "unknown policy ''")):
-        refused = here("whatif", run, "--round", "1", empty, "", *warehouse)
+        refused = here("run", "whatif", run, "--round", "1", empty, "", *warehouse)
         assert (refused.code, refused.err.startswith(f"error: {empty}: {said}")) == (2, True)
 
 
@@ -170,7 +180,7 @@ def test_jobs_are_drawn_from_a_table_of_throughputs(here: Command, tmp_path: Pat
     assert row["gpus"] == 4
     assert row["trace"] == "generated from throughputs.csv: 4 jobs, poisson, 90 s apart"
     # Its rates on several nodes are stored with it.
-    assert here("replay", row["run"], "--warehouse", tmp_path / "w").code == 0
+    assert here("run", "replay", row["run"], "--warehouse", tmp_path / "w").code == 0
 
 
 def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
@@ -180,7 +190,7 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
     rest = ["--policy", "fifo", "--round-seconds", "3600", "--warehouse", tmp_path / "w", "--json"]
     for pools in ("k80:2x2,v100:1x2", ""):
         places = ["--pools", pools] if pools else []
-        output = here("generate", tmp_path / "o", *asked, *places, "--overwrite").out
+        output = here("workload", "generate", tmp_path / "o", *asked, *places, "--overwrite").out
         command = output.splitlines()[-1].split()[1:]
         runs = (command, ["simulate", *asked, "--pools", pools or "v100:2x1"])
         one, two = (here(*run, *rest).rows[0] for run in runs)
@@ -188,14 +198,13 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
         assert [one[name] for name in same] == [two[name] for name in same]
         assert f"simulate --pools {pools or 'v100:2x1'} --trace" in output
         assert output.endswith(f" --throughputs {EXAMPLE}\n")
-    (written,) = here("generate", tmp_path / "j", *asked, "--json").rows
+    (written,) = here("workload", "generate", tmp_path / "j", *asked, "--json").rows
     assert (written["throughputs"], "profile" in written) == (EXAMPLE, False)
     assert {file.name for file in (tmp_path / "j").iterdir()} == {"jobs.trace", "regimes.csv"}
     files = ["--trace", tmp_path / "j" / "jobs.trace", "--profile", EXAMPLE]
-    (again,) = here("generate", tmp_path / "again", *files, "--json").rows
+    (again,) = here("workload", "generate", tmp_path / "again", *files, "--json").rows
     assert (again["throughputs"], "profile" in again) == (EXAMPLE, False)
-    assert len(here("forecast-error", *asked, "--pools", "k80:2x2,v100:1x2", "--json").rows) == 6
-    for command in (["generate", tmp_path / "other"], ["forecast-error"]):
+    for command in (["workload", "generate", tmp_path / "other"],):
         refused = here(*command, "--pools", "v100:2x1")
         assert (refused.code, refused.out) == (2, "")
         assert "--pools: mean nothing without throughputs by GPU type; give --th" in refused.err
@@ -205,7 +214,7 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
 
 def test_jobs_that_the_pools_never_hold_are_not_written(here: Command, tmp_path: Path) -> None:
     asked = ["--throughputs", EXAMPLE, "--jobs", "9", "--scale-factors", "1=0.5,2=0.5"]
-    refused = here("generate", tmp_path / "o", *asked, "--pools", "k80:1x1,v100:1x1")
+    refused = here("workload", "generate", tmp_path / "o", *asked, "--pools", "k80:1x1,v100:1x1")
     assert (refused.code, refused.out, [*tmp_path.iterdir()]) == (2, "", [])
     assert (
         "needs 2 GPUs, of one type that it can run on, and the cluster has 1 k80, 1 v100; "
@@ -256,7 +265,7 @@ def test_a_difference_of_pools_is_in_the_words_of_the_option(here: Command, tmp_
         here("simulate", "--jobs", 1, "--policy", "fifo", *size, *at, "--json").rows[0]["run"]
         for size in (("--gpus", 8), ("--pools", "gpu:4x2@2.5"))
     ]
-    out = here("diff", *runs, *at).out
+    out = here("run", "diff", *runs, *at).out
     assert ["pools", "gpu:8x1", "gpu:4x2@2.5"] in map(str.split, out.splitlines())
-    pools, *_ = here("diff", *runs, *at, "--json").rows
+    pools, *_ = here("run", "diff", *runs, *at, "--json").rows
     assert pools["one"] == [{"gpu_type": "gpu", "gpus": 8, "gpus_per_node": 1, "price": 0.0}]

@@ -233,7 +233,20 @@ def test_a_table_that_cannot_be_added_to_is_refused_before_anything_is_measured(
         out.mkdir()
     elif bad in BAD_TABLES:
         out.write_text(bad)
-    ran = here(*("profile", "--cluster", file, "--out", out, "--models", "LM", "--batch-sizes", 16))
+    ran = here(
+        *(
+            "cluster",
+            "profile",
+            "--cluster",
+            file,
+            "--out",
+            out,
+            "--models",
+            "LM",
+            "--batch-sizes",
+            16,
+        )
+    )
     assert (ran.code, ran.out) == (2, "")
     (line,) = ran.err.splitlines()
     assert line.startswith(f"error: {out}")
@@ -301,7 +314,18 @@ def test_from_a_profile_to_a_run_and_its_end(
 
     asked_for = ("--models", "Recommendation", "--batch-sizes", "32", "--epochs", 2, "--pairs")
     ran = here(
-        *("profile", "--cluster", file, "--out", out, *asked_for, "--steps", 2, "--together"),
+        *(
+            "cluster",
+            "profile",
+            "--cluster",
+            file,
+            "--out",
+            out,
+            *asked_for,
+            "--steps",
+            2,
+            "--together",
+        ),
         "--json",
     )
     assert ran.code == 0, ran.err
@@ -330,7 +354,7 @@ def test_from_a_profile_to_a_run_and_its_end(
     for kind in ("cpu", "slow"):
         written[kind][key][key] = [0.8 * written[kind][key]["null"]] * 2
     out.write_text(json.dumps({**written, "v100": {}, "k80": {}}))
-    ran = here("run", *live, "--policy", "slaq", "--profile", out, "--json")
+    ran = here("cluster", "run", *live, "--policy", "slaq", "--profile", out, "--json")
     assert ran.code == 0, ran.err
     (row,) = ran.rows
     assert (row["jobs"], row["gpus"]) == (1, 2)
@@ -347,9 +371,9 @@ def test_from_a_profile_to_a_run_and_its_end(
     shared.write_text(json.dumps(written))
     three = ("--trace", write_trace(tmp_path / "t3", 3), "--policy", "gandiva")
     counting = ("--cluster", write_cluster(tmp_path / "counts.toml", counts))
-    ran = here("run", *live, *three, *counting, "--profile", shared, "--json")
+    ran = here("cluster", "run", *live, *three, *counting, "--profile", shared, "--json")
     assert ran.code == 0, ran.err
-    assert here("audit", ran.rows[0]["run"], "--warehouse", records).code == 0
+    assert here("run", "audit", ran.rows[0]["run"], "--warehouse", records).code == 0
     (found,) = here(
         "sql", "SELECT count(*) AS jobs FROM sharing", "--warehouse", records, "--json"
     ).rows
@@ -359,7 +383,7 @@ def test_from_a_profile_to_a_run_and_its_end(
     assert (again.code, again.rows[0]["rounds"]) == (0, row["rounds"])
 
     out.write_text(json.dumps({"v100": written["cpu"]}))
-    ran = here("run", *live, "--profile", out)
+    ran = here("cluster", "run", *live, "--profile", out)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {out}: has no worker type 'cpu'; measure it")
 
@@ -390,7 +414,7 @@ def test_a_bad_cluster_is_reported_with_remedies(
     assert all(row["remedy"] for row in amiss.values())
     trace = write_trace(tmp_path / "t")
     out = tmp_path / "p.json"
-    for command in (("profile", "--out", out), ("run", "--profile", out)):
+    for command in (("cluster", "profile", "--out", out), ("cluster", "run", "--profile", out)):
         out.unlink(missing_ok=True)
         if command[0] == "run":
             key = "('Recommendation (batch size 32)', 1)"

@@ -149,15 +149,14 @@ def test_several_tasks_are_estimated_together() -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("replay {run}", "replaying: "),
-        ("audit --all", "auditing: "),
-        ("whatif {run} --round 1 --policy fifo", "fifo: "),
+        ("run replay {run}", "replaying: "),
+        ("run audit --all", "auditing: "),
+        ("run whatif {run} --round 1 --policy fifo", "fifo: "),
         ("views", ""),
         ("simulate --gpus 4 --jobs 2 --round-seconds 900", "shockwave: "),
         ("sql FROM+run_summary", "sql: under way"),
-        ("forecast-error --jobs 20", "forecast-error: under way"),
         ("why 1", "why: under way"),
-        ("generate {folder}/out --jobs 500", "generate: under way"),
+        ("workload generate {folder}/out --jobs 500", "workload generate: under way"),
     ],
 )
 @pytest.mark.slow
@@ -254,7 +253,7 @@ def test_what_is_no_number_of_seconds_is_refused(
     here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "often")
-    ran = here("policies")
+    ran = here("policy", "list")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         "error: SHOCKWAVE_PROGRESS: 'often' is no number of seconds; give one, or 0 for none\n"
@@ -267,10 +266,10 @@ def test_what_is_no_number_of_seconds_is_refused(
         "report {run} --out {file}/x/page.html",
         "report {run} --figures {file}/x",
         "report {run} --figures {file}",
-        "whatif {run} --round 1 --keep {file}/x",
-        "generate {file}/x --jobs 5",
+        "run whatif {run} --round 1 --keep {file}/x",
+        "workload generate {file}/x --jobs 5",
         "compare --jobs 2 --warehouse {file}/x",
-        "campaign examples/campaign.toml --warehouse {file}/x",
+        "campaign run examples/campaign.toml --warehouse {file}/x",
     ],
 )
 def test_outputs_are_checked_before_the_work(
@@ -280,7 +279,7 @@ def test_outputs_are_checked_before_the_work(
     file.touch()
     before = tree(finished.warehouse)
     parts = command.format(run=finished.run, file=file).split()
-    kept = () if "--warehouse" in parts or parts[0] == "generate" else ("--warehouse",)
+    kept = () if "--warehouse" in parts or parts[0] == "workload" else ("--warehouse",)
     ran = here(*parts, *kept, *([finished.warehouse] if kept else []))
     assert (ran.code, ran.out) == (2, ""), ran.err
     assert ran.err.startswith("error: ")

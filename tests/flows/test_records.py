@@ -84,7 +84,7 @@ def test_sql_ends_quietly_when_its_reader_does(finished: Finished, options: list
 
 
 def test_replay_of_an_untouched_run(here: Command, finished: Finished) -> None:
-    ran = here("replay", finished.run, "--warehouse", finished.warehouse, "--json")
+    ran = here("run", "replay", finished.run, "--warehouse", finished.warehouse, "--json")
     assert (ran.code, ran.err) == (0, "")
     rounds = len(Reader(finished.warehouse).records(finished.run))
     assert ran.rows == [
@@ -93,7 +93,7 @@ def test_replay_of_an_untouched_run(here: Command, finished: Finished) -> None:
 
 
 def test_replay_of_one_round(here: Command, finished: Finished) -> None:
-    ran = here("replay", finished.run, "--round", 3, "--warehouse", finished.warehouse)
+    ran = here("run", "replay", finished.run, "--round", 3, "--warehouse", finished.warehouse)
     assert ran == Ran(0, f"{finished.run}: 1 round replayed, all identical byte for byte\n", "")
 
 
@@ -105,8 +105,8 @@ def test_replay_of_a_tampered_run(here: Command, finished: Finished, tmp_path: P
     rows[2]["solve"]["objective"] += 1e-9
     pq.write_table(type(table).from_pylist(rows, table.schema), path)
 
-    ran = here("replay", finished.run, "--warehouse", tmp_path, "--json")
-    assert_refused(ran, "round 2: was changed after it was recorded", "see shockwave audit")
+    ran = here("run", "replay", finished.run, "--warehouse", tmp_path, "--json")
+    assert_refused(ran, "round 2: was changed after it was recorded", "see shockwave run audit")
 
 
 def test_replay_of_a_forged_run(here: Command, finished: Finished, tmp_path: Path) -> None:
@@ -117,13 +117,13 @@ def test_replay_of_a_forged_run(here: Command, finished: Finished, tmp_path: Pat
     records[2] = replace(records[2], solve=replace(solve, objective=solve.objective + 1e-9))
     run = write(tmp_path, start, chained(start, records))  # with hashes to match
 
-    ran = here("replay", run, "--warehouse", tmp_path, "--json")
+    ran = here("run", "replay", run, "--warehouse", tmp_path, "--json")
     assert (ran.code, ran.err) == (1, "")
     *differences, last = ran.rows
     assert [(row["round"], row["field"]) for row in differences] == [(2, "solve")]
     assert (last["run"], last["different"]) == (run, 1)
 
-    ran = here("replay", run, "--warehouse", tmp_path)
+    ran = here("run", "replay", run, "--warehouse", tmp_path)
     assert ran.code == 1
     assert ran.out.splitlines()[0] == "round 2: solve differs"
 

@@ -5,30 +5,25 @@ import shutil
 import sys
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
-from flows.cli.app import application
 from flows.cli.commands import COMMANDS, WITHOUT_RECORDS
 from flows.cli.errors import with_warehouse
-from tests.flows.conftest import Command, Finished, assert_refused, tree
+from tests.flows.conftest import Command, Finished, assert_refused, command_named, tree
 from warehouse.store.folder import place_of
-
-GROUP: Any = typer.main.get_command(application())
 
 
 def test_options_before_the_command_are_sent_behind_it(here: Command) -> None:
-    ran = here("--warehouse", "w", "runs")
+    ran = here("--warehouse", "w", "run", "list")
     assert_refused(ran, "options follow the command, as in shockwave COMMAND --warehouse;")
 
 
 @pytest.mark.parametrize(
     ("command", "remedy"),
     [
-        ("show nope", "list them with: shockwave runs{given}"),
-        ("rm nope --yes", "list them with: shockwave runs{given}"),
+        ("run show nope", "list them with: shockwave run list{given}"),
+        ("run rm nope --yes", "list them with: shockwave run list{given}"),
     ],
 )
 def test_remedies_name_the_warehouse_that_was_given(
@@ -41,19 +36,14 @@ def test_remedies_name_the_warehouse_that_was_given(
 
 
 def test_remedies_know_which_commands_read_a_warehouse() -> None:
-    reads = {
-        name
-        for name, command in GROUP.commands.items()
-        for p in command.params
-        if p.name == "warehouse"
-    }
+    reads = {name for name in COMMANDS for p in command_named(name).params if p.name == "warehouse"}
     assert {*COMMANDS} - reads == WITHOUT_RECORDS
     kept = Path("a b")
-    assert with_warehouse("see shockwave audit fifo-0f0f0f-1", kept) == (
-        "see shockwave audit fifo-0f0f0f-1 --warehouse 'a b'"
+    assert with_warehouse("see shockwave run audit fifo-0f0f0f-1", kept) == (
+        "see shockwave run audit fifo-0f0f0f-1 --warehouse 'a b'"
     )
     for same in (
-        "see shockwave policies",
+        "see shockwave policy list",
         "shockwave resume x-1 --warehouse w",
         "shockwave is off",
     ):
@@ -79,7 +69,7 @@ def test_an_unknown_command_is_refused_with_similar_commands(here: Command) -> N
         ("compare --policy", "--policies"),
         ("why --runs", "--run"),
         ("report --output", "--out"),
-        ("runs --order", None),
+        ("run list --order", None),
         ("submit --batchsize", "--batch-size"),
         ("up --background", None),
     ],
@@ -87,9 +77,9 @@ def test_an_unknown_command_is_refused_with_similar_commands(here: Command) -> N
 def test_an_unknown_option_is_refused_with_the_option_that_is_meant(
     here: Command, command: str, meant: str | None
 ) -> None:
-    name, option = command.split()
+    *name, option = command.split()
     question = f"did you mean {meant}? " if meant else ""
-    assert_refused(here(name, option, "x"), f"No such option: {option}; {question}see shockwave")
+    assert_refused(here(*name, option, "x"), f"No such option: {option}; {question}see shockwave")
 
 
 @pytest.mark.parametrize(
@@ -140,9 +130,9 @@ def test_simulate_refuses_options(
     [
         (["simulate", "--gpus", "4", "--warehouse", ""], "--warehouse"),
         (["simulate", "--gpus", "4", "--warehouse="], "--warehouse"),
-        (["generate", "", "--jobs", "5"], "OUT"),
-        (["generate", ".", "--trace", ""], "--trace"),
-        (["whatif", "a-run", "--round", "1", "--with", "job.toml", "--with", ""], "--with"),
+        (["workload", "generate", "", "--jobs", "5"], "OUT"),
+        (["workload", "generate", ".", "--trace", ""], "--trace"),
+        (["run", "whatif", "a-run", "--round", "1", "--with", "job.toml", "--with", ""], "--with"),
     ],
 )
 def test_an_empty_path_is_refused(
@@ -158,10 +148,10 @@ def test_an_empty_variable_names_no_warehouse(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", "")
-    assert_refused(here("runs"), "var/warehouse: is not a warehouse")
+    assert_refused(here("run", "list"), "var/warehouse: is not a warehouse")
 
 
-@pytest.mark.parametrize("command", ["runs --limit", "sql --recipe x --job", "sql x --memory"])
+@pytest.mark.parametrize("command", ["run list --limit", "sql --recipe x --job", "sql x --memory"])
 def test_numbers_beyond_those_of_the_warehouse_are_refused(here: Command, command: str) -> None:
     ran = here(*command.split(), 10**20)
     assert_refused(ran, f"'{command.split()[-1]}': Input should be less than or equal to")
@@ -192,7 +182,7 @@ def test_generate_refuses_options(
     here: Command, tmp_path: Path, options: str, said: list[str]
 ) -> None:
     given = options.format(folder=tmp_path).split()
-    assert_refused(here("generate", tmp_path / "out", *given), *said)
+    assert_refused(here("workload", "generate", tmp_path / "out", *given), *said)
     assert tree(tmp_path) == {}
 
 
@@ -206,13 +196,15 @@ def test_a_login_checks_the_address_before_it_asks_for_a_token(
 
 
 def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> None:
-    assert here("generate", tmp_path, "--jobs", 1).code == 0
+    assert here("workload", "generate", tmp_path, "--jobs", 1).code == 0
     before = tree(tmp_path)
     assert_refused(
-        here("generate", tmp_path, "--jobs", 2), "is there already", "or set --overwrite"
+        here("workload", "generate", tmp_path, "--jobs", 2),
+        "is there already",
+        "or set --overwrite",
     )
     assert tree(tmp_path) == before
-    assert here("generate", tmp_path, "--jobs", 2, "--overwrite").code == 0
+    assert here("workload", "generate", tmp_path, "--jobs", 2, "--overwrite").code == 0
     assert tree(tmp_path) != before
 
 
@@ -299,16 +291,19 @@ def test_simulate_refuses_a_trace_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("solve {folder}/no.jsonl", ["no.jsonl", "No such file"]),
-        ("solve {folder}", ["Is a directory"]),
-        ("solve {folder}/file", ["file: holds no window problems"]),
-        ("replay nothing-1 --warehouse {w}", ["run 'nothing-1'", "list them with: shockwave runs"]),
-        ("replay ../x --warehouse {w}", ["run '../x'"]),
-        ("replay _ --warehouse {w}", ["run '_'"]),
-        ("replay {run} --round 999 --warehouse {w}", ["--round", "no round 999"]),
-        ("replay {run} --round -1 --warehouse {w}", ["--round", "no round -1"]),
-        ("replay {run} --warehouse {folder}/no", ["not in the warehouse"]),
-        ("resume nothing-1 --warehouse {w}", ["run 'nothing-1'", "list them with: shockwave runs"]),
+        (
+            "run replay nothing-1 --warehouse {w}",
+            ["run 'nothing-1'", "list them with: shockwave run list"],
+        ),
+        ("run replay ../x --warehouse {w}", ["run '../x'"]),
+        ("run replay _ --warehouse {w}", ["run '_'"]),
+        ("run replay {run} --round 999 --warehouse {w}", ["--round", "no round 999"]),
+        ("run replay {run} --round -1 --warehouse {w}", ["--round", "no round -1"]),
+        ("run replay {run} --warehouse {folder}/no", ["not in the warehouse"]),
+        (
+            "resume nothing-1 --warehouse {w}",
+            ["run 'nothing-1'", "list them with: shockwave run list"],
+        ),
         ("resume {run} --warehouse {folder}/no", ["not in the warehouse"]),
         ("sql SELEC --warehouse {w}", ["query", "Parser Error"]),
         ("sql SELECT --warehouse {w}", ["query", "Parser Error"]),
@@ -320,14 +315,14 @@ def test_simulate_refuses_a_trace_line(
         ("sql COPY+(SELECT+1)+TO+'{folder}/x.csv' --warehouse {w}", ["query"]),
         ("sql COPY+(SELECT+1)+TO+'{w}/records/x.parquet' --warehouse {w}", ["query"]),
         ("views --warehouse {folder}/file", ["file: is a file, not a folder; name a"]),
-        ("campaigns {run} --warehouse {w}", ["it is a run; see it with: shockwave show"]),
+        ("campaign show {run} --warehouse {w}", ["it is a run; see it with: shockwave run show"]),
         ("why + --run {run} --warehouse {w}", ["job ' ': is not in run", "; name one of its jobs"]),
         ("views --warehouse {folder}", ["is not a warehouse"]),
         ("views --warehouse {folder}/no", ["is not a warehouse"]),
         ("sql FROM+runs --warehouse {folder}/no", ["no", "is not a warehouse"]),
         ("simulate --gpus 4 --jobs 1 --warehouse {folder}/file/w", ["file", "cannot be written"]),
         ("sql FROM+runs --warehouse {folder}/file/w", ["is not a warehouse"]),
-        ("replay {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
+        ("run replay {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
         ("resume {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
     ],
 )
@@ -352,7 +347,7 @@ def test_what_a_file_holds_does_not_steer_the_terminal(here: Command, tmp_path: 
 
 
 @pytest.mark.parametrize("file", ["header.parquet", "round=all.parquet"])
-@pytest.mark.parametrize("command", ["replay {run}", "resume {run}", "sql FROM+run_summary"])
+@pytest.mark.parametrize("command", ["run replay {run}", "resume {run}", "sql FROM+run_summary"])
 def test_a_truncated_file_is_named(
     here: Command, finished: Finished, tmp_path: Path, file: str, command: str
 ) -> None:
@@ -405,11 +400,3 @@ def test_a_history_that_can_teach_nothing_is_refused(
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == f"error: --history: {said}\n"
     assert not (tmp_path / "w").exists()
-
-
-def test_forecast_error_takes_gpus_for_a_contention_factor_alone(here: Command) -> None:
-    asked = ("forecast-error", "--jobs", 12, "--seed", 1, "--gpus", 8)
-    alone = here(*asked, "--json")
-    assert (alone.code, alone.out) == (2, "")
-    assert alone.err == ("error: --gpus: means nothing without a contention factor; leave it out\n")
-    assert len(here(*asked, "--contention-factor", 1.5, "--json").rows) == 12

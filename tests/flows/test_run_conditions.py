@@ -38,38 +38,40 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_a_wrong_condition_names_its_option(ask: Ask, options: tuple[str, str], said: str) -> None:
-    ran = ask("runs", *options)
+    ran = ask("run", "list", *options)
     assert (ran.code, ran.out) == (2, "")
     (line,) = ran.err.splitlines()
     assert line.startswith(f"error: {said}")
 
 
 def test_a_condition_is_read_as_sql(ask: Ask) -> None:
-    runs = rows_of(ask, "runs")
+    runs = rows_of(ask, "run", "list")
     asked = ("--where", "policy <> ');--' -- each", "--of-jobs", "job_id >= 0 -- (")
-    assert len(rows_of(ask, "runs", *asked, "--sort", "gpus, policy DESC -- ,")) == len(runs)
+    assert len(rows_of(ask, "run", "list", *asked, "--sort", "gpus, policy DESC -- ,")) == len(runs)
 
 
 def test_what_no_run_has_is_named(ask: Ask) -> None:
-    ask("tag", named(ask, "srtf"), "paper")
+    ask("run", "tag", named(ask, "srtf"), "paper")
     for options, said in (
         (("--policy", "strf"), "(no run has the policy 'strf'; did you mean srtf? known are "),
         (("--tag", "papers"), "(no run has the tag 'papers'; did you mean paper? known are paper)"),
     ):
         for more in ((), ("--by-policy",)):
-            ran = ask("runs", *options, *more)
+            ran = ask("run", "list", *options, *more)
             first, line = ran.err.splitlines()
             assert (ran.code, ran.out, first[:7]) == (0, "", "(no run")
             assert line.startswith(said)
-            ran = ask("runs", *options, *more, "--json")
+            ran = ask("run", "list", *options, *more, "--json")
             assert (ran.code, ran.out, ran.err.splitlines()) == (0, "", [line])
-    assert ask("runs", "--policy", "themis", "--tag", "paper").err == "(no run is like that)\n"
+    assert (
+        ask("run", "list", "--policy", "themis", "--tag", "paper").err == "(no run is like that)\n"
+    )
 
 
 def test_a_campaign_says_that_no_job_is_meant(ask: Ask, warehouse: Path) -> None:
-    run = rows_of(ask, "runs")[0]["run"]
+    run = rows_of(ask, "run", "list")[0]["run"]
     write_cells(warehouse, replace(CELL, campaign="one-123456", run=run))
-    one = ("campaigns", "one-123456", "--of-jobs")
+    one = ("campaign", "show", "one-123456", "--of-jobs")
     ran = ask(*one, "scale_factor = 64")
     assert (ran.code, ran.out, ran.err) == (0, "", "(no job is like that)\n")
     (row,) = rows_of(ask, *one, "scale_factor = 64")

@@ -29,7 +29,7 @@ def made() -> dict[str, Made]:
 
 
 def test_runs_are_listed_once_the_newest_first(ask: Ask) -> None:
-    rows = rows_of(ask, "runs")
+    rows = rows_of(ask, "run", "list")
     assert sorted(row["policy"] for row in rows) == sorted(POLICIES)
     assert rows[0]["policy"] == POLICIES[0]
     assert rows[0]["run"].endswith("-2")
@@ -37,30 +37,30 @@ def test_runs_are_listed_once_the_newest_first(ask: Ask) -> None:
     assert [row["created_at"] for row in rows] == sorted(
         (row["created_at"] for row in rows), reverse=True
     )
-    assert len(rows_of(ask, "runs", "--identical")) == len(POLICIES) + 1
+    assert len(rows_of(ask, "run", "list", "--identical")) == len(POLICIES) + 1
 
 
 def test_runs_of_a_campaign_are_listed_whatever_is_identical(ask: Ask, warehouse: Path) -> None:
-    run = rows_of(ask, "runs")[0]["run"].removesuffix("2") + "1"
+    run = rows_of(ask, "run", "list")[0]["run"].removesuffix("2") + "1"
     write_cells(warehouse, replace(CELL, campaign="one-123456", run=run))
-    (row,) = rows_of(ask, "runs", "--campaign", "one-123456")
+    (row,) = rows_of(ask, "run", "list", "--campaign", "one-123456")
     assert (row["run"], row["same"]) == (run, 2)
-    assert rows_of(ask, "runs", "--campaign", "one-123456", "--tag", "none") == []
-    assert rows_of(ask, "runs", "--campaign", "one-123456", "--policy", "none") == []
-    unknown = ask("runs", "--campaign", "one-12345")
+    assert rows_of(ask, "run", "list", "--campaign", "one-123456", "--tag", "none") == []
+    assert rows_of(ask, "run", "list", "--campaign", "one-123456", "--policy", "none") == []
+    unknown = ask("run", "list", "--campaign", "one-12345")
     assert (unknown.code, unknown.out) == (2, "")
     assert "did you mean one-123456?" in unknown.err
 
 
 def test_figures_are_those_of_the_views(ask: Ask) -> None:
-    (row,) = rows_of(ask, "runs", "--policy", "srtf")
+    (row,) = rows_of(ask, "run", "list", "--policy", "srtf")
     columns = "makespan_s, mean_jct_s, jct_p99_s, worst_ftf, unfair_fraction, utilization"
     query = f"SELECT {columns} FROM run_summary WHERE policy = 'srtf'"
     assert rows_of(ask, "sql", query) == [{name: row[name] for name in columns.split(", ")}]
 
 
 def test_runs_are_filtered_sorted_and_limited(ask: Ask) -> None:
-    all_of_them = rows_of(ask, "runs", "--sort", "mean_jct_s")
+    all_of_them = rows_of(ask, "run", "list", "--sort", "mean_jct_s")
     figures = [row["mean_jct_s"] for row in all_of_them]
     assert figures == sorted(figures)
     half = sorted(figures)[len(figures) // 2]
@@ -71,14 +71,14 @@ def test_runs_are_filtered_sorted_and_limited(ask: Ask) -> None:
     assert [row["mean_jct_s"] for row in found] == sorted(
         (figure for figure in figures if figure < half), reverse=True
     )[:2]
-    said = ask("runs", "--limit", 1).out.splitlines()
+    said = ask("run", "list", "--limit", 1).out.splitlines()
     assert said[-1] == "(the first 1 only; --limit 0 lists all)"
 
 
 def test_which_run_is_best_for_some_of_the_jobs(ask: Ask, made: dict[str, Made]) -> None:
     sizes = {spec.job_id: spec.demand.least for spec in next(iter(made.values())).specs}
     size = max(sizes.values())
-    rows = rows_of(ask, "runs", "--of-jobs", f"scale_factor = {size}", "--sort", "jct_p99_s")
+    rows = rows_of(ask, "run", "list", "--of-jobs", f"scale_factor = {size}", "--sort", "jct_p99_s")
     query = f"""SELECT run, count(*) AS jobs, quantile_cont(jct_seconds, 0.99) AS jct_p99_s
         FROM job_outcomes WHERE scale_factor = {size} GROUP BY run"""
     expected = {row["run"]: row for row in rows_of(ask, "sql", query)}
@@ -92,30 +92,30 @@ def test_which_run_is_best_for_some_of_the_jobs(ask: Ask, made: dict[str, Made])
 def test_runs_of_the_same_jobs_are_listed_for_a_comparison(ask: Ask, warehouse: Path) -> None:
     other = ended("fifo", jobs=2)
     write(warehouse, other.start, other.rounds)
-    all_of_them = rows_of(ask, "runs")
+    all_of_them = rows_of(ask, "run", "list")
     (alone,) = (row["run"] for row in all_of_them if row["jobs"] == 2)
     same = {row["run"] for row in all_of_them} - {alone}
     name = min(same)
-    ask("name", name, "Baseline")
+    ask("run", "name", name, "Baseline")
     for like, found in ((name, same), ("Baseline", same), (alone, {alone})):
-        assert {row["run"] for row in rows_of(ask, "runs", "--like", like)} == found
-    assert "--like RUN" in ask("runs", "--sort", "jct_p99_s").err
-    assert ask("runs", "--sort", "jct_p99_s", "--like", "Baseline").err == ""
-    assert "not in the warehouse" in ask("runs", "--like", "fifo-000000-1").err
+        assert {row["run"] for row in rows_of(ask, "run", "list", "--like", like)} == found
+    assert "--like RUN" in ask("run", "list", "--sort", "jct_p99_s").err
+    assert ask("run", "list", "--sort", "jct_p99_s", "--like", "Baseline").err == ""
+    assert "not in the warehouse" in ask("run", "list", "--like", "fifo-000000-1").err
 
 
 def test_show_has_settings_and_figures(ask: Ask) -> None:
     run = named(ask, "themis")
-    (row,) = rows_of(ask, "show", run)
+    (row,) = rows_of(ask, "run", "show", run)
     assert (row["run"], row["policy"], row["complete"]) == (run, "themis", True)
     assert {"makespan_s", "round_seconds", "first_hash", "packages", "note"} <= {*row}
-    lines = dict(line.split(maxsplit=1) for line in ask("show", run).out.splitlines())
+    lines = dict(line.split(maxsplit=1) for line in ask("run", "show", run).out.splitlines())
     assert (lines["run"], lines["complete"]) == (run, "True")
 
 
 def test_diff(ask: Ask, made: dict[str, Made]) -> None:
     fifo, srtf = named(ask, "themis"), named(ask, "srtf")
-    *rows, rounds = rows_of(ask, "diff", fifo, srtf)
+    *rows, rounds = rows_of(ask, "run", "diff", fifo, srtf)
     settings = {row["setting"]: (row["one"], row["other"]) for row in rows if "setting" in row}
     assert settings == {"policy": ("themis", "srtf")}
     figures = {row["figure"]: row for row in rows if "figure" in row}
@@ -137,17 +137,17 @@ def test_diff(ask: Ask, made: dict[str, Made]) -> None:
 
 
 def test_diff_of_identical_runs(ask: Ask) -> None:
-    newest, *_ = rows_of(ask, "runs", "--identical", "--policy", POLICIES[0])
+    newest, *_ = rows_of(ask, "run", "list", "--identical", "--policy", POLICIES[0])
     other = newest["run"].removesuffix("2") + "1"
-    *_, rounds = rows_of(ask, "diff", newest["run"], other)
+    *_, rounds = rows_of(ask, "run", "diff", newest["run"], other)
     assert (rounds["first_round"], rounds["fields"]) == (None, [])
-    out = ask("diff", newest["run"], other).out
+    out = ask("run", "diff", newest["run"], other).out
     assert "the same settings and workload" in out
     assert out.splitlines()[-1].startswith("all ")
 
 
 def test_recipes_are_of_the_newest_run_and_list_identical_runs_once(ask: Ask) -> None:
-    newest = rows_of(ask, "runs")[0]["run"]
+    newest = rows_of(ask, "run", "list")[0]["run"]
     assert {row["run"] for row in rows_of(ask, "sql", "--recipe", "worst-jobs")} == {newest}
     compared = rows_of(ask, "sql", "--recipe", "policies-compared")
     assert sorted(row["policy"] for row in compared) == sorted(POLICIES)
@@ -159,40 +159,40 @@ def test_recipes_are_of_the_newest_run_and_list_identical_runs_once(ask: Ask) ->
 
 def test_labels_are_kept_beside_the_records(ask: Ask, warehouse: Path) -> None:
     run, before = named(ask, "themis"), tree(warehouse / "records")
-    ask("name", run, "Baseline")
-    ask("tag", "Baseline", "paper", "old", "--remove", "nothing")
-    ask("tag", run, "--remove", "old")
+    ask("run", "name", run, "Baseline")
+    ask("run", "tag", "Baseline", "paper", "old", "--remove", "nothing")
+    ask("run", "tag", run, "--remove", "old")
     note = 'a \x1b[31mnote\nof "two" lines'
-    assert rows_of(ask, "note", "Baseline", note) == [
+    assert rows_of(ask, "run", "note", "Baseline", note) == [
         {"run": run, "name": "Baseline", "tags": ["paper"], "note": note}
     ]
-    (row,) = rows_of(ask, "runs", "--tag", "paper")
+    (row,) = rows_of(ask, "run", "list", "--tag", "paper")
     assert (row["run"], row["name"], row["tags"]) == (run, "Baseline", "paper")
-    assert rows_of(ask, "runs", "--tag", "none") == []
-    assert "\x1b" not in ask("show", "Baseline").out
+    assert rows_of(ask, "run", "list", "--tag", "none") == []
+    assert "\x1b" not in ask("run", "show", "Baseline").out
     assert rows_of(ask, "sql", "--recipe", "gpu-time", "--run", "Baseline")[0]["run"] == run
-    assert ask("replay", "Baseline", "--round", 1).code == 0
+    assert ask("run", "replay", "Baseline", "--round", 1).code == 0
     assert tree(warehouse / "records") == before
     assert [*json.loads((warehouse / LABELS).read_text())] == [run]
     assert_clean(ask)
     for command in ("name", "note"):
-        assert rows_of(ask, command, run) == rows_of(ask, "tag", run)
+        assert rows_of(ask, command, run) == rows_of(ask, "run", "tag", run)
         assert "give one of them" in ask(command, run, "x", "--remove").err
         assert "take away what is there with --remove" in ask(command, run, "").err
         assert rows_of(ask, command, run, "--remove")[0][command] == ""
-    ask("tag", run, "--remove", "paper")
+    ask("run", "tag", run, "--remove", "paper")
     assert (warehouse / LABELS).read_text() == "{}\n"
 
 
 def test_an_identical_run_with_a_label_is_listed(ask: Ask) -> None:
-    first = rows_of(ask, "runs")[0]["run"].removesuffix("2") + "1"
-    ask("tag", first, "kept")
-    assert first in [row["run"] for row in rows_of(ask, "runs")]
+    first = rows_of(ask, "run", "list")[0]["run"].removesuffix("2") + "1"
+    ask("run", "tag", first, "kept")
+    assert first in [row["run"] for row in rows_of(ask, "run", "list")]
 
 
 def test_labels_that_make_no_sense_are_refused(ask: Ask, warehouse: Path) -> None:
     fifo, srtf = named(ask, "themis"), named(ask, "srtf")
-    ask("name", fifo, "My.Best_1")
+    ask("run", "name", fifo, "My.Best_1")
     write_cells(warehouse, CELL)
     before = tree(warehouse)
     missing = f"not in the warehouse {warehouse}; did you mean My.Best_1? list them with: "
@@ -211,19 +211,21 @@ def test_labels_that_make_no_sense_are_refused(ask: Ask, warehouse: Path) -> Non
         assert ran.err.startswith(said), ran.err
     assert tree(warehouse) == before
     (warehouse / LABELS).write_text("{")
-    ran = ask("runs")
+    ran = ask("run", "list")
     assert (ran.code, ran.out) == (2, "")
     assert f"{LABELS}: cannot be read" in ran.err
 
 
 def test_runs_are_held_against_each_other_job_by_job(ask: Ask, warehouse: Path) -> None:
     one, other = named(ask, "srtf"), named(ask, "themis")
-    figures = {row["run"]: row["mean_jct_s"] for row in rows_of(ask, "runs", "--identical")}
-    (jobs,) = (row for row in rows_of(ask, "diff", one, other) if "jct_difference_s" in row)
+    figures = {row["run"]: row["mean_jct_s"] for row in rows_of(ask, "run", "list", "--identical")}
+    (jobs,) = (row for row in rows_of(ask, "run", "diff", one, other) if "jct_difference_s" in row)
     assert jobs["jct_difference_s"] == pytest.approx(figures[other] - figures[one])
     assert jobs["jct_difference_s_low"] < jobs["jct_difference_s"] < jobs["jct_difference_s_high"]
     assert 0 < jobs["sooner"] + jobs["later"] <= jobs["jobs"]
-    assert f"{jobs['sooner']} end sooner, {jobs['later']} later" in ask("diff", one, other).out
+    assert (
+        f"{jobs['sooner']} end sooner, {jobs['later']} later" in ask("run", "diff", one, other).out
+    )
 
 
 @pytest.mark.parametrize("copied", [False, True])
@@ -233,18 +235,18 @@ def test_a_removed_run_is_gone_from_everywhere(
     if not copied:
         shutil.rmtree(warehouse / "marts")
     run = named(ask, "srtf")
-    ask("name", run, "Baseline")
-    refused = ask("rm", run)
+    ask("run", "name", run, "Baseline")
+    refused = ask("run", "rm", run)
     assert (refused.code, refused.out) == (2, "")
     assert "would be deleted for good; confirm with --yes" in refused.err
-    assert rows_of(ask, "rm", "Baseline", "--yes") == [{"run": run, "removed": True}]
-    assert run not in [row["run"] for row in rows_of(ask, "runs")]
+    assert rows_of(ask, "run", "rm", "Baseline", "--yes") == [{"run": run, "removed": True}]
+    assert run not in [row["run"] for row in rows_of(ask, "run", "list")]
     assert rows_of(ask, "sql", f"SELECT count(*) AS n FROM rounds WHERE run = '{run}'")[0]["n"] == 0
-    assert ask("show", run).code == ask("rm", run, "--yes").code == 2
+    assert ask("run", "show", run).code == ask("run", "rm", run, "--yes").code == 2
     assert_clean(ask)
     assert write(warehouse, made["srtf"].start, made["srtf"].rounds) == run
     build(warehouse)
-    assert rows_of(ask, "show", run)[0]["name"] == ""
+    assert rows_of(ask, "run", "show", run)[0]["name"] == ""
     assert_clean(ask)
 
 

@@ -18,8 +18,8 @@ def test_which_policy_is_best_over_runs_of_different_seeds(ask: Ask, warehouse: 
     both = [ended(policy, seed=8) for policy in ("shockwave", "srtf")]
     for other in both:
         write(warehouse, other.start, other.rounds)
-    listed = rows_of(ask, "runs", "--of-jobs", "job_id > 2", "--limit", 0)
-    asked = ("runs", "--by-policy", "--of-jobs", "job_id > 2", "--limit", 1, "--where")
+    listed = rows_of(ask, "run", "list", "--of-jobs", "job_id > 2", "--limit", 0)
+    asked = ("run", "list", "--by-policy", "--of-jobs", "job_id > 2", "--limit", 1, "--where")
     said = ask(*asked, "policy IN ('shockwave', 'srtf')", "--sort", "jct_p99_s")
     assert said.err == ""
     rows = rows_of(ask, *asked, "policy IN ('shockwave', 'srtf')", "--sort", "jct_p99_s DESC")
@@ -34,23 +34,23 @@ def test_which_policy_is_best_over_runs_of_different_seeds(ask: Ask, warehouse: 
             12.7062 * stdev(of) / 2**0.5,
             rel=1e-4,  # t(0.975, 1)
         )
-    assert "(the policies ran different jobs or GPUs" in ask("runs", "--by-policy").err
-    refused = ask("runs", "--by-policy", "--sort", "mean_jct")
+    assert "(the policies ran different jobs or GPUs" in ask("run", "list", "--by-policy").err
+    refused = ask("run", "list", "--by-policy", "--sort", "mean_jct")
     assert (refused.code, refused.out) == (2, "")
     assert "--sort: 'mean_jct' is no figure of policies; did you mean mean_jct_s?" in refused.err
 
 
 def test_means_count_identical_runs_once_whatever_they_are_called(ask: Ask) -> None:
-    newer = rows_of(ask, "runs")[0]["run"]
+    newer = rows_of(ask, "run", "list")[0]["run"]
     older = newer.removesuffix("2") + "1"
     for runs in ([older], [older, newer]):
         for run in runs:
-            assert ask("tag", run, "paper").code == 0
-        (row,) = rows_of(ask, "runs", "--by-policy", "--tag", "paper")
+            assert ask("run", "tag", run, "paper").code == 0
+        (row,) = rows_of(ask, "run", "list", "--by-policy", "--tag", "paper")
         assert (row["policy"], row["runs"]) == (POLICIES[0], 1)
-    (row,) = rows_of(ask, "runs", "--by-policy", "--tag", "paper", "--identical")
+    (row,) = rows_of(ask, "run", "list", "--by-policy", "--tag", "paper", "--identical")
     assert row["runs"] == 2
-    assert len(rows_of(ask, "runs", "--tag", "paper")) == 2
+    assert len(rows_of(ask, "run", "list", "--tag", "paper")) == 2
 
 
 def test_means_say_what_is_not_alike(ask: Ask, warehouse: Path) -> None:
@@ -61,7 +61,7 @@ def test_means_say_what_is_not_alike(ask: Ask, warehouse: Path) -> None:
         write(warehouse, other, ended(policy).rounds)
 
     def said() -> list[str]:
-        asked = ask("runs", "--by-policy", "--where", "policy IN ('shockwave', 'srtf')")
+        asked = ask("run", "list", "--by-policy", "--where", "policy IN ('shockwave', 'srtf')")
         return [line.split(":")[0] for line in asked.err.splitlines()]
 
     for policy in ("shockwave", "srtf"):

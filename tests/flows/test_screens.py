@@ -1,4 +1,4 @@
-"""The output of each command on terminals of five widths, stored as text in `screens/`.
+"""The output of each command on terminals of two widths, stored as text in `screens/`.
 
     STORE=1 python -m pytest tests/flows/test_screens.py
 
@@ -7,7 +7,6 @@ this process, on a terminal that is none; `test_terminal.py` has some on a real 
 """
 
 import io
-import json
 import os
 import re
 import shlex
@@ -34,7 +33,6 @@ from tests.flows.conftest import enter
 from tests.flows.screens_of import Shown, still
 from tests.flows.served import SECRET, served
 from tests.flows.test_scheduler import JOB, go
-from tests.flows.test_solve import window
 from tests.flows.test_terminal import ESCAPES, NUMBERS, UNBROKEN, WIDTHS
 from warehouse.analytics.paired import job_by_job
 from warehouse.inbox.inbox import Inbox
@@ -63,49 +61,47 @@ gpus = [0, 1]
 
 LINES = {
     "resume": f"resume {OTHER}",
-    "generate": "generate generated --jobs 3",
-    "runs": "runs && runs --sort jct_p99_s && runs --by-policy --sort jct_p99_s",
-    "show": f"show {RUN}",
-    "diff": f"diff {RUN} {OTHER}",
-    "campaigns": f"campaigns && campaigns {CAMPAIGN} --of-jobs 'scale_factor = 1'",
+    "workload generate": "workload generate generated --jobs 3",
+    "run list": "run list && run list --sort jct_p99_s && run list --by-policy --sort jct_p99_s",
+    "run show": f"run show {RUN}",
+    "run diff": f"run diff {RUN} {OTHER}",
+    "campaign show": f"campaign show && campaign show {CAMPAIGN} --of-jobs 'scale_factor = 1'",
     "why": f"why 1 --run {RUN}",
     "sql": f"sql --recipe worst-jobs --run {RUN}",
     "views": "views",
-    "name": f"name {RUN} Baseline",
-    "tag": f"tag {RUN} one two three",
-    "note": f'note {RUN} "read me before anything else, and then the rest of it all"',
-    "rm": f"export {OTHER} new && rm {OTHER} --yes && import new",
-    "export": f"export {RUN} new",
-    "import": f"export {RUN} new && import new --warehouse other",
-    "whatif": f"whatif {RUN} --round 1 --gpus 8",
-    "replay": f"replay {RUN}",
-    "audit": f"audit {RUN}",
-    "policies": "policies",
-    "forecast-error": "forecast-error --jobs 2",
-    "solve": "solve windows.jsonl",
-    "cluster": "cluster check cluster.toml",
+    "run name": f"run name {RUN} Baseline",
+    "run tag": f"run tag {RUN} one two three",
+    "run note": f'run note {RUN} "read me before anything else, and then the rest of it all"',
+    "run rm": f"run export {OTHER} new && run rm {OTHER} --yes && run import new",
+    "run export": f"run export {RUN} new",
+    "run import": f"run export {RUN} new && run import new --warehouse other",
+    "run whatif": f"run whatif {RUN} --round 1 --gpus 8",
+    "run replay": f"run replay {RUN}",
+    "run audit": f"run audit {RUN}",
+    "policy list": "policy list",
+    "cluster check": "cluster check cluster.toml",
     "logout": "logout",
     "status": "status --warehouse service",
     "submit": "submit --model conv-small --batch-size 32 --epochs 3 --key a --warehouse service",
-    "cancel": "cancel second --key b --warehouse service",
-    "hold": "hold 1 --key c --warehouse service",
-    "release": "release 1 --key d --warehouse service",
-    "requeue": "requeue 1 --key e --warehouse service",
-    "budget": "budget 1 2 --key f --warehouse service",
-    "cordon": "cordon 1 --key i --warehouse service",
-    "drain": "drain 1 --key g --warehouse service",
-    "uncordon": "uncordon 1 --key h --warehouse service",
-    "add": "add --gpus 4 --key j --warehouse service",
-    "remove": "remove 1 --key k --warehouse service",
-    "nodes": "nodes --warehouse service",
+    "job cancel": "job cancel second --key b --warehouse service",
+    "job hold": "job hold 1 --key c --warehouse service",
+    "job release": "job release 1 --key d --warehouse service",
+    "job requeue": "job requeue 1 --key e --warehouse service",
+    "job budget": "job budget 1 2 --key f --warehouse service",
+    "node cordon": "node cordon 1 --key i --warehouse service",
+    "node drain": "node drain 1 --key g --warehouse service",
+    "node uncordon": "node uncordon 1 --key h --warehouse service",
+    "node add": "node add --gpus 4 --key j --warehouse service",
+    "node remove": "node remove 1 --key k --warehouse service",
+    "node list": "node list --warehouse service",
     "queue": "queue --warehouse service",
-    "jobs": "jobs --warehouse service",
-    "forecast": "forecast --warehouse service --cancel first",
-    "events": "events --warehouse service",
-    "top": "top --warehouse service",
+    "job list": "job list --warehouse service",
+    "service forecast": "service forecast --warehouse service --cancel first",
+    "service events": "service events --warehouse service",
+    "service top": "service top --warehouse service",
     "down": "down --warehouse service",
-    "tenant": "tenant list --warehouse service",
-    "token": "token list --warehouse service",
+    "tenant list": "tenant list --warehouse service",
+    "token list": "token list --warehouse service",
 }
 """A line of each command."""
 
@@ -113,16 +109,19 @@ LEFT_OUT = re.compile(r"^\(\d+ columns? left out", re.MULTILINE)
 """How many columns do not fit a terminal."""
 
 CHANGING = (
-    *("views", "name", "tag", "note", "rm"),
-    *("submit", "cancel", "hold", "release", "requeue", "budget", "cordon", "drain"),
-    *("uncordon", "add", "remove"),
+    *("views", "run name", "run tag", "run note", "run rm", "submit"),
+    *("job cancel", "job hold", "job release", "job requeue", "job budget"),
+    *("node cordon", "node drain", "node uncordon", "node add", "node remove"),
 )
 """Commands that change the output of others; they run once, before all others."""
 
 ELSEWHERE = {
     "login": "has a test of its own, with a server",
+    "tenant set": "prints a line",
+    "token add": "prints a token, which is another each time",
+    "token rm": "prints a line",
     "up": "prints lines on stderr, which are the same on any terminal",
-    "simulate": "prints what the summary `run` does, of the run that it made for all others",
+    "simulate": "prints the summary that `cluster run` prints",
 }
 """Commands that are not run here, and why."""
 
@@ -161,7 +160,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     shown = Shown(folder)
     for policy in ("shockwave", "fifo"):
         shown.at(None, partial(enter, *f"simulate {SMALL} --policy {policy}".split()))
-    listed = shown.at(None, partial(enter, "runs", "--json"))
+    listed = shown.at(None, partial(enter, "run", "list", "--json"))
     names = {
         name: re.findall(rf'"run": "({name}-[^"]*)"', listed)[0] for name in ("shockwave", "fifo")
     }
@@ -183,7 +182,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         go(folder / "service", 3)
         inbox.command(CommandKind.DRAIN, 1)
         go(folder / "service", 1)
-    (folder / "windows.jsonl").write_text(json.dumps(window()) + "\n")
     (folder / "cluster.toml").write_text(CLUSTER)
     (folder / "page.html").touch()
     os.truncate(folder / "page.html", 1_650_000)
@@ -200,7 +198,7 @@ def stored(name: str, texts: dict[int, str]) -> None:
         f"== {' '.join(map(str, widths))} columns\n{text}" for text, widths in parts.items()
     )
     whole = re.sub(r"-[0-9a-f]{6}-(?=\d)", "-000000-", whole)  # hashes change with any input
-    file = SCREENS / f"{name}.txt"
+    file = SCREENS / f"{name.replace(' ', '-')}.txt"
     if os.environ.get("STORE"):
         SCREENS.mkdir(exist_ok=True)
         file.write_text(whole, encoding="utf-8")
@@ -262,15 +260,15 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
         False,
         job_by_job(Path("w"), kept.runs["shockwave"], [kept.runs["fifo"]]),
     ),
-    "campaign": lambda kept: campaigns._report(Path("w"), CAMPAIGN, False),
-    "run": lambda kept: runs.print_summary(Path("w"), [kept.runs["fifo"]], 0.0, False),
+    "campaign run": lambda kept: campaigns._report(Path("w"), CAMPAIGN, False),
+    "cluster run": lambda kept: runs.print_summary(Path("w"), [kept.runs["fifo"]], 0.0, False),
     "report": lambda kept: reports.print_written(
         Path("page.html"), [kept.runs["fifo"]], Path("figures"), [Path()] * 14, False
     ),
-    "profile": lambda kept: print_rows(
+    "cluster profile": lambda kept: print_rows(
         [{"gpu_type": "v100", **measured.row} for measured in MEASURED], as_json=False
     ),
-    "conformance": lambda kept: print_rows(
+    "policy conformance": lambda kept: print_rows(
         [
             {"trace": "jobs120_gpus32", "policy": policy}
             | {
@@ -283,11 +281,13 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
         ],
         as_json=False,
     ),
-    "logs": lambda kept: print_log(b"epoch 1 of 3: loss 2.304, 61.8 steps/s\nsaved at 120.0 s\n"),
+    "job logs": lambda kept: print_log(
+        b"epoch 1 of 3: loss 2.304, 61.8 steps/s\nsaved at 120.0 s\n"
+    ),
 }
 """Printers of the results of commands that take a server, containers or minutes."""
 
-COLOURED = {*SUMMARIES, "runs"}
+COLOURED = {*SUMMARIES, "run list"}
 """What is shown with colour each time."""
 
 
@@ -316,7 +316,7 @@ def test_login_prints_what_is_stored(kept: Kept, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_queue_is_a_line_a_job(kept: Kept) -> None:
-    for command in ("queue", "jobs"):
+    for command in ("queue", "job list"):
         for width in (80, 120):
             lines = kept.shown(f"{command} --warehouse service", width).splitlines()
             assert sum("second" in line for line in lines) == 1

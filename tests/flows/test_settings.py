@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from flows.cli.app import application
 from flows.cli.errors import place_as_option
 from flows.cli.options import ClusterOptions
 from flows.deployments.forms import SimulationForm
@@ -28,22 +26,22 @@ from predictor.errors import InputError
 from solver import inventory
 from solver.counts import BACKENDS
 from tasks.record import Settings, one_pool
+from tests.flows.conftest import command_named
 
 ROOT = Path(__file__).parents[2]
-GROUP: Any = typer.main.get_command(application())
 
 
 @pytest.mark.parametrize(
     ("command", "group"),
     [
-        *((name, Source) for name in ("simulate", "compare", "run", "generate", "forecast-error")),
+        *((name, Source) for name in ("simulate", "compare", "cluster run", "workload generate")),
         *((name, ClusterOptions) for name in ("simulate", "compare")),
         *((name, SimulationSettings) for name in ("simulate", "compare")),
-        ("run", RunSettings),
+        ("cluster run", RunSettings),
     ],
 )
 def test_options_are_those_of_the_settings(command: str, group: type[Any]) -> None:
-    options = {option.name: option for option in GROUP.commands[command].params}
+    options = {option.name: option for option in command_named(command).params}
     for field, (name, _, setting) in zip(fields(group), settings_in(group), strict=True):
         assert options[name].opts == [f"--{name.replace('_', '-')}"]
         assert options[name].secondary_opts == []
@@ -83,16 +81,15 @@ def test_a_value_out_of_bounds_is_refused_by_its_field(given: dict[str, Any], me
         ("simulate", "gpus", "--gpus"),
         ("simulate", "round_seconds", "--round-seconds"),
         ("simulate", "parameters.lateness", "--set lateness"),
-        ("replay", "round", "--round"),
-        ("whatif", "with", "--with"),
+        ("run replay", "round", "--round"),
+        ("run whatif", "with", "--with"),
         ("simulate", "jobs.trace", "jobs.trace"),  # a file
-        ("replay", "run", "run"),  # an argument
-        ("solve", "gpus", "gpus"),  # an option of others
+        ("run replay", "run", "run"),  # an argument
         ("simulate", "run 'x'", "run 'x'"),
     ],
 )
 def test_a_place_is_named_as_the_option_that_gave_it(command: str, place: str, said: str) -> None:
-    assert place_as_option(place, GROUP.commands[command].params) == said
+    assert place_as_option(place, command_named(command).params) == said
 
 
 @pytest.mark.parametrize(

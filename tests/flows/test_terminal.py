@@ -21,7 +21,7 @@ from tests.flows.conftest import Command, Finished
 from tests.newcomer import in_terminal
 from tests.strategies import examples
 
-WIDTHS = (60, 80, 100, 120, 200)
+WIDTHS = (80, 120)
 STORED = Path(__file__).parent / "terminals"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 RUN_DIGITS = re.compile(r"-[0-9a-f]{6}-(?=\d)")

@@ -281,7 +281,9 @@ def test_a_run_under_way_is_held_against_its_own_end(
     started = whatif(run, tmp_path, 9, Change(policy="srtf"))
     whole = whatif(kept[1], kept[0], 9, Change(policy="srtf"))
     assert started == replace(whole, rounds_so_far=12)
-    output = here("whatif", run, "--round", 9, "--policy", "srtf", "--warehouse", tmp_path).out
+    output = here(
+        "run", "whatif", run, "--round", 9, "--policy", "srtf", "--warehouse", tmp_path
+    ).out
     heading, columns, *_ = output.split("\n", 2)
     assert heading.startswith(f"{run} has not ended, with 12 rounds recorded: unchanged is how it")
     assert columns.split() == ["figure", "unchanged", "whatif", "difference"]
@@ -375,7 +377,7 @@ def test_a_changed_record_is_no_base_for_a_fork(made: Made, tmp_path: Path) -> N
 def test_the_command_shows_figures_and_jobs(
     kept: tuple[Path, str], here: Command, tmp_path: Path
 ) -> None:
-    asked = ("whatif", kept[1], "--round", 5, "--policy", "fifo", "--warehouse", kept[0])
+    asked = ("run", "whatif", kept[1], "--round", 5, "--policy", "fifo", "--warehouse", kept[0])
     rows = here(*asked, "--json").rows
     figures = {row["figure"]: row for row in rows if "figure" in row}
     jobs = [row for row in rows if "job_id" in row]

@@ -147,7 +147,7 @@ def test_stepped_runs_are_what_they_would_have_been(
 def test_a_round_that_fails_says_why(up: Up, client: SyncPrefectClient) -> None:
     assert outcome(started(client, "round", {"run": "nobody-1"})) == (
         "Failed",
-        f"run 'nobody-1': not in the warehouse {up.warehouse}; list them with: shockwave runs",
+        f"run 'nobody-1': not in the warehouse {up.warehouse}; list them with: shockwave run list",
     )
     wait_for(lambda: "Finished in state Failed" in up.log.read_text())
     assert not {"Traceback", "nanobind"} & set(re.findall(r"\w+", up.log.read_text()))

@@ -85,7 +85,7 @@ def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
 def test_a_campaign_named_as_a_run_is_refused_as_a_campaign(tmp_path: Path) -> None:
     (tmp_path / "campaigns" / "mine").mkdir(parents=True)
     (tmp_path / "campaigns" / "mine" / "cells.parquet").touch()
-    with pytest.raises(InputError, match="it is a campaign; see it with: shockwave campaigns"):
+    with pytest.raises(InputError, match="it is a campaign; see it with: shockwave campaign show"):
         run_folder(tmp_path, "mine")
 
 

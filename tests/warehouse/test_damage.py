@@ -69,7 +69,7 @@ def test_a_run_without_its_header_can_be_removed(part: tuple[Path, str]) -> None
     with pytest.raises(InputError) as unknown:
         run_folder(warehouse, run)
     assert "did you mean" not in str(unknown.value)
-    with pytest.raises(WarehouseError, match="remove its run with shockwave rm"):
+    with pytest.raises(WarehouseError, match="remove its run with shockwave run rm"):
         Analytics(warehouse).query("FROM runs")
     remove_run(warehouse, run)
     build(warehouse)

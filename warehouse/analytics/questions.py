@@ -224,7 +224,7 @@ class Analytics:
             if not isinstance(error, _MISTAKES):
                 check_files(self.warehouse)
             if isinstance(error, duckdb.IOException):
-                remedy = remedy_of(error, "let its files be read; shockwave audit says more")
+                remedy = remedy_of(error, "let its files be read; shockwave run audit says more")
                 problem = f"cannot be read ({first_line(error)})"
                 raise WarehouseError(str(self.warehouse), problem, remedy) from None
             alike = re.search('Did you mean "(.+?)"', str(error))  # or a table of DuckDB's own

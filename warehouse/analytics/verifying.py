@@ -57,7 +57,7 @@ def verifying_read(
     stored = _checksums(folder, read) if names else {}
     both = [
         Verification(folder, marts, ANEW, ended),
-        Verification(folder, stored, f"{RESTORE}; shockwave audit says more", ended),
+        Verification(folder, stored, f"{RESTORE}; shockwave run audit says more", ended),
     ]
     return lambda: _finish(connection, both)
 
@@ -69,7 +69,7 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
         WarehouseError: A file was changed or added; the error names it.
     """
     stored = _checksums(warehouse, runs)
-    begun = [Verification(warehouse, stored, f"{RESTORE}; shockwave audit says more")]
+    begun = [Verification(warehouse, stored, f"{RESTORE}; shockwave run audit says more")]
     _finish(None, begun)
 
 
@@ -127,6 +127,6 @@ def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
         for name in there:
             if name not in sums and (folder / name).exists():  # else compacted in the meantime
                 problem = f"is not in {CHECKSUMS}: it is none of the files that were written"
-                remedy = "move it elsewhere; shockwave audit says more"
+                remedy = "move it elsewhere; shockwave run audit says more"
                 raise WarehouseError(str(folder / name), problem, remedy)
     return stored

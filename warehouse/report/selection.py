@@ -152,7 +152,7 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
             raise InputError(
                 f"run or campaign {run!r}",
                 f"not in the warehouse {analytics.warehouse}",
-                f"{likely(run, [*campaigns, *known])}list runs with: shockwave runs",
+                f"{likely(run, [*campaigns, *known])}list runs with: shockwave run list",
             )
         if not known[run]:
             raise InputError(f"run {run!r}", "has no rounds yet", f"shockwave resume {run}")

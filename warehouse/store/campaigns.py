@@ -98,9 +98,9 @@ def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
     path = campaign_folder(warehouse, campaign) / "cells.parquet"
     if not path.is_file():
         known = (file.parent.name for file in path.parents[1].glob(f"*/{path.name}"))
-        remedy = f"{likely(campaign, known)}list campaigns with: shockwave campaigns"
+        remedy = f"{likely(campaign, known)}list campaigns with: shockwave campaign show"
         if RUN_NAME.fullmatch(campaign) and is_begun(place_of(warehouse, campaign)):
-            remedy = f"it is a run; see it with: shockwave show {campaign}"
+            remedy = f"it is a run; see it with: shockwave run show {campaign}"
         raise InputError(f"campaign {campaign!r}", f"not in the warehouse {warehouse}", remedy)
     rows = read_parquet(path, CELLS).to_pylist()
     try:

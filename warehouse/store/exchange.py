@@ -54,7 +54,7 @@ def export_run(warehouse: Path, run: str, file: Path) -> Audit:
     if not (folder / WHOLE).is_file():
         raise InputError(f"run {run!r}", "has not ended", "resume it first")
     found = audit(warehouse, run)
-    _check_whole(found, f"run {run!r}", f"see shockwave audit {run}")
+    _check_whole(found, f"run {run!r}", f"see shockwave run audit {run}")
     temporary = temporary_name(file)
     try:
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -133,7 +133,7 @@ def _what_there_is(warehouse: Path, found: Audit) -> str:
     there = audit(warehouse, found.run)
     if there.last_hash == found.last_hash:
         return "it is the same run: there is nothing to do"
-    return f"it is another one: remove that first with: shockwave rm {found.run}"
+    return f"it is another one: remove that first with: shockwave run rm {found.run}"
 
 
 def _check_whole(found: Audit, place: str, remedy: str) -> None:
@@ -189,11 +189,11 @@ def _reading(file: Path) -> Iterator[None]:
         yield
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, EOFError):
         raise InputError(
-            str(file), "is no run that was exported", "give a file of shockwave export"
+            str(file), "is no run that was exported", "give a file of shockwave run export"
         ) from None
     except OSError as error:
         if error.filename != str(file):
             raise
         raise InputError(
-            str(file), str(error.strerror), "give a file of shockwave export"
+            str(file), str(error.strerror), "give a file of shockwave run export"
         ) from None

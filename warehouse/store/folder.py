@@ -44,7 +44,7 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 """Names of runs, which become names of folders and of containers."""
 
 
-RESTORE = "restore it from a backup, or remove its run with shockwave rm"
+RESTORE = "restore it from a backup, or remove its run with shockwave run rm"
 """Remedy for a damaged file."""
 MISPLACED = "move the folder out of the warehouse, or give it its run's name back"
 """Remedy for a run's folder that was copied or renamed."""
@@ -303,9 +303,9 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     shown = run if len(run) <= 40 else f"{run[:40]}…"
     ids = [name_of(folder) for folder in run_folders(warehouse) if is_begun(folder)]
     names = [label.name for of, label in read_labels(warehouse).items() if label.name and of in ids]
-    remedy = f"{likely(run, [*ids, *names])}list them with: shockwave runs"
+    remedy = f"{likely(run, [*ids, *names])}list them with: shockwave run list"
     if run in {file.parent.name for file in (warehouse / "campaigns").glob("*/cells.parquet")}:
-        remedy = f"it is a campaign; see it with: shockwave campaigns {run}"
+        remedy = f"it is a campaign; see it with: shockwave campaign show {run}"
     return InputError(f"run {shown!r}", f"not in the warehouse {warehouse}", remedy)
 
 

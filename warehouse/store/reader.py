@@ -277,5 +277,5 @@ def _changed(run: str, part: str) -> WarehouseError:
     return WarehouseError(
         f"run {run!r}, {part}",
         "was changed after it was recorded",
-        f"see shockwave audit {run}",
+        f"see shockwave run audit {run}",
     )

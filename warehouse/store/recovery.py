@@ -45,5 +45,5 @@ def recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
         path = folder / name
         found = check_file(path, (LEDGER, digest)) if digest or path.exists() else None
         if found is not None:
-            raise WarehouseError(str(path), found, f"see shockwave audit {run}")
+            raise WarehouseError(str(path), found, f"see shockwave run audit {run}")
     return {name: known[name] for name in known if name not in {*entered.files, *gone}}

@@ -46,7 +46,11 @@ def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     pairs: dict[tuple[str, int, str, int, str, int], float] = {}
     for worker_type in gpu_types or ((types[0],) if len(types) == 1 else (WORKER_TYPE,)):
         if not isinstance(document.get(worker_type), dict):
-            remedy = "measure it with shockwave profile" if gpu_types else "give a throughput table"
+            remedy = (
+                "measure it with shockwave cluster profile"
+                if gpu_types
+                else "give a throughput table"
+            )
             raise InputError(str(path), f"has no worker type {worker_type!r}", remedy)
         alone = _throughputs(path, worker_type, document[worker_type])
         rates |= {(model, size, worker_type, gpus): r for (model, size, gpus), r in alone}
