@@ -304,8 +304,8 @@ def go_on(run: Run, kept: Kept, every: int, done: RoundRecord | None = None) -> 
 
 def seen(name: str, run: Run, kept: Kept) -> list[Interval]:
     """The intervals of a run that has ended, by its name."""
-    total = {belief.spec.job_id: belief.run_seconds for belief in run.state.ended}
-    modes = {belief.spec.job_id: belief.spec.mode.value for belief in run.state.ended}
+    total = {belief.spec.job_id: belief.run_seconds for belief in run.state.learning.finished}
+    modes = {belief.spec.job_id: belief.spec.mode.value for belief in run.state.learning.finished}
     return list(held(name, kept, total, modes))
 
 

@@ -81,7 +81,7 @@ class BackOff:
         """Whether a job's back-off is over."""
         return self.waits.get(job_id, clock_seconds) <= clock_seconds
 
-    def given_up(
+    def give_up(
         self, seen: Observation, retries: Mapping[int, int] = MappingProxyType({})
     ) -> Observation:
         """The observation, with the end of jobs that failed too often.

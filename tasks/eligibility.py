@@ -9,50 +9,50 @@ from predictor.options import array_of
 from tasks.tenancy import NO_TENANCY, Tenancy
 
 
-class Bar(StrEnum):
+class BlockReason(StrEnum):
     """Why a job may not get GPUs in a round."""
 
     AFTER = "after"
-    """Jobs that it comes after have not ended."""
+    """Jobs that it depends on have not ended."""
     ARRAY = "array"
-    """Its array has as many tasks on GPUs as may run at a time."""
+    """As many tasks of its array hold GPUs as may run at a time."""
     QUOTA = "quota"
     """Its tenant has used up its quota."""
 
 
 @dataclass(frozen=True, slots=True)
-class Barred:
+class BlockedJob:
     """A job that may not get GPUs in a round.
 
     Attributes:
-        bar: Why.
+        reason: Why.
         jobs: The jobs that it waits for, ascending.
         until_seconds: When the next window of the quota begins, on the run's clock.
     """
 
-    bar: Bar
+    reason: BlockReason
     jobs: tuple[int, ...] = ()
     until_seconds: float = 0.0
 
 
-def barred(
+def find_blocked_jobs(
     beliefs: Mapping[int, Belief],
     holding: Collection[int],
     ordered: Collection[int],
     tenancy: Tenancy = NO_TENANCY,
-) -> dict[int, Barred]:
+) -> dict[int, BlockedJob]:
     """The active jobs that may not get GPUs because of other jobs or a quota, by job id.
 
-    A pure function of the active jobs: jobs that come after a failed job are cancelled
-    (`doomed`), so a job waits for those before it that are still active.
+    Jobs that depend on a failed job are cancelled (`find_failed_dependencies`), so a job waits
+    only for jobs that are still active.
 
     Args:
         beliefs: Active jobs, by job id.
-        holding: Those that hold GPUs.
-        ordered: Those that get no GPUs by an order; they take no place of their array.
+        holding: Jobs that hold GPUs.
+        ordered: Jobs that get no GPUs by an order: they do not count towards their array's limit.
         tenancy: What tenants used of their quotas.
     """
-    found: dict[int, Barred] = {}
+    found: dict[int, BlockedJob] = {}
     spent = {t: end for t in tenancy.usage if (end := tenancy.spent_until(t)) is not None}
     arrays: dict[int, list[int]] = {}
     for job_id, belief in beliefs.items():
@@ -60,31 +60,31 @@ def barred(
         waits = [other for other in options.after if other in beliefs] if options.after else ()
         until = spent.get(belief.spec.tenant) if spent else None
         if until is not None and (belief.spec.preemptible or job_id not in holding):
-            found[job_id] = Barred(Bar.QUOTA, until_seconds=until)
+            found[job_id] = BlockedJob(BlockReason.QUOTA, until_seconds=until)
         elif waits:
-            found[job_id] = Barred(Bar.AFTER, tuple(sorted(waits)))
+            found[job_id] = BlockedJob(BlockReason.AFTER, tuple(sorted(waits)))
         elif options.task.at_once and job_id not in ordered:
             arrays.setdefault(array_of(job_id, options) or 0, []).append(job_id)
     for tasks in arrays.values():
         tasks.sort(key=lambda job: (job not in holding, beliefs[job].progress is None, job))
         most = beliefs[tasks[0]].spec.options.task.at_once
         first = tuple(sorted(tasks[:most]))
-        found |= {job_id: Barred(Bar.ARRAY, first) for job_id in tasks[most:]}
+        found |= {job_id: BlockedJob(BlockReason.ARRAY, first) for job_id in tasks[most:]}
     return found
 
 
-def doomed(beliefs: Mapping[int, Belief], well: Collection[int]) -> dict[int, int]:
-    """Active jobs that come after a job that did not end well, with that job, by job id.
+def find_failed_dependencies(
+    beliefs: Mapping[int, Belief], finished: Collection[int]
+) -> dict[int, int]:
+    """Active jobs that depend on a job that did not finish, with that job, by job id.
 
     Args:
         beliefs: Active jobs, by job id.
-        well: Jobs that ended well.
+        finished: Ids of finished jobs.
     """
     waits = {j: b.spec.options.after for j, b in beliefs.items() if b.spec.options.after}
-    if not waits:
-        return {}
     failed = {
-        job_id: next((job for job in after if job not in beliefs and job not in well), None)
+        job_id: next((job for job in after if job not in beliefs and job not in finished), None)
         for job_id, after in waits.items()
     }
     return {job_id: job for job_id, job in failed.items() if job is not None}

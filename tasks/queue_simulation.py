@@ -14,7 +14,7 @@ from predictor.belief import Belief
 from predictor.forecast import RunTime
 from predictor.job import JobProgress
 from solver.plan import ActiveJob, Plan, Situation
-from tasks.eligibility import barred
+from tasks.eligibility import find_blocked_jobs
 from tasks.tenancy import NO_TENANCY, Tenancy, gpu_seconds
 
 GROWTH = 0.1
@@ -365,5 +365,5 @@ class QueueSimulation:
         if self._bars:
             holding = {job_id for job_id, job in seen.items() if job.gpus}
             beliefs = {job_id: job.belief for job_id, job in seen.items()}
-            waits = barred(beliefs, holding, (), self.tenancy)
+            waits = find_blocked_jobs(beliefs, holding, (), self.tenancy)
         return (job for job_id, job in seen.items() if job_id not in waits)

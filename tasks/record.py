@@ -5,7 +5,7 @@ the run's state is a fold over records and any round can be solved again. Record
 chain that starts with the header's hash: two runs with the same last hash are identical.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -360,3 +360,20 @@ class Timings:
 def record_hash(record: RoundRecord | RunHeader) -> str:
     """The chain hash of a record or header."""
     return content_hash(to_row(record))
+
+
+def check_chain(record: RoundRecord, digest: str, stored: str, previous: str) -> Iterator[str]:
+    """Check a record's link of the hash chain; yields what is wrong, in words.
+
+    Args:
+        record: The record.
+        digest: Hash of its stored contents.
+        stored: Hash stored with it when it was written.
+        previous: Hash stored with the previous record, or of the header; empty if that record
+            is missing.
+    """
+    if digest != stored:
+        yield "was changed: its contents have another hash"
+    if previous and record.previous_hash != previous:
+        before = f"round {record.round - 1}" if record.round else "the header"
+        yield f"does not follow {before}: another hash is noted"

@@ -234,7 +234,9 @@ def _interval(this: Round, job_id: int) -> tuple[float, float, float]:
     """Residual run time on the first of its menu: calibrated lower end, point, upper end."""
     job = this.active[job_id]
     time = job.run_time(job.menu[0])
-    low, high = this.state.calibration.interval_of(job.belief, time, this.state.wavering)
+    low, high = this.state.learning.calibration.interval_of(
+        job.belief, time, this.state.learning.speed_noise
+    )
     return low, time.remaining, high
 
 
@@ -260,7 +262,8 @@ def _coming(
     An array comes as often as a job, with as many tasks as it had.
     """
     seen = {
-        belief.spec.job_id: (belief.spec, belief.reference_seconds) for belief in this.state.ended
+        belief.spec.job_id: (belief.spec, belief.reference_seconds)
+        for belief in this.state.learning.finished
     }
     for job_id, job in active.items():
         belief = job.seen.belief

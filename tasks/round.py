@@ -22,7 +22,6 @@ from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 from solver.promised import Promises
 from tasks.commands import Command, Orders
-from tasks.displaced import displaced
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
 from tasks.sources import JobSource
 from tasks.state import RunState, advance
@@ -69,7 +68,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether every job has arrived and ended."""
-        return self.state.finished(self.source)
+        return self.state.is_finished(self.source)
 
     def follow(self, record: RoundRecord, digest: str) -> None:
         """Advance the state past a recorded round, without planning it again.
@@ -124,15 +123,15 @@ class Round:
 
 def collect(run: Run, this: Round) -> None:
     """Let the round before pass, read what happened in it, take in jobs and commands."""
-    taken, orders = run.state.taken, run.state.orders
+    taken, orders = run.state.source_position, run.state.orders
     if run.state.round:
         began = perf_counter()
         run.runtime.advance(_idle_until(run))
         this.waited_ms = (perf_counter() - began) * 1e3
     run.check()
     for job_id in sorted(orders.cancelled):
-        run.runtime.withdraw(job_id, run.state.why_cancelled(job_id))
-    seen = run.state.given_up(run.runtime.observe())
+        run.runtime.withdraw(job_id, run.state.explain_withdrawal(job_id))
+    seen = run.state.give_up(run.runtime.observe())
     run.runtime.reap(seen.ended)
     new = run.source.until(seen.clock_seconds, taken)
     this.arrivals, this.commands, this.truths = new.jobs, new.commands, new.truths
@@ -146,14 +145,14 @@ def collect(run: Run, this: Round) -> None:
 
 def _idle_until(run: Run) -> float | None:
     """See `JobSource.idle_until`."""
-    barred = run.state.barred.values()
+    barred = run.state.blocked.values()
     quotas = (found.until_seconds for found in barred if found.until_seconds)
-    return run.source.idle_until(run.state.taken, quotas)
+    return run.source.idle_until(run.state.source_position, quotas)
 
 
 def predict(run: Run, this: Round) -> None:
     """Update the beliefs, and forecast the jobs with news."""
-    state, news = run.state.observed(run.header, this.observation, this.arrivals, this.commands)
+    state, news = run.state.observe(run.header, this.observation, this.arrivals, this.commands)
     this.forecasts = _expected(run, state, news)
     known = dict(state.forecasts) | {found.job_id: found for found in this.forecasts}
     this.state = replace(state, forecasts=known)
@@ -167,12 +166,12 @@ def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast,
     expected = forecast(
         [state.beliefs[job_id] for job_id in news],
         run.throughput,
-        state.history,
+        state.learning.history,
         trajectories=run.policy.looks_ahead,
         basis=settings.forecasts,
         schedules=run.schedules,
         seed=settings.seed,
-        prior_seconds=state.wavering.prior_seconds,
+        prior_seconds=state.learning.speed_noise.prior_seconds,
     )
     return tuple(found for found in expected if state.forecasts.get(found.job_id) != found)
 
@@ -228,9 +227,9 @@ def situation(run: Run, this: Round) -> Situation | None:
             and job.menu[0] in inventory.menu(job.spec.demand)
         ),
         jobs_seen=state.arrived,
-        ended_gpu_seconds=state.ended_gpu_seconds,
+        ended_gpu_seconds=state.learning.gpu_seconds,
         memory=state.memory,
-        even=state.even,
+        even=state.fair_share,
         restart_seconds=settings.restart_seconds,
         promises=_promises(run, this),
         cordoned=_cordoned(run, this),
@@ -280,11 +279,31 @@ def dispatch(run: Run, this: Round) -> None:
         ailing = problems.keys() & {inventory.node(gpu) for gpu in gpus} if problems else ()
         for node in sorted(ailing):
             return f"node {node} is out of service: {problems[node]}"
-        return displaced(gpus, leases, placement)
+        return _explain_preemption(gpus, leases, placement)
 
     losing = {job_id: why(gpus) for job_id, gpus in leases.items() if job_id not in placement}
     new = [Lease(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
     this.events = (*run.runtime.preempt(losing), *run.runtime.launch(run.state.round, new))
+
+
+def _explain_preemption(
+    gpus: tuple[int, ...],
+    before: Mapping[int, tuple[int, ...]],
+    now: Mapping[int, tuple[int, ...]],
+) -> str:
+    """The reason of a preemption, in words: which jobs get the GPUs.
+
+    Args:
+        gpus: GPUs of the preempted job.
+        before: GPUs by job in the last round.
+        now: GPUs by job in the coming round.
+    """
+    others = [
+        job for job, held in now.items() if before.get(job) != held and not {*gpus}.isdisjoint(held)
+    ]
+    if not others:
+        return "its GPUs are left idle"
+    return f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, sorted(others)))}"
 
 
 def record(run: Run, this: Round) -> None:
@@ -317,13 +336,13 @@ def record(run: Run, this: Round) -> None:
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = record_hash(kept)
     run.sink.append(kept, digest, timings)
-    run.state, run.active = this.state.decided(run.header, kept, digest), this.active
+    run.state, run.active = this.state.decide(run.header, kept, digest), this.active
 
 
 def _estimate(job: ActiveJob, state: RunState) -> Estimate:
     """A job's forecast in seconds on its own allocation."""
     time = job.run_time(job.own)
-    low, high = state.calibration.interval_of(job.belief, time, state.wavering)
+    low, high = state.learning.calibration.interval_of(job.belief, time, state.learning.speed_noise)
     return Estimate(
         job_id=job.job_id,
         allocation=job.own,

@@ -1,7 +1,7 @@
 """Sources of jobs and commands."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
@@ -17,13 +17,13 @@ from tasks.rows import content_hash, to_row
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a run has taken in so far.
+class SourcePosition:
+    """How much of a source a run has taken in.
 
     Attributes:
         jobs: Number of jobs.
         commands: Number of commands.
-        clock_seconds: The run's clock when it last took something in, or looked.
+        clock_seconds: The run's clock when it last read the source.
     """
 
     jobs: int = 0
@@ -32,8 +32,12 @@ class Taken:
 
     @property
     def entries(self) -> int:
-        """Entries of an inbox: each is a job or a command."""
+        """Number of entries of an inbox: each is a job or a command."""
         return self.jobs + self.commands
+
+    def after(self, clock_seconds: float, jobs: Sized, commands: Sized) -> "SourcePosition":
+        """The position after further jobs and commands, at a time on the run's clock."""
+        return SourcePosition(self.jobs + len(jobs), self.commands + len(commands), clock_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class JobSource(Protocol):
     replayed run gets the same.
     """
 
-    def until(self, clock_seconds: float, taken: Taken) -> Intake:
+    def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """What arrived by a time and is not taken yet.
 
         Args:
@@ -68,7 +72,7 @@ class JobSource(Protocol):
         """
         ...
 
-    def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
+    def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
         """The latest end of a round in which nothing runs; None if it is not known.
 
         Args:
@@ -80,7 +84,7 @@ class JobSource(Protocol):
         """
         ...
 
-    def exhausted(self, taken: Taken) -> bool:
+    def is_exhausted(self, taken: SourcePosition) -> bool:
         """Whether nothing further can arrive."""
         ...
 
@@ -99,13 +103,13 @@ class Trace:
     jobs: tuple[JobSpec, ...]
     commands: tuple[Command, ...] = ()
     truths: tuple[GroundTruth, ...] = ()
-    before: Taken = Taken()
+    before: SourcePosition = SourcePosition()
 
-    def _next(self, taken: Taken) -> tuple[int, int]:
+    def _next(self, taken: SourcePosition) -> tuple[int, int]:
         """Indices of the next job and command."""
         return taken.jobs - self.before.jobs, taken.commands - self.before.commands
 
-    def until(self, clock_seconds: float, taken: Taken) -> Intake:
+    def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """See `JobSource.until`."""
         job, command = self._next(taken)
         coming, given = self.jobs[job:], self.commands[command:]
@@ -116,15 +120,15 @@ class Trace:
             truths=self.truths[job : job + len(jobs)],
         )
 
-    def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
+    def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
         """See `JobSource.idle_until`; quotas count, as its clock stands still when idle."""
         job, command = self._next(taken)
         jobs, given = self.jobs[job : job + 1], self.commands[command : command + 1]
         arrivals = [job.arrival_seconds for job in jobs] + [entry.at_seconds for entry in given]
         return min([*quotas, *arrivals], default=None)
 
-    def exhausted(self, taken: Taken) -> bool:
-        """See `JobSource.exhausted`."""
+    def is_exhausted(self, taken: SourcePosition) -> bool:
+        """See `JobSource.is_exhausted`."""
         job, command = self._next(taken)
         return job >= len(self.jobs) and command >= len(self.commands)
 

@@ -1,38 +1,30 @@
 """The live state of a run: a fold over its records."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
 from containers.runtime import BY_ITS_OWNER, EventKind, Observation
 from predictor.belief import Belief
-from predictor.forecast import Forecast, run_time
-from predictor.history import History
-from predictor.intervals import Calibration, Scored, is_scored, tenth_of
+from predictor.forecast import Forecast
 from predictor.job import EpochLoss, EpochReport, JobSpec
-from predictor.learning import learned
 from predictor.options import stuck_behind
-from predictor.speed_noise import STEADY, SpeedNoise, not_yet_measured
 from solver.fair_share import FairShare
 from solver.inventory import InService, Inventory
 from tasks.backoff import BackOff
 from tasks.commands import Command, CommandKind, Orders
-from tasks.eligibility import Barred, barred, doomed
-from tasks.record import RoundRecord, RunHeader, RuntimeKind, Start
-from tasks.sources import JobSource, Taken
+from tasks.eligibility import BlockedJob, find_blocked_jobs, find_failed_dependencies
+from tasks.learning import EndedJob, Learning
+from tasks.record import RoundRecord, RunHeader, Start
+from tasks.sources import JobSource, SourcePosition
 from tasks.speeds import LastRound
 from tasks.tenancy import Tenancy, gpu_seconds
 from tasks.time_held import TimeHeld
 
-KEPT_ENDED = 4096
-"""Latest finished jobs that the state of a service has, which never ends. An engineering bound on
-memory; no sweep is recorded."""
-
-
 OfJob = TypeVar("OfJob", EpochReport, EpochLoss)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -41,132 +33,96 @@ class RunState:
 
     Attributes:
         round: Number of the next round.
-        arrived: Number of admitted jobs.
+        last_hash: Hash of the last record, or of the header.
+        memory: The policy's memory for its next plan.
+        source_position: What was taken from the source of jobs and commands.
         beliefs: Beliefs about the active jobs, by ascending job id.
         forecasts: Last forecasts of the active jobs, by job id.
         leases: GPUs by job id.
-        lease_rounds: Rounds that they have been held, by job id.
-        even: Even share of the active jobs.
+        lease_rounds: Rounds for which they have been held, by job id.
+        time_held: Time for which active jobs with a time limit have held GPUs.
         backoff: Back-off of jobs whose containers failed.
-        held: Time for which active jobs with a limit have held GPUs.
-        ended: Final beliefs about the finished jobs, in the order of their ends; of a service
-            the latest `KEPT_ENDED`.
-        ended_gpu_seconds: GPU time of each of them: its run time on the GPUs of its last lease.
-        well: Ids of all finished jobs.
-        history: Courses learned from them, and from the header's finished jobs.
-        awaited: Forecasts of active jobs to be scored, one a tenth of their epochs, by job id.
-        calibration: Scores of the forecasts of finished jobs.
-        wavering: How the jobs' speeds waver.
-        commanded: Number of commands taken in.
+        fair_share: Fair share of the active jobs.
         orders: Standing orders.
-        tenancy: What holds for tenants, and what they used of their quotas.
-        memory: The policy's last state.
-        last_hash: Hash of the last record, or of the header.
+        tenancy: Terms of tenants, and their use of quotas.
+        learning: What was learned from the jobs.
     """
 
-    round: int
-    arrived: int
-    beliefs: Mapping[int, Belief]
-    forecasts: Mapping[int, Forecast]
-    leases: Mapping[int, tuple[int, ...]]
-    lease_rounds: Mapping[int, int]
-    even: FairShare
-    backoff: BackOff
-    held: TimeHeld
-    ended: tuple[Belief, ...]
-    well: frozenset[int]
-    ended_gpu_seconds: tuple[float, ...]
-    history: History
-    awaited: Mapping[int, tuple[Scored, ...]]
-    calibration: Calibration
-    wavering: SpeedNoise
-    commanded: int
-    orders: Orders
-    tenancy: Tenancy
-    memory: str
-    last_hash: str
+    round: int = 0
+    last_hash: str = ""
+    memory: str = ""
+    source_position: SourcePosition = field(default_factory=SourcePosition)
+    beliefs: Mapping[int, Belief] = field(default_factory=dict)
+    forecasts: Mapping[int, Forecast] = field(default_factory=dict)
+    leases: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    lease_rounds: Mapping[int, int] = field(default_factory=dict)
+    time_held: TimeHeld = field(default_factory=TimeHeld)
+    backoff: BackOff = field(default_factory=BackOff)
+    fair_share: FairShare = field(default_factory=FairShare)
+    orders: Orders = field(default_factory=Orders)
+    tenancy: Tenancy = field(default_factory=Tenancy)
+    learning: Learning = field(default_factory=Learning)
 
     @classmethod
     def initial(cls, start: Start) -> "RunState":
         """Before the first round."""
-        history, header = History(), start.header
-        simulated = header.settings.runtime in (RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL)
-        for job in header.history:
-            history = learned(history, job.belief, header.throughputs, header.settings.seed)
-        return cls(
-            round=0,
-            arrived=0,
-            beliefs={},
-            forecasts={},
-            leases={},
-            lease_rounds={},
-            even=FairShare(),
-            backoff=BackOff(),
-            held=TimeHeld(),
-            ended=(),
-            well=frozenset(),
-            ended_gpu_seconds=(),
-            history=history,
-            awaited={},
-            calibration=Calibration(),
-            wavering=STEADY if simulated else not_yet_measured(header.settings.round_seconds),
-            commanded=0,
-            orders=Orders(),
-            tenancy=Tenancy(),
-            memory="",
-            last_hash=start.digest,
-        )
+        return cls(last_hash=start.digest, learning=Learning.initial(start.header))
 
-    def finished(self, source: JobSource) -> bool:
+    def is_finished(self, source: JobSource) -> bool:
         """Whether every job has arrived, and has ended or is on hold for ever."""
         waiting = self.beliefs.keys() - self.stuck
-        return self.round > 0 and not waiting and source.exhausted(self.taken)
+        return self.round > 0 and not waiting and source.is_exhausted(self.source_position)
+
+    @property
+    def clock_seconds(self) -> float:
+        """The run's clock at the last round boundary."""
+        return self.fair_share.clock_seconds
+
+    @property
+    def arrived(self) -> int:
+        """Number of admitted jobs."""
+        return self.source_position.jobs
 
     @property
     def stuck(self) -> set[int]:
-        """Jobs on hold that are not cancelled, and those that come after them."""
+        """Jobs on hold that are not cancelled, and jobs that depend on them."""
         held = self.orders.held - self.orders.cancelled
         options = {job_id: belief.spec.options for job_id, belief in self.beliefs.items()}
         return stuck_behind(options, {*held}) if held else set()
 
     @cached_property
-    def barred(self) -> Mapping[int, Barred]:
-        """Active jobs that may not get GPUs because of other jobs, by job id."""
-        return barred(self.beliefs, self.leases, self.orders.not_running, self.tenancy)
+    def blocked(self) -> Mapping[int, BlockedJob]:
+        """Active jobs that may not get GPUs because of other jobs or a quota, by job id."""
+        return find_blocked_jobs(self.beliefs, self.leases, self.orders.not_running, self.tenancy)
 
     def may_run(self, job_id: int) -> bool:
         """Whether an active job may get GPUs in the coming round."""
-        return self.orders.may_run(job_id) and job_id not in self.barred
+        return self.orders.may_run(job_id) and job_id not in self.blocked
 
-    def why_cancelled(self, job_id: int) -> str:
-        """Why a cancelled job is withdrawn, in words."""
-        failed = doomed(self.beliefs, self.well).get(job_id)
+    def explain_withdrawal(self, job_id: int) -> str:
+        """The reason, in words, for which a cancelled job is withdrawn."""
+        failed = find_failed_dependencies(self.beliefs, self.learning.finished_ids).get(job_id)
         return BY_ITS_OWNER if failed is None else f"job {failed}, before it, did not end well"
-
-    @property
-    def taken(self) -> Taken:
-        """What was taken in so far."""
-        clock = self.even.clock_seconds if self.round else -math.inf
-        return Taken(self.arrived, self.commanded, clock)
 
     def inventory(self, header: RunHeader) -> Inventory:
         """The cluster, with nodes that were added and those that were removed."""
         return header.settings.inventory_in(self.round, self.orders.added)
 
-    def there(self, header: RunHeader) -> Inventory | None:
+    def present_inventory(self, header: RunHeader) -> Inventory | None:
         """The nodes that were not removed, numbered without gaps; None if all were."""
         return InService(self.inventory(header), tuple(sorted(self.orders.removed))).inventory
 
-    def given_up(self, seen: Observation) -> Observation:
+    def give_up(self, seen: Observation) -> Observation:
         """A round's observation, with the end of jobs that reached a limit."""
-        leases = self.leases.items()
-        asked = ((job_id, self.beliefs[job_id].spec.options.retries) for job_id in self.leases)
-        seen = self.backoff.given_up(seen, {job_id: n for job_id, n in asked if n >= 0})
-        return self.held.given_up(
-            seen, {job_id: (self.beliefs[job_id].spec, gpus) for job_id, gpus in leases}
-        )
+        specs = {job_id: self.beliefs[job_id].spec for job_id in self.leases}
+        retries = {
+            j: spec.options.retries for j, spec in specs.items() if spec.options.retries >= 0
+        }
+        seen = self.backoff.give_up(seen, retries)
+        holders = {job_id: (specs[job_id], gpus) for job_id, gpus in self.leases.items()}
+        return self.time_held.give_up(seen, holders)
 
-    def observed(
+    def observe(
         self,
         header: RunHeader,
         seen: Observation,
@@ -184,96 +140,94 @@ class RunState:
         Returns:
             The state, and the active jobs to forecast, by ascending job id: jobs that
             arrived, ran or lack a forecast, and waiting jobs whose prior changed
-            (`_learned_of`).
+            (`Learning.changed_priors`).
         """
-        reports = _by_job(seen.reports)
-        beliefs, forecasts, leases = dict(self.beliefs), dict(self.forecasts), dict(self.leases)
-        inventory = header.settings.inventory_in(self.round - 1, self.orders.added)
-        last = LastRound(header, inventory, self.beliefs, self.leases, self.even.clock_seconds)
-        for entry in seen.progress:
-            belief = beliefs[entry.job_id]
-            speed = last.speed(belief, seen)
-            beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
-        rounds = [(self.beliefs[entry.job_id], beliefs[entry.job_id]) for entry in seen.progress]
-        for job_id, losses in _by_job(seen.losses).items():
-            beliefs[job_id] = beliefs[job_id].with_losses(losses)
-        ended: list[Belief] = []
-        history, awaited, calibration = self.history, dict(self.awaited), self.calibration
-        for event in seen.finished:
-            leases.pop(event.job_id, None)
-            if not event.ends_job:
-                continue
-            belief = beliefs.pop(event.job_id)
-            forecasts.pop(event.job_id, None)
-            made = awaited.pop(event.job_id, ())
-            whole = event.kind is EventKind.FINISHED
-            if whole or self._took_its_limit(seen, belief.spec):
-                history = learned(history, belief, header.throughputs, header.settings.seed)
-            if not whole:
-                continue  # any other truncated trajectory is not learned from
-            ended.append(belief)
-            calibration = calibration.after(made, belief.reference_seconds)
-        beliefs |= {spec.job_id: Belief(spec) for spec in arrivals}
-        if arrivals:
-            beliefs = dict(sorted(beliefs.items()))
-        beliefs |= _with_budgets(beliefs, commands)
-        orders = self.orders.after(beliefs.keys(), commands)
-        began, ends = self.even.clock_seconds, {e.job_id: e.at_seconds for e in seen.finished}
-        held = (
-            (self.beliefs[job].spec.tenant, len(gpus), ends.get(job, seen.clock_seconds) - began)
-            for job, gpus in self.leases.items()
-        )
-        used = gpu_seconds(held, self.tenancy.usage)
-        tenancy = self.tenancy.after(seen.clock_seconds, used, commands)
-        well = self.well.union(belief.spec.job_id for belief in ended) if ended else self.well
-        if cancelled := doomed(beliefs, well):
-            orders = replace(orders, cancelled=orders.cancelled | cancelled.keys())
-        latest = slice(-KEPT_ENDED if header.service else None, None)
-        changed = {entry.job_id for entry in seen.progress}
-        changed |= {spec.job_id for spec in arrivals} | (beliefs.keys() - forecasts.keys())
-        if ended:
-            changed |= _learned_of(
-                beliefs, [belief.spec for belief in ended], self.history, history
-            )
-        return replace(
+        beliefs = self._update_beliefs(header, seen)
+        trained = [(self.beliefs[e.job_id], beliefs[e.job_id]) for e in seen.progress]
+        ended = self._ended_jobs(seen, beliefs)
+        learning = self.learning.after(header, ended, () if header.pairs else trained)
+        beliefs = _admit(beliefs, seen.ended, arrivals, commands)
+        state = replace(
             self,
-            arrived=self.arrived + len(arrivals),
+            source_position=self.source_position.after(seen.clock_seconds, arrivals, commands),
             beliefs=beliefs,
-            forecasts=forecasts,
-            leases=leases,
-            even=self.even.after(
+            forecasts=_without(self.forecasts, seen.ended),
+            leases=_without(self.leases, (event.job_id for event in seen.finished)),
+            time_held=self.time_held.after(seen, (self.beliefs[job].spec for job in self.leases)),
+            orders=self._update_orders(beliefs, commands, learning),
+            tenancy=self._update_tenancy(seen, commands),
+            learning=learning,
+        )
+        backoff = self.backoff.after(seen, header.settings.round_seconds)
+        state = replace(
+            state,
+            backoff=backoff.without(state.orders.requeued),
+            fair_share=self.fair_share.after(
                 seen.clock_seconds,
                 arrivals,
                 beliefs,
-                InService(
-                    header.settings.inventory_in(self.round, orders.added), seen.drained
-                ).gpus,
-                orders.held | barred(beliefs, leases, orders.not_running, tenancy).keys(),
+                InService(state.inventory(header), seen.drained).gpus,
+                state.orders.held | state.blocked.keys(),
             ),
-            backoff=self.backoff.after(seen, header.settings.round_seconds).without(
-                orders.requeued
-            ),
-            held=self.held.after(seen, (self.beliefs[job_id].spec for job_id in self.leases)),
-            ended=(*self.ended, *ended)[latest],
-            well=well,
-            ended_gpu_seconds=(
-                *self.ended_gpu_seconds,
-                *[belief.run_seconds * len(self.leases[belief.spec.job_id]) for belief in ended],
-            )[latest],
-            history=history,
-            awaited=awaited,
-            calibration=calibration,
-            wavering=self.wavering.after(() if header.pairs else rounds, header.throughputs),
-            commanded=self.commanded + len(commands),
-            orders=orders,
-            tenancy=tenancy,
-        ), tuple(sorted(changed & beliefs.keys()))
+        )
+        changed = {entry.job_id for entry in seen.progress} | {spec.job_id for spec in arrivals}
+        changed |= beliefs.keys() - state.forecasts.keys()
+        changed |= learning.changed_priors(self.learning, ended, beliefs)
+        return state, tuple(sorted(changed & beliefs.keys()))
 
-    def _took_its_limit(self, seen: Observation, spec: JobSpec) -> bool:
-        """Whether a timed job ended at its limit, which then is how long it took."""
-        return spec.timed and spec.job_id in self.leases and self.held.is_over(seen, spec)
+    def _update_beliefs(self, header: RunHeader, seen: Observation) -> dict[int, Belief]:
+        """The beliefs with what jobs reported."""
+        beliefs, reports = dict(self.beliefs), _by_job(seen.reports)
+        inventory = header.settings.inventory_in(self.round - 1, self.orders.added)
+        last = LastRound(header, inventory, self.beliefs, self.leases, self.clock_seconds)
+        for entry in seen.progress:
+            belief = beliefs[entry.job_id]
+            new = reports.get(entry.job_id, ())
+            beliefs[entry.job_id] = belief.after(new, entry, last.speed(belief, seen))
+        for job_id, losses in _by_job(seen.losses).items():
+            beliefs[job_id] = beliefs[job_id].with_losses(losses)
+        return beliefs
 
-    def decided(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
+    def _ended_jobs(self, seen: Observation, beliefs: Mapping[int, Belief]) -> list[EndedJob]:
+        """The jobs that ended, in the order of their ends."""
+        ended = []
+        for event in seen.finished:
+            if event.ends_job:
+                belief = beliefs[event.job_id]
+                timed = belief.spec.timed and event.job_id in self.leases
+                ended.append(
+                    EndedJob(
+                        belief,
+                        gpus=len(self.leases.get(event.job_id, ())),
+                        finished=event.kind is EventKind.FINISHED,
+                        at_limit=timed and self.time_held.is_over(seen, belief.spec),
+                    )
+                )
+        return ended
+
+    def _update_orders(
+        self, beliefs: Mapping[int, Belief], commands: Sequence[Command], learning: Learning
+    ) -> Orders:
+        """The orders with new commands; jobs that depend on a failed job are cancelled."""
+        orders = self.orders.after(beliefs.keys(), commands)
+        failed = find_failed_dependencies(beliefs, learning.finished_ids)
+        return replace(orders, cancelled=orders.cancelled | failed.keys()) if failed else orders
+
+    def _update_tenancy(self, seen: Observation, commands: Sequence[Command]) -> Tenancy:
+        """The tenancy with new commands, and with what jobs held in the round."""
+        ends = {event.job_id: event.at_seconds for event in seen.finished}
+        held = (
+            (
+                self.beliefs[job].spec.tenant,
+                len(gpus),
+                ends.get(job, seen.clock_seconds) - self.clock_seconds,
+            )
+            for job, gpus in self.leases.items()
+        )
+        used = gpu_seconds(held, self.tenancy.usage)
+        return self.tenancy.after(seen.clock_seconds, used, commands)
+
+    def decide(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
         """The state after a round, from the state updated with the round's observation.
 
         Args:
@@ -281,64 +235,21 @@ class RunState:
             record: The whole round.
             digest: Its hash.
         """
-        awaited = dict(self.awaited)
-        for found in record.forecasts:
-            belief, made = self.beliefs[found.job_id], awaited.get(found.job_id, ())
-            if not is_scored(belief):
-                continue
-            if not made or made[-1].tenth < tenth_of(belief):
-                allocation = header.throughputs.reference(belief.spec)
-                time = run_time(found, belief.spec, header.throughputs, allocation)
-                awaited[found.job_id] = (*made, Scored.of(belief, time, self.wavering))
+        new = {forecast.job_id: forecast for forecast in record.forecasts}
+        before, rounds = self.leases, self.lease_rounds
         return replace(
             self,
             round=record.round + 1,
-            forecasts={**self.forecasts, **{found.job_id: found for found in record.forecasts}},
+            last_hash=digest,
+            memory=record.memory or self.memory,
+            forecasts={**self.forecasts, **new},
             leases={lease.job_id: lease.gpus for lease in record.leases},
             lease_rounds={
-                lease.job_id: self.lease_rounds[lease.job_id] + 1
-                if self.leases.get(lease.job_id) == lease.gpus
-                else 1
-                for lease in record.leases
+                job: rounds[job] + 1 if before.get(job) == gpus else 1
+                for job, gpus in ((lease.job_id, lease.gpus) for lease in record.leases)
             },
-            awaited=awaited,
-            memory=record.memory or self.memory,
-            last_hash=digest,
+            learning=self.learning.with_forecasts(header, record.forecasts, self.beliefs),
         )
-
-
-def _with_budgets(beliefs: Mapping[int, Belief], commands: Sequence[Command]) -> dict[int, Belief]:
-    """The beliefs about jobs that commands gave another budget."""
-    budgets = {
-        command.target: command.value
-        for command in commands
-        if command.kind is CommandKind.BUDGET and command.target in beliefs
-    }
-    return {
-        job_id: replace(beliefs[job_id], spec=replace(beliefs[job_id].spec, budget=budget))
-        for job_id, budget in budgets.items()
-    }
-
-
-def _learned_of(
-    beliefs: Mapping[int, Belief], ended: Sequence[JobSpec], before: History, after: History
-) -> set[int]:
-    """Jobs whose prior changed substantially with finished jobs.
-
-    Jobs of the same kind as a finished job, and all jobs of a mode whose number of courses
-    reached a power of two.
-    """
-    kinds = {(spec.mode, spec.cohort) for spec in ended}
-    modes = {
-        spec.mode
-        for spec in ended
-        if after.size(spec.mode).bit_length() > before.size(spec.mode).bit_length()
-    }
-    return {
-        job_id
-        for job_id, belief in beliefs.items()
-        if belief.spec.mode in modes or (belief.spec.mode, belief.spec.cohort) in kinds
-    }
 
 
 def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str) -> RunState:
@@ -350,8 +261,34 @@ def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str
         record: The round.
         digest: Its hash.
     """
-    observed, _ = state.observed(header, record.observation, record.arrivals, record.commands)
-    return observed.decided(header, record, digest)
+    seen, _ = state.observe(header, record.observation, record.arrivals, record.commands)
+    return seen.decide(header, record, digest)
+
+
+def _admit(
+    beliefs: dict[int, Belief],
+    ended: Iterable[int],
+    arrivals: Sequence[JobSpec],
+    commands: Sequence[Command],
+) -> dict[int, Belief]:
+    """The beliefs without ended jobs, with new jobs, and with the budgets that commands gave."""
+    beliefs = _without(beliefs, ended) | {spec.job_id: Belief(spec) for spec in arrivals}
+    if arrivals:
+        beliefs = dict(sorted(beliefs.items()))
+    for command in commands:
+        if command.kind is CommandKind.BUDGET and command.target in beliefs:
+            belief = beliefs[command.target]
+            spec = replace(belief.spec, budget=command.value)
+            beliefs[command.target] = replace(belief, spec=spec)
+    return beliefs
+
+
+def _without(of_jobs: Mapping[int, Value], gone: Iterable[int]) -> dict[int, Value]:
+    """The entries of all jobs but some."""
+    found = dict(of_jobs)
+    for job_id in gone:
+        found.pop(job_id, None)
+    return found
 
 
 def _by_job(entries: Iterable[OfJob]) -> dict[int, list[OfJob]]:

@@ -43,7 +43,7 @@ class TimeHeld:
         """Whether a job that held GPUs in the round has held them for as long as it may."""
         return 0.0 < holder.max_seconds <= self._held(seen, holder)
 
-    def given_up(
+    def give_up(
         self, seen: Observation, holders: Mapping[int, tuple[JobSpec, tuple[int, ...]]]
     ) -> Observation:
         """The observation, with the end of jobs that held GPUs for as long as they may.

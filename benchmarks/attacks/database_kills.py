@@ -145,7 +145,7 @@ def walk(warehouse: Path, database: Postgres, kills: int, seed: int) -> dict[str
 def taken_in(warehouse: Path, url: str) -> dict[str, int]:
     """The problems after a service has taken everything in."""
     with Inbox(warehouse, url) as inbox, open_run(warehouse, inbox, OPTIONS) as run:
-        while run.state.taken.entries < inbox.last():
+        while run.state.source_position.entries < inbox.last():
             schedule(run, warehouse, rounds=1)
         name = run.name
     not_once = [*promises.not_once(warehouse, name, url, all_taken=True)]

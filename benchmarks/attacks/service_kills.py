@@ -115,7 +115,7 @@ def go(warehouse: Path, inbox: Inbox, handed: list[Submission]) -> None:
             acknowledged(at + 1)
             schedule(run, warehouse, rounds=1)
             ACKNOWLEDGED[1] = run.state.round
-        while run.state.taken.entries < inbox.last():
+        while run.state.source_position.entries < inbox.last():
             schedule(run, warehouse, rounds=1)
             ACKNOWLEDGED[1] = run.state.round
 

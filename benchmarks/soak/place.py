@@ -40,7 +40,12 @@ class Gauge:
     def update(self, run: Run) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         state = run.state
-        values = (state.round, len(state.beliefs), state.taken.entries, pages * mmap.PAGESIZE >> 10)
+        values = (
+            state.round,
+            len(state.beliefs),
+            state.source_position.entries,
+            pages * mmap.PAGESIZE >> 10,
+        )
         for at, value in enumerate(values):
             struct.pack_into("q", self._memory, 8 * at, value)
 

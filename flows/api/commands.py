@@ -112,9 +112,9 @@ class ServiceCommands(ServiceQueries):
         """Refuse a job that the cluster cannot run, by the last known state and the present one."""
         if self.known:
             with suppress(InputError):
-                check_job(job, self.header, self.known.state.there(self.header))
+                check_job(job, self.header, self.known.state.present_inventory(self.header))
                 return
-        check_job(job, self.header, self.history().state.there(self.header))
+        check_job(job, self.header, self.history().state.present_inventory(self.header))
 
     def command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, by: str = "", key: str = ""
@@ -171,9 +171,11 @@ class ServiceCommands(ServiceQueries):
             InputError: All of them have ended.
         """
         state = self.history().state
-        if any(job > state.taken.entries or job in state.beliefs for job in jobs):
+        if any(job > state.source_position.entries or job in state.beliefs for job in jobs):
             return
-        ends = dict.fromkeys("finished" if job in state.well else "not finished" for job in jobs)
+        ends = dict.fromkeys(
+            "finished" if job in state.learning.finished_ids else "not finished" for job in jobs
+        )
         problem = f"{format_jobs(jobs)} ended already: {', '.join(ends)}"
         raise InputError("job", problem, "see shockwave job list")
 

@@ -155,7 +155,7 @@ def predict_last_round(
             *(last.commands if last else ()),
             *(replace(command, at_seconds=clock) for command in commands),
         ),
-        before=history.before.state.taken,
+        before=history.before.state.source_position,
     )
     for step in (collect, predict):
         step(run, this)

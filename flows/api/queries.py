@@ -142,8 +142,8 @@ class ServiceQueries:
             run=self.run,
             policy=settings.policy,
             rounds=state.round,
-            clock_s=state.even.clock_seconds,
-            gpus=there.gpus if (there := state.there(self.header)) else 0,
+            clock_s=state.clock_seconds,
+            gpus=there.gpus if (there := state.present_inventory(self.header)) else 0,
             busy_gpus=sum(map(len, state.leases.values())),
             drained=self._drained(history),
             running=len(state.leases),
@@ -151,7 +151,7 @@ class ServiceQueries:
             held=len(state.orders.held),
             ended=state.arrived - len(state.beliefs),
             inbox=last,
-            pending=last - state.taken.entries,
+            pending=last - state.source_position.entries,
             late=history.position.late,
         )
 
@@ -161,7 +161,7 @@ class ServiceQueries:
         Args:
             now: Seconds since the epoch.
         """
-        waiting = self.inbox.entries_after(self.history().state.taken.entries, most=1)
+        waiting = self.inbox.entries_after(self.history().state.source_position.entries, most=1)
         return max(now - waiting[0].accepted_at, 0.0) if waiting else 0.0
 
     def jobs(self) -> list[JobRow]:
@@ -197,8 +197,10 @@ class ServiceQueries:
             for command in record.commands
             if command.kind is CommandKind.REFUSED
         }
-        for entry in self._entries(0 if refusals else state.taken.entries):
-            if entry.job and (entry.number in refusals or entry.number > state.taken.entries):
+        for entry in self._entries(0 if refusals else state.source_position.entries):
+            if entry.job and (
+                entry.number in refusals or entry.number > state.source_position.entries
+            ):
                 reason = refusals.get(entry.number, "")
                 rows.append(
                     make_job_row(entry.job, "refused" if reason else "accepted", reason=reason)
@@ -212,7 +214,7 @@ class ServiceQueries:
 
     def pending(self, history: ServiceHistory) -> list[JobSpec]:
         """The accepted jobs that no round of a history has taken in."""
-        return [e.job for e in self._entries(history.state.taken.entries) if e.job]
+        return [e.job for e in self._entries(history.state.source_position.entries) if e.job]
 
     def queue(self) -> list[QueueRow]:
         """The active jobs: those that run, those in line, the others, those just accepted."""

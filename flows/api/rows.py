@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from containers.runtime import ContainerEvent
 from predictor.job import JobSpec
 from tasks.commands import Command
-from tasks.eligibility import Bar
+from tasks.eligibility import BlockReason
 from tasks.state import RunState
 
 SHOWN = 6
@@ -234,13 +234,17 @@ def describe_status(state: RunState, job_id: int) -> str:
 
 def describe_wait(state: RunState, job_id: int) -> str:
     """The other jobs, or the quota, that keep a job from running, in words; empty if none does."""
-    reason = state.barred.get(job_id)
+    reason = state.blocked.get(job_id)
     if reason is None:
         return ""
-    if reason.bar is Bar.QUOTA:
+    if reason.reason is BlockReason.QUOTA:
         return f"the quota of its tenant, until {reason.until_seconds:,.0f} s"
     shown = format_jobs(reason.jobs)
-    return f"the end of {shown}" if reason.bar is Bar.AFTER else f"a place in its array: {shown}"
+    return (
+        f"the end of {shown}"
+        if reason.reason is BlockReason.AFTER
+        else f"a place in its array: {shown}"
+    )
 
 
 def format_jobs(jobs: Sequence[int]) -> str:

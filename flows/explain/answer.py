@@ -10,7 +10,7 @@ from solver.inventory import Inventory
 from solver.list_scheduling import must_consolidate
 from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
-from tasks.eligibility import Bar
+from tasks.eligibility import BlockReason
 from tasks.rollouts import Progress, expected, first_by, gpus_short, room_by, unwatched
 from tasks.round import Round, Run
 
@@ -169,12 +169,14 @@ def answer(
         progress: Called before each play of the queue.
     """
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
-    inventory, there = this.state.inventory(run.header), this.state.there(run.header)
+    inventory, there = this.state.inventory(run.header), this.state.present_inventory(run.header)
     removed = this.state.orders.removed
     spec, job = belief.spec, this.active[job_id]
     time = job.run_time(job.own)
-    low, high = this.state.calibration.interval_of(belief, time, this.state.wavering)
-    barred, within = this.state.barred.get(job_id), spec.options.deadline_seconds
+    low, high = this.state.learning.calibration.interval_of(
+        belief, time, this.state.learning.speed_noise
+    )
+    blocked, within = this.state.blocked.get(job_id), spec.options.deadline_seconds
     clock, by = this.observation.clock_seconds, room_by(run, this).get(job_id)
     first = first_by(this).get(job_id)
     worths = Worths(plan, inventory)
@@ -244,15 +246,15 @@ def answer(
         max_seconds=spec.max_seconds,
         reports=bool(belief.milestones),
         order=_order(this.state.orders, job_id),
-        waits_for=barred.jobs if barred else (),
-        waits_for_place=barred is not None and barred.bar is Bar.ARRAY,
+        waits_for=blocked.jobs if blocked else (),
+        waits_for_place=blocked is not None and blocked.reason is BlockReason.ARRAY,
         deadline_seconds=spec.arrival_seconds + within if within else None,
         promised=plan.promised.get(job_id),
         room_by_seconds=None if by is None else clock + by,
         first_by_seconds=None if first is None else clock + first,
         gpus_short=gpus_short(this, job_id),
         keeps=_keeps(job, gpus, cordoned) if job_id not in places else "",
-        quota_until_seconds=barred.until_seconds if barred and barred.until_seconds else None,
+        quota_until_seconds=blocked.until_seconds if blocked and blocked.until_seconds else None,
         cordoned=tuple(sorted({inventory.node(gpu) for gpu in cordoned})),
         spread=_spread(job, gpus, inventory),
         worth_type=kind,

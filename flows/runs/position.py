@@ -60,7 +60,7 @@ class Position:
 
     def at(self, header: RunHeader, record: RoundRecord, state: RunState) -> "Position":
         """The position after a further record, with the state after it."""
-        before, began = self.state, self.state.even.clock_seconds
+        before, began = self.state, self.state.clock_seconds
         passed, length = record.clock_seconds - began, header.settings.round_seconds
         late = bool(before.leases) and passed > (1.0 + LATE) * length
         meter = Meter(before.inventory(header), self.prices, length)

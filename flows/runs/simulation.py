@@ -88,7 +88,7 @@ class Prepared:
         state = position.state
         beliefs = state.beliefs.items()
         return replace(self, state=state), ResumePoint(
-            clock_seconds=state.even.clock_seconds,
+            clock_seconds=state.clock_seconds,
             jobs=tuple(belief.spec for _, belief in beliefs),
             leases=state.leases,
             epochs={

@@ -363,5 +363,8 @@ def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
         state = RunState.initial(start)
         for record, digest in reader.records(name):
             state = advance(start.header, state, record, digest)
-        jobs += [PastJob(belief.spec, belief.observed, belief.paces) for belief in state.ended]
+        jobs += [
+            PastJob(belief.spec, belief.observed, belief.paces)
+            for belief in state.learning.finished
+        ]
     return tuple(jobs)

@@ -10,7 +10,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.errors import ShockwaveError
 from predictor.job import JobSpec
 from tasks.commands import Command, CommandKind, NewNode, TenantTerms
-from tasks.sources import Intake, Taken, Trace
+from tasks.sources import Intake, SourcePosition, Trace
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import Inbox
 
@@ -39,7 +39,7 @@ class InboxSource:
     add: Callable[[NewNode, Sequence[NewNode]], None]
     truth: Callable[[JobSpec], GroundTruth] | None = None
 
-    def until(self, clock_seconds: float, taken: Taken) -> Intake:
+    def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """See `JobSource.until`."""
         if clock_seconds <= taken.clock_seconds:
             return Intake()  # no time has passed in which an entry could have come
@@ -84,13 +84,13 @@ class InboxSource:
         about = entry.number, CommandKind(entry.kind), entry.target, at, entry.value, entry.by
         return Command(*about, terms=entry.terms, node=entry.node)
 
-    def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
+    def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
         """See `JobSource.idle_until`: its first entry; quotas pass by the clock, which goes on."""
         waiting = self.inbox.entries_after(taken.entries, most=1)
         return self._time_of(waiting[0]) if waiting else None
 
-    def exhausted(self, taken: Taken) -> bool:
-        """See `JobSource.exhausted`; never, as jobs may come at any time."""
+    def is_exhausted(self, taken: SourcePosition) -> bool:
+        """See `JobSource.is_exhausted`; never, as jobs may come at any time."""
         return False
 
 
@@ -106,15 +106,15 @@ class ReplaySource:
     trace: Trace
     clocks: tuple[float, ...]
 
-    def until(self, clock_seconds: float, taken: Taken) -> Intake:
+    def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """See `JobSource.until`."""
         return self.trace.until(clock_seconds, taken)
 
-    def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
+    def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
         """See `JobSource.idle_until`: the beginning of the next round, as it was."""
         following = bisect_right(self.clocks, taken.clock_seconds)
         return self.clocks[following] if following < len(self.clocks) else None
 
-    def exhausted(self, taken: Taken) -> bool:
-        """See `JobSource.exhausted`."""
+    def is_exhausted(self, taken: SourcePosition) -> bool:
+        """See `JobSource.is_exhausted`."""
         return False

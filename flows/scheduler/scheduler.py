@@ -130,7 +130,7 @@ def schedule(
     with rare_collections():
         while last is None or run.state.round < last:
             alive()
-            if not run.state.beliefs and run.source.idle_until(run.state.taken) is None:
+            if not run.state.beliefs and run.source.idle_until(run.state.source_position) is None:
                 time.sleep(LOOK_SECONDS)
                 continue
             driver(run)
@@ -170,7 +170,7 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
         def check(spec: JobSpec, terms: TenantTerms | None) -> None:
             for refuse in checks:
                 refuse(spec)
-            check_job(spec, run.header, run.state.there(run.header), truth)
+            check_job(spec, run.header, run.state.present_inventory(run.header), truth)
             check_tenant(spec, terms or run.state.tenancy.terms.get(spec.tenant))
 
         def add(node: NewNode, before: Sequence[NewNode]) -> None:
@@ -215,7 +215,9 @@ def _virtual(
             prepared = replace(prepared, state=position.state)
         cluster = snapshot.cluster if snapshot and position is snapshot.position else None
         rounds = [record for record, _ in recorded]
-        again = replace(add_taken_in(start.workload, rounds).trace, before=prepared.state.taken)
+        again = replace(
+            add_taken_in(start.workload, rounds).trace, before=prepared.state.source_position
+        )
         made, at = _Truths(start.header, again.truths).of, terms(start.header, writer.run)
         runtime = opened.enter_context(closing(RealTimeCluster(made, at, cluster)))
         run = prepared.on(runtime, writer, writer.run)
@@ -227,7 +229,7 @@ def _virtual(
                 carry_out(run, record, digest)
             position = position.at(run.header, record, run.state)
         run.sink = Keeping(writer, run, path, position, runtime.state)
-        runtime.pace = pace = Pace(run.state.even.clock_seconds, options.speed)
+        runtime.pace = pace = Pace(run.state.clock_seconds, options.speed)
         yield run, pace, made
 
 

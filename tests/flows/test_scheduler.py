@@ -16,7 +16,7 @@ from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec, Mode, timed_job
 from solver.inventory import MOST_GPUS
 from tasks.commands import CommandKind, NewNode, TenantTerms
-from tasks.sources import Taken
+from tasks.sources import SourcePosition
 from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
@@ -196,7 +196,7 @@ def test_a_job_whose_check_breaks_is_refused(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
         source = InboxSource(inbox, lambda: 1.0, 1.0, broken, lambda *_: None)
-        taken = source.until(1.0, Taken())
+        taken = source.until(1.0, SourcePosition())
     (refused,) = taken.commands
     assert (taken.jobs, refused.reason) == ((), "ZeroDivisionError('division by zero')")
 

@@ -12,7 +12,7 @@ from predictor.job import JobSpec
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
 from tasks.record import Settings, Start, one_pool
-from tasks.sources import Taken
+from tasks.sources import SourcePosition
 from tests.runs import Made, make
 from tests.strategies import among, examples
 from warehouse.workloads.generator import generate_workload
@@ -49,7 +49,7 @@ def starts(draw: st.DrawFn, policy: str) -> Start:
 
 def jobs_of(made: Made) -> tuple[JobSpec, ...]:
     """All jobs of a run's workload, admitted or not."""
-    return made.run.source.until(float("inf"), Taken()).jobs
+    return made.run.source.until(float("inf"), SourcePosition()).jobs
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
     # Attained service sums to the busy time.
     assert trained == pytest.approx(total)
     busy = [trained[job_id] * gangs[job_id] for job_id in ended]
-    assert made.states[-1].ended_gpu_seconds == pytest.approx(tuple(busy))
+    assert made.states[-1].learning.gpu_seconds == pytest.approx(tuple(busy))
 
 
 @settings(examples(25), suppress_health_check=[HealthCheck.too_slow])

@@ -29,7 +29,7 @@ def tries(*kinds: EventKind, most: int = 1_000) -> tuple[int, int, str]:
         while not backoff.ready(0, number * ROUND_SECONDS):
             number += 1
         number += 1
-        judged = backoff.given_up(seen(number, kinds[count % len(kinds)]))
+        judged = backoff.give_up(seen(number, kinds[count % len(kinds)]))
         if judged.ended:
             return count + 1, number, judged.finished[-1].reason
         backoff = backoff.after(judged, ROUND_SECONDS)
@@ -50,17 +50,17 @@ def test_a_job_that_stops_for_ever_is_given_up_later_than_one_that_crashes() -> 
 
 def test_a_job_says_how_often_it_is_tried_again() -> None:
     crash = seen(1, EventKind.CRASHED)
-    (_, end) = BackOff().given_up(crash, {0: 0}).finished
+    (_, end) = BackOff().give_up(crash, {0: 0}).finished
     assert (end.kind, end.reason) == (EventKind.FAILED, "crashed once: crashed in 1")
-    assert not BackOff().given_up(crash, {0: 1}).ended
-    assert not BackOff().given_up(seen(1, EventKind.STOPPED), {0: 0}).ended
+    assert not BackOff().give_up(crash, {0: 1}).ended
+    assert not BackOff().give_up(seen(1, EventKind.STOPPED), {0: 0}).ended
     backoff = BackOff()
     for number in range(1, 8):
-        judged = backoff.given_up(seen(number, EventKind.CRASHED), {0: 7})
+        judged = backoff.give_up(seen(number, EventKind.CRASHED), {0: 7})
         assert not judged.ended
         backoff = backoff.after(judged, ROUND_SECONDS)
     assert backoff.waits[0] == (7 + 15) * ROUND_SECONDS  # the longest wait
-    assert backoff.given_up(seen(8, EventKind.CRASHED), {0: 7}).ended == (0,)
+    assert backoff.give_up(seen(8, EventKind.CRASHED), {0: 7}).ended == (0,)
 
 
 @pytest.mark.parametrize("other", [EventKind.CRASHED, EventKind.LOST])
@@ -84,7 +84,7 @@ def test_a_job_is_given_up_with_the_last_of_its_tries_and_not_before(
     backoff, counts = BackOff(), Counter[EventKind]()
     for number, (kind, trained) in enumerate(course):
         observation = seen(number, kind, trained=trained)
-        judged = backoff.given_up(observation)
+        judged = backoff.give_up(observation)
         if trained:
             counts.clear()
         if kind:
@@ -92,7 +92,7 @@ def test_a_job_is_given_up_with_the_last_of_its_tries_and_not_before(
         spent = kind is not None and not trained and counts[kind] >= PATIENCE[kind].tries
         assert judged.ended == ((0,) if spent else ())
         assert judged.finished[: len(observation.finished)] == observation.finished
-        assert backoff.given_up(judged) == judged  # as a replay asks
+        assert backoff.give_up(judged) == judged  # as a replay asks
         backoff = backoff.after(judged, ROUND_SECONDS)
         if spent:
             assert backoff == BackOff()

@@ -203,7 +203,7 @@ def test_a_job_that_crashes_again_and_again_waits_longer_and_is_given_up(tmp_pat
     assert failed.kind is EventKind.FAILED
     assert failed.reason == "crashed 5 times in a row, the last time: no such image"
     assert failed.gpus == ()
-    assert made.run.state.ended == ()  # nothing is learned from it
+    assert made.run.state.learning.finished == ()  # nothing is learned from it
     check(tmp_path, made)
 
 

@@ -58,7 +58,7 @@ def test_every_round_is_sound_and_its_records_give_the_state(
 def test_paces_are_in_seconds_of_the_reference_whatever_a_job_ran_on() -> None:
     made = make(mixed("fifo", runtime=RuntimeKind.FAITHFUL))
     profile, moved = made.header.throughputs, 0
-    steady = (belief for belief in made.states[-1].ended if len(belief.observed) == 1)
+    steady = (belief for belief in made.states[-1].learning.finished if len(belief.observed) == 1)
     for belief in steady:
         for pace in belief.paces:
             rate = profile.rate(belief.spec, pace.batch_size, profile.reference(belief.spec))

@@ -86,7 +86,7 @@ def test_a_job_that_waits_for_no_other_finishes_in_the_interval_of_its_run_time(
     with prepare(start).under_way(Memory()) as run:
         this, _ = planned(run)
         found = expected(run, this, {0})[0]
-        low, high = run.state.calibration.interval_of(
+        low, high = run.state.learning.calibration.interval_of(
             this.active[0].belief, this.active[0].run_time(this.active[0].menu[0])
         )
     assert found.finish_high - found.finish_low == pytest.approx(high - low, rel=0.03)

@@ -95,7 +95,7 @@ def test_records_tell_the_run_time_of_a_spread_gang(runtime: RuntimeKind) -> Non
     # What is learned is in seconds of the reference: 80 s there are 24 on one node.
     (pace,) = made.records[1].progress
     assert pace.steps_left == pytest.approx(900 - (100.0 - lost) * 6.0, abs=1)
-    (belief,) = made.states[-1].ended
+    (belief,) = made.states[-1].learning.finished
     assert all(pace.seconds == pytest.approx(pace.steps / 20.0, rel=0.02) for pace in belief.paces)
 
 

@@ -55,7 +55,7 @@ def test_a_job_ends_at_the_boundary_at_which_its_time_is_over(
     for record, digest, _ in made.rounds:
         state = advance(made.header, state, record, digest)
     assert state == made.run.state
-    assert state.held.seconds == {}
+    assert state.time_held.seconds == {}
 
     name = write(tmp_path, made.start, made.rounds)
     assert audit(tmp_path, name).findings == ()

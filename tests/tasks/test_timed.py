@@ -67,8 +67,10 @@ def test_jobs_of_all_kinds_run_together(tmp_path: Path, runtime: RuntimeKind) ->
     for record, digest, _ in made.rounds:
         state = advance(made.header, state, record, digest)
     assert state == made.run.state
-    assert len(state.history.shares["", "default", "python:3-slim"]) == 16
-    assert max(state.history.shares["", "default", "python:3-slim"]) > 0.9, "those at their limits"
+    assert len(state.learning.history.shares["", "default", "python:3-slim"]) == 16
+    assert max(state.learning.history.shares["", "default", "python:3-slim"]) > 0.9, (
+        "those at their limits"
+    )
 
     name = write(tmp_path, made.start, made.rounds)
     assert audit(tmp_path, name).findings == ()
@@ -159,8 +161,8 @@ def test_forecasts_of_jobs_that_report_are_scored_with_those_alike(reporting: bo
         while not run.finished:
             run_round(run)
     alike = ("train", "default", "python:3-slim"), ("", "default", "python:3-slim")
-    assert {kind for kind, _, _ in run.state.calibration.scores} == (
+    assert {kind for kind, _, _ in run.state.learning.calibration.scores} == (
         {*alike} if reporting else set()
     )
-    by_tenth = [len(n) for (*_, tenth), n in run.state.calibration.scores.items() if tenth]
+    by_tenth = [len(n) for (*_, tenth), n in run.state.learning.calibration.scores.items() if tenth]
     assert max(by_tenth, default=3) == 3, "one of each job"

@@ -75,7 +75,7 @@ def test_a_run_under_way_is_sound_and_says_how_many_jobs_have_no_end(
 ) -> None:
     found = audit(tmp_path, write(tmp_path, made.start, made.rounds[:6], compact=False))
     assert found.findings == ()
-    assert found.unended == len(made.specs) - len(made.states[6].ended) > 0
+    assert found.unended == len(made.specs) - len(made.states[6].learning.finished) > 0
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def test_a_fork_with_other_gpus_has_the_even_share_of_the_rounds_that_it_took_ov
     state = RunState.initial(made.start)
     for (record, digest, _), after in zip(made.rounds[:5], made.states[1:6], strict=True):
         state = advance(header, state, record, digest)
-        assert (state.even == after.even) is (record.round < fork.round)
+        assert (state.fair_share == after.fair_share) is (record.round < fork.round)
 
 
 @examples(15)
@@ -49,7 +49,7 @@ def test_the_live_state_is_a_fold_over_the_records(policy: str, jobs: int, seed:
         assert state == live
         state = advance(made.header, state, record, digest)
         assert state == after
-    assert state.finished(made.start.workload.trace)
+    assert state.is_finished(made.start.workload.trace)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -88,7 +88,7 @@ def test_gpu_time_is_that_of_the_gpus_that_a_job_held() -> None:
     start = tiny(jobs=1)
     (spec,) = start.workload.specs
     elastic = replace(spec, demand=Demand(spec.demand.least, 4))
-    state, _ = RunState.initial(start).observed(
+    state, _ = RunState.initial(start).observe(
         start.header, Observation(0.0, (), (), ()), [elastic]
     )
     job, epochs, size, gpus = spec.job_id, spec.epochs, spec.batch_size, (0, 1, 2, 3)
@@ -98,5 +98,5 @@ def test_gpu_time_is_that_of_the_gpus_that_a_job_held() -> None:
         (EpochReport(job, 0, epochs, size, 500.0),),
         (JobProgress(job, epochs, 0.0, size, 500.0, 500.0, 0),),
     )
-    state, _ = replace(state, leases={job: gpus}).observed(start.header, seen, ())
-    assert state.ended_gpu_seconds == (4 * 500.0,)
+    state, _ = replace(state, leases={job: gpus}).observe(start.header, seen, ())
+    assert state.learning.gpu_seconds == (4 * 500.0,)

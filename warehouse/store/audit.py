@@ -12,9 +12,8 @@ from itertools import count
 from pathlib import Path
 
 from predictor.errors import ShockwaveError
-from tasks.chain import broken
 from tasks.invariants import Invariants
-from tasks.record import RoundRecord, RunHeader
+from tasks.record import RoundRecord, RunHeader, check_chain
 from tasks.sources import Workload
 from warehouse.store.arrow import read_parquet
 from warehouse.store.checks import check_links
@@ -302,7 +301,7 @@ class _Pass:
                 self._add(*(several if gap[1:] else (f"round {gap[0]}", "is missing")), gap[0])
             place, found = self._rounds[number]
             known = before if number == previous + 1 else ""
-            for problem in broken(found.record, found.content, found.digest, known):
+            for problem in check_chain(found.record, found.content, found.digest, known):
                 self._add(place, problem, number)
             previous, before = number, found.digest
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from predictor.errors import WarehouseError
-from tasks.chain import broken
-from tasks.record import Package, RoundRecord, RunHeader, Start
+from tasks.record import Package, RoundRecord, RunHeader, Start, check_chain
 from tasks.rows import from_row, typed_fields
 from tasks.sources import Workload
 from warehouse.store.arrow import drop_empty_rows, read_from, read_parquet
@@ -136,7 +135,7 @@ class Reader:
         before = last if first else header.digest
         for number in numbers:
             found = rounds[number]
-            if any(broken(found.record, found.content, found.digest, before)):
+            if any(check_chain(found.record, found.content, found.digest, before)):
                 raise _changed(run, f"round {number}")
             before = found.digest
         return [(rounds[number].record, rounds[number].digest) for number in numbers]

@@ -1,0 +1,155 @@
+"""What a run learns from its jobs: finished trajectories, errors of forecasts, noise of speeds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from predictor.belief import Belief
+from predictor.forecast import Forecast, run_time
+from predictor.history import History
+from predictor.intervals import Calibration, Scored, is_scored, tenth_of
+from predictor.learning import learned
+from predictor.speed_noise import STEADY, SpeedNoise, not_yet_measured
+from tasks.record import RunHeader, RuntimeKind
+
+MOST_FINISHED = 4096
+"""Most finished jobs in the state of a service, which never ends. An engineering bound on memory;
+no sweep is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that ended in a round.
+
+    Attributes:
+        belief: The final belief about it.
+        gpus: GPUs that it held last.
+        finished: Whether it completed.
+        at_limit: Whether it is a timed job that ran for as long as it may, so that its run time is
+            known although it did not complete.
+    """
+
+    belief: Belief
+    gpus: int
+    finished: bool
+    at_limit: bool
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What a run has learned from its jobs.
+
+    Attributes:
+        finished: Final beliefs about the finished jobs, in the order of their ends; of a service
+            the latest `MOST_FINISHED`.
+        gpu_seconds: GPU time of each of them: its run time on the GPUs that it held last.
+        finished_ids: Ids of all finished jobs.
+        history: Trajectories of these jobs, and of the header's finished jobs.
+        unscored: Forecasts of active jobs to be scored when the jobs finish, one per tenth of the
+            epochs, by job id.
+        calibration: Scores of the forecasts of finished jobs.
+        speed_noise: How the jobs' speeds vary.
+    """
+
+    finished: tuple[Belief, ...] = ()
+    gpu_seconds: tuple[float, ...] = ()
+    finished_ids: frozenset[int] = frozenset()
+    history: History = field(default_factory=History)
+    unscored: Mapping[int, tuple[Scored, ...]] = field(default_factory=dict)
+    calibration: Calibration = field(default_factory=Calibration)
+    speed_noise: SpeedNoise = STEADY
+
+    @classmethod
+    def initial(cls, header: RunHeader) -> "Learning":
+        """Before the first round: from the header's finished jobs."""
+        history, settings = History(), header.settings
+        for job in header.history:
+            history = learned(history, job.belief, header.throughputs, settings.seed)
+        if settings.runtime in (RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL):
+            return cls(history=history)
+        return cls(history=history, speed_noise=not_yet_measured(settings.round_seconds))
+
+    def after(
+        self,
+        header: RunHeader,
+        ended: Sequence[EndedJob],
+        trained: Iterable[tuple[Belief, Belief]],
+    ) -> "Learning":
+        """The learning after a round.
+
+        Truncated trajectories are learned from only if the job ran for as long as it may.
+
+        Args:
+            header: The run's header.
+            ended: Jobs that ended.
+            trained: The belief about each job that trained, before and after the round.
+        """
+        noise = self.speed_noise.after(trained, header.throughputs)
+        if not ended:
+            return self if noise is self.speed_noise else replace(self, speed_noise=noise)
+        history, unscored, calibration = self.history, dict(self.unscored), self.calibration
+        for job in ended:
+            forecasts = unscored.pop(job.belief.spec.job_id, ())
+            if job.finished or job.at_limit:
+                history = learned(history, job.belief, header.throughputs, header.settings.seed)
+            if job.finished:
+                calibration = calibration.after(forecasts, job.belief.reference_seconds)
+        finished = [job for job in ended if job.finished]
+        latest = slice(-MOST_FINISHED if header.service else None, None)
+        gpu_seconds = [job.belief.run_seconds * job.gpus for job in finished]
+        return Learning(
+            finished=(*self.finished, *(job.belief for job in finished))[latest],
+            gpu_seconds=(*self.gpu_seconds, *gpu_seconds)[latest],
+            finished_ids=self.finished_ids.union(job.belief.spec.job_id for job in finished),
+            history=history,
+            unscored=unscored,
+            calibration=calibration,
+            speed_noise=noise,
+        )
+
+    def with_forecasts(
+        self, header: RunHeader, forecasts: Iterable[Forecast], beliefs: Mapping[int, Belief]
+    ) -> "Learning":
+        """The learning with a round's forecasts, which are scored when their jobs finish.
+
+        Args:
+            header: The run's header.
+            forecasts: New or changed forecasts.
+            beliefs: Active jobs, by job id.
+        """
+        new: dict[int, tuple[Scored, ...]] = {}
+        for forecast in forecasts:
+            belief, made = beliefs[forecast.job_id], self.unscored.get(forecast.job_id, ())
+            if is_scored(belief) and (not made or made[-1].tenth < tenth_of(belief)):
+                allocation = header.throughputs.reference(belief.spec)
+                time = run_time(forecast, belief.spec, header.throughputs, allocation)
+                new[forecast.job_id] = (*made, Scored.of(belief, time, self.speed_noise))
+        return replace(self, unscored={**self.unscored, **new}) if new else self
+
+    def changed_priors(
+        self, before: "Learning", ended: Sequence[EndedJob], beliefs: Mapping[int, Belief]
+    ) -> set[int]:
+        """Active jobs whose prior changed substantially with the jobs that finished in a round.
+
+        These are the jobs of the same kind as a finished job, and all jobs of a mode whose number
+        of trajectories reached a power of two.
+
+        Args:
+            before: The learning before the round.
+            ended: Jobs that ended in the round.
+            beliefs: Active jobs, by job id.
+        """
+        specs = [job.belief.spec for job in ended if job.finished]
+        kinds = {(spec.mode, spec.cohort) for spec in specs}
+        sizes = self.history.size, before.history.size
+        modes = {
+            s.mode for s in specs if sizes[0](s.mode).bit_length() > sizes[1](s.mode).bit_length()
+        }
+        return (
+            {
+                job_id
+                for job_id, belief in beliefs.items()
+                if belief.spec.mode in modes or (belief.spec.mode, belief.spec.cohort) in kinds
+            }
+            if specs
+            else set()
+        )
