@@ -67,7 +67,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Answer:
-    """Why a job has or has no GPUs in a round; `docs/cli.md` explains each field.
+    """Why a job has or has no GPUs in a round; `docs/why.md` explains each field.
 
     Points in time (`clock`, `arrival`, `start`, `finish`) are in seconds on the run's clock; all
     other seconds are durations. A field is None where the policy computes no such number.
