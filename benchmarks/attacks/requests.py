@@ -33,16 +33,16 @@ ASKED: tuple[tuple[str, str, str, Any], ...] = (
         ("tenant", "POST", "/v1/forecast", {"submit": [JOB], "hold": ["x"]}),
         ("tenant", "GET", "/v1/jobs/1/why", None),
     ),
-    *(("reader", "GET", "/v1/jobs/1/course", None), ("reader", "GET", "/v1/prices", None)),
+    *(("reader", "GET", "/v1/jobs/1/history", None), ("reader", "GET", "/v1/prices", None)),
     ("tenant", "GET", "/v1/tenants", None),
     *(("tenant", "POST", "/v1/jobs/x/cancel", None), ("tenant", "POST", "/v1/jobs/2/hold", None)),
     *(("operator", "POST", "/v1/nodes/0/drain", None), ("reader", "GET", "/v1/jobs", None)),
     *(("tenant", "GET", "/v1/events?after_round=0", None), ("reader", "GET", "/v1/queue", None)),
     *(("tenant", "GET", "/v1/nodes", None), ("reader", "GET", "/v1/status", None)),
     *(("nobody", "GET", "/v1/openapi.json", None), ("reader", "GET", "/live", None)),
-    *(("nobody", "GET", "/live/jobs/x", None), ("nobody", "POST", "/live/logout", "csrf={csrf}")),
-    ("nobody", "POST", "/live/jobs/x/hold", "csrf={csrf}"),
-    ("nobody", "POST", "/live/login", "csrf={csrf}&token={tenant}&to=/live/jobs/x"),
+    *(("nobody", "GET", "/live/jobs/x", None), ("nobody", "POST", "/live/logout", "")),
+    ("nobody", "POST", "/live/jobs/x/hold", ""),
+    ("nobody", "POST", "/live/login", "token={tenant}&to=/live/jobs/x"),
 )
 """Valid requests: caller, method, address and body."""
 
@@ -51,11 +51,11 @@ def make(folder: Path, tokens: dict[str, str]) -> None:
     """Write a file for each valid request, and the tokens."""
     folder.mkdir()
     page = Sessions(PAGE, SECRET)
-    session = page.made(f"Bearer {tokens['operator']}")
     response, headers = Response(), [(b"host", HOST.encode()), (b"origin", ORIGIN.encode())]
-    page.give(Request({"type": "http", "headers": headers}), response, session)
+    request = Request({"type": "http", "headers": headers})
+    page.begin(request, response, f"Bearer {tokens['operator']}")
     cookie = response.headers["set-cookie"].partition(";")[0]
-    tokens = {**tokens, "cookie": cookie, "csrf": page.form_token(session)}
+    tokens = {**tokens, "cookie": cookie}
     (folder / TOKENS.name).write_text(json.dumps(tokens))
     for at, (who, method, path, body) in enumerate(ASKED):
         form = isinstance(body, str)
@@ -81,7 +81,6 @@ def sent(file: Path) -> int:
     Raises:
         AssertionError: The answer is undocumented, or reports a defect.
     """
-    from flows.api.authorization import AuthorizedApi
     from flows.prefect_server.gate import Gate
     from flows.web.api import create_api
     from flows.web.backend import Backend
@@ -89,8 +88,8 @@ def sent(file: Path) -> int:
 
     before, request = entries(), json.loads(file.read_text())
     page = isinstance(request, dict) and text(request.get("path", "")).startswith(PAGE)
-    asking = Backend(AuthorizedApi(WAREHOUSE), SECRET)
-    app = Gate(create_page(asking, SECRET) if page else create_api(asking), [ORIGIN])
+    backend = Backend(WAREHOUSE, SECRET)
+    app = Gate(create_page(backend, SECRET) if page else create_api(backend), [ORIGIN])
     status, answer = asyncio.run(asked(app, request))
     if status < 400:
         return 0

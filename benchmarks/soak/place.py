@@ -13,7 +13,6 @@ from typing import Any
 import uvicorn
 
 from benchmarks.attacks.promises import Acknowledged
-from flows.api.authorization import AuthorizedApi
 from flows.api.client import Client
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
@@ -119,8 +118,8 @@ def scheduler(place: Place) -> None:
 
 def server(place: Place) -> None:
     """A service's API, as `flows.supervisor.app` has it beside Prefect's."""
-    asking = Backend(AuthorizedApi(place.warehouse, place.url), SECRET)
-    uvicorn.run(create_api(asking), host="127.0.0.1", port=place.port, log_level="error")
+    backend = Backend(place.warehouse, SECRET, place.url)
+    uvicorn.run(create_api(backend), host="127.0.0.1", port=place.port, log_level="error")
 
 
 def begun(place: Place) -> bool:

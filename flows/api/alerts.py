@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from flows.api.history import ServiceHistory, estimate_fair_run_time, predict_last_round
+from flows.api.history import ServiceHistory, predict_last_round
+from flows.api.queue import estimate_fair_run_time
 
 UNFAIR = 1.05
 """ρ above which a job is unfairly treated, as in `run_summary.unfair_fraction`."""

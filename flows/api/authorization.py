@@ -1,231 +1,214 @@
-"""A service's desk for callers with tokens: access control."""
+"""The local API of a service, for one caller: what the caller's role allows."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from getpass import getuser
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flows.api.commands import ServiceCommands
+from flows.api.forecast import ForecastRow, forecast_change
 from flows.api.job_history import JobHistory, PriceRow, TenantRow
+from flows.api.named_commands import NamedCommands
+from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, censor
-from flows.api.submission import NodeRequest, TenantUpdate, make_specs
-from flows.api.whatif import ForecastRow, WhatIf, forecast_change
+from flows.api.submission import parse_job
 from flows.runs.job_file import JobFile
-from predictor.errors import InputError, WarehouseBusy
+from flows.runs.toml_file import checked
+from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import Entry
-from warehouse.inbox.tokens import Role, Token, Tokens
+from warehouse.inbox.tokens import Role, Token
 
 if TYPE_CHECKING:
     from flows.api.job_logs import JobLogs, LogPlace
     from flows.explain.answer import Answer
 
-OPERATORS = frozenset((CommandKind.BUDGET, *(kind for kind in CommandKind if kind.of_node)))
-"""Commands that only operators may give."""
+POLL_SECONDS = 1.0
+"""Interval at which a local caller polls for new events and logs. An engineering choice."""
 
 
 class NotAllowed(InputError):
     """The caller's role does not allow it."""
 
 
-class JobNotFound(InputError):
-    """There is no such job, or none that the caller sees."""
+class AuthorizedApi(NamedCommands):
+    """The API of a warehouse's service for one caller; `Client` is the same over HTTP.
 
-
-def make_receipt(entries: Sequence[Entry]) -> Accepted:
-    """Entries of the inbox as the answer to their sender."""
-    entry = entries[0]
-    of_node = entry.job is None and CommandKind(entry.kind).of_node
-    about = entry.number if entry.job else entry.target
-    return Accepted(entry.number, entry.kind, None if of_node or about < 0 else about, len(entries))
-
-
-class AuthorizedApi:
-    """The desk of a warehouse's service, for callers with tokens.
-
-    Readers see everything, tenants the jobs of their tenant, and command these; operators see and
-    command everything. To a tenant, jobs of others do not exist.
+    Readers see everything. Tenants see and command only the jobs of their tenant; other jobs do not
+    exist for them. Operators see and command everything.
 
     Args:
-        warehouse: The warehouse. Its service need not have begun.
-        url: See `warehouse.inbox.database.Database`.
-        desk: Its desk, if the caller has opened it already.
+        service: The service.
+        caller: Who calls.
+        sleep: Waits for some seconds.
     """
 
-    def __init__(self, warehouse: Path, url: str = "", desk: ServiceCommands | None = None) -> None:
-        self._where = warehouse, url
-        self._opening = Lock()
-        self._desk = desk
-        self._tokens: Tokens | None = None
+    def __init__(
+        self,
+        service: ServiceCommands,
+        caller: Token,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.service, self.caller = service, caller
+        self._tenant = caller.tenant if caller.role is Role.TENANT else None
+        self._sleep = sleep
 
-    def who(self, *tokens: str) -> list[Token | None]:
-        """The owners of tokens; None for an invalid token."""
-        with self._opening:
-            self._tokens = self._tokens or Tokens(*self._where)
-        return self._tokens.find(*tokens)
+    def get_caller(self) -> Token:
+        """Return the caller's name, role and tenant."""
+        return self.caller
 
-    @property
-    def desk(self) -> ServiceCommands:
-        """The desk.
+    def submit(self, job: JobFile | Mapping[str, Any], *, key: str = "") -> Accepted:
+        """Submit a job durably.
 
-        Raises:
-            WarehouseBusy: The service has not begun.
-        """
-        with self._opening:
-            if self._desk is None:
-                try:
-                    self._desk = ServiceCommands(*self._where)
-                except InputError:
-                    problem = "has not begun"
-                    raise WarehouseBusy("service", problem, "try again in some seconds") from None
-            return self._desk
-
-    def submit(self, caller: Token, job: JobFile, key: str = "") -> list[Entry]:
-        """Accept a job, or the tasks of its array; see `Desk.submit`.
-
-        A tenant's job is of that tenant, whose keys are its own, and its budget is at most 1.
-
-        Raises:
-            NotAllowed: The caller may not.
-            InputError: The cluster cannot run it, or a field is invalid.
-        """
-        _check_commands(caller)
-        key = _key(caller, key)
-        specs = self._specs(caller, job, self.desk.inbox.number_of(key) if job.after else None)
-        return self.desk.submit(*specs, by=caller.name, key=key)
-
-    def expect(self, caller: Token, job: JobFile) -> QueueRow:
-        """What is expected of a job if it is submitted; see `Desk.expect`.
+        Args:
+            job: The fields of a job's file. A tenant's job belongs to that tenant, and its budget
+                is at most 1.
+            key: Idempotency key; a tenant's keys are its own.
 
         Raises:
             NotAllowed: The caller may not submit it.
             InputError: The cluster cannot run it, or a field is invalid.
         """
-        return self.desk.expect(self._specs(caller, job)[0])
+        self._refuse_readers()
+        declared, own = parse_job(Path("job"), job), self._own_key(key)
+        specs = self._specs(declared, self.service.inbox.number_of(own) if declared.after else None)
+        return self._receipt(self.service.submit(*specs, by=self.caller.name, key=own))
 
-    def _specs(self, caller: Token, job: JobFile, known: int | None = None) -> tuple[JobSpec, ...]:
-        own = caller.tenant if caller.role is Role.TENANT else None
-        if own is not None:
-            job = _own(caller, job)
-        before = partial(self.desk.before, tenant=own, known=known)
-        return make_specs(job, self.desk.header.throughputs, self.desk.samples, before)
-
-    def command(
-        self, caller: Token, kind: CommandKind, target: str, key: str = "", value: float = 0.0
-    ) -> list[Entry]:
-        """Accept a command; see `Desk.command`.
+    def forecast_job(self, job: JobFile | Mapping[str, Any]) -> QueueRow:
+        """Forecast the start and end of a job, without submitting it.
 
         Raises:
-            NotAllowed: The caller may not.
-            NotThere: There is no such job.
-            InputError: There is no such node, or the value is invalid.
+            NotAllowed: The caller may not submit it.
+            InputError: The cluster cannot run it, or a field is invalid.
         """
-        _check_commands(caller)
-        if kind in OPERATORS and caller.role is not Role.OPERATOR:
-            raise NotAllowed("token", f"{kind.value} is a command of operators only", _ASK)
-        desk, key = self.desk, _key(caller, key)
-        if kind.of_node:
-            return desk.command(kind, target, value=value, by=caller.name, key=key)
-        entries = self._entries(
-            caller, target, None if target.isdigit() else desk.inbox.number_of(key)
-        )
-        numbers = [entry.number for entry in entries]
-        return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=key)
+        return self.service.forecast_job(self._specs(parse_job(Path("job"), job))[0])
 
-    def add(self, caller: Token, node: NodeRequest, key: str = "") -> list[Entry]:
-        """Accept a further node; see `Desk.add`.
+    def _specs(self, job: JobFile, known: int | None = None) -> tuple[JobSpec, ...]:
+        find = partial(self.service.find_predecessors, tenant=self._tenant, known=known)
+        return self.service.make_specs(self._restrict(job), find)
+
+    def _restrict(self, job: JobFile) -> JobFile:
+        """Make a job the tenant's own; refuse what a tenant may not ask for."""
+        if self._tenant is None:
+            return job
+        if "tenant" not in job.model_fields_set:
+            job = job.model_copy(update={"tenant": self._tenant})
+        if job.tenant != self._tenant:
+            raise NotAllowed("tenant", f"the token is not of {job.tenant!r}", "leave it out")
+        if job.budget > 1.0:
+            raise NotAllowed("budget", "only operators may give more than 1", "leave it out")
+        return job
+
+    def forecast(self, change: WhatIf | Mapping[str, Any]) -> list[ForecastRow]:
+        """Forecast the active jobs, with and without a hypothetical change.
+
+        Args:
+            change: The fields of a `WhatIf`; empty for the present plan alone. Tenants may change
+                only their own jobs.
+
+        Raises:
+            NotAllowed: The caller may not make such a change.
+            InputError: The change is invalid.
+        """
+        if not isinstance(change, WhatIf):
+            change = checked("change", WhatIf, change, "a change")
+        if self._tenant is not None:
+            if change.budget or change.drain or change.cordon or change.uncordon:
+                raise self._not_allowed("only operators may suppose other budgets or nodes")
+            jobs = [self._restrict(job) for job in change.submit]
+            change = change.model_copy(update={"submit": jobs})
+        rows = forecast_change(self.service, change, self._tenant)
+        rows = [row for row in rows if self.caller.sees(row.tenant)]
+        if (seen := self._visible_jobs()) is None:
+            return rows
+        seen |= {row.job_id for row in rows}
+        return [replace(row, whatif_reason=censor(row.whatif_reason, seen)) for row in rows]
+
+    def send_command(
+        self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
+    ) -> Accepted:
+        """See `NamedCommands.send_command`."""
+        self._refuse_readers()
+        if kind.of_node or kind is CommandKind.BUDGET:
+            self._refuse_tenants(f"{kind.value} is a command of operators only")
+        given = {"by": self.caller.name, "key": self._own_key(key)}
+        entries = self.service.command(kind, target, value=value, tenant=self._tenant, **given)
+        return self._receipt(entries)
+
+    def add_node(self, node: NodeRequest | Mapping[str, Any], *, key: str = "") -> Accepted:
+        """Add a node durably; it gets the next index.
+
+        Args:
+            node: On Docker hosts its `name` in the cluster file; on a virtual cluster `gpus`,
+                `gpu_type` and `price`, by default those of the last node.
+            key: Idempotency key.
 
         Raises:
             NotAllowed: The caller is no operator.
             InputError: The service cannot take it.
         """
-        _check_commands(caller)
-        if caller.role is not Role.OPERATOR:
-            raise NotAllowed("token", "only operators may add nodes", _ASK)
+        if not isinstance(node, NodeRequest):
+            node = checked("node", NodeRequest, node, "a node")
+        self._refuse_tenants("only operators may add nodes")
         fields = node.model_dump(exclude_unset=True)
-        return [self.desk.add(fields, by=caller.name, key=key)]
+        return self._receipt([self.service.add_node(fields, by=self.caller.name, key=key)])
 
-    def tenant(self, caller: Token, name: str, terms: TenantUpdate, key: str = "") -> list[Entry]:
-        """Accept new terms of a tenant; see `Desk.tenant`.
+    def update_tenant(
+        self, name: str, terms: TenantUpdate | Mapping[str, Any], *, key: str = ""
+    ) -> Accepted:
+        """Change the terms of a tenant durably.
+
+        Args:
+            name: The tenant.
+            terms: The fields of `TenantTerms` to change.
+            key: Idempotency key.
 
         Raises:
             NotAllowed: The caller is no operator.
             InputError: A term is out of bounds.
         """
-        _check_commands(caller)
-        if caller.role is not Role.OPERATOR:
-            raise NotAllowed("token", "only operators may change terms of tenants", _ASK)
+        if not isinstance(terms, TenantUpdate):
+            terms = checked("terms", TenantUpdate, terms, "a tenant's terms")
+        self._refuse_tenants("only operators may change terms of tenants")
         fields = terms.model_dump(exclude_unset=True)
-        return self.desk.tenant(name, fields, by=caller.name, key=key)
+        entry = self.service.update_tenant(name, fields, by=self.caller.name, key=key)
+        return self._receipt([entry])
 
-    def _entries(self, caller: Token, target: str, known: int | None = None) -> list[Entry]:
-        tenant = caller.tenant if caller.role is Role.TENANT else None
-        matches = self.desk.inbox.find_all(target, tenant, known)
-        if not matches:
-            like = self.desk.inbox.suggest(target, tenant)
-            remedy = f"{like}give the id or name of one"
-            raise JobNotFound("job", f"there is no job {target!r}", remedy)
-        return matches
+    def get_status(self) -> Status:
+        """Summarize the state of the service."""
+        return self.service.get_status()
 
-    def job(self, caller: Token, target: str) -> JobRow:
-        """A job.
-
-        Raises:
-            NotThere: There is none.
-        """
-        number = self._entries(caller, target)[-1].number
-        return next(row for row in self.jobs(caller) if row.job_id == number)
-
-    def jobs(self, caller: Token) -> list[JobRow]:
-        """The jobs that the caller sees, by id."""
-        rows = [row for row in self.desk.jobs() if caller.sees(row.tenant)]
-        if caller.role is not Role.TENANT:
+    def list_jobs(self) -> list[JobRow]:
+        """List all jobs by id."""
+        rows = [row for row in self.service.list_jobs() if self.caller.sees(row.tenant)]
+        if self._tenant is None:
             return rows
         seen = {row.job_id for row in rows}
         return [replace(row, reason=censor(row.reason, seen)) for row in rows]
 
-    def queue(self, caller: Token) -> list[QueueRow]:
-        """The active jobs that the caller sees; see `Desk.queue`."""
-        rows = [row for row in self.desk.queue() if caller.sees(row.tenant)]
-        if (seen := self._seen(caller)) is None:
+    def get_job(self, job: str) -> JobRow:
+        """Return a job.
+
+        Raises:
+            JobNotFound: There is none.
+        """
+        number = self._find_job(job)
+        return next(row for row in self.list_jobs() if row.job_id == number)
+
+    def list_queue(self) -> list[QueueRow]:
+        """List the active jobs in line with their expected starts and ends."""
+        rows = [row for row in self.service.list_queue() if self.caller.sees(row.tenant)]
+        if (seen := self._visible_jobs()) is None:
             return rows
         return [replace(row, waits_for=censor(row.waits_for, seen)) for row in rows]
 
-    def forecast(self, caller: Token, change: WhatIf) -> list[ForecastRow]:
-        """What is expected of the jobs that the caller sees; see `flows.api.whatif`.
-
-        A tenant may suppose only what it may ask for.
-
-        Raises:
-            NotAllowed: The caller may not.
-            InputError: See `flows.api.whatif.forecast`.
-        """
-        own = caller.tenant if caller.role is Role.TENANT else None
-        if own is not None:
-            if change.budget or change.drain or change.cordon or change.uncordon:
-                raise NotAllowed("token", "only operators may suppose other budgets or nodes", _ASK)
-            change = change.model_copy(update={"submit": [_own(caller, j) for j in change.submit]})
-        rows = forecast_change(self.desk, change, own)
-        rows = [row for row in rows if caller.sees(row.tenant)]
-        if (seen := self._seen(caller)) is None:
-            return rows
-        seen |= {row.job_id for row in rows}
-        return [replace(row, whatif_reason=censor(row.whatif_reason, seen)) for row in rows]
-
-    def events(self, caller: Token, after_round: int) -> list[EventRow]:
-        """What happened, as far as the caller sees it; see `Desk.events`."""
-        rows = self.desk.events(after_round)
-        if not rows or (seen := self._seen(caller)) is None:
-            return rows  # followers ask every second, mostly in vain
-        own = (row for row in rows if row.job_id in seen)
-        return [replace(row, reason=censor(row.reason, seen)) for row in own]
-
-    def nodes(self, caller: Token) -> list[NodeRow]:
-        """The nodes, with the jobs that the caller sees."""
-        rows, seen = self.desk.nodes(), self._seen(caller)
+    def list_nodes(self) -> list[NodeRow]:
+        """List the nodes and the jobs that hold their GPUs."""
+        rows, seen = self.service.list_nodes(), self._visible_jobs()
         if seen is None:
             return rows
         return [
@@ -237,99 +220,156 @@ class AuthorizedApi:
             for row in rows
         ]
 
-    def tenants(self, caller: Token) -> list[TenantRow]:
-        """The tenants that the caller sees; see `Desk.tenants`."""
-        return [row for row in self.desk.tenants() if caller.sees(row.tenant)]
+    def list_tenants(self) -> list[TenantRow]:
+        """List the tenants, their budgets and the GPUs they hold."""
+        return [row for row in self.service.list_tenants() if self.caller.sees(row.tenant)]
 
-    def prices(self) -> list[PriceRow]:
-        """Prices of the last rounds; see `Desk.prices`."""
-        return self.desk.prices()
+    def list_prices(self) -> list[PriceRow]:
+        """List the market prices of the last rounds."""
+        return self.service.list_prices()
 
-    def why(self, caller: Token, target: str) -> "Answer":
-        """Why a job has or has no GPUs; see `Desk.why`. A tenant sees no ids of others' jobs.
+    def explain(self, job: str) -> "Answer":
+        """Explain why a job has or has no GPUs in the last round in which it was active.
 
         Raises:
-            NotThere: There is none.
+            JobNotFound: There is no such job.
             InputError: No round has taken it in yet.
         """
-        answer, seen = self.desk.why(self._entries(caller, target)[-1].number), self._seen(caller)
-        if seen is None:
-            return answer
-        holders = (
-            holder if holder.job_id in seen else replace(holder, job_id=None)
-            for holder in answer.holders
-        )
-        history = (replace(step, reason=censor(step.reason, seen)) for step in answer.history)
-        waits_for = (job for job in answer.waits_for if job in seen)
-        shares = answer.shares
-        if shares and shares.job_id not in seen:
-            shares = replace(shares, job_id=None)
-        return replace(
-            answer,
-            holders=tuple(holders),
-            history=tuple(history),
-            waits_for=tuple(waits_for),
-            shares=shares,
-            problems=tuple((node, censor(problem, seen)) for node, problem in answer.problems),
-        )
+        answer, seen = self.service.explain(self._find_job(job)), self._visible_jobs()
+        return answer if seen is None else _censor_answer(answer, seen)
 
-    def printed(
-        self, caller: Token, target: str, shown: Mapping[str, "LogPlace"] | None = None
-    ) -> "JobLogs":
-        """What the containers of a job print; see `Desk.printed`.
+    def get_job_history(self, job: str) -> JobHistory:
+        """List a job's leases, costs, forecasts and losses.
 
         Raises:
-            NotThere: There is none.
-            InputError: See `Desk.printed`.
+            JobNotFound: There is no such job.
         """
-        return self.desk.printed(self._entries(caller, target)[-1].number, shown)
+        return self.service.get_job_history(self._find_job(job))
 
-    def course(self, caller: Token, target: str) -> JobHistory:
-        """A job so far; see `Desk.course`.
+    def list_events(self, after_round: int = -1) -> list[EventRow]:
+        """List events of jobs and nodes, and commands, in order.
+
+        Args:
+            after_round: The last round that the caller knows.
+        """
+        rows = self.service.list_events(after_round)
+        # Followers poll every second, mostly in vain: the visible jobs are listed last.
+        if not rows or (seen := self._visible_jobs()) is None:
+            return rows
+        own = (row for row in rows if row.job_id in seen)
+        return [replace(row, reason=censor(row.reason, seen)) for row in own]
+
+    def read_events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
+        """Iterate over events; see `list_events`.
+
+        Args:
+            after_round: The last round that the caller knows.
+            follow: Whether to wait for new ones, without end.
+        """
+        while True:
+            for row in self.list_events(after_round):
+                after_round = row.round
+                yield row
+            if not follow:
+                return
+            self._sleep(POLL_SECONDS)
+
+    def open_logs(self, job: str, shown: "Mapping[str, LogPlace] | None" = None) -> "JobLogs":
+        """Open the output of a job's containers; the caller closes it.
+
+        Args:
+            job: The job.
+            shown: How much was shown already, by container.
 
         Raises:
-            NotThere: There is none.
+            JobNotFound: There is no such job.
+            InputError: It has no output, or its cluster file is missing.
         """
-        return self.desk.course(self._entries(caller, target)[-1].number)
+        return self.service.open_logs(self._find_job(job), shown)
 
-    def _seen(self, caller: Token) -> set[int] | None:
-        """The jobs that a caller sees; None for all."""
-        if caller.role is not Role.TENANT:
-            return None
-        return {row.job_id for row in self.jobs(caller)}
+    def read_logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
+        """Read the output of a job's containers, the oldest first; see `flows.api.log_format`.
 
-    def metrics(self) -> bytes:
-        """Where the service stands, in the text format of Prometheus."""
+        Args:
+            job: The job.
+            follow: Whether to wait for new output, without end.
+        """
+        yield from self.open_logs(job).read_text(follow=follow, sleep=self._sleep)
+
+    def export_metrics(self) -> bytes:
+        """Export metrics in the text format of Prometheus."""
         from flows.api.metrics import export_metrics
 
-        return export_metrics(self.desk)
+        return export_metrics(self.service)
 
-    def status(self) -> Status:
-        """Where the service stands."""
-        return self.desk.status()
+    def close(self) -> None:
+        """Close all connections."""
+        self.service.inbox.close()
+
+    def _find_job(self, target: str) -> int:
+        return self.service.find_job(target, self._tenant)
+
+    def _visible_jobs(self) -> set[int] | None:
+        """Ids of the jobs that the caller sees; None for all."""
+        return None if self._tenant is None else {row.job_id for row in self.list_jobs()}
+
+    def _own_key(self, key: str) -> str:
+        """Make a tenant's key unique among all tenants."""
+        if not key or self._tenant is None:
+            return key
+        return f"{len(self._tenant)} {self._tenant} {key}"  # unambiguous, whatever the names
+
+    def _refuse_readers(self) -> None:
+        if self.caller.role is Role.READER:
+            raise self._not_allowed("a reader changes nothing")
+
+    def _refuse_tenants(self, problem: str) -> None:
+        self._refuse_readers()
+        if self.caller.role is not Role.OPERATOR:
+            raise self._not_allowed(problem)
+
+    @staticmethod
+    def _not_allowed(problem: str) -> NotAllowed:
+        return NotAllowed("token", problem, "use a token whose role allows it")
+
+    @staticmethod
+    def _receipt(entries: Sequence[Entry]) -> Accepted:
+        entry = entries[0]
+        of_node = entry.job is None and CommandKind(entry.kind).of_node
+        job = entry.number if entry.job else entry.target
+        return Accepted(entry.number, entry.kind, None if of_node or job < 0 else job, len(entries))
 
 
-_ASK = "use a token whose role allows it"
+def _censor_answer(answer: "Answer", seen: set[int]) -> "Answer":
+    """Remove the ids of jobs that the caller does not see."""
+    shares = answer.shares
+    if shares and shares.job_id not in seen:
+        shares = replace(shares, job_id=None)
+    return replace(
+        answer,
+        holders=tuple(
+            holder if holder.job_id in seen else replace(holder, job_id=None)
+            for holder in answer.holders
+        ),
+        history=tuple(replace(one, reason=censor(one.reason, seen)) for one in answer.history),
+        waits_for=tuple(job for job in answer.waits_for if job in seen),
+        shares=shares,
+        problems=tuple((node, censor(problem, seen)) for node, problem in answer.problems),
+    )
 
 
-def _check_commands(caller: Token) -> None:
-    if caller.role is Role.READER:
-        raise NotAllowed("token", "a reader changes nothing", _ASK)
+def open_local(warehouse: Path, database_url: str = "") -> AuthorizedApi:
+    """Open the service of a warehouse on this machine; its user is an operator.
 
+    Args:
+        warehouse: The warehouse.
+        database_url: See `warehouse.inbox.database.Database`.
 
-def _own(caller: Token, job: JobFile) -> JobFile:
-    """A job as a tenant may submit it: its own, within its bounds."""
-    if "tenant" not in job.model_fields_set:
-        job = job.model_copy(update={"tenant": caller.tenant})
-    if job.tenant != caller.tenant:
-        raise NotAllowed("tenant", f"the token is not of {job.tenant!r}", "leave it out")
-    if job.budget > 1.0:
-        raise NotAllowed("budget", "only operators may give more than 1", "leave it out")
-    return job
-
-
-def _key(caller: Token, key: str) -> str:
-    """A key that is unique among all tenants."""
-    if not key or caller.role is not Role.TENANT:
-        return key
-    return f"{len(caller.tenant)} {caller.tenant} {key}"  # unambiguous, whatever the names
+    Raises:
+        InputError: The warehouse has no service.
+    """
+    try:
+        user = getuser()
+    except (KeyError, OSError):  # a user without a name
+        user = ""
+    return AuthorizedApi(ServiceCommands(warehouse, database_url), Token(user, Role.OPERATOR))

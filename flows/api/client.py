@@ -1,18 +1,19 @@
-"""The front desk of a service over HTTP: a client of its API."""
+"""A client of a service's HTTP API."""
 
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import httpx
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
-from flows.api.front import FrontDesk, format_logs
+from flows.api.log_format import format_logs
+from flows.api.named_commands import NamedCommands
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.prefect_server.environment import is_loopback
 from flows.prefect_server.secret import authorization
@@ -20,12 +21,15 @@ from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from tasks.commands import CommandKind
 
 if TYPE_CHECKING:
+    from flows.api.forecast import ForecastRow
     from flows.api.job_history import JobHistory, PriceRow, TenantRow
-    from flows.api.whatif import ForecastRow
+    from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
     from flows.explain.answer import Answer
+    from flows.runs.job_file import JobFile
+    from warehouse.inbox.tokens import Token
 
 ANSWER_SECONDS = 120.0
-"""Timeout of an answer; a queue of hundreds of jobs takes seconds. An engineering bound."""
+"""Timeout of a response; a queue of hundreds of jobs takes seconds. An engineering bound."""
 
 QUIET_SECONDS = 60.0
 """Silence after which a stream counts as lost; a service sends something every 15 s. An engineering
@@ -40,14 +44,15 @@ MOST_LOST = 60
 Row = TypeVar("Row")
 
 
-class Client(FrontDesk):
-    """A service's API.
+class Client(NamedCommands):
+    """A service's API over HTTP; `AuthorizedApi` is the same on the service's own machine.
 
-    A submission or command that gets no answer is sent again with the same key, so that it takes
-    effect once.
+    A submission or command that gets no answer is sent again with the same key: it takes effect
+    once. All methods raise `InputError` if the request is refused, and `WarehouseBusy` if the
+    service does not answer.
 
     Args:
-        url: Where the service is, such as `http://127.0.0.1:4200`.
+        url: Address of the service, such as `http://127.0.0.1:4200`.
         token: A token, as `shockwave token add` prints it.
         sleep: Waits for some seconds.
 
@@ -66,123 +71,141 @@ class Client(FrontDesk):
             base_url=self.url,
             headers=headers,
             timeout=ANSWER_SECONDS,
-            verify=secure,  # to read the certificates of all authorities takes 20 ms
+            verify=secure,  # reading the certificates of all authorities takes 20 ms
             trust_env=secure,  # a proxy would see the token
         )
 
-    def who(self) -> dict[str, Any]:
-        """Whose token this is: its `name`, `role` and `tenant`."""
-        return cast("dict[str, Any]", self._ask("GET", "/me"))
+    def get_caller(self) -> "Token":
+        """Return the name, role and tenant of the token's owner."""
+        from warehouse.inbox.tokens import Token
 
-    def submit(self, job: Mapping[str, Any], *, key: str = "") -> Accepted:
-        """See `FrontDesk`."""
-        return self._parsed(Accepted, self._ask("POST", "/jobs", dict(job), _key(key)))
+        return self._get(Token, "/me")
 
-    def expect(self, job: Mapping[str, Any]) -> QueueRow:
-        """See `FrontDesk`."""
-        return self._parsed(QueueRow, self._ask("POST", "/expect", dict(job)))
+    def submit(self, job: "JobFile | Mapping[str, Any]", *, key: str = "") -> Accepted:
+        """Submit a job durably; see `AuthorizedApi.submit`."""
+        return self._send("POST", "/jobs", _fields(job), key)
 
-    def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
-        """See `FrontDesk`."""
-        from flows.api.whatif import ForecastRow
+    def forecast_job(self, job: "JobFile | Mapping[str, Any]") -> QueueRow:
+        """Forecast the start and end of a job, without submitting it."""
+        return self._parse(QueueRow, self._request("POST", "/jobs/forecast", _fields(job)))
 
-        return self._parsed(list[ForecastRow], self._ask("POST", "/forecast", dict(change)))
+    def forecast(self, change: "WhatIf | Mapping[str, Any]") -> "list[ForecastRow]":
+        """Forecast the active jobs; see `AuthorizedApi.forecast`."""
+        from flows.api.forecast import ForecastRow
 
-    def command(
+        answer = self._request("POST", "/forecast", _fields(change))
+        return self._parse(list[ForecastRow], answer)
+
+    def send_command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
     ) -> Accepted:
-        """See `FrontDesk`."""
-        path = f"/{'nodes' if kind.of_node else 'jobs'}/{_part(target)}/{kind.value}"
+        """See `NamedCommands.send_command`."""
+        path = f"/{'nodes' if kind.of_node else 'jobs'}/{_quote(target)}/{kind.value}"
         body = {"value": value} if kind is CommandKind.BUDGET else None
-        return self._parsed(Accepted, self._ask("POST", path, body, _key(key)))
+        return self._send("POST", path, body, key)
 
-    def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
-        """See `FrontDesk`."""
-        return self._parsed(Accepted, self._ask("POST", "/nodes", dict(node), _key(key)))
+    def add_node(self, node: "NodeRequest | Mapping[str, Any]", *, key: str = "") -> Accepted:
+        """Add a node durably; see `AuthorizedApi.add_node`."""
+        return self._send("POST", "/nodes", _fields(node), key)
 
-    def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
-        """See `FrontDesk`."""
-        path = f"/tenants/{_part(name)}"
-        return self._parsed(Accepted, self._ask("PATCH", path, dict(terms), _key(key)))
+    def update_tenant(
+        self, name: str, terms: "TenantUpdate | Mapping[str, Any]", *, key: str = ""
+    ) -> Accepted:
+        """Change the terms of a tenant durably; see `AuthorizedApi.update_tenant`."""
+        return self._send("PATCH", f"/tenants/{_quote(name)}", _fields(terms), key)
 
-    def status(self) -> Status:
-        """See `FrontDesk`."""
-        return self._parsed(Status, self._ask("GET", "/status"))
+    def get_status(self) -> Status:
+        """Summarize the state of the service."""
+        return self._get(Status, "/status")
 
-    def jobs(self) -> list[JobRow]:
-        """See `FrontDesk`."""
-        return self._parsed(list[JobRow], self._ask("GET", "/jobs"))
+    def list_jobs(self) -> list[JobRow]:
+        """List all jobs by id."""
+        return self._get(list[JobRow], "/jobs")
 
-    def job(self, job: str) -> JobRow:
-        """See `FrontDesk`."""
-        return self._parsed(JobRow, self._ask("GET", f"/jobs/{_part(job)}"))
+    def get_job(self, job: str) -> JobRow:
+        """Return a job."""
+        return self._get(JobRow, f"/jobs/{_quote(job)}")
 
-    def queue(self) -> list[QueueRow]:
-        """See `FrontDesk`."""
-        return self._parsed(list[QueueRow], self._ask("GET", "/queue"))
+    def list_queue(self) -> list[QueueRow]:
+        """List the active jobs in line with their expected starts and ends."""
+        return self._get(list[QueueRow], "/queue")
 
-    def nodes(self) -> list[NodeRow]:
-        """See `FrontDesk`."""
-        return self._parsed(list[NodeRow], self._ask("GET", "/nodes"))
+    def list_nodes(self) -> list[NodeRow]:
+        """List the nodes and the jobs that hold their GPUs."""
+        return self._get(list[NodeRow], "/nodes")
 
-    def tenants(self) -> "list[TenantRow]":
-        """See `FrontDesk`."""
+    def list_tenants(self) -> "list[TenantRow]":
+        """List the tenants, their budgets and the GPUs they hold."""
         from flows.api.job_history import TenantRow
 
-        return self._parsed(list[TenantRow], self._ask("GET", "/tenants"))
+        return self._get(list[TenantRow], "/tenants")
 
-    def prices(self) -> "list[PriceRow]":
-        """See `FrontDesk`."""
+    def list_prices(self) -> "list[PriceRow]":
+        """List the market prices of the last rounds."""
         from flows.api.job_history import PriceRow
 
-        return self._parsed(list[PriceRow], self._ask("GET", "/prices"))
+        return self._get(list[PriceRow], "/prices")
 
-    def why(self, job: str) -> "Answer":
-        """See `FrontDesk`."""
+    def explain(self, job: str) -> "Answer":
+        """Explain why a job has or has no GPUs; see `AuthorizedApi.explain`."""
         from flows.explain.answer import Answer
 
-        return self._parsed(Answer, self._ask("GET", f"/jobs/{_part(job)}/why"))
+        return self._get(Answer, f"/jobs/{_quote(job)}/why")
 
-    def course(self, job: str) -> "JobHistory":
-        """See `FrontDesk`."""
+    def get_job_history(self, job: str) -> "JobHistory":
+        """List a job's leases, costs, forecasts and losses."""
         from flows.api.job_history import JobHistory
 
-        return self._parsed(JobHistory, self._ask("GET", f"/jobs/{_part(job)}/course"))
+        return self._get(JobHistory, f"/jobs/{_quote(job)}/history")
 
-    def events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
-        """See `FrontDesk`; a connection that is lost is made again, and nothing is missed."""
-        path = f"/events?after_round={after_round}"
+    def list_events(self, after_round: int = -1) -> list[EventRow]:
+        """List events; see `AuthorizedApi.list_events`."""
+        return self._get(list[EventRow], f"/events?after_round={after_round}")
+
+    def read_events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
+        """Iterate over events; a lost connection is restored without missing any."""
         if not follow:
-            yield from self._parsed(list[EventRow], self._ask("GET", path))
+            yield from self.list_events(after_round)
             return
-        for data in self._followed(f"{path}&follow=true"):
-            yield self._parsed(EventRow, data)
+        for data in self._follow(f"/events/stream?after_round={after_round}"):
+            yield self._parse(EventRow, data)
 
-    def logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
-        """See `FrontDesk`; a connection that is lost is made again, and nothing is missed."""
-        path = f"/jobs/{_part(job)}/logs"
+    def read_logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
+        """Read the output of a job's containers; a lost connection is restored."""
+        path = f"/jobs/{_quote(job)}/logs"
         if not follow:
-            with self._streamed(path) as answer:
+            with self._stream(path) as answer:
                 yield from answer.iter_bytes()
             return
         yield from format_logs(
             (data["container"], data["text"].encode(errors="surrogateescape"))
-            for data in self._followed(f"{path}?follow=true")
+            for data in self._follow(f"{path}/stream")
         )
 
+    def export_metrics(self) -> bytes:
+        """Export metrics in the text format of Prometheus."""
+        with self._stream("/metrics") as answer:
+            return answer.read()
+
     def close(self) -> None:
-        """See `FrontDesk`."""
+        """Close all connections."""
         self._http.close()
 
-    def _parsed(self, kind: type[Row], data: Any) -> Row:
+    def _parse(self, kind: type[Row], data: Any) -> Row:
         return TypeAdapter(kind).validate_python(data)
 
-    def _ask(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
+    def _get(self, kind: type[Row], path: str) -> Row:
+        return self._parse(kind, self._request("GET", path))
+
+    def _send(self, method: str, path: str, body: Any, key: str) -> Accepted:
+        return self._parse(Accepted, self._request(method, path, body, key or uuid4().hex))
+
+    def _request(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
         headers = {"Idempotency-Key": key} if key else {}
         for tried in range(1, TRIES + 1):
             try:
                 answer = self._http.request(method, f"/v1{path}", json=body, headers=headers)
-                return _content(answer)
+                return _read_content(answer)
             except (httpx.TransportError, WarehouseBusy) as error:
                 if tried == TRIES or isinstance(error, httpx.ConnectError):
                     raise self._lost(error) from None
@@ -193,11 +216,11 @@ class Client(FrontDesk):
         if isinstance(error, ShockwaveError):
             return error
         problem = f"does not answer ({str(error) or type(error).__name__})"
-        return WarehouseBusy(self.url, problem, "is shockwave up? shockwave logout asks it no more")
+        return WarehouseBusy(self.url, problem, "start it, or forget it: shockwave logout")
 
     @contextmanager
-    def _streamed(self, path: str, known: str = "") -> Iterator[httpx.Response]:
-        """An answer as it comes.
+    def _stream(self, path: str, known: str = "") -> Iterator[httpx.Response]:
+        """Open an answer that is read as it arrives.
 
         Raises:
             ShockwaveError: The request is refused, or gets no answer.
@@ -208,24 +231,22 @@ class Client(FrontDesk):
             with self._http.stream("GET", f"/v1{path}", headers=headers, timeout=quiet) as answer:
                 if answer.status_code != HTTPStatus.OK:
                     answer.read()
-                    _content(answer)
+                    _read_content(answer)
                 yield answer
         except httpx.TransportError as error:
             raise self._lost(error) from None
 
-    def _followed(self, path: str) -> Iterator[Any]:
-        """The data of server-sent events, without end."""
+    def _follow(self, path: str) -> Iterator[Any]:
+        """Iterate over the data of server-sent events, without end."""
         known, failed, begun = "", 0, False
         while True:
             try:
-                with self._streamed(path, known) as answer:
+                with self._stream(path, known) as answer:
                     begun = True
-                    for name, text in _fields(answer.iter_lines()):
-                        failed = 0
-                        if name == "id":
-                            known = text
-                        elif name == "data":
-                            yield json.loads(text)
+                    for name, data in _read_events(answer.iter_lines()):
+                        failed, known = 0, name or known
+                        if data is not None:
+                            yield json.loads(data)
             except WarehouseBusy as error:
                 failed += 1
                 if failed > MOST_LOST or (isinstance(error, _TooMany) and not begun):
@@ -237,14 +258,25 @@ class _TooMany(WarehouseBusy):
     """Too many connections follow; a service counts lost ones for a while."""
 
 
-def _fields(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """Names and values of a stream's lines; an id comes before its data."""
+def _read_events(lines: Iterator[str]) -> Iterator[tuple[str, str | None]]:
+    """Iterate over the ids and data of a stream's events, comments included."""
+    fields = dict[str, str]()
     for line in lines:
-        name, _, text = line.partition(":")
-        yield name, text.removeprefix(" ")
+        if line:
+            name, _, text = line.partition(":")
+            fields[name] = text.removeprefix(" ")
+        else:
+            yield fields.get("id", ""), fields.get("data")
+            fields = {}
 
 
-def _content(answer: httpx.Response) -> Any:
+def _fields(body: "BaseModel | Mapping[str, Any]") -> dict[str, Any]:
+    if isinstance(body, BaseModel):
+        return body.model_dump(mode="json", exclude_unset=True)
+    return dict(body)
+
+
+def _read_content(answer: httpx.Response) -> Any:
     """The content of an answer.
 
     Raises:
@@ -289,16 +321,12 @@ def check_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _part(target: str) -> str:
-    """A job or node as a part of a path.
+def _quote(target: str) -> str:
+    """Quote a job or node as a part of a path.
 
     Raises:
-        InputError: The name is empty or no part of a path.
+        InputError: The name is empty or would change the path.
     """
-    if not target.strip(".") or "/" in target or not target.isprintable():  # another address
+    if not target.strip(".") or "/" in target or not target.isprintable():
         raise InputError("job", f"there is no job {target!r}", "give the id or name of one")
     return quote(target, safe="")
-
-
-def _key(key: str) -> str:
-    return key or uuid4().hex

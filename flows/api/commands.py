@@ -1,17 +1,20 @@
-"""Questions and commands to a service, for the command line and the API.
+"""A service's commands: they are checked and accepted into its inbox.
 
-It writes to the inbox of a warehouse alone, whether a scheduler runs or not.
+They only write to the inbox, whether the scheduler runs or not; its next round takes them in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from containers.runtime import EventKind
-from flows.api.history import make_queue_rows, solve_last_round
+from flows.api.history import solve_last_round
 from flows.api.queries import ServiceQueries
+from flows.api.queue import make_queue_rows
 from flows.api.rows import QueueRow, format_jobs
+from flows.api.submission import make_specs
+from flows.runs.job_file import JobFile
 from flows.scheduler.admission import (
     check_budget,
     check_job,
@@ -21,52 +24,62 @@ from flows.scheduler.admission import (
 )
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from solver.inventory import Pool
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
 from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
 
-ENDED_BADLY = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")
-"""Status of jobs that nothing can come after."""
+UNSUCCESSFUL = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")
+"""Status of jobs that others wait for in vain."""
+
+SAMPLES = {family.name: family.samples for family in FAMILIES}
+"""Samples per epoch of the known models."""
+
+
+class JobNotFound(InputError):
+    """There is no such job, or the caller may not see it."""
 
 
 class ServiceCommands(ServiceQueries):
-    """The service of a warehouse, to read and to write; see `DeskReader`."""
+    """Reads and commands the service of a warehouse; see `ServiceQueries`.
 
-    @property
-    def samples(self) -> dict[str, int]:
-        """Samples per epoch of the models that are known, by model."""
-        return {family.name: family.samples for family in FAMILIES}
+    What a method accepts is durable once it returns. Repeated with the same idempotency key (see
+    `Request`), it has no further effect. All raise `WarehouseBusy` if the inbox does not answer.
+    """
 
     def submit(self, *jobs: JobSpec, by: str = "", key: str = "") -> list[Entry]:
-        """Accept a job, or all tasks of an array: once this returns, a crash does not lose them.
-
-        Jobs whose key is known were accepted, whatever holds by now.
+        """Accept a job, or all tasks of an array.
 
         Args:
-            *jobs: Their declarations; ids and arrivals are given to them.
+            *jobs: Their declarations; ids and arrivals are assigned here.
             by: Who submits them.
-            key: Makes it idempotent; see `Request`.
+            key: Idempotency key.
 
         Raises:
             InputError: The cluster cannot run them, or a field is invalid.
-            WarehouseBusy: The inbox does not answer.
         """
         try:
-            self.check(jobs[0])
+            self.check_job(jobs[0])
         except InputError:
-            if self.inbox.number_of(key) is None:
+            if self.inbox.number_of(key) is None:  # else they were accepted before things changed
                 raise
         return self.inbox.submit_all(jobs, by=by, key=key)
 
-    def before(
+    def make_specs(
+        self, job: JobFile, find_jobs: Callable[[Sequence[str]], tuple[int, ...]]
+    ) -> tuple[JobSpec, ...]:
+        """Make the job of a declaration, or the tasks of its array; see `submission.make_specs`."""
+        return make_specs(job, self.header.throughputs, SAMPLES, find_jobs)
+
+    def find_predecessors(
         self, names: Sequence[str], tenant: str | None = None, known: int | None = None
     ) -> tuple[int, ...]:
-        """The ids of the jobs that another job comes after, from their names.
+        """Find the ids of the jobs that another job waits for.
 
         Args:
             names: Their ids or names.
             tenant: Only jobs of this tenant.
-            known: The id of that other job, if it was accepted already: names are resolved as of
+            known: The id of the other job if it was accepted before: names mean what they meant
                 then.
 
         Raises:
@@ -83,22 +96,22 @@ class ServiceCommands(ServiceQueries):
             ids |= dict.fromkeys(entry.number for entry in entries)
         return tuple(ids)
 
-    def check(self, job: JobSpec) -> None:
-        """Refuse a job that the cluster cannot run, or whose predecessor did not end well.
+    def check_job(self, job: JobSpec) -> None:
+        """Refuse a job that the cluster cannot run, or whose predecessors were not successful.
 
         Raises:
             InputError: The job is refused.
         """
         self._check_fits(job)
-        for row in self.jobs() if job.options.after else ():
-            if row.job_id in job.options.after and row.status in ENDED_BADLY:
+        for row in self.list_jobs() if job.options.after else ():
+            if row.job_id in job.options.after and row.status in UNSUCCESSFUL:
                 problem = f"job {row.job_id} is {row.status}, so that nothing can start after it"
                 raise InputError("after", problem, "leave it out, or submit that job once more")
         if job.image:
             check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None
-        with suppress(InputError):  # the file is gone: the round that takes the job in reports it
-            hosts = self.hosts() if job.image or job.options.secrets else None
+        with suppress(InputError):  # without its cluster file, the next round refuses the job
+            hosts = self.read_hosts() if job.image or job.options.secrets else None
         if hosts:
             from containers.docker.own_images import check_images
 
@@ -109,68 +122,61 @@ class ServiceCommands(ServiceQueries):
                 raise InputError(field, error.problem, error.remedy) from None
 
     def _check_fits(self, job: JobSpec) -> None:
-        """Refuse a job that the cluster cannot run, by the last known state and the present one."""
+        """Refuse a job that fits neither the last known cluster nor the present one."""
         if self.known:
             with suppress(InputError):
                 check_job(job, self.header, self.known.state.present_inventory(self.header))
                 return
-        check_job(job, self.header, self.history().state.present_inventory(self.header))
+        check_job(job, self.header, self.read_history().state.present_inventory(self.header))
 
     def command(
-        self, kind: CommandKind, target: str, *, value: float = 0.0, by: str = "", key: str = ""
-    ) -> list[Entry]:
-        """Accept a command: once this returns, a crash does not lose it.
-
-        Args:
-            kind: Its kind.
-            target: A job by id or name (the latest of that name, and all tasks of its array), or
-                a node by its index or name.
-            value: The new budget, of `budget`.
-            by: Who gives it.
-            key: Makes it idempotent; see `Request`.
-
-        Raises:
-            InputError: There is no such job or node, it has ended, or the value is invalid.
-            WarehouseBusy: The inbox does not answer.
-        """
-        if kind is CommandKind.CORDON and self.header.settings.cells:
-            problem = "cells that tenants are promised are served on all nodes in service"
-            raise InputError("node", problem, "drain it")
-        if kind.of_node:
-            return self.inbox.command_all(kind, [self._node(target, key)], by=by, key=key)
-        numbers = [entry.number for entry in self.entries(target)]
-        return self.command_jobs(kind, numbers, value=value, by=by, key=key)
-
-    def command_jobs(
         self,
         kind: CommandKind,
-        jobs: Sequence[int],
+        target: str,
         *,
         value: float = 0.0,
         by: str = "",
         key: str = "",
+        tenant: str | None = None,
     ) -> list[Entry]:
-        """Accept a command about jobs by their ids; see `command`.
+        """Accept a command.
+
+        Args:
+            kind: Its kind.
+            target: A job by id or name (the latest of that name, with all tasks of its array), or
+                a node by index or name.
+            value: The new budget, of `CommandKind.BUDGET`.
+            by: Who sends it.
+            key: Idempotency key.
+            tenant: Only jobs of this tenant.
 
         Raises:
-            InputError: They have all ended, or the value is invalid.
-            WarehouseBusy: The inbox does not answer.
+            JobNotFound: There is no such job.
+            InputError: There is no such node, the job has ended, or the value is invalid.
         """
+        known = self.inbox.number_of(key)
+        if kind is CommandKind.CORDON and self.header.settings.cells:
+            problem = "cells promised to tenants need all nodes in service"
+            raise InputError("node", problem, "drain it")
+        if kind.of_node:
+            node = self._find_node(target, known)
+            return self.inbox.command_all(kind, [node], by=by, key=key)
+        # A repeated command means the job that its name meant at first.
+        entries = self.find_entries(target, tenant, None if target.isdigit() else known)
+        numbers = [entry.number for entry in entries]
         if kind is CommandKind.BUDGET:
             check_budget("value", value)
-        if self.inbox.number_of(key) is None:
-            self._check_active(jobs)
-        return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
+        if known is None:
+            self._check_active(numbers)
+        return self.inbox.command_all(kind, numbers, value=value, by=by, key=key)
 
     def _check_active(self, jobs: Sequence[int]) -> None:
-        """Refuse jobs if none of them is active or waits to be taken in.
-
-        The state suffices; no record before the snapshot is read.
+        """Refuse jobs if none is active or waits to be taken in; reads no old records.
 
         Raises:
             InputError: All of them have ended.
         """
-        state = self.history().state
+        state = self.read_history().state
         if any(job > state.source_position.entries or job in state.beliefs for job in jobs):
             return
         ends = dict.fromkeys(
@@ -179,88 +185,90 @@ class ServiceCommands(ServiceQueries):
         problem = f"{format_jobs(jobs)} ended already: {', '.join(ends)}"
         raise InputError("job", problem, "see shockwave job list")
 
-    def add(self, fields: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
-        """Accept a further node: once this returns, a crash does not lose it.
+    def add_node(self, fields: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
+        """Accept a further node.
 
         Args:
             fields: Fields of a `NewNode`. On Docker hosts only its name in the cluster
-                file; otherwise, missing fields are as of the last node.
-            by: Who gives it.
-            key: Makes it idempotent; see `Request`.
+                file; otherwise, missing fields are copied from the last node.
+            by: Who sends it.
+            key: Idempotency key.
 
         Raises:
             InputError: The service cannot take it.
-            WarehouseBusy: The inbox does not answer.
         """
-        if self.inbox.number_of(key) is not None:  # missing fields are as of then
+        if self.inbox.number_of(key) is not None:  # missing fields were filled in then
             return self.inbox.add(replace(NO_NODE, **fields), fields, by=by, key=key)
-        state, hosts = self.history().state, self.hosts()
-        inventory = state.inventory(self.header)
-        last = inventory.pools[-1]
-        if hosts is None:
-            if fields.get("name"):
-                remedy = "leave it out; on Docker hosts, it is one of the cluster file"
-                raise InputError("name", "is no node of a virtual cluster", remedy)
-            own = NewNode(gpu_type=last.gpu_type, gpus=last.gpus_per_node, price=last.price)
-            node = replace(own, **fields)
-        else:
-            name = fields.get("name") or ""
-            there = next((node for node in hosts.nodes if node.name == name), None)
-            if there is None or len(fields) > 1:
-                remedy = f"write it into {self.inbox.cluster}, and give its name alone"
-                raise InputError("name", f"{name[:80]!r} is not in the cluster file", remedy)
-            node = NewNode(name, there.gpu_type, len(there.gpus), there.price)
-            from flows.runs.hosts import check_new
-
-            check_new(name, self.names())
+        inventory = self.read_history().state.inventory(self.header)
+        node = self._complete_node(fields, inventory.pools[-1])
         check_node(node, self.header, inventory)
         return self.inbox.add(node, fields, by=by, key=key)
 
-    def tenant(
+    def _complete_node(self, fields: Mapping[str, Any], last: Pool) -> NewNode:
+        """Fill in the missing fields of a node from the cluster file or the last pool."""
+        hosts, name = self.read_hosts(), fields.get("name") or ""
+        if hosts is None:
+            if name:
+                remedy = "leave it out; only clusters of Docker hosts name their nodes"
+                raise InputError("name", "is no node of a virtual cluster", remedy)
+            own = NewNode(gpu_type=last.gpu_type, gpus=last.gpus_per_node, price=last.price)
+            return replace(own, **fields)
+        there = next((node for node in hosts.nodes if node.name == name), None)
+        if there is None or len(fields) > 1:
+            remedy = f"write it into {self.inbox.cluster}, and give its name alone"
+            raise InputError("name", f"{name[:80]!r} is not in the cluster file", remedy)
+        from flows.runs.hosts import check_new
+
+        check_new(name, self.read_node_names())
+        return NewNode(name, there.gpu_type, len(there.gpus), there.price)
+
+    def update_tenant(
         self, name: str, terms: Mapping[str, Any], *, by: str = "", key: str = ""
-    ) -> list[Entry]:
-        """Accept new terms of a tenant: once this returns, a crash does not lose them.
+    ) -> Entry:
+        """Accept new terms of a tenant.
 
         Args:
             name: The tenant.
-            terms: Fields of `TenantTerms`; the others stay as they were accepted last.
-            by: Who gives them.
-            key: Makes it idempotent; see `Request`.
+            terms: Fields of `TenantTerms` to change.
+            by: Who sends them.
+            key: Idempotency key.
 
         Raises:
             InputError: A term is out of bounds.
-            WarehouseBusy: The inbox does not answer.
         """
         check_terms(replace(NO_TERMS, **terms))
-        return [self.inbox.tenant(name, terms, by=by, key=key)]
+        return self.inbox.tenant(name, terms, by=by, key=key)
 
-    def entries(self, target: str, tenant: str | None = None) -> list[Entry]:
-        """The entries of a job by its id or name, with all tasks of its array.
+    def find_entries(
+        self, target: str, tenant: str | None = None, known: int | None = None
+    ) -> list[Entry]:
+        """Find the entries of a job by its id or name, with all tasks of its array.
 
         Args:
             target: The job.
             tenant: Only jobs of this tenant.
+            known: As of this entry; None for now.
 
         Raises:
-            InputError: There is none.
+            JobNotFound: There is none.
         """
-        matches = self.inbox.find_all(target, tenant)
+        matches = self.inbox.find_all(target, tenant, known)
         if not matches:
             like = self.inbox.suggest(target, tenant)
-            raise InputError("job", f"there is no job {target!r}", f"{like}see shockwave job list")
+            raise JobNotFound("job", f"there is no job {target!r}", f"{like}see shockwave job list")
         return matches
 
-    def job(self, target: str) -> Entry:
-        """The entry of a job by its id, or of the latest of its name; see `entries`."""
-        return self.entries(target)[-1]
+    def find_job(self, target: str, tenant: str | None = None) -> int:
+        """Find the id of a job by its id, or of the latest job of a name; see `find_entries`."""
+        return self.find_entries(target, tenant)[-1].number
 
-    def node(self, target: str) -> int:
-        """The index of a node, from its text or its name.
+    def find_node(self, target: str) -> int:
+        """Find the index of a node by its index or name.
 
         Raises:
             InputError: There is none.
         """
-        rows = self.nodes()
+        rows = self.list_nodes()
         indices = [row.node for row in rows if target == str(row.node)]
         indices += [row.node for row in rows if row.name and target == row.name]
         if not indices:
@@ -268,26 +276,24 @@ class ServiceCommands(ServiceQueries):
             raise InputError("node", f"there is no node {target!r}", remedy)
         return indices[0]
 
-    def _node(self, target: str, key: str) -> int:
-        """The index of a node; with a known key, the node may be gone by now."""
-        index = target.isascii() and target.isdigit() and len(target) < 10
-        if self.inbox.number_of(key) is not None:
-            if index:
+    def _find_node(self, target: str, known: int | None) -> int:
+        """Find the index of a node; a command that is repeated may name a removed one."""
+        if known is not None:
+            if target.isascii() and target.isdigit() and len(target) < 10:
                 return int(target)
-            if target in (names := self.names()):
+            if target in (names := self.read_node_names()):
                 return names.index(target)
-        return self.node(target)
+        return self.find_node(target)
 
-    def expect(self, job: JobSpec) -> QueueRow:
-        """The forecast of a job, as if it had arrived in the last round; nothing is accepted.
+    def forecast_job(self, job: JobSpec) -> QueueRow:
+        """Forecast a job as if it had arrived in the last round; it is not accepted.
 
         Raises:
             InputError: The cluster cannot run it.
         """
-        self.check(job)
-        history = self.history()
-        pending = self.pending(history)
+        self.check_job(job)
+        history = self.read_history()
         new = replace(job, job_id=self.inbox.last() + 1)
-        run, this = solve_last_round(self.run, history, [*pending, new])
+        run, this = solve_last_round(self.run, history, [*self.list_pending(history), new])
         (row,) = make_queue_rows(run, this, [new.job_id])
         return row

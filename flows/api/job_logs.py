@@ -1,4 +1,4 @@
-"""What the containers of a job printed: kept logs of those that ended, and of those that run."""
+"""The output of a job's containers: stored logs of those that ended, live logs of the others."""
 
 import re
 import time
@@ -11,32 +11,31 @@ from containers.docker.fleet import Fleet
 from containers.docker.logs import kept, unquoted
 from containers.docker.nodes import Nodes
 from containers.runtime import Lease
-from flows.api.front import format_logs
 from flows.api.job_history import RoundChanges, find_lifetime
+from flows.api.log_format import format_logs
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
 from warehouse.store.reader import Reader
 
-LOOK_SECONDS = 1.0
-"""Interval in which following looks for more. An engineering choice."""
+POLL_SECONDS = 1.0
+"""Interval at which new output is polled for. An engineering choice."""
 
 MOST_PART = 2**16
-"""Most bytes of a part. An engineering bound."""
+"""Longest part of a log, in bytes. An engineering bound."""
 
 MOST_END = 2**16
-"""Bytes at the end of the shown text by which its place is found again, at most. An engineering
-bound."""
+"""Longest end of the shown text that finds its place again, in bytes. An engineering bound."""
 
 MOST_PLACES, MOST_TAILS, MOST_TAIL = 32, 4, 2**9
-"""Most containers whose place is kept; most, the latest, whose place has the end of the shown text;
-bytes of that end. Engineering bounds: a client that reconnects sends all of it in a header, and
-proxies take 8 KiB."""
+"""Most containers in a client's places; most of these, the latest, with the end of the shown text;
+bytes of that end. Engineering bounds: a client that reconnects sends them in a header, and proxies
+accept 8 KiB."""
 
 LogPlace = tuple[int, str]
-"""Number of bytes of a container's log that were shown, and the last of them in base64."""
+"""How many bytes of a container's log were shown, and the last of them in base64."""
 
 _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
-"""The line before the log of a container."""
+"""The line before the log of a container in a stored file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class RoundLeases:
 
 
 def check_has_logs(reader: Reader, run: str, job_id: int, running: Collection[int] = ()) -> None:
-    """Refuse a job that has printed nothing yet.
+    """Refuse a job that has no output yet.
 
     Args:
         reader: Reads the warehouse.
@@ -72,16 +71,16 @@ def check_has_logs(reader: Reader, run: str, job_id: int, running: Collection[in
 
 
 class JobLogs:
-    """The output of a job's containers, past and to come, the oldest first.
+    """The output of a job's containers, past and future, the oldest first.
 
-    Docker keeps the latest lines of a container, so that its log may lose its beginning between
-    two looks. Output then goes on behind the text shown last, or with the first line kept.
+    Docker keeps only the latest lines of a container, so that a log may lose its beginning between
+    two polls. Output then continues after the text shown last, or with the first line left.
 
     Args:
         nodes: The cluster.
         run: The run.
         job_id: The job.
-        shown: What is known already, by container.
+        shown: How much was shown already, by container.
 
     Raises:
         ValueError: `shown` is malformed.
@@ -97,15 +96,15 @@ class JobLogs:
         self._fleet = Fleet(nodes, run)
 
     @property
-    def place(self) -> dict[str, LogPlace]:
-        """What was shown, by container; of many containers, the latest."""
+    def places(self) -> dict[str, LogPlace]:
+        """How much was shown, by container; of many containers, the latest."""
         names = [*self._shown][-MOST_PLACES:]
         tails = {n: self._ends.get(n, b"")[-MOST_TAIL:] for n in names[-MOST_TAILS:]}
         return {n: (self._shown[n], b64encode(tails.get(n, b"")).decode()) for n in names}
 
-    def more(self) -> Iterator[tuple[str, bytes]]:
-        """The output since the last call, in parts: container and text."""
-        logs = _logs(self._fleet, *self._asked)
+    def read_new(self) -> Iterator[tuple[str, bytes]]:
+        """Read the output since the last call, in parts: container and text."""
+        logs = _read_logs(self._fleet, *self._asked)
         known = [number for number, name in enumerate(logs) if name in self._shown]
         before = {name: len(logs[name]) for name in [*logs][: min(known, default=0)]}
         self._shown = before | self._shown
@@ -113,38 +112,38 @@ class JobLogs:
             if name in self._shown:
                 if not log:
                     continue  # it has just ended; its log is kept soon
-                self._know(name, log, self._begin(name, log))
+                self._note(name, log, self._find_begin(name, log))
             while (begin := self._shown.get(name, 0)) < len(log) or name not in self._shown:
                 part = log[begin : begin + MOST_PART]
-                self._know(name, log, begin + len(part))
+                self._note(name, log, begin + len(part))
                 yield name, part
 
-    def _begin(self, name: str, log: bytes) -> int:
-        """Bytes of a log that were shown; fewer than before if it has lost its beginning."""
+    def _find_begin(self, name: str, log: bytes) -> int:
+        """Find how many bytes of a log were shown; fewer if it has lost its beginning."""
         shown, end = self._shown[name], self._ends.get(name, b"")
         if shown <= len(log) and log.endswith(end, 0, shown):
             return shown
         behind = log[::-1].find(end[::-1])  # the last place, in linear time
         return len(log) - behind if behind >= 0 else 0
 
-    def _know(self, name: str, log: bytes, shown: int) -> None:
+    def _note(self, name: str, log: bytes, shown: int) -> None:
         self._shown[name], self._ends[name] = shown, log[max(0, shown - MOST_END) : shown]
 
-    def text(
+    def read_text(
         self, *, follow: bool = False, sleep: Callable[[float], None] = time.sleep
     ) -> Iterator[bytes]:
-        """The new output, each container's after a line with its name; closes all at the end.
+        """Read the new output as text (`format_logs`), and close the connections at the end.
 
         Args:
-            follow: Whether to go on with new output, without end.
+            follow: Whether to wait for new output, without end.
             sleep: Waits for some seconds.
         """
 
         def parts() -> Iterator[tuple[str, bytes]]:
-            yield from self.more()
+            yield from self.read_new()
             while follow:
-                sleep(LOOK_SECONDS)
-                yield from self.more()
+                sleep(POLL_SECONDS)
+                yield from self.read_new()
 
         with closing(self):
             yield from format_logs(parts())
@@ -162,20 +161,20 @@ def read_logs(
     follow: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
-    """What a job's containers printed, the oldest first, each after a line with its name.
+    """Read the output of a job's containers as text (`format_logs`), the oldest first.
 
     Args:
         nodes: The cluster.
         run: The run.
         job_id: The job.
-        follow: Whether to go on with new output, without end.
+        follow: Whether to wait for new output, without end.
         sleep: Waits for some seconds.
     """
-    yield from JobLogs(nodes, run, job_id).text(follow=follow, sleep=sleep)
+    yield from JobLogs(nodes, run, job_id).read_text(follow=follow, sleep=sleep)
 
 
-def _logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:
-    """Logs by container. Running containers are read first: they may end meanwhile."""
+def _read_logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:
+    """Read logs by container; running containers first, as they may end meanwhile."""
     entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.container.begun]
     running = {entry.container.name: fleet.log(entry) for entry in entries}
     logs: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""Where a service stands, in the text format of Prometheus."""
+"""Metrics of a service in the text format of Prometheus."""
 
 import math
 import time
@@ -12,25 +12,25 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tasks.record import Timings
 
 if TYPE_CHECKING:
-    from flows.api.commands import ServiceCommands
     from flows.api.history import ServiceHistory
+    from flows.api.queries import ServiceQueries
 
 QUANTILES = (0.5, 0.9, 1.0)
 """Quantiles of ρ that are exported; the last is the worst. A convention."""
 
 
-def export_metrics(desk: "ServiceCommands", now: float | None = None) -> bytes:
-    """The metrics of a service; none of them names a job or a tenant.
+def export_metrics(service: "ServiceQueries", now: float | None = None) -> bytes:
+    """Export the metrics of a service; none of them names a job or a tenant.
 
     Args:
-        desk: The service.
+        service: The service.
         now: Seconds since the epoch; by default, of the clock.
 
     Raises:
         ShockwaveError: The records are damaged, or the inbox does not answer.
     """
     registry = CollectorRegistry()
-    registry.register(_Collector([*_figures(desk, time.time() if now is None else now)]))
+    registry.register(_Collector([*_collect_service(service, time.time() if now is None else now)]))
     return generate_latest(registry)
 
 
@@ -45,8 +45,8 @@ class _Collector:
         yield from self._metrics
 
 
-def _figures(desk: "ServiceCommands", now: float) -> Iterator[Metric]:
-    history, status = desk.history(), desk.status()
+def _collect_service(service: "ServiceQueries", now: float) -> Iterator[Metric]:
+    history, status = service.read_history(), service.get_status()
 
     def gauge(name: str, about: str, value: float) -> Metric:
         return GaugeMetricFamily(f"shockwave_{name}", about, value=value)
@@ -76,11 +76,11 @@ def _figures(desk: "ServiceCommands", now: float) -> Iterator[Metric]:
     yield ends
     yield counter("inbox_entries", "Entries accepted.", status.inbox)
     yield gauge("inbox_pending", "Entries that no round has taken in yet.", status.pending)
-    yield gauge("inbox_lag_seconds", "Age of the oldest of these.", desk.lag(now))
-    yield from _last_round(desk, history)
+    yield gauge("inbox_lag_seconds", "Age of the oldest of these.", service.measure_lag(now))
+    yield from _collect_last_round(service, history)
 
 
-def _last_round(desk: "ServiceCommands", history: "ServiceHistory") -> Iterator[Metric]:
+def _collect_last_round(service: "ServiceQueries", history: "ServiceHistory") -> Iterator[Metric]:
     if not history.last:
         return
     yield GaugeMetricFamily(
@@ -89,12 +89,12 @@ def _last_round(desk: "ServiceCommands", history: "ServiceHistory") -> Iterator[
     steps = GaugeMetricFamily(
         "shockwave_step_seconds", "Wall time of a step of the last round.", labels=["step"]
     )
-    for timed in desk.timed(history.last.round):
+    for timed in service.list_timings(history.last.round):
         for field in fields(Timings):
             value = getattr(timed.timings, field.name) / 1e3
             steps.add_metric([field.name.removesuffix("_ms")], value)
     yield steps
-    ratios = sorted(row.ftf for row in desk.queue() if row.ftf is not None)
+    ratios = sorted(row.ftf for row in service.list_queue() if row.ftf is not None)
     fairness = GaugeMetricFamily(
         "shockwave_ftf", "Expected finish-time fairness of active jobs.", labels=["quantile"]
     )

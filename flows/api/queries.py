@@ -1,19 +1,13 @@
-"""Answers about a service, from its records and its inbox; nothing is written."""
+"""A service's queries: they are answered from its records and its inbox."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from containers.runtime import EventKind
-from flows.api.history import (
-    HistoryFollower,
-    ServiceHistory,
-    find_gpu_shortages,
-    make_queue_rows,
-    solve_last_round,
-)
+from flows.api.history import HistoryFollower, ServiceHistory, solve_last_round
 from flows.api.job_history import (
     MOST_PRICES,
     JobHistory,
@@ -29,6 +23,7 @@ from flows.api.job_history import (
     make_price_rows,
     make_tenant_rows,
 )
+from flows.api.queue import find_gpu_shortages, make_queue_rows
 from flows.api.rows import (
     EventRow,
     JobRow,
@@ -55,6 +50,8 @@ if TYPE_CHECKING:
     from flows.api.job_logs import JobLogs, LogPlace
     from flows.explain.answer import Answer
 
+Made = TypeVar("Made")
+
 
 class ServiceQueries:
     """Answers questions about the service of a warehouse; writes nothing.
@@ -80,15 +77,13 @@ class ServiceQueries:
             self.inbox.close()
             raise none
         self._reader = Reader(warehouse)
-        self._followed = HistoryFollower(self._reader, self.run, warehouse / SNAPSHOT)
+        self._follower = HistoryFollower(self._reader, self.run, warehouse / SNAPSHOT)
         self.known: ServiceHistory | None = None
         self._header: RunHeader | None = None
-        self._ahead: tuple[ServiceHistory, list[QueueRow]] | None = None
-        self._few: tuple[ServiceHistory, dict[int, str]] | None = None
-        self._whys: tuple[ServiceHistory, dict[int, Answer]] | None = None
+        self._cached: tuple[ServiceHistory | None, dict[object, Any]] = None, {}
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """The service itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -102,8 +97,8 @@ class ServiceQueries:
             self._header = self._reader.header(self.run)
         return self._header
 
-    def hosts(self) -> "Nodes | None":
-        """The Docker hosts that jobs run on; None for a virtual cluster.
+    def read_hosts(self) -> "Nodes | None":
+        """Read the cluster file of Docker hosts; None for a virtual cluster.
 
         Raises:
             InputError: The cluster file cannot be read.
@@ -114,28 +109,28 @@ class ServiceQueries:
 
         return read_cluster_file(Path(path))
 
-    def names(self) -> list[str]:
-        """Names of the nodes on Docker hosts, removed ones too; none where they cannot be read."""
+    def read_node_names(self) -> list[str]:
+        """Read the names of Docker hosts, removed ones included; empty if that fails."""
         with suppress(InputError):
-            if hosts := self.hosts():
+            if hosts := self.read_hosts():
                 from flows.runs.hosts import names
 
-                orders = self.history().state.orders
+                orders = self.read_history().state.orders
                 return names(hosts, self.run, self.header.settings.inventory, orders)
         return []
 
-    def history(self) -> ServiceHistory:
-        """The service's run so far; the same object until a file is new.
+    def read_history(self) -> ServiceHistory:
+        """Read the service's run so far; the same object until a file is new.
 
         Raises:
             WarehouseError: The records are damaged.
         """
-        self.known = self._followed.now()
+        self.known = self._follower.read()
         return self.known
 
-    def status(self) -> Status:
-        """Where the service stands."""
-        history = self.history()
+    def get_status(self) -> Status:
+        """Summarize the state of the service."""
+        history = self.read_history()
         state, settings = history.state, history.start.header.settings
         last = self.inbox.last()
         return Status(
@@ -145,7 +140,7 @@ class ServiceQueries:
             clock_s=state.clock_seconds,
             gpus=there.gpus if (there := state.present_inventory(self.header)) else 0,
             busy_gpus=sum(map(len, state.leases.values())),
-            drained=self._drained(history),
+            drained=self._list_drained(history),
             running=len(state.leases),
             waiting=len(state.beliefs) - len(state.leases) - len(state.orders.held),
             held=len(state.orders.held),
@@ -155,24 +150,22 @@ class ServiceQueries:
             late=history.position.late,
         )
 
-    def lag(self, now: float) -> float:
-        """Age of the oldest entry that no round has taken in, in seconds; 0 if there is none.
+    def measure_lag(self, now: float) -> float:
+        """Age in seconds of the oldest entry that no round has taken in; 0 if there is none.
 
         Args:
             now: Seconds since the epoch.
         """
-        waiting = self.inbox.entries_after(self.history().state.source_position.entries, most=1)
+        waiting = self.inbox.entries_after(self.read_history().state.source_position.entries, most=1)
         return max(now - waiting[0].accepted_at, 0.0) if waiting else 0.0
 
-    def jobs(self) -> list[JobRow]:
-        """All jobs, by id."""
-        history = self.history()
-        if self._few is None or self._few[0] is not history:
-            self._few = history, find_gpu_shortages(self.run, history)
-        state, few = history.state, self._few[1]
-        news = [
-            record for record in self._news() if record.round < state.round
-        ]  # consistent with the state
+    def list_jobs(self) -> list[JobRow]:
+        """List all jobs by id."""
+        history = self.read_history()
+        state = history.state
+        few = self._cache(history, "shortages", lambda: find_gpu_shortages(self.run, history))
+        # A round may be recorded meanwhile: none after the state counts.
+        news = [record for record in self._read_changes() if record.round < state.round]
         ends = {e.job_id: e for record in news for e in record.finished if e.ends_job}
         rows = []
         for spec in (spec for record in news for spec in record.arrivals):
@@ -197,46 +190,55 @@ class ServiceQueries:
             for command in record.commands
             if command.kind is CommandKind.REFUSED
         }
-        for entry in self._entries(0 if refusals else state.source_position.entries):
-            if entry.job and (
-                entry.number in refusals or entry.number > state.source_position.entries
-            ):
+        for entry in self._read_entries(0 if refusals else state.source_position.entries):
+            if entry.job and (entry.number in refusals or entry.number > state.source_position.entries):
                 reason = refusals.get(entry.number, "")
                 rows.append(
                     make_job_row(entry.job, "refused" if reason else "accepted", reason=reason)
                 )
         return sorted(rows, key=lambda row: row.job_id)
 
-    def _entries(self, after: int) -> Iterator[Entry]:
+    def _read_entries(self, after: int) -> Iterator[Entry]:
         while entries := self.inbox.entries_after(after):
             yield from entries
             after = entries[-1].number
 
-    def pending(self, history: ServiceHistory) -> list[JobSpec]:
-        """The accepted jobs that no round of a history has taken in."""
-        return [e.job for e in self._entries(history.state.source_position.entries) if e.job]
+    def list_pending(self, history: ServiceHistory) -> list[JobSpec]:
+        """List the accepted jobs that no round of a history has taken in."""
+        return [e.job for e in self._read_entries(history.state.source_position.entries) if e.job]
 
-    def queue(self) -> list[QueueRow]:
-        """The active jobs: those that run, those in line, the others, those just accepted."""
-        history = self.history()
+    def list_queue(self) -> list[QueueRow]:
+        """List active jobs: running, then queued, then others, then those just accepted."""
+        history = self.read_history()
         pending = [
             QueueRow(None, job.job_id, job.name, job.tenant, job.demand.least, "accepted")
-            for job in self.pending(history)
+            for job in self.list_pending(history)
         ]
         if not history.last:
             return pending
-        if self._ahead is None or self._ahead[0] is not history:
-            run, this = solve_last_round(self.run, history)
-            rows = make_queue_rows(run, this)
-            rows.sort(key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id))
-            self._ahead = history, rows
-        return [*self._ahead[1], *pending]
+        rows = self._cache(history, "queue", lambda: self._solve_queue(history))
+        return [*rows, *pending]
 
-    def events(self, after_round: int = -1) -> list[EventRow]:
-        """What happened and was asked, in order.
+    def _solve_queue(self, history: ServiceHistory) -> list[QueueRow]:
+        rows = make_queue_rows(*solve_last_round(self.run, history))
+        return sorted(
+            rows, key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id)
+        )
+
+    def _cache(self, history: ServiceHistory, key: object, make: Callable[[], Made]) -> Made:
+        """Return what was made of this history before, or make it."""
+        if self._cached[0] is not history:
+            self._cached = history, {}
+        made = self._cached[1]
+        if key not in made:
+            made[key] = make()
+        return cast("Made", made[key])
+
+    def list_events(self, after_round: int = -1) -> list[EventRow]:
+        """List events and commands in order.
 
         Args:
-            after_round: The last round that is known already.
+            after_round: The last round that the caller knows.
         """
         first = max(after_round + 1, 0)
         records = self._reader.parts(self.run, RoundEvents, first, filled=True)
@@ -245,15 +247,15 @@ class ServiceQueries:
         names = {number: job.name for number, job in self.inbox.jobs(named).items()}
         return [row for record in records for row in make_event_rows(record, names)]
 
-    def nodes(self) -> list[NodeRow]:
-        """The nodes, and who holds their GPUs."""
-        history = self.history()
-        inventory, drained = history.state.inventory(self.header), self._drained(history)
+    def list_nodes(self) -> list[NodeRow]:
+        """List the nodes and the jobs that hold their GPUs."""
+        history = self.read_history()
+        inventory, drained = history.state.inventory(self.header), self._list_drained(history)
         holders = {gpu: job for job, gpus in history.state.leases.items() for gpu in gpus}
         cordoned = history.state.orders.cordoned
         ailing = history.last.problems if history.last else ()
         problems = {problem.node: problem.problem for problem in ailing}
-        names, rows = dict(enumerate(self.names())), []
+        names, rows = dict(enumerate(self.read_node_names())), []
         for node in sorted({*range(inventory.nodes)} - history.state.orders.removed):
             gpus = tuple(inventory.gpus_of(node))
             held = tuple(gpu for gpu in gpus if gpu in holders)
@@ -266,26 +268,26 @@ class ServiceQueries:
         return rows
 
     @staticmethod
-    def _drained(history: ServiceHistory) -> tuple[int, ...]:
-        """Nodes of the cluster that are out of service."""
+    def _list_drained(history: ServiceHistory) -> tuple[int, ...]:
+        """Nodes that are out of service."""
         out = history.last.solve.drained if history.last else ()
         return tuple(node for node in out if node not in history.state.orders.removed)
 
-    def tenants(self) -> list[TenantRow]:
-        """The tenants, their budgets, and what they hold."""
-        return make_tenant_rows(self.history())
+    def list_tenants(self) -> list[TenantRow]:
+        """List the tenants, their budgets and the GPUs they hold."""
+        return make_tenant_rows(self.read_history())
 
-    def prices(self) -> list[PriceRow]:
-        """Prices of the last rounds that had a market, in order."""
-        first = max(self.history().state.round - MOST_PRICES, 0)
+    def list_prices(self) -> list[PriceRow]:
+        """List the market prices of the last rounds, in order."""
+        first = max(self.read_history().state.round - MOST_PRICES, 0)
         return make_price_rows(self._reader.parts(self.run, RoundPrices, first))
 
-    def timed(self, number: int) -> list[RoundTimings]:
-        """How long the steps of a round and of those after it took."""
+    def list_timings(self, number: int) -> list[RoundTimings]:
+        """List how long the steps of a round and its successors took."""
         return self._reader.parts(self.run, RoundTimings, number)
 
-    def why(self, job_id: int) -> "Answer":
-        """Why a job has or has no GPUs, in the last round in which it was active.
+    def explain(self, job_id: int) -> "Answer":
+        """Explain why a job has or has no GPUs in the last round in which it was active.
 
         Raises:
             InputError: No round has taken it in yet.
@@ -293,32 +295,31 @@ class ServiceQueries:
         """
         from flows.explain.why import why
 
-        history = self.history()
-        if self._whys is None or self._whys[0] is not history:
-            self._whys = history, {}
-        if job_id not in (known := self._whys[1]):
-            if history.last and job_id in history.state.beliefs:
-                known[job_id] = self._why_now(history, history.last, job_id)
-            else:  # an earlier round: replay from the beginning
-                known[job_id] = why(job_id, self._reader.warehouse, self.run)
-        return known[job_id]
+        history = self.read_history()
 
-    def _why_now(self, history: ServiceHistory, last: RoundRecord, job_id: int) -> "Answer":
-        """Why a job has or has no GPUs in the last round, from the records of its life alone."""
+        def answer() -> "Answer":
+            if history.last and job_id in history.state.beliefs:
+                return self._explain_now(history, history.last, job_id)
+            return why(job_id, self._reader.warehouse, self.run)  # replays an earlier round
+
+        return self._cache(history, ("why", job_id), answer)
+
+    def _explain_now(self, history: ServiceHistory, last: RoundRecord, job_id: int) -> "Answer":
+        """Explain a job in the last round; reads only the records of its life."""
         from flows.explain.why import Lived, check_same, of_round
 
         run, this = solve_last_round(self.run, history)
         check_same(self.run, this, last)
-        first = find_lifetime(self._news(), job_id).start
+        first = find_lifetime(self._read_changes(), job_id).start
         rounds = self._reader.parts(self.run, Lived, first, last.round + 1)
         return of_round(run, this, job_id, last.round, rounds)
 
-    def printed(self, job_id: int, shown: Mapping[str, "LogPlace"] | None = None) -> "JobLogs":
-        """The output of a job's containers; the caller closes it.
+    def open_logs(self, job_id: int, shown: Mapping[str, "LogPlace"] | None = None) -> "JobLogs":
+        """Open the output of a job's containers; the caller closes it.
 
         Args:
             job_id: The job.
-            shown: What was shown already, by container.
+            shown: How much was shown already, by container.
 
         Raises:
             InputError: The job has never had GPUs, the cluster is virtual, or its file is missing.
@@ -326,24 +327,24 @@ class ServiceQueries:
         """
         from flows.api.job_logs import JobLogs, check_has_logs
 
-        check_has_logs(self._reader, self.run, job_id, self.history().state.leases)
-        hosts = self.hosts()
+        check_has_logs(self._reader, self.run, job_id, self.read_history().state.leases)
+        hosts = self.read_hosts()
         if hosts is None:
             raise InputError("cluster", "is missing", "give the cluster file of the run")
         return JobLogs(hosts, self.run, job_id, shown)
 
-    def course(self, job_id: int) -> JobHistory:
-        """A job so far: its leases and what they cost, forecasts and losses."""
-        lived = find_lifetime(self._news(), job_id)
+    def get_job_history(self, job_id: int) -> JobHistory:
+        """List a job's leases, costs, forecasts and losses."""
+        lived = find_lifetime(self._read_changes(), job_id)
         rounds = self._reader.parts(self.run, RoundOutcome, lived.start, lived.stop)
-        return make_job_history(self.history(), rounds, job_id, self._losses(job_id))
+        return make_job_history(self.read_history(), rounds, job_id, self._read_losses(job_id))
 
-    def _news(self) -> list[RoundChanges]:
+    def _read_changes(self) -> list[RoundChanges]:
         return self._reader.parts(self.run, RoundChanges, filled=True)
 
-    def _losses(self, job_id: int) -> list[LossRow]:
+    def _read_losses(self, job_id: int) -> list[LossRow]:
         with suppress(InputError):  # a cluster file that is gone
-            if hosts := self.hosts():
+            if hosts := self.read_hosts():
                 from containers.docker.telemetry import losses
 
                 by_epoch = losses(hosts.folder(self.run, job_id))

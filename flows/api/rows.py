@@ -279,21 +279,6 @@ def censor(text: str, seen: Container[int]) -> str:
     return _JOBS.sub(shown, _SILENT.sub(r"\1", text))
 
 
-def judge_deadline(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
-    """Whether a job should end by its deadline; see `QueueRow.in_time`.
-
-    Args:
-        deadline: On the run's clock in seconds.
-        clock: The run's clock.
-        ends: The interval of its end, if it is known.
-    """
-    if deadline < clock:
-        return "missed"
-    if ends is None:
-        return ""
-    return "yes" if ends[1] <= deadline else "no" if ends[0] > deadline else "maybe"
-
-
 @dataclass(frozen=True, slots=True)
 class RoundEvents:
     """What happened in a round: fields of its record."""

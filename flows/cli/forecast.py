@@ -35,9 +35,9 @@ def forecast(
     """Forecast starts and ends of the active jobs, with and without a change."""
     from dataclasses import asdict
 
+    from flows.api.requests import WhatIf, parse_budget_factor
     from flows.api.rows import SHOWN
     from flows.api.submission import parse_job
-    from flows.api.whatif import WhatIf, parse_budget_factor
     from flows.runs.toml_file import read_toml
     from warehouse.wording import counted
 

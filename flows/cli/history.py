@@ -159,7 +159,7 @@ def why(
             say(f"(of the {which}; of the {rest}: --run {other})", err=True)
     if by_service:
         with desk(warehouse) as service:
-            answer = service.why(job)
+            answer = service.explain(job)
     else:
         from flows.cli.progress import progress
         from flows.explain.why import why as explain

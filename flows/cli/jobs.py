@@ -21,7 +21,8 @@ from predictor.job import Mode
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
-    from flows.api.front import FrontDesk
+    from flows.api.authorization import AuthorizedApi
+    from flows.api.client import Client
     from flows.api.login import Login
     from flows.api.rows import Accepted, EventRow
     from flows.runs.job_file import JobFile
@@ -39,15 +40,15 @@ Key = Annotated[
 ]
 
 
-def desk(warehouse: Path) -> "FrontDesk":
+def desk(warehouse: Path) -> "AuthorizedApi | Client":
     """The service of a command: that of the login, unless `--warehouse` is given."""
     if (login := asked_login()) is not None:
         from flows.api.client import Client
 
         return Client(login.url, login.token)
-    from flows.api.local import LocalDesk
+    from flows.api.authorization import open_local
 
-    return LocalDesk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
+    return open_local(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
 
 
 def asked_login() -> "Login | None":
@@ -122,11 +123,12 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Submit a job durably: once accepted, no crash loses it."""
-    from flows.api.submission import job_schema, parse_job, read_job_fields
+    from flows.api.submission import parse_job, read_job_fields
     from flows.runs.job_fields import parse_variables
+    from flows.runs.job_file import JobFile
 
     if schema:
-        typer.echo(json.dumps(job_schema(), indent=2))
+        typer.echo(json.dumps(JobFile.model_json_schema(), indent=2))
         return
     options: dict[str, Any] = {
         "name": name,
@@ -163,7 +165,9 @@ def submit(
         elif file is not None:
             fields = read_job_fields(Path(file), fields)
         if dry_run:
-            _print_expected(asdict(service.expect(fields)), parse_job(Path("job"), fields), as_json)
+            _print_expected(
+                asdict(service.forecast_job(fields)), parse_job(Path("job"), fields), as_json
+            )
             return
         accepted = service.submit(fields, key=key)
     print_accepted(accepted, str(fields.get("name", "")), as_json)
@@ -250,7 +254,7 @@ def order(
 ) -> None:
     """Give a command about a job or node."""
     with desk(warehouse) as service:
-        accepted = service.command(kind, target, value=value, key=key)
+        accepted = service.send_command(kind, target, value=value, key=key)
     print_accepted(accepted, target, as_json)
 
 
@@ -307,7 +311,7 @@ def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> No
     """List active jobs in order, with expected starts, ends and price."""
     with desk(warehouse) as service:
         asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
-        print_listed([shown(row) for row in service.queue()], as_json, asked)
+        print_listed([shown(row) for row in service.list_queue()], as_json, asked)
     if asked_login() is None and not is_locked(Path(warehouse)):
         say("(the service is stopped; this is how its last round left it)", err=True)
 
@@ -316,7 +320,7 @@ def print_jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) 
     """List all jobs of the service."""
     with desk(warehouse) as service:
         asked = ("status", "reason", "name")
-        print_listed([shown(row) for row in service.jobs()], as_json, asked)
+        print_listed([shown(row) for row in service.list_jobs()], as_json, asked)
 
 
 def logs(
@@ -336,7 +340,7 @@ def logs(
     """Print the output of a job's containers."""
     if run is None and cluster is None:
         with desk(warehouse) as service:
-            _print_logs(service.logs(job, follow=follow), as_json)
+            _print_logs(service.read_logs(job, follow=follow), as_json)
         return
     from flows.api.job_logs import check_has_logs, read_logs
     from flows.runs.cluster_file import read_cluster_file
@@ -346,7 +350,7 @@ def logs(
         from flows.api.commands import ServiceCommands
 
         with ServiceCommands(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, "")) as local:
-            run, number = local.run, local.job(job).number
+            run, number = local.run, local.find_job(job)
     elif job.isascii() and job.isdigit():
         number = int(job)
     else:
@@ -359,7 +363,7 @@ def logs(
 
 def _print_logs(parts: Iterable[bytes], as_json: bool) -> None:
     if as_json:
-        from flows.api.front import parse_logs
+        from flows.api.log_format import parse_logs
 
         rows = ({"container": name, "line": line} for name, line in parse_logs(parts))
         print_rows(rows, as_json)
@@ -378,7 +382,7 @@ def events(
 ) -> None:
     """List events of jobs and nodes, and users' requests."""
     with desk(warehouse) as service:
-        for row in service.events(after, follow=follow):
+        for row in service.read_events(after, follow=follow):
             if as_json:
                 print_rows([shown(row)], as_json)
             else:

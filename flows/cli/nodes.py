@@ -37,7 +37,7 @@ def add(
     options: dict[str, Any] = {"name": name, "gpus": gpus, "gpu_type": gpu_type, "price": price}
     fields = {field: value for field, value in options.items() if value is not None}
     with desk(warehouse) as service:
-        accepted = service.add(fields, key=key)
+        accepted = service.add_node(fields, key=key)
     if as_json:
         print_accepted(accepted, name or "", as_json)
     else:
@@ -95,4 +95,4 @@ def remove(
 def print_nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the nodes, their GPUs, and the jobs on them."""
     with desk(warehouse) as service:
-        print_listed([shown(row) for row in service.nodes()], as_json)
+        print_listed([shown(row) for row in service.list_nodes()], as_json)

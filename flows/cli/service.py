@@ -115,7 +115,7 @@ def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> N
         "speed": process.speed if process else None,
     }
     with desk(folder) as service:
-        rows = {**about, **asdict(service.status())}
+        rows = {**about, **asdict(service.get_status())}
     if login:
         rows |= {"service": "running", "url": login.url}
     if as_json:
@@ -147,10 +147,10 @@ def login(
             "the service's machine makes one: shockwave token add NAME",
         )
     with Client(url, token) as client:
-        who = client.who()
+        caller = client.get_caller()
         file = save_login(Login(client.url, token))
-    of = f" of {who['tenant']}" if who["tenant"] else ""
-    say(f"logged in to {client.url} as {who['name']}, {who['role']}{of}; kept in {file}")
+    of = f" of {caller.tenant}" if caller.tenant else ""
+    say(f"logged in to {client.url} as {caller.name}, {caller.role}{of}; kept in {file}")
 
 
 def logout() -> None:

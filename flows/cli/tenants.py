@@ -43,7 +43,7 @@ def set_tenant(
     }
     terms = {field: value for field, value in options.items() if value is not None}
     with desk(warehouse) as service:
-        accepted = service.tenant(name, terms, key=key)
+        accepted = service.update_tenant(name, terms, key=key)
     if as_json:
         print_accepted(accepted, name, as_json)
     else:
@@ -53,4 +53,4 @@ def set_tenant(
 def print_tenants(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List tenants with budgets, use and quotas."""
     with desk(warehouse) as service:
-        print_listed([asdict(row) for row in service.tenants()], as_json)
+        print_listed([asdict(row) for row in service.list_tenants()], as_json)

@@ -17,7 +17,8 @@ from warehouse import DEFAULT_WAREHOUSE
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from flows.api.front import FrontDesk
+    from flows.api.authorization import AuthorizedApi
+    from flows.api.client import Client
     from flows.cli.tables import Line
 
 QUEUED = ("place", "job_id", "name", "tenant", "gpus", "status", "starts_in_s", "ends_in_s", "ftf")
@@ -37,9 +38,9 @@ def top(
     with desk(warehouse) as service:
         if as_json:
             state = {
-                "status": asdict(service.status()),
-                "nodes": [asdict(row) for row in service.nodes()],
-                "queue": [asdict(row) for row in service.queue()],
+                "status": asdict(service.get_status()),
+                "nodes": [asdict(row) for row in service.list_nodes()],
+                "queue": [asdict(row) for row in service.list_queue()],
             }
             print_rows([state], as_json)
         elif terminal_width() is None:
@@ -51,7 +52,7 @@ def top(
                 follow(service, Console(highlight=False), lambda: time.sleep(interval))
 
 
-def follow(service: "FrontDesk", console: "Console", wait: Callable[[], None]) -> None:
+def follow(service: "AuthorizedApi | Client", console: "Console", wait: Callable[[], None]) -> None:
     """Show the cluster on a terminal, again and again.
 
     Args:
@@ -72,7 +73,7 @@ def follow(service: "FrontDesk", console: "Console", wait: Callable[[], None]) -
             wait()
 
 
-def now(service: "FrontDesk", width: int | None) -> "Iterator[Line]":
+def now(service: "AuthorizedApi | Client", width: int | None) -> "Iterator[Line]":
     """The cluster, its nodes and its queue as lines.
 
     Args:
@@ -81,7 +82,7 @@ def now(service: "FrontDesk", width: int | None) -> "Iterator[Line]":
     """
     from flows.cli.tables import table
 
-    status = service.status()
+    status = service.get_status()
     said = (
         f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s",
         f"{status.busy_gpus} of {status.gpus} GPUs held; jobs: {status.running} running, "
@@ -91,9 +92,9 @@ def now(service: "FrontDesk", width: int | None) -> "Iterator[Line]":
     for text in said:
         for line in [text] if width is None else wrap(text, width):
             yield line, ""
-    nodes = service.nodes()
+    nodes = service.list_nodes()
     named = NODES[:1] + ("name",) * any(row.name for row in nodes) + NODES[1:]
-    for columns, rows in ((named, nodes), (QUEUED, service.queue())):
+    for columns, rows in ((named, nodes), (QUEUED, service.list_queue())):
         yield "", ""
         cells = [[row[name] for name in columns] for row in map(shown, rows)]
         yield from table(columns, cells, width, 0)

@@ -13,7 +13,7 @@ from prefect.automations import AutomationCore, DoNothing, EventTrigger, Posture
 from prefect.events import emit_event
 
 from flows.api.alerts import Alert, AlertKind, Known, Watch
-from flows.api.commands import ServiceCommands
+from flows.api.queries import ServiceQueries
 from flows.prefect_server.logs import tell
 from flows.scheduler.process import FOLDER, find_service
 from predictor.errors import ShockwaveError
@@ -88,22 +88,22 @@ def watch(warehouse: Path, database_url: str) -> None:
 
 
 def _watch(warehouse: Path, database_url: str) -> None:
-    while not (desk := _desk(warehouse, database_url)):
+    while not (service := _open_service(warehouse, database_url)):
         time.sleep(LOOK_SECONDS)
-    service, before = find_service(warehouse), known(warehouse)
-    seen = Watch(desk.run, service.speed if service else 1.0, time.monotonic(), before)
+    process, before = find_service(warehouse), known(warehouse)
+    seen = Watch(service.run, process.speed if process else 1.0, time.monotonic(), before)
     while True:
         with suppress(ShockwaveError):  # the next look tries again
-            before = look(warehouse, desk, seen, before)
+            before = look(warehouse, service, seen, before)
         time.sleep(LOOK_SECONDS)
 
 
-def look(warehouse: Path, desk: ServiceCommands, seen: Watch, before: Known) -> Known:
+def look(warehouse: Path, service: ServiceQueries, seen: Watch, before: Known) -> Known:
     """Look at a service once, report new alerts, and keep those reported.
 
     Args:
         warehouse: The warehouse.
-        desk: Its desk.
+        service: The service.
         seen: The watch.
         before: The alerts kept last.
 
@@ -113,8 +113,8 @@ def look(warehouse: Path, desk: ServiceCommands, seen: Watch, before: Known) -> 
     Raises:
         ShockwaveError: The service cannot be read, or the alerts cannot be kept.
     """
-    lag = desk.lag(time.time())
-    for alert in seen.look(desk.history(), lag, time.monotonic()):
+    lag = service.measure_lag(time.time())
+    for alert in seen.look(service.read_history(), lag, time.monotonic()):
         tell("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
         emit(alert)
     if seen.known != before:
@@ -141,8 +141,8 @@ def keep(warehouse: Path, reported: Known) -> None:
         write_text(warehouse / FOLDER / REPORTED, json.dumps(rows))
 
 
-def _desk(warehouse: Path, database_url: str) -> ServiceCommands | None:
+def _open_service(warehouse: Path, database_url: str) -> ServiceQueries | None:
     """The service of a warehouse; None before it has begun."""
     with suppress(ShockwaveError):
-        return ServiceCommands(warehouse, database_url)
+        return ServiceQueries(warehouse, database_url)
     return None

@@ -72,33 +72,33 @@ class PolicyChoice:
     policy: Annotated[str, POLICY] = DEFAULT_POLICY
 
 
-def traces_of(warehouse: Path) -> Path:
-    """The folder of a warehouse with the traces that were uploaded."""
+def trace_folder(warehouse: Path) -> Path:
+    """The folder of a warehouse with the traces that forms name."""
     return warehouse / "traces"
 
 
 class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
-    """A workload, uploaded or generated, and the settings of its run."""
+    """A workload, from a file or generated, and the settings of its run."""
 
     trace: Path | None = Field(
         default=None,
         title="Trace",
-        description="A file uploaded at /traces; without it, jobs are generated.",
+        description="A file in the warehouse's folder traces; without it, jobs are generated.",
     )
     profile: Path | None = Field(
         default=None,
         title="Profile",
-        description="Throughput table (JSON) of a public trace, uploaded as well.",
+        description="Throughput table (JSON) of a public trace, in the same folder.",
     )
     throughputs: Path | None = Field(
         default=None,
         title="Throughputs",
-        description="In its place: Gavel's table (CSV, may be .gz), uploaded as well.",
+        description="In its place: Gavel's table (CSV, may be .gz), in the same folder.",
     )
     regimes: Path | None = Field(
         default=None,
         title="Regimes",
-        description="Regimes (CSV) of a public trace, uploaded as well.",
+        description="Regimes (CSV) of a public trace, in the same folder.",
     )
     gpus: Annotated[int, GPUS] = 16
     seed: Annotated[int, SEED] = 0
@@ -124,19 +124,20 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
         """The workload.
 
         Args:
-            warehouse: The warehouse with the uploaded files.
+            warehouse: The warehouse with the files.
 
         Raises:
-            InputError: A file was not uploaded.
+            InputError: There is no such file.
         """
         asked = {field.name: getattr(self, field.name) for field in fields(Jobs)}
-        folder = traces_of(warehouse)
+        folder = trace_folder(warehouse)
         for name in ("trace", "profile", "throughputs", "regimes"):
             file = asked[name]
             if file is not None:
                 asked[name] = folder / file.name
                 if file.name != str(file) or not asked[name].is_file():
-                    raise InputError(name, f"{str(file)!r} was not uploaded", "do so at /traces")
+                    problem = f"{str(file)!r} is not in the folder traces of the warehouse"
+                    raise InputError(name, problem, "copy it there")
         return Source(**asked, seed=self.seed)
 
     @property

@@ -1,4 +1,4 @@
-"""The app of `shockwave up`: Prefect's, and beside it reports, traces, API and live page."""
+"""The app of `shockwave up`: Prefect's server with reports, API and live page."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def create_app() -> "FastAPI":
-    """The app of a warehouse's service.
+    """Create the app of a warehouse's service.
 
     Raises:
         RuntimeError: The environment is not that of `flows.supervisor.service`.
@@ -23,24 +23,17 @@ def create_app() -> "FastAPI":
 def _app() -> "FastAPI":
     from starlette.staticfiles import StaticFiles
 
-    from flows.api.authorization import AuthorizedApi
-    from flows.deployments.forms import traces_of
     from flows.prefect_server.command import REPORTS, WAREHOUSE
-    from flows.prefect_server.gate import Locked
     from flows.prefect_server.server import beside, closed, hand_out, own_secret, prefect_app
-    from flows.prefect_server.traces import traces
     from flows.scheduler.options import DATABASE_URL
     from flows.web.api import PREFIX, create_api
     from flows.web.backend import Backend
     from flows.web.page.app import PAGE, create_page
 
-    app = prefect_app()
-    warehouse = Path(os.environ[WAREHOUSE])
+    app, secret = prefect_app(), own_secret()
     hand_out(app, "/reports", StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False))
-    page = Locked(traces(traces_of(warehouse)), own_secret(), sandbox=False)
-    beside(app, "/traces", page)
-    service = AuthorizedApi(warehouse, os.environ.get(DATABASE_URL, ""))
-    asking = Backend(service, own_secret())
-    beside(app, PREFIX, create_api(asking))
-    beside(app, PAGE, create_page(asking, own_secret()))
+    database_url = os.environ.get(DATABASE_URL, "")
+    backend = Backend(Path(os.environ[WAREHOUSE]), secret, database_url)
+    beside(app, PREFIX, create_api(backend))
+    beside(app, PAGE, create_page(backend, secret))
     return closed(app)

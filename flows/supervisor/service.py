@@ -15,7 +15,7 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from flows.deployments.forms import traces_of
+from flows.deployments.forms import trace_folder
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS, Child
 from flows.prefect_server.command import REPORTS, WAREHOUSE, answers, server_command, shows
 from flows.prefect_server.logs import LogFormat, begin
@@ -83,8 +83,8 @@ class Service:
 
     @property
     def traces(self) -> Path:
-        """The folder of uploaded traces."""
-        return traces_of(self.warehouse)
+        """The folder of traces that forms name."""
+        return trace_folder(self.warehouse)
 
     def check(self) -> None:
         """Check the configuration before any process is started.

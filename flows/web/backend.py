@@ -1,9 +1,10 @@
-"""Access of HTTP requests to a service: callers, threads, and bounds on bodies."""
+"""A service behind HTTP: authentication, threads, refusals, and a bound on bodies."""
 
 import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import TypeVar
 
 from anyio import CapacityLimiter, Lock, to_thread
@@ -11,19 +12,18 @@ from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flows.api.authorization import AuthorizedApi, JobNotFound, NotAllowed, make_receipt
-from flows.api.rows import Accepted
+from flows.api.authorization import AuthorizedApi, NotAllowed
+from flows.api.commands import JobNotFound, ServiceCommands
 from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
-from warehouse.inbox.entries import Entry
-from warehouse.inbox.tokens import Role, Token
+from warehouse.inbox.tokens import Role, Token, Tokens
 
 MOST_BYTES = 2**16
 """Most bytes of a request's body. An engineering bound."""
 
 READS, WRITES, LOOKUPS, LOOKS = 1, 32, 1, 4
-"""Threads that read a service's records, that write to the inbox (several share a flush), that look
-up tokens, and that wait for Docker hosts. Engineering bounds."""
+"""Threads that read records, write to the inbox (several share a flush), look up tokens, and wait
+for Docker hosts. Engineering bounds."""
 
 Result = TypeVar("Result")
 
@@ -37,12 +37,12 @@ class Problem(BaseModel):
 
 
 class RequestRefused(HTTPException):
-    """A request that is refused, and why."""
+    """An HTTP request is refused."""
 
     def __init__(self, status: HTTPStatus, place: str, problem: str, remedy: str) -> None:
         self.problem = Problem(place=place, problem=problem, remedy=remedy)
-        asks = {"WWW-Authenticate": 'Bearer realm="Shockwave"'}
-        super().__init__(status, problem, asks if status == HTTPStatus.UNAUTHORIZED else None)
+        headers = {"WWW-Authenticate": 'Bearer realm="Shockwave"'}
+        super().__init__(status, problem, headers if status == HTTPStatus.UNAUTHORIZED else None)
 
 
 STATUSES = {
@@ -51,11 +51,11 @@ STATUSES = {
     InputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ShockwaveError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""HTTP status by class of an error; the first class that matches counts."""
+"""HTTP status by class of an error; the first match counts."""
 
 
 def get_http_status(error: ShockwaveError) -> HTTPStatus:
-    """The status of the answer to an error."""
+    """The HTTP status of the answer to an error."""
     return next(status for kind, status in STATUSES.items() if isinstance(error, kind))
 
 
@@ -70,27 +70,52 @@ class _Lookup:
 
 
 class Backend:
-    """A service as requests see it, in a shared pool of threads.
+    """A warehouse's service behind HTTP: it authenticates callers and runs calls in threads.
 
     Args:
-        service: The service.
-        secret: The installation's, `USER:PASSWORD`.
+        warehouse: The warehouse. Its service need not have begun.
+        secret: The installation's secret, `USER:PASSWORD`; its holder is an operator.
+        database_url: See `warehouse.inbox.database.Database`.
     """
 
-    def __init__(self, service: AuthorizedApi, secret: str) -> None:
-        self.service = service
+    def __init__(self, warehouse: Path, secret: str, database_url: str = "") -> None:
+        self._where = warehouse, database_url
         self._user = secret.partition(":")[0]
         self._expected = authorization(secret).encode()
+        self._service: ServiceCommands | None = None
+        self._tokens: Tokens | None = None
+        self._opening = Lock()
         self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
         self._looks = CapacityLimiter(LOOKS)
-        self._finders = CapacityLimiter(LOOKUPS)  # of their own, not behind readers of records
+        self._finders = CapacityLimiter(LOOKUPS)  # of their own: readers of records are slower
         self._finding, self._lookups = Lock(), list[_Lookup]()
 
-    async def who(self, given: str) -> Token | None:
-        """The owner of credentials; None if they are invalid."""
-        if hmac.compare_digest(given.encode(), self._expected):
+    async def open_api(self, caller: Token) -> AuthorizedApi:
+        """Open the service for a caller.
+
+        Raises:
+            WarehouseBusy: The service has not begun.
+        """
+        async with self._opening:
+            if self._service is None:
+                try:
+                    self._service = await to_thread.run_sync(
+                        lambda: ServiceCommands(*self._where), limiter=self._finders
+                    )
+                except InputError:
+                    problem = "has not begun"
+                    raise WarehouseBusy("service", problem, "try again in some seconds") from None
+        return AuthorizedApi(self._service, caller)
+
+    async def authenticate(self, credentials: str) -> Token | None:
+        """Find the owner of a header `Authorization`; None if it is invalid.
+
+        Raises:
+            WarehouseError: The database does not answer, or its entry of the token is damaged.
+        """
+        if hmac.compare_digest(credentials.encode(), self._expected):
             return Token(self._user, Role.OPERATOR)
-        scheme, _, token = given.partition(" ")
+        scheme, _, token = credentials.partition(" ")
         if scheme.lower() != "bearer":
             return None
         mine = _Lookup(token.strip())
@@ -98,59 +123,62 @@ class Backend:
         try:
             async with self._finding:
                 if not mine.done:
-                    await self._find(mine)
+                    await self._look_up(mine)
         finally:
             self._lookups.remove(mine)
         if mine.failed:
             raise mine.failed
         return mine.found
 
-    async def _find(self, mine: _Lookup) -> None:
+    async def _look_up(self, mine: _Lookup) -> None:
         """Look up the tokens of all waiting requests in one transaction.
 
-        If the database does not answer, all of them fail at once, not one after the other.
+        If the database does not answer, all of them fail at once instead of one after the other.
 
         Raises:
             WarehouseError: The database's entry of this token is damaged.
         """
         together = [lookup for lookup in self._lookups if not lookup.done]
         try:
-            tokens = await self._whose(together)
+            owners = await self._find_owners(together)
         except WarehouseError as error:
             if isinstance(error, WarehouseBusy):
                 for lookup in together:
                     lookup.failed, lookup.done = error, True
                 return
-            together = [mine]  # perhaps the entry of another token is damaged
-            tokens = await self._whose(together)
-        for lookup, token in zip(together, tokens, strict=True):
-            lookup.found, lookup.done = token, True
+            together = [mine]  # the entry of another token may be damaged
+            owners = await self._find_owners(together)
+        for lookup, owner in zip(together, owners, strict=True):
+            lookup.found, lookup.done = owner, True
 
-    async def _whose(self, lookups: Sequence[_Lookup]) -> list[Token | None]:
-        tokens = (lookup.token for lookup in lookups)
-        return await to_thread.run_sync(self.service.who, *tokens, limiter=self._finders)
+    async def _find_owners(self, lookups: Sequence[_Lookup]) -> list[Token | None]:
+        def find() -> list[Token | None]:
+            self._tokens = self._tokens or Tokens(*self._where)
+            return self._tokens.find(*(lookup.token for lookup in lookups))
+
+        return await to_thread.run_sync(find, limiter=self._finders)
 
     async def read(self, work: Callable[[], Result]) -> Result:
-        """Read the service's records."""
+        """Run work that reads the service's records."""
         return await to_thread.run_sync(work, limiter=self._reads)
 
-    async def look(self, work: Callable[[], Result]) -> Result:
-        """Ask Docker hosts, which may not answer; readers of records do not wait for them."""
+    async def ask_hosts(self, work: Callable[[], Result]) -> Result:
+        """Run work that waits for Docker hosts, which may not answer."""
         return await to_thread.run_sync(work, limiter=self._looks)
 
-    async def write(self, work: Callable[[], list[Entry]]) -> Accepted:
-        """Have something accepted."""
-        return make_receipt(await to_thread.run_sync(work, limiter=self._writes))
+    async def write(self, work: Callable[[], Result]) -> Result:
+        """Run work that writes to the inbox."""
+        return await to_thread.run_sync(work, limiter=self._writes)
 
 
 class BodyLimit:
-    """Middleware that reads no more of a body than is allowed."""
+    """Middleware that refuses bodies above a size with 413."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it with 413."""
+        """Answer a request, or refuse it."""
         taken = 0
 
         async def received() -> Message:

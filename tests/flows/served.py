@@ -10,7 +10,6 @@ from threading import Thread
 import uvicorn
 from starlette.responses import PlainTextResponse
 
-from flows.api.authorization import AuthorizedApi
 from flows.prefect_server.command import KEPT_SECONDS
 from flows.prefect_server.gate import Beside, Gate
 from flows.web.api import PREFIX, create_api
@@ -27,9 +26,11 @@ def served(warehouse: Path) -> Iterator[str]:
     with socket() as listening:
         listening.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        asking = Backend(AuthorizedApi(warehouse), SECRET)
+        backend = Backend(warehouse, SECRET)
         nobody = PlainTextResponse("Not Found", 404)
-        app = Beside(Beside(nobody, PREFIX, create_api(asking)), PAGE, create_page(asking, SECRET))
+        app = Beside(
+            Beside(nobody, PREFIX, create_api(backend)), PAGE, create_page(backend, SECRET)
+        )
         gate = Gate(app, [url])
         server = uvicorn.Server(
             uvicorn.Config(

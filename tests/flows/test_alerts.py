@@ -51,7 +51,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(service: Path) -> ServiceHistory:
     with ServiceCommands(service) as desk:
-        return desk.history()
+        return desk.read_history()
 
 
 def new(

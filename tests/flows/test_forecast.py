@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from flows.api.commands import ServiceCommands
-from flows.api.whatif import WhatIf, forecast_change
+from flows.api.forecast import forecast_change
+from flows.api.requests import WhatIf
 from flows.cli import forecast as forecast_command
 from flows.runs.job_file import JobFile
 from predictor.allocation import Demand
@@ -115,7 +116,7 @@ def test_a_node_that_would_be_back_lets_a_gang_run(short: Path) -> None:
 
 def test_why_counts_the_gpus_in_service_and_names_the_nodes_that_are_not(short: Path) -> None:
     with ServiceCommands(short) as desk:
-        answer = desk.why(1)
+        answer = desk.explain(1)
     assert (answer.total_gpus, answer.free_gpus, answer.gpus_short) == (3, 1, 3)
     text = str(answer)
     assert "It needs 4 GPUs, and only 3 are in service: it cannot run until node 3 is back" in text
@@ -131,7 +132,7 @@ def test_why_says_that_a_job_keeps_running_on_a_cordoned_node(tmp_path: Path) ->
         inbox.submit(replace(LONG, demand=Demand.gang(4), name="wide"))
     go(tmp_path, 1)
     with ServiceCommands(tmp_path) as desk:
-        small, wide = desk.why(1), desk.why(3)
+        small, wide = desk.explain(1), desk.explain(3)
     assert small.keeps == "cordoned"
     assert "It runs on a cordoned node, and keeps its GPUs there" in str(small)
     assert "no share" not in str(small)
@@ -146,8 +147,8 @@ def test_jobs_that_would_not_end_are_listed_with_the_reason(
     short: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ServiceCommands(short) as desk:
-        queue = {row.name: row.waits_for for row in desk.queue()}
-        reasons = {row.name: row.reason for row in desk.jobs()}
+        queue = {row.name: row.waits_for for row in desk.list_queue()}
+        reasons = {row.name: row.reason for row in desk.list_jobs()}
         rows = forecast_change(desk, WhatIf(drain=["1", "2"]))
         asked = forecast_change(desk, WhatIf(cancel=["small"], hold=["wide"]))
     assert queue == reasons == {"wide": "4 GPUs, 3 in service", "small": ""}
@@ -168,7 +169,10 @@ def test_what_is_accepted_comes_before_a_change(tmp_path: Path) -> None:
     go(tmp_path, 1)
     with ServiceCommands(tmp_path) as desk:
         (held,) = desk.submit(replace(JOB, name="accepted"))
-        assert desk.expect(replace(JOB, options=JobOptions(after=(held.number,)))).status == "waits"
+        assert (
+            desk.forecast_job(replace(JOB, options=JobOptions(after=(held.number,)))).status
+            == "waits"
+        )
         job = JobFile(name="new", model="conv-small", batch_size=32, epochs=40, after=["accepted"])
         _, accepted, new = forecast_change(desk, WhatIf(submit=[job]))
         assert accepted.ends_in_s is not None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from containers.docker.logs import keep, log_file
 from containers.docker.rendering import container_name
 from flows.api import job_logs
-from flows.api.front import format_logs, parse_logs
 from flows.api.job_logs import MOST_END, MOST_PART, MOST_TAIL, JobLogs
+from flows.api.log_format import format_logs, parse_logs
 from flows.runs.cluster_file import read_cluster_file
 
 CLUSTER = """
@@ -37,21 +37,21 @@ def test_no_output_is_missed_or_repeated(tmp_path: Path) -> None:
     keep(log, "first", long)
     keep(log, "second", b"")
     with closing(JobLogs(nodes, RUN, 1)) as found:
-        parts = [*found.more()]
+        parts = [*found.read_new()]
         assert [name for name, _ in parts] == ["first", "first", "second"]
         assert b"".join(format_logs(parts)) == log.read_bytes()
-        assert [*found.more()] == []
-        places = found.place
+        assert [*found.read_new()] == []
+        places = found.places
         keep(log, "third", b"3\n")
-        assert [*found.more()] == [("third", b"3\n")]
+        assert [*found.read_new()] == [("third", b"3\n")]
     with closing(JobLogs(nodes, RUN, 1, places)) as again:
-        assert [*again.more()] == [("third", b"3\n")]
+        assert [*again.read_new()] == [("third", b"3\n")]
     with closing(JobLogs(nodes, RUN, 1, {"first": (MOST_PART, "")})) as again:
-        assert next(again.more()) == ("first", long[MOST_PART:])
+        assert next(again.read_new()) == ("first", long[MOST_PART:])
     with closing(
         JobLogs(nodes, RUN, 1, {"second": (1, "")})
     ) as again:  # what is before it is known
-        assert [*again.more()] == [("third", b"3\n")]
+        assert [*again.read_new()] == [("third", b"3\n")]
     assert b"".join(job_logs.read_logs(nodes, RUN, 1)) == log.read_bytes()
 
 
@@ -63,11 +63,11 @@ def test_the_place_in_many_containers_fits_a_proxy_s_header(tmp_path: Path) -> N
     for number in range(100):
         keep(log, container_name(RUN, 123_456, 1_000_000 + number, 10), b"x" * 10**4)
     with closing(JobLogs(nodes, RUN, 1)) as found:
-        assert len([*found.more()]) == 100
-        place = found.place
+        assert len([*found.read_new()]) == 100
+        place = found.places
     assert len(json.dumps(place, separators=(",", ":"))) < 6 * 2**10
     with closing(JobLogs(nodes, RUN, 1, place)) as again:
-        assert [*again.more()] == []
+        assert [*again.read_new()] == []
 
 
 def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
@@ -80,16 +80,16 @@ def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
 
     def look(first: int) -> bytes:
         log.write_bytes(b"--- only\n" + b"".join(lines[first : first + window]))
-        return b"".join(part for _, part in found.more())
+        return b"".join(part for _, part in found.read_new())
 
     with closing(JobLogs(nodes, RUN, 1)) as found:
         parts = [look(first) for first in (0, 1, 700, 700, window // 2)]
         assert b"".join(parts) == b"".join(lines[: window // 2 + window])
         log.write_bytes(b"--- only\n")  # gone from Docker, not yet kept
-        assert [*found.more()] == []
+        assert [*found.read_new()] == []
         assert look(window // 2 + 3) == b"".join(lines[window // 2 :][window : window + 3])
         assert look(3 * window + 5) == b"".join(lines[3 * window + 5 : 4 * window + 5])
-        places = found.place
+        places = found.places
     with closing(JobLogs(nodes, RUN, 1, places)) as found:  # it knows its place, and the last text
         assert look(3 * window + 5) == b""
         assert look(3 * window + 6) == lines[4 * window + 5]
@@ -146,4 +146,4 @@ def test_kept_logs_are_those_that_were_printed_and_those_from_before_are_read(
     for name, text in kept.items():
         keep(log, name, text)
     with closing(JobLogs(nodes, RUN, 1)) as found:
-        assert dict(found.more()) == {"before": b"--- a\nb\n"} | kept
+        assert dict(found.read_new()) == {"before": b"--- a\nb\n"} | kept

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from flows.api.local import LocalDesk
+from flows.api.authorization import open_local
 from flows.api.submission import describe_launch, parse_job
 from flows.cli import main
 from flows.cli.app import application
@@ -352,7 +352,7 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
 
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=80, height=24, highlight=False)
-    with LocalDesk(service) as desk:
+    with open_local(service) as desk:
         once = [text for text, _ in now(desk, 80)]
         with pytest.raises(KeyboardInterrupt):
             follow(desk, console, wait)

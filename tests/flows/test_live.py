@@ -11,11 +11,10 @@ import pytest
 from benchmarks.faults.jobs import workload
 from containers.docker.nodes import Gpu, Nodes
 from containers.docker.rendering import container_name
-from flows.api.authorization import AuthorizedApi
+from flows.api.authorization import AuthorizedApi, open_local
 from flows.api.client import Client
 from flows.api.commands import ServiceCommands
 from flows.api.job_logs import check_has_logs, read_logs
-from flows.api.local import LocalDesk
 from flows.api.rows import censor
 from flows.explain.replay import replay
 from flows.runs.cluster_file import read_cluster_file
@@ -155,20 +154,20 @@ def test_a_host_is_added_to_a_service_and_another_removed(
         inbox.submit(long(0))
         name = go(1)
         with ServiceCommands(tmp_path) as desk:
-            assert desk.jobs()[0].held_gpus == (0,)
+            assert desk.list_jobs()[0].held_gpus == (0,)
             with pytest.raises(InputError, match="name: 'two' is not in the cluster file"):
-                desk.add({"name": "two"})
+                desk.add_node({"name": "two"})
             file.write_text(head + two + one)  # numbers are those of the order in which they came
-            desk.add({"name": "two"})
+            desk.add_node({"name": "two"})
             desk.command(CommandKind.REMOVE, "one")
             go(2)
-            assert [(row.node, row.name) for row in desk.nodes()] == [(1, "two")]
-            assert (desk.node("two"), desk.node("1")) == (1, 1)
+            assert [(row.node, row.name) for row in desk.list_nodes()] == [(1, "two")]
+            assert (desk.find_node("two"), desk.find_node("1")) == (1, 1)
             with pytest.raises(InputError, match="node: there is no node 'one'"):
-                desk.node("one")
-            assert desk.jobs()[0].held_gpus == (1,)
+                desk.find_node("one")
+            assert desk.list_jobs()[0].held_gpus == (1,)
             with pytest.raises(InputError, match="name: node one is part of the cluster, or was"):
-                desk.add({"name": "one"})
+                desk.add_node({"name": "one"})
             # The removed host may be in the file or not; it is not held to its image any more.
             file.write_text(head + two + one.replace(COUNTING, "shockwave-test:moved"))
             go(1)
@@ -176,17 +175,17 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             left = {"shockwave.run": name, "shockwave.node": "one"}
             volumes = [f"{path}:{path}:ro" for path in mounts()]
             daemon.client().containers.run(STUBBORN, detach=True, labels=left, volumes=volumes)
-            desk.add({"name": "three"})
+            desk.add_node({"name": "three"})
             go(1)
-            (refused,) = (event for event in desk.events() if "three" in event.reason)
+            (refused,) = (event for event in desk.list_events() if "three" in event.reason)
             assert "still runs jobs of node one, which was removed" in refused.reason
-            assert [row.node for row in desk.nodes()] == [1]
+            assert [row.node for row in desk.list_nodes()] == [1]
             file.write_text(head + two)
-            assert desk.jobs()[0].held_gpus == (1,)
-            assert desk.jobs()[0].status == "runs"
+            assert desk.list_jobs()[0].held_gpus == (1,)
+            assert desk.list_jobs()[0].status == "runs"
             desk.command(CommandKind.CANCEL, "1")
             go(2)
-            assert desk.jobs()[0].status == "withdrawn"
+            assert desk.list_jobs()[0].status == "withdrawn"
     records = [record for record, _ in Reader(tmp_path).records(name)]
     assert not [event for record in records for event in record.finished if event.kind == "lost"]
     assert audit(tmp_path, name).findings == ()
@@ -210,7 +209,7 @@ def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
             schedule(run, tmp_path, rounds=1)
         with ServiceCommands(tmp_path) as desk:
             guarded, tenant = AuthorizedApi(tmp_path, desk=desk), Token("t", Role.TENANT, "a")
-            (row,), (seen,) = desk.nodes(), guarded.nodes(tenant)
+            (row,), (seen,) = desk.list_nodes(), guarded.nodes(tenant)
             assert row.problem == "it does not answer: No such file or directory"
             assert seen.problem == "it does not answer"
             answer = guarded.why(tenant, "1")
@@ -250,17 +249,17 @@ def test_a_full_storage_drains_all_nodes_until_there_is_room(
         inbox.submit(long(0))
         name = go("900000000t", 1)
         with ServiceCommands(tmp_path) as desk:
-            (row,) = desk.nodes()
+            (row,) = desk.list_nodes()
             assert (row.drained, row.held_gpus) == (True, ())
             assert row.problem.startswith("the storage has ")
-            assert f"Node 0 (from 0) is out of service: {row.problem}." in str(desk.why(1))
+            assert f"Node 0 (from 0) is out of service: {row.problem}." in str(desk.explain(1))
             go("1m", 2)
-            (row,) = desk.nodes()
+            (row,) = desk.list_nodes()
             assert (row.drained, row.held_gpus, row.problem) == (False, (0,), "")
             go("900000000t", 1)
-            (row,) = desk.nodes()
+            (row,) = desk.list_nodes()
             assert (row.drained, row.held_gpus) == (True, ())
-            (end,) = (event for event in desk.events() if event.kind == "preempted")
+            (end,) = (event for event in desk.list_events() if event.kind == "preempted")
             assert end.reason.startswith(f"node 0 is out of service: {row.problem}")
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
@@ -305,24 +304,26 @@ slots = [{{ cpus = 1 }}, {{ cpus = 1 }}]
             with pytest.raises(InputError, match="job 3: has not started; see shockwave why 3"):
                 check_has_logs(reader, run.name, cancelled.number)
             (while_it_runs,) = read_logs(read_cluster_file(file), run.name, 1)
-            while desk.jobs()[0].status != "finished":
-                assert desk.status().running + desk.status().waiting, desk.jobs()
+            while desk.list_jobs()[0].status != "finished":
+                assert desk.get_status().running + desk.get_status().waiting, desk.list_jobs()
                 with open_run(tmp_path, inbox, options) as run:
                     schedule(run, tmp_path, rounds=1)
             inbox.command(CommandKind.CANCEL, cancelled.number)
             with open_run(tmp_path, inbox, options) as run:
                 schedule(run, tmp_path, rounds=2)
-            rows = desk.jobs()
+            rows = desk.list_jobs()
     assert [row.status for row in rows] == ["finished", "refused", "withdrawn"]
     assert "somebody/else:1 is none of the images" in rows[1].reason
     name, *_ = while_it_runs.splitlines()
     kept = b"".join(read_logs(read_cluster_file(file), run.name, 1))
     assert name == f"--- {container_name(run.name, 1, 0, 0)}".encode()
     assert kept.startswith(while_it_runs.rstrip()), (while_it_runs, kept)
-    with served(tmp_path) as url, Client(url, SECRET) as there, LocalDesk(tmp_path) as own:
-        assert b"".join(there.logs("1")) == b"".join(own.logs("1")) == kept
-        assert next(there.logs("1", follow=True)) == next(own.logs("1", follow=True)) == kept
-        assert [found.epoch for found in there.course("1").losses] == [0, 1, 2, 3]
+    with served(tmp_path) as url, Client(url, SECRET) as there, open_local(tmp_path) as own:
+        assert b"".join(there.read_logs("1")) == b"".join(own.read_logs("1")) == kept
+        assert (
+            next(there.read_logs("1", follow=True)) == next(own.read_logs("1", follow=True)) == kept
+        )
+        assert [found.epoch for found in there.get_job_history("1").losses] == [0, 1, 2, 3]
         shown = make_log_page(*open_logs(AuthorizedApi(tmp_path), Token("ann", Role.OPERATOR), "1"))
         assert (shown["text"].encode(), shown["cut"]) == (kept, False)
         _a_host_that_is_silent_holds_up_its_log_page_alone(file, daemon, url, there)
@@ -346,7 +347,7 @@ def _a_host_that_is_silent_holds_up_its_log_page_alone(
             asked, _ = silent.accept()
             with asked:
                 assert asked.recv(2**16)
-                assert there.status().ended == 2
+                assert there.get_status().ended == 2
                 asked.setblocking(False)
                 with pytest.raises(BlockingIOError):
                     asked.recv(1)  # it still waits for the host

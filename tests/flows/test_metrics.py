@@ -43,8 +43,8 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
         go(tmp_path, 1)
         (waits,) = desk.submit(JOB)
         found = figures(desk, waits.accepted_at + 7.0)
-        status = desk.status()
-        (worst,) = (row.ftf for row in desk.queue() if row.ftf is not None)
+        status = desk.get_status()
+        (worst,) = (row.ftf for row in desk.list_queue() if row.ftf is not None)
     assert found["shockwave_rounds_total", ""] == 2
     assert (found["shockwave_gpus", ""], found["shockwave_busy_gpus", ""]) == (4, status.busy_gpus)
     assert (found["shockwave_jobs", "running"], found["shockwave_jobs", "waiting"]) == (1, 0)

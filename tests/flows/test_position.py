@@ -65,11 +65,11 @@ def test_a_service_goes_on_from_a_snapshot_as_from_all_rounds(
     assert found.cluster
     assert found.position.state.round == 19
     follows = HistoryFollower(Reader(tmp_path), run, snapshot)
-    assert follows.now().position == folded(tmp_path, run)
+    assert follows.read().position == folded(tmp_path, run)
     assert audit(tmp_path, run).findings == ()
     assert replay(run, tmp_path).differences == []
     go(tmp_path, 1, SLOW)
-    assert follows.now().position == folded(tmp_path, run)
+    assert follows.read().position == folded(tmp_path, run)
 
 
 @pytest.mark.slow
@@ -89,12 +89,24 @@ def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
 
     monkeypatch.setattr(Reader, "records", noted)
     with ServiceCommands(tmp_path) as desk:
-        asked = desk.status(), desk.queue(), desk.nodes(), desk.jobs(), desk.events(6)
+        asked = (
+            desk.get_status(),
+            desk.list_queue(),
+            desk.list_nodes(),
+            desk.list_jobs(),
+            desk.list_events(6),
+        )
         assert read == [7]
         assert {row.round for row in asked[-1]} <= {7, 8}
         snapshot.unlink()
     with ServiceCommands(tmp_path) as desk:
-        again = desk.status(), desk.queue(), desk.nodes(), desk.jobs(), desk.events(6)
+        again = (
+            desk.get_status(),
+            desk.list_queue(),
+            desk.list_nodes(),
+            desk.list_jobs(),
+            desk.list_events(6),
+        )
     assert again == asked
 
 
@@ -141,7 +153,7 @@ def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
         snapshot.write_text(json.dumps(kept_row))
     if damage != "changed":
         enter(tmp_path, snapshot.parent, {snapshot.name: checksum(snapshot)})
-    assert HistoryFollower(Reader(tmp_path), run, snapshot).now().position == folded(tmp_path, run)
+    assert HistoryFollower(Reader(tmp_path), run, snapshot).read().position == folded(tmp_path, run)
     go(tmp_path, 2)
     assert audit(tmp_path, run).findings == ()
 

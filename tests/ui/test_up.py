@@ -83,7 +83,7 @@ def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
     with Inbox(up.warehouse) as inbox:
         inbox.submit(job, key="a")
         with ServiceCommands(up.warehouse) as desk:
-            wait_for(lambda: desk.jobs()[0].status, lambda status: status == "runs", every=0.5)
+            wait_for(lambda: desk.list_jobs()[0].status, lambda status: status == "runs", every=0.5)
             (scheduler,) = [
                 number
                 for number in up.descendants()
@@ -93,7 +93,7 @@ def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
             inbox.submit(job, key="b")
             inbox.command(CommandKind.CANCEL, 1)
             wait_for(
-                lambda: [row.status for row in desk.jobs()],
+                lambda: [row.status for row in desk.list_jobs()],
                 lambda found: found in (["cancelled", "runs"], ["withdrawn", "runs"]),
                 every=0.5,
             )

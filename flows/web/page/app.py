@@ -1,13 +1,13 @@
-"""The app of the live page, `/live`: access to its pages, and the commands of its forms.
+"""The app of the live page, `/live`: sessions, pages, and the commands of its forms.
 
-It serves browsers as the API serves programs, through the same `Guarded`.
+It serves browsers as the API serves programs, through the same `AuthorizedApi`.
 """
 
 import base64
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -19,16 +19,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from flows.api.submission import NodeRequest
+from flows.api.authorization import AuthorizedApi
+from flows.api.requests import NodeRequest
 from flows.prefect_server.secret import authorization
 from flows.web.backend import Backend, BodyLimit, get_http_status
 from flows.web.page.form import forecast_form, make_form, make_key, parse_form
 from flows.web.page.sessions import Sessions
 from flows.web.page.views import (
+    COMMANDS,
     FOLDER,
     LOOK,
-    NODE_ORDERS,
-    ORDERS,
+    NODE_COMMANDS,
     load_templates,
     make_job_page,
     make_log_page,
@@ -38,11 +39,9 @@ from flows.web.page.views import (
 )
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
-from warehouse.inbox.entries import Entry
-from warehouse.inbox.tokens import Token
 
 PAGE = "/live"
-"""Where it is."""
+"""Path of the page."""
 
 _STYLE = LOOK.read_text(encoding="utf-8") + (FOLDER / "live.css").read_text(encoding="utf-8")
 _SCRIPT = (FOLDER / "live.js").read_text(encoding="utf-8")
@@ -57,265 +56,230 @@ POLICY = (
     f"default-src 'none'; style-src {_hash(_STYLE)}; script-src {_hash(_SCRIPT)}; "
     "connect-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-"""What a page may load and run: its own style and script, nothing else."""
+"""A page may load and run its own style and script, nothing else."""
+
+
+class LoginRequired(Exception):
+    """The request has no valid session."""
 
 
 class Page:
-    """The page of a service.
+    """The live page of a service.
 
     Args:
-        asking: The service, as requests ask it.
-        secret: The installation's, `USER:PASSWORD`.
+        backend: The service.
+        secret: The installation's secret, `USER:PASSWORD`.
     """
 
-    def __init__(self, asking: Backend, secret: str) -> None:
-        self._asking, self._secret = asking, secret
+    def __init__(self, backend: Backend, secret: str) -> None:
+        self._backend = backend
         self._sessions = Sessions(PAGE, secret)
 
-    async def _caller(self, request: Request) -> Token | None:
-        header = self._sessions.authorization(self._sessions.cookie_of(request))
-        request.state.caller = await self._asking.who(header) if header else None
-        return cast("Token | None", request.state.caller)
+    async def _open_api(self, request: Request) -> AuthorizedApi:
+        """Open the service for the owner of the session.
 
-    def _shown(
-        self,
-        request: Request,
-        template: str,
-        caller: Token | None,
-        code: int = 200,
-        problem: str = "",
-        **more: Any,
+        Raises:
+            LoginRequired: There is no valid session.
+        """
+        credentials = self._sessions.read(request)
+        caller = await self._backend.authenticate(credentials) if credentials else None
+        if caller is None:
+            raise LoginRequired
+        request.state.caller = caller
+        return await self._backend.open_api(caller)
+
+    def _render(
+        self, request: Request, template: str, code: int = 200, problem: str = "", **content: Any
     ) -> Response:
-        known = self._sessions.cookie_of(request)
-        cookie = known or self._sessions.made("")
         body = (
             load_templates()
             .get_template(template)
             .render(
-                caller=caller,
-                csrf=self._sessions.form_token(cookie),
+                caller=getattr(request.state, "caller", None),
                 problem=problem,
                 root=PAGE,
                 script=Markup(_SCRIPT),
                 style=Markup(_STYLE),
-                **more,
+                **content,
             )
         )
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
         if code == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="Shockwave"'
-        response = HTMLResponse(body.encode(errors="replace"), code, headers)
-        if not known:
-            self._sessions.give(request, response, cookie)
-        return response
+        return HTMLResponse(body.encode(errors="replace"), code, headers)
 
-    def _asks(self, request: Request, to: str, problem: str = "") -> Response:
-        """Ask for a token."""
-        return self._shown(request, "login.html.j2", None, 401, problem, to=to)
+    def _ask_for_token(self, request: Request, to: str, problem: str = "") -> Response:
+        return self._render(request, "login.html.j2", 401, problem, to=to)
 
-    async def failed(self, request: Request, error: Exception) -> Response:
-        """Show an error, to a caller who may not have logged in."""
+    async def ask_to_log_in(self, request: Request, error: Exception) -> Response:
+        """Show the login form, which returns to a page of this site."""
+        to = quote(request.url.path)
+        return self._ask_for_token(request, to if _BELOW.fullmatch(to) else PAGE)
+
+    async def show_error(self, request: Request, error: Exception) -> Response:
+        """Show an error, perhaps before the login."""
         assert isinstance(error, ShockwaveError)
-        caller = getattr(request.state, "caller", None)
-        return self._shown(request, "problem.html.j2", caller, get_http_status(error), str(error))
+        return self._render(request, "problem.html.j2", get_http_status(error), str(error))
 
-    async def _answer(
-        self, request: Request, template: str, work: Callable[[Token], Awaitable[dict[str, Any]]]
+    async def _show(
+        self, request: Request, template: str, read: Callable[[AuthorizedApi], dict[str, Any]]
     ) -> Response:
-        """A page, or the login form for a caller without a session; 304 if unchanged."""
-        caller = await self._caller(request)
-        if caller is None:
-            return self._asks(request, quote(request.url.path))
-        content = await work(caller)
-        response = await to_thread.run_sync(
-            lambda: self._shown(request, template, caller, **content)
-        )
-        response.headers["ETag"] = tag = f'"{sha256(bytes(response.body)).hexdigest()[:32]}"'
+        """Show a page with what is read; 304 if the browser has it."""
+        api = await self._open_api(request)
+        content = await self._backend.read(lambda: read(api))
+        return await self._show_content(request, template, content)
+
+    async def _show_content(
+        self, request: Request, template: str, content: dict[str, Any]
+    ) -> Response:
+        response = await to_thread.run_sync(lambda: self._render(request, template, **content))
+        tag = f'"{sha256(bytes(response.body)).hexdigest()[:32]}"'
+        response.headers["ETag"] = tag
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
         return response
 
-    async def overview(self, request: Request) -> Response:
-        """The cluster."""
-        asking = self._asking
-        return await self._answer(
-            request,
-            "overview.html.j2",
-            lambda caller: asking.read(lambda: make_overview(asking.service, caller)),
+    async def show_overview(self, request: Request) -> Response:
+        """Show the cluster."""
+        return await self._show(request, "overview.html.j2", make_overview)
+
+    async def show_job(self, request: Request) -> Response:
+        """Show a job."""
+        job = request.path_params["job"]
+        return await self._show(request, "job.html.j2", lambda api: make_job_page(api, job))
+
+    async def show_logs(self, request: Request) -> Response:
+        """Show the output of a job."""
+        api, job = await self._open_api(request), request.path_params["job"]
+        row, logs = await self._backend.read(lambda: open_logs(api, job))
+        content = await self._backend.ask_hosts(lambda: make_log_page(row, logs))
+        return await self._show_content(request, "log.html.j2", content)
+
+    async def show_whatif(self, request: Request) -> Response:
+        """Show what a change would do."""
+        fields = dict(request.query_params)
+        return await self._show(
+            request, "whatif.html.j2", lambda api: make_whatif_page(api, fields)
         )
 
-    async def job(self, request: Request) -> Response:
-        """A job."""
-        asking, target = self._asking, request.path_params["job"]
-        return await self._answer(
-            request,
-            "job.html.j2",
-            lambda caller: asking.read(lambda: make_job_page(asking.service, caller, target)),
-        )
-
-    async def logs(self, request: Request) -> Response:
-        """What a job printed."""
-        asking, target = self._asking, request.path_params["job"]
-
-        async def shown(caller: Token) -> dict[str, Any]:
-            printed = await asking.read(lambda: open_logs(asking.service, caller, target))
-            return await asking.look(lambda: make_log_page(*printed))
-
-        return await self._answer(request, "log.html.j2", shown)
-
-    async def whatif(self, request: Request) -> Response:
-        """What a change would do."""
-        asking, asked = self._asking, dict(request.query_params)
-        return await self._answer(
-            request,
-            "whatif.html.j2",
-            lambda caller: asking.read(lambda: make_whatif_page(asking.service, caller, asked)),
-        )
-
-    async def blank(self, request: Request) -> Response:
-        """The form that hands a job in."""
-        asking = self._asking
-        return await self._answer(
-            request,
-            "submit.html.j2",
-            lambda caller: asking.read(lambda: make_form(asking.service, caller, {})),
-        )
+    async def show_form(self, request: Request) -> Response:
+        """Show the form that submits a job."""
+        return await self._show(request, "submit.html.j2", lambda api: make_form(api, {}))
 
     async def submit(self, request: Request) -> Response:
-        """Hand the job of a form in, or forecast its effect."""
-        caller, asking = await self._caller(request), self._asking
-        if caller is None:
-            return self._asks(request, f"{PAGE}/submit")
-        fields = await self._form(request)
-        if (do := fields.get("do")) not in ("foretell", "submit"):
-            raise HTTPException(400, "this form says neither foretell nor submit; load it again")
+        """Submit the job of a form, or forecast its effect."""
+        api = await self._open_api(request)
+        fields = await _read_form(request)
+        if (do := fields.get("do")) not in ("forecast", "submit"):
+            raise HTTPException(400, "the form does not say forecast or submit; load it again")
         problem, code, rows = "", 200, dict[str, Any]()
-        key = fields.get("key", "")[:100]
         try:
-            if do == "foretell":
-                rows = await asking.read(lambda: forecast_form(asking.service, caller, fields))
+            if do == "forecast":
+                rows = await self._backend.read(lambda: forecast_form(api, fields))
             else:
-                handed_in = await asking.write(
-                    lambda: asking.service.submit(caller, parse_form(fields), make_key(fields))
+                accepted = await self._backend.write(
+                    lambda: api.submit(parse_form(fields), key=make_key(fields))
                 )
-                return RedirectResponse(f"{PAGE}/jobs/{handed_in.job_id}", 303)
+                return RedirectResponse(f"{PAGE}/jobs/{accepted.job_id}", 303)
         except ShockwaveError as error:
             problem, code = str(error), get_http_status(error)
-        content = await asking.read(lambda: make_form(asking.service, caller, fields, key))
+        key = fields.get("key", "")[:100]
+        content = await self._backend.read(lambda: make_form(api, fields, key)) | rows
         return await to_thread.run_sync(
-            lambda: self._shown(
-                request, "submit.html.j2", caller, code, problem, **{**content, **rows}
-            )
+            lambda: self._render(request, "submit.html.j2", code, problem, **content)
         )
 
-    async def _form(self, request: Request) -> dict[str, str]:
-        """The fields of a form, checked to come from a page of ours.
-
-        Raises:
-            HTTPException: It does not.
-        """
-        async with request.form(max_files=0, max_fields=40) as form:
-            fields = {name: text for name, text in form.items() if isinstance(text, str)}
-        cookie = self._sessions.cookie_of(request)
-        if not self._sessions.own_form(cookie, fields.get("csrf", "")):
-            raise HTTPException(403, "this form has no CSRF token of its page; load it again")
-        return fields
-
-    async def login(self, request: Request) -> Response:
+    async def log_in(self, request: Request) -> Response:
         """Begin a session."""
-        fields = await self._form(request)
-        proof_text, to = fields.get("token", "").strip(), fields.get("to", "")
-        proof = authorization(proof_text)
+        fields = await _read_form(request)
+        credentials = authorization(fields.get("token", "").strip())
+        to = fields.get("to", "")
         to = to if _BELOW.fullmatch(to) else PAGE
-        if await self._asking.who(proof) is None:
-            return self._asks(request, to, "This token is not known.")
+        if await self._backend.authenticate(credentials) is None:
+            return self._ask_for_token(request, to, "This token is not known.")
         response = RedirectResponse(to, 303)
-        self._sessions.give(request, response, self._sessions.made(proof))
+        self._sessions.begin(request, response, credentials)
         return response
 
-    async def logout(self, request: Request) -> Response:
+    async def log_out(self, request: Request) -> Response:
         """End a session."""
-        await self._form(request)
+        _check_origin(request)
         response = RedirectResponse(PAGE, 303)
         self._sessions.end(request, response)
         return response
 
-    async def command(self, request: Request) -> Response:
-        """Give a command about a job."""
-        caller = await self._caller(request)
-        target, name = request.path_params["job"], request.path_params["command"]
-        if caller is None:
-            return self._asks(request, PAGE)
-        await self._form(request)
-        kind = _known(next((kind for kind in ORDERS if kind.value == name), None))
-        await self._asking.write(lambda: self._asking.service.command(caller, kind, target))
-        return RedirectResponse(f"{PAGE}/jobs/{quote(target, '')}", 303)
+    async def command_job(self, request: Request) -> Response:
+        """Command a job."""
+        job = request.path_params["job"]
+        return await self._command(request, COMMANDS, job, f"{PAGE}/jobs/{quote(job, '')}")
 
-    async def node(self, request: Request) -> Response:
-        """Give a command about a node."""
-        target, name = request.path_params["node"], request.path_params["command"]
-        kind = next((kind for kind in NODE_ORDERS if kind.value == name), None)
-        return await self._operated(
-            request,
-            lambda caller, fields: self._asking.service.command(caller, _known(kind), target),
-        )
+    async def command_node(self, request: Request) -> Response:
+        """Command a node."""
+        return await self._command(request, NODE_COMMANDS, request.path_params["node"], PAGE)
 
-    async def add(self, request: Request) -> Response:
-        """Add a node."""
-        return await self._operated(
-            request,
-            lambda caller, fields: self._asking.service.add(caller, _added(fields)),
-        )
-
-    async def _operated(
-        self, request: Request, work: Callable[[Token, dict[str, str]], list[Entry]]
+    async def _command(
+        self, request: Request, kinds: Sequence[CommandKind], target: str, to: str
     ) -> Response:
-        """Give a command of a form on the overview."""
-        caller = await self._caller(request)
-        if caller is None:
-            return self._asks(request, PAGE)
-        fields = await self._form(request)
-        await self._asking.write(lambda: work(caller, fields))
+        api = await self._open_api(request)
+        _check_origin(request)
+        kind = next((kind for kind in kinds if kind.value == request.path_params["command"]), None)
+        if kind is None:
+            raise HTTPException(404, "there is no such command")
+        await self._backend.write(lambda: api.send_command(kind, target))
+        return RedirectResponse(to, 303)
+
+    async def add_node(self, request: Request) -> Response:
+        """Add a node."""
+        api = await self._open_api(request)
+        name = (await _read_form(request)).get("name", "").strip()[:60]
+        node = NodeRequest(name=name) if name else NodeRequest()
+        await self._backend.write(lambda: api.add_node(node))
         return RedirectResponse(PAGE, 303)
 
     @property
     def routes(self) -> list[Route]:
         """Its addresses."""
         return [
-            Route(PAGE, self.overview),
-            Route(f"{PAGE}/whatif", self.whatif),
-            Route(f"{PAGE}/submit", self.blank),
+            Route(PAGE, self.show_overview),
+            Route(f"{PAGE}/whatif", self.show_whatif),
+            Route(f"{PAGE}/submit", self.show_form),
             Route(f"{PAGE}/submit", self.submit, methods=["POST"]),
-            Route(f"{PAGE}/jobs/{{job}}", self.job),
-            Route(f"{PAGE}/jobs/{{job}}/logs", self.logs),
-            Route(f"{PAGE}/nodes", self.add, methods=["POST"]),
-            Route(f"{PAGE}/nodes/{{node}}/{{command}}", self.node, methods=["POST"]),
-            Route(f"{PAGE}/login", self.login, methods=["POST"]),
-            Route(f"{PAGE}/logout", self.logout, methods=["POST"]),
-            Route(f"{PAGE}/jobs/{{job}}/{{command}}", self.command, methods=["POST"]),
+            Route(f"{PAGE}/jobs/{{job}}", self.show_job),
+            Route(f"{PAGE}/jobs/{{job}}/logs", self.show_logs),
+            Route(f"{PAGE}/nodes", self.add_node, methods=["POST"]),
+            Route(f"{PAGE}/nodes/{{node}}/{{command}}", self.command_node, methods=["POST"]),
+            Route(f"{PAGE}/login", self.log_in, methods=["POST"]),
+            Route(f"{PAGE}/logout", self.log_out, methods=["POST"]),
+            Route(f"{PAGE}/jobs/{{job}}/{{command}}", self.command_job, methods=["POST"]),
         ]
 
 
-def _added(fields: dict[str, str]) -> NodeRequest:
-    return (
-        NodeRequest(name=name[:60]) if (name := fields.get("name", "").strip()) else NodeRequest()
-    )
+def _check_origin(request: Request) -> None:
+    """Refuse a form that does not come from a page of this site.
+
+    Browsers name the origin of every form that they post, and the gate has refused all origins but
+    those of this site. So only a request without an origin remains.
+
+    Raises:
+        HTTPException: The request has no origin.
+    """
+    if "origin" not in request.headers:
+        raise HTTPException(403, "this form has no Origin; send it with a browser")
 
 
-def _known(kind: CommandKind | None) -> CommandKind:
-    if kind is None:
-        raise HTTPException(404, "there is no such command")
-    return kind
+async def _read_form(request: Request) -> dict[str, str]:
+    _check_origin(request)
+    async with request.form(max_files=0, max_fields=40) as form:
+        return {name: text for name, text in form.items() if isinstance(text, str)}
 
 
-def create_page(asking: Backend, secret: str) -> ASGIApp:
-    """The live page of a service.
+def create_page(backend: Backend, secret: str) -> ASGIApp:
+    """Create the live page of a service.
 
     Args:
-        asking: The service, as requests ask it.
-        secret: The installation's, `USER:PASSWORD`.
+        backend: The service.
+        secret: The installation's secret, `USER:PASSWORD`.
     """
-    page = Page(asking, secret)
-    return BodyLimit(
-        Starlette(routes=page.routes, exception_handlers={ShockwaveError: page.failed})
-    )
+    page = Page(backend, secret)
+    handlers = {ShockwaveError: page.show_error, LoginRequired: page.ask_to_log_in}
+    return BodyLimit(Starlette(routes=page.routes, exception_handlers=handlers))

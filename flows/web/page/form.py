@@ -1,4 +1,4 @@
-"""The form that hands a job in: its fields are those of a job's file, as texts."""
+"""The form that submits a job: the fields of a job's file, as text."""
 
 import json
 import re
@@ -11,25 +11,25 @@ from typing import Any
 from uuid import uuid4
 
 from flows.api.authorization import AuthorizedApi
+from flows.api.requests import WhatIf
 from flows.api.submission import parse_job
-from flows.api.whatif import WhatIf
 from flows.runs.job_fields import FieldKind, JobField, list_job_fields, parse_variables
 from flows.runs.job_file import ADAPTED, TRAINED, JobFile
 from predictor.errors import InputError
 from predictor.options import tasks_of
-from warehouse.inbox.tokens import Role, Token
+from warehouse.inbox.tokens import Role
 
 MOST_FIELD = 4_000
-"""Most characters of a field. An engineering bound."""
+"""Longest text of a field, in characters. An engineering bound."""
 
 OPERATED = ("tenant", "budget")
-"""Fields that a tenant's token determines."""
+"""Fields that the token of a tenant determines."""
 
 BY_KIND = {
     "What it runs": ("kind", "name", "image", "command", "environment", "secrets", "max_seconds"),
-    "Of adaptive jobs only": (*TRAINED, *ADAPTED),
+    "Adaptive jobs only": (*TRAINED, *ADAPTED),
 }
-"""Groups of fields; all other fields are in a last group."""
+"""Groups of fields; the last group has all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,16 @@ class FilledField:
         return f"{value:g}" if isinstance(value, int | float) else ""
 
 
-def make_form(
-    service: AuthorizedApi, caller: Token, filled: Mapping[str, str], key: str = ""
-) -> dict[str, Any]:
-    """The form.
+def make_form(api: AuthorizedApi, filled: Mapping[str, str], key: str = "") -> dict[str, Any]:
+    """Make the content of the form.
 
     Args:
-        service: The service.
-        caller: Who fills it in.
+        api: The service, for the user of the form.
         filled: The text of each field.
-        key: Identifies the form (`key_of`); by default a new key.
+        key: Identifies the form (`make_key`); by default a new key.
     """
-    left_out = OPERATED if caller.role is Role.TENANT else ()
+    role = api.caller.role
+    left_out = OPERATED if role is Role.TENANT else ()
     fields = {field.name: field for field in list_job_fields() if field.name not in left_out}
     grouped = {name for names in BY_KIND.values() for name in names}
     groups = BY_KIND | {"How it is scheduled": [name for name in fields if name not in grouped]}
@@ -66,8 +64,8 @@ def make_form(
             title: [FilledField(fields[n], filled.get(n, "")) for n in names if n in fields]
             for title, names in groups.items()
         },
-        "models": sorted({model for model, *_ in service.desk.header.throughputs.rates}),
-        "hands_in": caller.role is not Role.READER,
+        "models": sorted({model for model, *_ in api.service.header.throughputs.rates}),
+        "hands_in": role is not Role.READER,
         "most": MOST_FIELD,
         "key": key or uuid4().hex,
         "rows": None,
@@ -75,10 +73,7 @@ def make_form(
 
 
 def parse_form(fields: Mapping[str, str]) -> JobFile:
-    """The job of a form.
-
-    Args:
-        fields: Texts by field; empty fields count as missing.
+    """Parse the job of a form; empty fields count as missing.
 
     Raises:
         InputError: A field is invalid; the error names it.
@@ -89,21 +84,21 @@ def parse_form(fields: Mapping[str, str]) -> JobFile:
         text = text if field.kind is FieldKind.VARIABLES else text.strip()
         if len(text) > MOST_FIELD:
             problem = f"has more than {MOST_FIELD:,} characters"
-            raise InputError(f"job: {field.name}", problem, "hand it in with shockwave submit")
+            raise InputError(f"job: {field.name}", problem, "submit it with shockwave submit")
         if text.strip():
             values[field.name] = _value(field, text)
     return parse_job(Path("job"), values, texts=True)
 
 
 def make_key(fields: Mapping[str, str]) -> str:
-    """The idempotency key of a form and its content; empty if the form has none.
+    """Make an idempotency key of a form and its content; empty if the form has none.
 
-    A form that is sent twice hands in one job; if it is edited in between, two.
+    Sending a form twice submits one job; sending it again after an edit submits another.
     """
     if not (key := fields.get("key", "")):
         return ""
-    asked = [key, *(fields.get(name, "") for name in JobFile.model_fields)]
-    return sha256(json.dumps(asked).encode()).hexdigest()
+    content = [key, *(fields.get(name, "") for name in JobFile.model_fields)]
+    return sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _value(field: JobField, text: str) -> Any:
@@ -115,14 +110,14 @@ def _value(field: JobField, text: str) -> Any:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise InputError(f"job: {field.name}", f"is refused: {error}", "close it") from None
+        raise InputError(
+            f"job: {field.name}", f"is refused: {error}", "close the quotation"
+        ) from None
 
 
-def forecast_form(
-    service: AuthorizedApi, caller: Token, fields: Mapping[str, str]
-) -> dict[str, Any]:
-    """When the jobs that the caller sees would end with this job; nothing is handed in."""
+def forecast_form(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str, Any]:
+    """Forecast when the visible jobs would end if the form's job were submitted."""
     job = parse_form(fields)
-    rows = service.forecast(caller, WhatIf(submit=[job]))
+    rows = api.forecast(WhatIf(submit=[job]))
     tasks = len(tasks_of(job.array)) if job.array else 1
     return {"rows": rows, "new": [row.job_id for row in rows[-tasks:]]}

@@ -1,4 +1,4 @@
-"""What the pages show: rows of the service, as the templates take them."""
+"""The contents of pages, as the templates take them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from markupsafe import Markup
 
 import warehouse
 from flows.api.authorization import AuthorizedApi
-from flows.api.front import format_logs
 from flows.api.job_history import PriceRow
+from flows.api.log_format import format_logs
+from flows.api.requests import WhatIf, parse_budget_factor
 from flows.api.rows import JobRow, NodeRow
-from flows.api.whatif import WhatIf, parse_budget_factor
 from flows.web.page.drawing import Point, draw_chart
 from predictor.errors import InputError
 from tasks.commands import CommandKind
-from warehouse.inbox.tokens import Role, Token
+from warehouse.inbox.tokens import Role
 
 if TYPE_CHECKING:
     from flows.api.job_logs import JobLogs
@@ -30,27 +30,27 @@ LOOK = Path(warehouse.__file__).parent / "report" / "page.css"
 """The look of reports, which the page shares."""
 
 MOST_LOG = 2**18
-"""Bytes of a log that are shown, at most. A choice of layout."""
+"""Longest part of a log that is shown, in bytes. A choice of layout."""
 
 MOST_QUEUED, MOST_ENDED = 300, 15
-"""Rows of the tables. A choice of layout."""
+"""Longest tables, in rows. A choice of layout."""
 
-ORDERS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
-"""Commands that a job's page has a button for."""
+COMMANDS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
+"""Commands with a button on a job's page."""
 
-NODE_ORDERS = tuple(kind for kind in CommandKind if kind.of_node)
-"""Commands that operators have a button for at each node."""
+NODE_COMMANDS = tuple(kind for kind in CommandKind if kind.of_node)
+"""Commands with a button at each node, for operators."""
 
 SUPPOSED = {
-    "cancel": "Jobs that are cancelled",
+    "cancel": "Jobs cancelled",
     "hold": "Jobs put on hold",
     "release": "Jobs released",
     "drain": "Nodes drained",
     "cordon": "Nodes cordoned",
-    "uncordon": "Nodes that come back",
-    "budget": "Tenants' budgets",
+    "uncordon": "Nodes returned",
+    "budget": "Budgets of tenants",
 }
-"""Fields of the form that supposes a change."""
+"""Fields of the form of a hypothetical change."""
 
 ACTIVE = ("accepted", "waits", "runs", "held", "cancelled")
 
@@ -86,15 +86,15 @@ class PriceChart:
 
     gpu_type: str
     last: float
-    draw_chart: Markup
+    chart: Markup
 
 
-def make_overview(service: AuthorizedApi, caller: Token) -> dict[str, Any]:
-    """The cluster, the queue, prices and tenants, as far as the caller sees them."""
-    jobs, queue = service.jobs(caller), service.queue(caller)
+def make_overview(api: AuthorizedApi) -> dict[str, Any]:
+    """Make the overview of cluster, queue, prices and tenants."""
+    jobs, queue = api.list_jobs(), api.list_queue()
     holders = {gpu: job for job in jobs for gpu in job.held_gpus}
     nodes = []
-    for row in service.nodes(caller):
+    for row in api.list_nodes():
         gpus = [(number, holders.get(number)) for number in row.gpu_indices]
         nodes.append(
             NodeTile(
@@ -113,15 +113,17 @@ def make_overview(service: AuthorizedApi, caller: Token) -> dict[str, Any]:
         reverse=True,
     )
     return {
-        "status": service.status(),
+        "status": api.get_status(),
         "nodes": nodes,
-        "orders": [kind.value for kind in NODE_ORDERS] if caller.role is Role.OPERATOR else [],
-        "named": bool(service.desk.inbox.cluster),
+        "commands": [kind.value for kind in NODE_COMMANDS]
+        if api.caller.role is Role.OPERATOR
+        else [],
+        "named": bool(api.service.inbox.cluster),
         "types": len({node.row.gpu_type for node in nodes}),
         "queue": queue[:MOST_QUEUED],
         "more": max(len(queue) - MOST_QUEUED, 0),
-        "tenants": service.tenants(caller),
-        "prices": _prices(service.prices()),
+        "tenants": api.list_tenants(),
+        "prices": _prices(api.list_prices()),
         "ended": ended[:MOST_ENDED],
     }
 
@@ -145,59 +147,59 @@ def _prices(rows: Sequence[PriceRow]) -> list[PriceChart]:
     ]
 
 
-def make_job_page(service: AuthorizedApi, caller: Token, target: str) -> dict[str, Any]:
-    """A job: its state, costs, why, forecasts, losses and leases.
+def make_job_page(api: AuthorizedApi, target: str) -> dict[str, Any]:
+    """Make the page of a job: state, costs, explanation, forecasts, losses and leases.
 
     Raises:
         NotThere: There is none that the caller sees.
     """
-    row = service.job(caller, target)
+    row = api.get_job(target)
     name = str(row.job_id)
-    course = service.course(caller, name)
+    history = api.get_job_history(name)
     try:
-        why = str(service.why(caller, name)).splitlines()
+        why = str(api.explain(name)).splitlines()
     except InputError as error:
         why = [f"{error.place} {error.problem}."]
-    ahead = [queued for queued in service.queue(caller) if queued.job_id == row.job_id]
-    may = caller.role is not Role.READER and row.status in ACTIVE
+    queued = next((one for one in api.list_queue() if one.job_id == row.job_id), None)
+    may = api.caller.role is not Role.READER and row.status in ACTIVE
     hours = [
         Point(*(seconds / 3600.0 for seconds in (f.run_s, f.remaining_s, f.low_s, f.high_s)))
-        for f in course.forecasts
+        for f in history.forecasts
     ]
     return {
         "row": row,
-        "course": course,
-        "ahead": ahead[0] if ahead else None,
+        "history": history,
+        "queued": queued,
         "why": why,
-        "orders": [kind.value for kind in ORDERS] if may else [],
+        "commands": [kind.value for kind in COMMANDS] if may else [],
         "forecast": draw_chart(
             hours, "run time so far (h)", "still needed (h)", f"Forecasts of job {row.job_id}"
         ),
         "loss": draw_chart(
-            [Point(report.epoch, report.loss) for report in course.losses],
+            [Point(report.epoch, report.loss) for report in history.losses],
             *("epoch", "loss", f"Training loss of job {row.job_id} by epoch"),
         ),
-        "held": list(reversed(course.held)),
-        "prints": bool(service.desk.inbox.cluster),
+        "held": list(reversed(history.held)),
+        "prints": bool(api.service.inbox.cluster),
     }
 
 
-def open_logs(service: AuthorizedApi, caller: Token, target: str) -> "tuple[JobRow, JobLogs]":
+def open_logs(api: AuthorizedApi, target: str) -> "tuple[JobRow, JobLogs]":
     """A job, and the output of its containers, which `log_of` closes.
 
     Raises:
         NotThere: There is no such job that the caller sees.
         InputError: It has never had GPUs, or runs on a virtual cluster.
     """
-    row = service.job(caller, target)
-    return row, service.printed(caller, str(row.job_id))
+    row = api.get_job(target)
+    return row, api.open_logs(str(row.job_id))
 
 
-def make_log_page(row: JobRow, printed: "JobLogs") -> dict[str, Any]:
-    """The end of the output of a job's containers; asks Docker hosts."""
+def make_log_page(row: JobRow, logs: "JobLogs") -> dict[str, Any]:
+    """Make the page of the end of a job's output; waits for Docker hosts."""
     text, length = b"", 0
-    with closing(printed):
-        for part in format_logs(printed.more()):
+    with closing(logs):
+        for part in format_logs(logs.read_new()):
             length += len(part)
             text = (text + part)[-MOST_LOG:]
     shown = text.decode(errors="replace")
@@ -211,51 +213,53 @@ def make_log_page(row: JobRow, printed: "JobLogs") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SupposedField:
-    """A field of the form that supposes a change."""
+    """A field of that form."""
 
     label: str
     text: str
 
 
-def make_whatif_page(
-    service: AuthorizedApi, caller: Token, asked: Mapping[str, str]
-) -> dict[str, Any]:
-    """The effect of a change on the jobs that the caller sees.
+def make_whatif_page(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str, Any]:
+    """Make the page about the effect of a change.
 
     Args:
-        service: The service.
-        caller: Who asks.
-        asked: The form's fields.
+        api: The service.
+        fields: The form's fields.
 
     Raises:
-        InputError: The change is empty or invalid, or the caller may not suppose it.
+        InputError: The change is empty or invalid, or the caller may not make it.
     """
-    texts = {name: asked.get(name, "")[:1000] for name in SUPPOSED}
+    texts = {name: fields.get(name, "")[:1000] for name in SUPPOSED}
     change: dict[str, Any] = {name: text.split()[:100] for name, text in texts.items()}
     change["budget"] = dict(parse_budget_factor(text) for text in change["budget"])
     return {
         "fields": {name: SupposedField(SUPPOSED[name], text) for name, text in texts.items()},
-        "rows": service.forecast(caller, WhatIf(**change)),
+        "rows": api.forecast(WhatIf(**change)),
         "new": [],
     }
 
 
 @cache
 def load_templates() -> Environment:
-    """The templates."""
-    made = Environment(
+    """Load the templates."""
+    loaded = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,  # users choose the names of jobs and tenants
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"span": span, "between": between, "digits": digits, "amount": amount}
-    return made
+    loaded.filters |= {
+        "span": format_span,
+        "between": format_interval,
+        "digits": format_number,
+        "amount": format_cost,
+    }
+    return loaded
 
 
-def span(seconds: float | None) -> str:
-    """A time as people read it."""
+def format_span(seconds: float | None) -> str:
+    """Format a time in seconds, minutes or hours."""
     if seconds is None:
         return "–"
     if abs(seconds) < 100.0:
@@ -265,16 +269,20 @@ def span(seconds: float | None) -> str:
     return f"{seconds / 3600.0:.1f} h"
 
 
-def between(seconds: float | None, low: float | None, high: float | None) -> str:
-    """A time with its interval."""
-    return "–" if seconds is None else f"{span(seconds)} ({span(low)} to {span(high)})"
+def format_interval(seconds: float | None, low: float | None, high: float | None) -> str:
+    """Format a time with its interval."""
+    return (
+        "–"
+        if seconds is None
+        else f"{format_span(seconds)} ({format_span(low)} to {format_span(high)})"
+    )
 
 
-def digits(value: float | None) -> str:
-    """A number in three digits."""
+def format_number(value: float | None) -> str:
+    """Format a number with three digits."""
     return "–" if value is None else f"{value:,.3g}"
 
 
-def amount(value: float | None) -> str:
-    """A cost."""
+def format_cost(value: float | None) -> str:
+    """Format a cost."""
     return "–" if value is None else f"{value:,.2f}"

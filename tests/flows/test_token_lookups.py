@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from flows.api.authorization import AuthorizedApi
 from flows.web.backend import Backend
 from predictor.errors import WarehouseBusy, WarehouseError
 from warehouse.inbox.inbox import FILE as DATABASE
@@ -30,17 +29,17 @@ def test_tokens_are_looked_up_together_and_a_damaged_token_fails_its_caller_only
         asked.extend([statement] if "FROM shockwave_tokens" in statement else [])
 
     async def who(*names: str) -> list[Any]:
-        asking = Backend(AuthorizedApi(tmp_path), "shockwave:secret")
-        given = (asking.who(made.get(name, "Bearer none")) for name in names)
+        backend = Backend(tmp_path, "shockwave:secret")
+        given = (backend.authenticate(made.get(name, "Bearer none")) for name in names)
         return await asyncio.gather(*given, return_exceptions=True)
 
     async def who_of_none() -> list[Any]:
-        asking = Backend(AuthorizedApi(tmp_path), "shockwave:secret")
-        assert await asking.who(made["ann"])
+        backend = Backend(tmp_path, "shockwave:secret")
+        assert await backend.authenticate(made["ann"])
         with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
             database.execute("DROP TABLE shockwave_tokens")
         asked.clear()
-        given = (asking.who(made["ann"]) for _ in range(8))
+        given = (backend.authenticate(made["ann"]) for _ in range(8))
         return await asyncio.gather(*given, return_exceptions=True)
 
     try:

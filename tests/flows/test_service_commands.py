@@ -21,7 +21,7 @@ from warehouse.store.folder import place_of
 
 
 def statuses(desk: ServiceCommands) -> dict[int, str]:
-    return {row.job_id: row.status for row in desk.jobs()}
+    return {row.job_id: row.status for row in desk.list_jobs()}
 
 
 def test_a_warehouse_without_a_service_is_a_line(tmp_path: Path) -> None:
@@ -40,17 +40,17 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         (wide,) = desk.submit(replace(JOB, demand=Demand.gang(4)))
         (last,) = desk.submit(replace(JOB, demand=Demand.gang(4), name="nightly"))
         assert statuses(desk) == {1: "runs", 2: "accepted", 3: "accepted", 4: "accepted"}
-        assert [row.status for row in desk.queue()] == ["runs", *["accepted"] * 3]
-        assert desk.job("nightly").number == last.number
-        ahead = desk.expect(replace(JOB, demand=Demand.gang(4)))
+        assert [row.status for row in desk.list_queue()] == ["runs", *["accepted"] * 3]
+        assert desk.find_job("nightly") == last.number
+        ahead = desk.forecast_job(replace(JOB, demand=Demand.gang(4)))
         assert ahead.ends_low_s is not None
         assert 0.0 <= ahead.ends_low_s <= ahead.ends_in_s <= ahead.ends_high_s  # type: ignore[operator]
         desk.command(CommandKind.HOLD, str(held.number))
         desk.command(CommandKind.CANCEL, "nightly", by="ann")
         go(tmp_path, 1)
-        found = desk.status()
+        found = desk.get_status()
         assert (found.run, found.rounds, found.pending, found.held) == (name, 2, 0, 1)
-        queue = {row.job_id: row for row in desk.queue()}
+        queue = {row.job_id: row for row in desk.list_queue()}
         assert queue[held.number].status == "held"
         assert queue[held.number].starts_in_s is None
         assert queue[last.number].status == "cancelled"
@@ -58,13 +58,13 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         assert {row.status for row in active} == {"runs", "waits"}
         assert all(row.ends_in_s is not None and row.ftf is not None for row in active)
         for job in (1, wide.number, held.number):  # as from the beginning of the records
-            assert desk.why(job) == why(job, tmp_path, name)
+            assert desk.explain(job) == why(job, tmp_path, name)
         go(tmp_path, 1)
-        assert desk.why(last.number) == why(last.number, tmp_path, name)
-        assert desk.why(last.number).round == 1
+        assert desk.explain(last.number) == why(last.number, tmp_path, name)
+        assert desk.explain(last.number).round == 1
         assert statuses(desk)[last.number] == "withdrawn"
-        assert {row.job_id: row.done for row in desk.jobs()}[last.number] is None
-        events = desk.events(after_round=0)
+        assert {row.job_id: row.done for row in desk.list_jobs()}[last.number] is None
+        events = desk.list_events(after_round=0)
         assert ("cancel", last.number, "nightly", "by ann") in [
             (row.kind, row.job_id, row.name, row.reason) for row in events
         ]
@@ -78,7 +78,7 @@ def test_a_job_that_no_node_in_service_can_hold_has_no_start(tmp_path: Path) -> 
         inbox.command(CommandKind.DRAIN, 1)
     go(tmp_path, 2)
     with ServiceCommands(tmp_path) as desk:
-        small, large = sorted(desk.queue(), key=lambda row: row.job_id)
+        small, large = sorted(desk.list_queue(), key=lambda row: row.job_id)
         assert (small.status, large.status) == ("runs", "waits")
         assert small.ends_in_s is not None
         assert large.starts_in_s is None
@@ -118,13 +118,13 @@ def test_records_that_were_changed_on_disk_are_not_shown(tmp_path: Path) -> None
         inbox.submit(JOB)
     run = go(tmp_path, 3)
     with ServiceCommands(tmp_path) as desk:
-        assert desk.jobs()
+        assert desk.list_jobs()
         path = sorted(place_of(tmp_path, run).glob("round=0*.parquet"))[0]
         table = pq.read_table(path, partitioning=None)
         at = table.schema.get_field_index("clock_seconds")
         later = pc.add(table["clock_seconds"], 1.0)
         pq.write_table(table.set_column(at, table.schema.field(at), later), path)
-        for ask in (desk.jobs, desk.events, desk.prices):
+        for ask in (desk.list_jobs, desk.list_events, desk.list_prices):
             with pytest.raises(WarehouseError, match="was changed: its bytes are not those"):
                 ask()
 
@@ -143,7 +143,7 @@ def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None
             return found
 
     with Meanwhile(tmp_path) as desk:
-        statuses = [(row.job_id, row.status) for row in desk.jobs()]
+        statuses = [(row.job_id, row.status) for row in desk.list_jobs()]
         assert statuses == [(1, "runs"), (2, "accepted")]
 
 
@@ -155,19 +155,19 @@ def test_what_is_asked_of_nodes_again_is_what_was_asked_first(tmp_path: Path) ->
 
     def asked(desk: ServiceCommands) -> list[Entry]:
         removed = desk.command(CommandKind.REMOVE, "1", key="remove")
-        return [*removed, desk.add({}, key="any"), desk.add({"gpus": 2}, key="two")]
+        return [*removed, desk.add_node({}, key="any"), desk.add_node({"gpus": 2}, key="two")]
 
     with ServiceCommands(tmp_path) as desk:
         first = asked(desk)
         go(tmp_path, 1)
-        assert 1 not in [row.node for row in desk.nodes()]
+        assert 1 not in [row.node for row in desk.list_nodes()]
         assert asked(desk) == first
         for other in ({"gpus": 3}, {"name": "x"}):
             with pytest.raises(InputError, match=r"^key: 'two' is that of entry"):
-                desk.add(other, key="two")
+                desk.add_node(other, key="two")
         with pytest.raises(InputError, match=r"^key: 'any' is that of entry"):
             desk.command(CommandKind.DRAIN, "1", key="any")
         with pytest.raises(InputError, match=r"^key: 'remove' is that of entry"):
-            desk.add({}, key="remove")
+            desk.add_node({}, key="remove")
         with pytest.raises(InputError, match=r"there is no node '1'"):
             desk.command(CommandKind.REMOVE, "1", key="new")

@@ -1,5 +1,6 @@
-"""One contract for a service's front desk, on its own machine and over HTTP."""
+"""One contract for a service's API, on its own machine and over HTTP."""
 
+import inspect
 import json
 import os
 import re
@@ -19,9 +20,8 @@ import httpx
 import pytest
 
 from flows.api import client as client_module
+from flows.api.authorization import AuthorizedApi, open_local
 from flows.api.client import Client
-from flows.api.front import FrontDesk
-from flows.api.local import LocalDesk
 from flows.api.rows import Accepted
 from flows.prefect_server.environment import private_env
 from flows.web.streams import MOST_OF_ONE
@@ -37,16 +37,16 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 
-Opens = Callable[[Path], FrontDesk]
+Opens = Callable[[Path], AuthorizedApi | Client]
 
 
 @pytest.fixture(params=["local", "http"])
 def opens(request: pytest.FixtureRequest) -> Iterator[Opens]:
     with ExitStack() as opened:
 
-        def made(warehouse: Path) -> FrontDesk:
+        def made(warehouse: Path) -> AuthorizedApi | Client:
             if request.param == "local":
-                return opened.enter_context(LocalDesk(warehouse))
+                return opened.enter_context(open_local(warehouse))
             return opened.enter_context(Client(opened.enter_context(served(warehouse)), SECRET))
 
         yield made
@@ -54,71 +54,85 @@ def opens(request: pytest.FixtureRequest) -> Iterator[Opens]:
 
 def test_what_is_handed_in_is_there_once(opens: Opens, tmp_path: Path) -> None:
     furnish(tmp_path)
-    desk = opens(tmp_path)
-    first = desk.submit(FILE | {"name": "new"}, key="k")
+    api = opens(tmp_path)
+    first = api.submit(FILE | {"name": "new"}, key="k")
     assert first == Accepted(4, "submit", 4)
-    assert desk.submit(FILE | {"name": "new"}, key="k") == first
-    assert desk.hold("new") == Accepted(5, "hold", 4)
-    assert desk.budget("4", 2.5) == Accepted(6, "budget", 4)
-    assert desk.drain("1") == Accepted(7, "drain", None)
-    accepted = desk.tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms")
+    assert api.submit(FILE | {"name": "new"}, key="k") == first
+    assert api.hold("new") == Accepted(5, "hold", 4)
+    assert api.set_budget("4", 2.5) == Accepted(6, "budget", 4)
+    assert api.drain("1") == Accepted(7, "drain", None)
+    accepted = api.update_tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms")
     assert accepted == Accepted(8, "tenant", None)
-    assert desk.tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms") == accepted
+    assert api.update_tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms") == accepted
     go(tmp_path, 1)
-    assert [row.status for row in desk.jobs()][-1] == "held"
-    assert desk.job("new") == desk.jobs()[3]
-    assert [row.drained for row in desk.nodes()] == [False, True, False, False]
-    status = desk.status()
+    assert [row.status for row in api.list_jobs()][-1] == "held"
+    assert api.get_job("new") == api.list_jobs()[3]
+    assert [row.drained for row in api.list_nodes()] == [False, True, False, False]
+    status = api.get_status()
     assert (status.inbox, status.pending, status.drained) == (8, 0, (1,))
-    for again in (desk.release, desk.requeue, desk.cancel):
+    for again in (api.release, api.requeue, api.cancel):
         assert again("new").job_id == 4
-    assert desk.uncordon("1").kind == "uncordon"
-    assert desk.add({"gpus": 1}).kind == "add"
-    assert desk.remove("0").kind == "remove"
-    assert desk.submit(FILE | {"name": "next"}).kind == "submit"
+    assert api.uncordon("1").kind == "uncordon"
+    assert api.add_node({"gpus": 1}).kind == "add"
+    assert api.remove("0").kind == "remove"
+    assert api.submit(FILE | {"name": "next"}).kind == "submit"
     go(tmp_path, 1)
-    assert [row.node for row in desk.nodes()] == [1, 2, 3, 4]
-    assert desk.status().gpus == 4
+    assert [row.node for row in api.list_nodes()] == [1, 2, 3, 4]
+    assert api.get_status().gpus == 4
 
 
 def test_what_was_accepted_stays_so_whatever_holds_by_now(opens: Opens, tmp_path: Path) -> None:
     furnish(tmp_path)
-    desk = opens(tmp_path)
-    desk.submit(train := FILE | {"name": "train", "epochs": 4000})
+    api = opens(tmp_path)
+    api.submit(train := FILE | {"name": "train", "epochs": 4000})
     after = FILE | {"name": "next", "after": ["train"]}
-    accepted, held = desk.submit(after, key="next"), desk.hold("train", key="held")
-    desk.submit(train)
-    desk.cancel("4")
+    accepted, held = api.submit(after, key="next"), api.hold("train", key="held")
+    api.submit(train)
+    api.cancel("4")
     go(tmp_path, 4)
-    assert desk.job("4").status == "withdrawn"
-    assert desk.submit(after, key="next") == accepted  # its name meant another job then
-    assert desk.hold("train", key="held") == held
-    for ask in (desk.cancel, desk.hold, desk.release, desk.requeue):
+    assert api.get_job("4").status == "withdrawn"
+    assert api.submit(after, key="next") == accepted  # its name meant another job then
+    assert api.hold("train", key="held") == held
+    for ask in (api.cancel, api.hold, api.release, api.requeue):
         with pytest.raises(InputError, match=r"^job: job 4 ended already: not finished; see"):
             ask("4")
     with pytest.raises(InputError, match="job 4 is withdrawn, so that nothing can start after it"):
-        desk.submit(after | {"after": ["4"]}, key="new")
-    desk.cancel("train")
+        api.submit(after | {"after": ["4"]}, key="new")
+    api.cancel("train")
 
 
-def test_both_tell_the_same(tmp_path: Path) -> None:
+LISTS = ("get_status", "list_jobs", "list_queue", "list_nodes", "list_tenants", "list_prices")
+
+
+def test_both_have_the_same_methods() -> None:
+    local, remote = (
+        {
+            name: [*inspect.signature(method).parameters]
+            for name, method in inspect.getmembers(api, inspect.isfunction)
+            if not name.startswith("_")
+        }
+        for api in (AuthorizedApi, Client)
+    )
+    assert local == remote | {"open_logs": ["self", "job", "shown"]}  # files of this machine
+
+
+def test_both_answer_alike(tmp_path: Path) -> None:
     furnish(tmp_path)
     go(tmp_path, 2)
-    with served(tmp_path) as url, LocalDesk(tmp_path) as here, Client(url, SECRET) as there:
+    with served(tmp_path) as url, open_local(tmp_path) as here, Client(url, SECRET) as there:
         for ask in (
-            *(FrontDesk.status, FrontDesk.jobs, FrontDesk.queue, FrontDesk.nodes),
-            *(FrontDesk.tenants, FrontDesk.prices),
-            lambda desk: desk.job("mine"),
-            lambda desk: desk.why("1"),
-            lambda desk: desk.course("1"),
-            lambda desk: desk.expect(FILE),
-            lambda desk: desk.forecast({"drain": ["1"], "submit": [FILE]}),
-            lambda desk: [*desk.events()],
-            lambda desk: [*desk.events(1)],
+            *(lambda api, name=name: getattr(api, name)() for name in LISTS),
+            lambda api: api.get_job("mine"),
+            lambda api: api.explain("1"),
+            lambda api: api.get_job_history("1"),
+            lambda api: api.forecast_job(FILE),
+            lambda api: api.forecast({"drain": ["1"], "submit": [FILE]}),
+            lambda api: [*api.list_events()],
+            lambda api: [*api.list_events(1)],
         ):
             assert ask(here) == ask(there)
-        assert [*here.events()]
-        assert str(there.why("1")).startswith("Job 1 (mine) runs in round ")
+        assert [*here.list_events()]
+        assert str(there.explain("1")).startswith("Job 1 (mine) runs in round ")
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
@@ -143,54 +157,57 @@ def test_the_requests_of_the_docs_work_as_they_stand(tmp_path: Path) -> None:
     ("ask", "problem"),
     [
         (
-            lambda desk: desk.submit(FILE | {"model": "conv-smal"}),
+            lambda api: api.submit(FILE | {"model": "conv-smal"}),
             "model: there are no throughputs of 'conv-smal'; did you mean conv-small",
         ),
-        (lambda desk: desk.submit(FILE | {"scale_factor": 64}), "gpus: 64 are asked for"),
-        (lambda desk: desk.submit({}), "model: is missing; add it"),
-        (lambda desk: desk.expect(FILE | {"epochs": 0}), "epochs: "),
-        (lambda desk: desk.forecast({"drain": 1}), "drain"),
-        (lambda desk: desk.forecast({"cancel": ["nobody"]}), "there is no job 'nobody'"),
-        (lambda desk: desk.cancel("nobody"), "there is no job 'nobody'"),
-        (lambda desk: desk.job("../status"), r"there is no job '\.\./status'"),
-        (lambda desk: desk.hold(".."), r"there is no job '\.\.'"),
-        (lambda desk: desk.hold(""), "there is no job ''"),
-        (lambda desk: desk.budget("1", -1.0), "value: "),
-        (lambda desk: desk.tenant("a", {"budget": 0}), "budget: "),
-        (lambda desk: desk.tenant("a", {"window_hours": 0.001}), "window_hours: 0.001 is out"),
-        (lambda desk: desk.tenant("a", {"gpus": 4}), "gpus: is no field of "),
-        (lambda desk: desk.drain("99"), "there is no node '99'"),
-        (lambda desk: desk.add({"name": "b"}), "name: is no node of a virtual cluster"),
-        (lambda desk: desk.add({"gpus": 0}), "gpus: "),
-        (lambda desk: desk.add({"gpu_type": "x"}), "gpu_type: the service has no throughputs"),
-        (lambda desk: desk.why("2"), "job 2: is not in run"),
-        (lambda desk: next(iter(desk.logs("1"))), "is on a virtual cluster"),
+        (lambda api: api.submit(FILE | {"scale_factor": 64}), "gpus: 64 are asked for"),
+        (lambda api: api.submit({}), "model: is missing; add it"),
+        (lambda api: api.forecast_job(FILE | {"epochs": 0}), "epochs: "),
+        (lambda api: api.forecast({"drain": 1}), "drain"),
+        (lambda api: api.forecast({"cancel": ["nobody"]}), "there is no job 'nobody'"),
+        (lambda api: api.cancel("nobody"), "there is no job 'nobody'"),
+        (lambda api: api.get_job("../status"), r"there is no job '\.\./status'"),
+        (lambda api: api.hold(".."), r"there is no job '\.\.'"),
+        (lambda api: api.hold(""), "there is no job ''"),
+        (lambda api: api.set_budget("1", -1.0), "value: "),
+        (lambda api: api.update_tenant("a", {"budget": 0}), "budget: "),
+        (
+            lambda api: api.update_tenant("a", {"window_hours": 0.001}),
+            "window_hours: 0.001 is out",
+        ),
+        (lambda api: api.update_tenant("a", {"gpus": 4}), "gpus: is no field of "),
+        (lambda api: api.drain("99"), "there is no node '99'"),
+        (lambda api: api.add_node({"name": "b"}), "name: is no node of a virtual cluster"),
+        (lambda api: api.add_node({"gpus": 0}), "gpus: "),
+        (lambda api: api.add_node({"gpu_type": "x"}), "gpu_type: the service has no throughputs"),
+        (lambda api: api.explain("2"), "job 2: is not in run"),
+        (lambda api: next(iter(api.read_logs("1"))), "is on a virtual cluster"),
     ],
 )
 def test_what_is_refused_is_refused_alike(
-    furnished: SimpleNamespace, ask: Callable[[FrontDesk], object], problem: str
+    furnished: SimpleNamespace, ask: Callable[[AuthorizedApi], object], problem: str
 ) -> None:
-    for desk in furnished.desks:
+    for api in furnished.apis:
         with pytest.raises(InputError, match=problem):
-            ask(desk)
+            ask(api)
     with Inbox(furnished.warehouse) as inbox:
         assert inbox.last() == 3
 
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """A furnished service and both desks."""
+    """A furnished service and both apis."""
     warehouse = tmp_path_factory.mktemp("refused")
     tokens = furnish(warehouse)
-    with served(warehouse) as url, LocalDesk(warehouse) as here, Client(url, SECRET) as there:
-        yield SimpleNamespace(warehouse=warehouse, url=url, tokens=tokens, desks=(here, there))
+    with served(warehouse) as url, open_local(warehouse) as here, Client(url, SECRET) as there:
+        yield SimpleNamespace(warehouse=warehouse, url=url, tokens=tokens, apis=(here, there))
 
 
 def test_followed_events_come_once_and_in_order(opens: Opens, tmp_path: Path) -> None:
     furnish(tmp_path)
-    desk = opens(tmp_path)
-    known = [*desk.events()]
-    followed = desk.events(follow=True)
+    api = opens(tmp_path)
+    known = [*api.list_events()]
+    followed = api.read_events(follow=True)
     assert [*islice(followed, len(known))] == known
     with Inbox(tmp_path) as inbox:
         number = inbox.submit(replace(JOB, name="later")).number
@@ -198,7 +215,7 @@ def test_followed_events_come_once_and_in_order(opens: Opens, tmp_path: Path) ->
     writer.start()
     new = [next(followed)]
     writer.join()
-    more = [row for row in desk.events() if row not in known]
+    more = [row for row in api.list_events() if row not in known]
     new += islice(followed, len(more) - 1)
     assert new == more
     assert ("submit", number) in [(row.kind, row.job_id) for row in new]
@@ -207,26 +224,26 @@ def test_followed_events_come_once_and_in_order(opens: Opens, tmp_path: Path) ->
 def test_a_stream_goes_on_after_the_last_event_that_is_known(furnished: SimpleNamespace) -> None:
     url, bearer = furnished.url, {"Authorization": f"Bearer {furnished.tokens['tenant']}"}
     with Client(url, furnished.tokens["tenant"]) as own:
-        rows = [*own.events()]
+        rows = [*own.list_events()]
     assert {row.job_id for row in rows} == {1}
 
     def read(known: str, number: int) -> list[tuple[str, int]]:
         headers = bearer | ({"Last-Event-ID": known} if known else {})
-        asked = {"headers": headers, "params": {"follow": True}}
-        with httpx.stream("GET", f"{url}/v1/events", **asked) as answer:
+        with httpx.stream("GET", f"{url}/v1/events/stream", headers=headers) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
             lines = (line for line in answer.iter_lines() if line.startswith(("id", "data")))
-            return [
-                (next(lines).removeprefix("id: "), json.loads(next(lines).removeprefix("data: ")))
-                for _ in range(number)
-            ]
+            found = []
+            for _ in range(number):
+                data = json.loads(next(lines).removeprefix("data: "))
+                found.append((next(lines).removeprefix("id: "), data))
+            return found
 
     whole = read("", len(rows))
     assert [data["kind"] for _, data in whole] == [row.kind for row in rows]
     assert read(whole[0][0], len(rows) - 1) == whole[1:]
     for known in ("x", "1", "1.-1", "1.1.1", "9" * 50 + ".0"):
         answer = httpx.get(
-            f"{url}/v1/events?follow=true",
+            f"{url}/v1/events/stream",
             headers=bearer | {"Last-Event-ID": known},
             timeout=HANG_SECONDS,
         )
@@ -247,7 +264,7 @@ def test_no_proxy_gets_a_token_of_this_machine(
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "gpu1.example")
     with Client(furnished.url, SECRET) as direct:
-        assert direct.status().rounds
+        assert direct.get_status().rounds
     for name, value in private_env().items():  # of Prefect's clients and all our processes
         monkeypatch.setenv(name, value)
     for host in ("127.0.0.1", "localhost", "gpu1.example"):
@@ -262,16 +279,16 @@ def test_who_is_not_there_or_no_service_is_a_line(
         Client("http://127.0.0.1:9", "token") as nobody,
         pytest.raises(WarehouseBusy, match="does not answer"),
     ):
-        nobody.status()
+        nobody.get_status()
     with Client(furnished.url, "token") as stranger:
         with pytest.raises(InputError, match="token: is not known"):
-            stranger.status()
+            stranger.get_status()
         with pytest.raises(InputError, match="token: is not known"):
-            next(stranger.events(follow=True))
+            next(stranger.read_events(follow=True))
     monkeypatch.setattr(client_module, "MOST_LOST", 1)
     lost = Client("http://127.0.0.1:9", "token", sleep=lambda seconds: None)
     with lost, pytest.raises(WarehouseBusy, match="does not answer"):
-        next(lost.events(follow=True))
+        next(lost.read_events(follow=True))
 
 
 def test_a_stream_whose_place_is_taken_waits_for_it(
@@ -280,7 +297,7 @@ def test_a_stream_whose_place_is_taken_waits_for_it(
     monkeypatch.setattr(client_module, "QUIET_SECONDS", 0.4)  # each silence is a lost connection
     with Tokens(furnished.warehouse) as tokens:
         token = tokens.add("many", Role.READER)
-    url, bearer = f"{furnished.url}/v1/events?follow=true", {"Authorization": f"Bearer {token}"}
+    url, bearer = f"{furnished.url}/v1/events/stream", {"Authorization": f"Bearer {token}"}
     places, paused = ExitStack(), list[float]()
 
     def sleep(seconds: float) -> None:
@@ -292,14 +309,14 @@ def test_a_stream_whose_place_is_taken_waits_for_it(
                 ).is_error:
                     time.sleep(POLL_SECONDS)
             late = places.enter_context(Client(furnished.url, token))
-            with pytest.raises(WarehouseBusy, match="with this token already"):
-                next(late.events(follow=True))
+            with pytest.raises(WarehouseBusy, match="of this token are open"):
+                next(late.read_events(follow=True))
         elif len(paused) == 2:
             places.close()
             go(furnished.warehouse, 1)
 
-    with places, Client(furnished.url, token, sleep=sleep) as desk:
-        known, followed = [*desk.events()], desk.events(follow=True)
+    with places, Client(furnished.url, token, sleep=sleep) as api:
+        known, followed = [*api.list_events()], api.read_events(follow=True)
         assert [*islice(followed, len(known))] == known
         assert next(followed).round > known[-1].round
         assert len(paused) >= 2
@@ -309,7 +326,7 @@ def test_a_token_that_is_removed_ends_what_it_follows(furnished: SimpleNamespace
     with Tokens(furnished.warehouse) as tokens:
         token = tokens.add("leaving", Role.READER)
         with Client(furnished.url, token) as leaving:
-            followed = leaving.events(follow=True)
+            followed = leaving.read_events(follow=True)
             next(followed)
             tokens.remove("leaving")
             with pytest.raises(InputError, match="token: is not known"):

@@ -1,0 +1,111 @@
+"""The queue of a service: its active jobs with their expected starts and ends."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from flows.api.history import ServiceHistory, predict_last_round
+from flows.api.rows import QueueRow, describe_status, describe_wait
+from predictor.job import JobSpec
+from solver.plan import ActiveJob
+from tasks.rollouts import Expected, expected, first_by, gpus_short, room_by
+from tasks.round import Round, Run
+from warehouse.wording import counted
+
+
+def estimate_fair_run_time(run: Run, this: Round, job: ActiveJob) -> float:
+    """Run time of a job with a fair share of the GPUs in seconds, the denominator of ρ."""
+    contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
+    return contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
+
+
+def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[QueueRow]:
+    """Make rows of the active jobs of a solved round, with forecasts.
+
+    Args:
+        run: The run.
+        this: The round.
+        asked: Ids of the jobs; all active jobs if empty.
+    """
+    asked = asked or this.active
+    ahead, room, first = expected(run, this, {*asked}), room_by(run, this), first_by(this)
+    rows = (_queue_row(run, this, job_id, ahead.get(job_id)) for job_id in asked)
+    return [
+        replace(row, room_by_s=room.get(row.job_id), first_by_s=first.get(row.job_id))
+        for row in rows
+    ]
+
+
+def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> QueueRow:
+    """Make the row of an active job of a solved round."""
+    job, state, plan = this.active[job_id], this.state, this.plan
+    clock, spec = this.observation.clock_seconds, job.spec
+    status = "runs" if job_id in plan.placement else describe_status(state, job_id)
+    own = job.own.gpu_type
+    row = QueueRow(
+        place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
+        job_id=job_id,
+        name=spec.name,
+        tenant=spec.tenant,
+        gpus=spec.demand.least,
+        status="waits" if status == "runs" and job_id not in plan.placement else status,
+        price=plan.report.price_of.get(own),
+    )
+    row = replace(
+        row, waits_for=_describe_wait(this, job_id), **_describe_deadline(spec, clock, ahead)
+    )
+    if ahead is None:
+        return row
+    return replace(
+        row,
+        starts_in_s=ahead.start - clock,
+        starts_low_s=ahead.start_low - clock,
+        starts_high_s=ahead.start_high - clock,
+        ends_in_s=ahead.finish - clock,
+        ends_low_s=ahead.finish_low - clock,
+        ends_high_s=ahead.finish_high - clock,
+        ftf=(ahead.finish - spec.arrival_seconds) / estimate_fair_run_time(run, this, job),
+    )
+
+
+def find_gpu_shortages(name: str, history: ServiceHistory) -> dict[int, str]:
+    """Describe what jobs wait for while nodes are out of service or cordoned, by job id."""
+    if not history.last or not (history.last.solve.drained or history.state.orders.cordoned):
+        return {}
+    _, this = predict_last_round(name, history)
+    return {job_id: _describe_wait(this, job_id) for job_id in this.active}
+
+
+def _describe_wait(this: Round, job_id: int) -> str:
+    """Describe what keeps a job from running; see `QueueRow.waits_for`."""
+    others, there = describe_wait(this.state, job_id), gpus_short(this, job_id)
+    if others or there is None:
+        return others
+    where = "in service and not cordoned" if this.state.orders.cordoned else "in service"
+    return f"{counted(this.active[job_id].spec.demand.least, 'GPU')}, {there} {where}"
+
+
+def _describe_deadline(spec: JobSpec, clock: float, ahead: Expected | None) -> dict[str, Any]:
+    """The columns about a job's deadline."""
+    if not spec.options.deadline_seconds:
+        return {}
+    at = spec.arrival_seconds + spec.options.deadline_seconds
+    finishes_in_time = _judge_deadline(
+        at, clock, (ahead.finish_low, ahead.finish_high) if ahead else None
+    )
+    return {"deadline_in_s": at - clock, "in_time": finishes_in_time}
+
+
+def _judge_deadline(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
+    """Whether a job should end by its deadline; see `QueueRow.in_time`.
+
+    Args:
+        deadline: On the run's clock in seconds.
+        clock: The run's clock.
+        ends: Interval of its end; None if it has no forecast.
+    """
+    if deadline < clock:
+        return "missed"
+    if ends is None:
+        return ""
+    return "yes" if ends[1] <= deadline else "no" if ends[0] > deadline else "maybe"
