@@ -78,15 +78,16 @@ def _with_policies(scope: Scope, send: Send) -> Send:
 class Locked:
     """Pages that need the secret; browsers ask for it as user name and password.
 
+    A sandbox keeps their scripts from the UI that is served beside them.
+
     Args:
         app: The app that serves them.
         secret: `USER:PASSWORD`.
-        sandbox: Whether to keep their scripts from the UI that is served beside them.
     """
 
-    def __init__(self, app: ASGIApp, secret: str, *, sandbox: bool = True) -> None:
+    def __init__(self, app: ASGIApp, secret: str) -> None:
         self._app = app
-        self._policy = f"{_SANDBOX}; {_OWN}" if sandbox else f"{_OWN}; form-action 'self'"
+        self._policy = f"{_SANDBOX}; {_OWN}"
         self._expected = f"Basic {b64encode(secret.encode()).decode()}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

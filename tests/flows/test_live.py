@@ -208,11 +208,11 @@ def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
         with open_run(tmp_path, inbox, options) as run:
             schedule(run, tmp_path, rounds=1)
         with ServiceCommands(tmp_path) as desk:
-            guarded, tenant = AuthorizedApi(tmp_path, desk=desk), Token("t", Role.TENANT, "a")
-            (row,), (seen,) = desk.list_nodes(), guarded.nodes(tenant)
+            api = AuthorizedApi(desk, Token("t", Role.TENANT, "a"))
+            (row,), (seen,) = desk.list_nodes(), api.list_nodes()
             assert row.problem == "it does not answer: No such file or directory"
             assert seen.problem == "it does not answer"
-            answer = guarded.why(tenant, "1")
+            answer = api.explain("1")
             assert answer.problems == ((0, "it does not answer"),)
     silent = "does not answer: ssh: connect to host 10.0.0.7 port 22; No route"
     for reason, censored in {
