@@ -156,7 +156,9 @@ class ServiceQueries:
         Args:
             now: Seconds since the epoch.
         """
-        waiting = self.inbox.entries_after(self.read_history().state.source_position.entries, most=1)
+        waiting = self.inbox.entries_after(
+            self.read_history().state.source_position.entries, most=1
+        )
         return max(now - waiting[0].accepted_at, 0.0) if waiting else 0.0
 
     def list_jobs(self) -> list[JobRow]:
@@ -191,7 +193,9 @@ class ServiceQueries:
             if command.kind is CommandKind.REFUSED
         }
         for entry in self._read_entries(0 if refusals else state.source_position.entries):
-            if entry.job and (entry.number in refusals or entry.number > state.source_position.entries):
+            if entry.job and (
+                entry.number in refusals or entry.number > state.source_position.entries
+            ):
                 reason = refusals.get(entry.number, "")
                 rows.append(
                     make_job_row(entry.job, "refused" if reason else "accepted", reason=reason)
