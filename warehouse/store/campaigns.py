@@ -50,10 +50,10 @@ def campaign_folder(warehouse: Path, campaign: str) -> Path:
 
 
 def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
-    """Write the plan of a campaign.
+    """Write a file of a campaign's plan.
 
     Raises:
-        WarehouseError: It cannot be written.
+        WarehouseError: The file cannot be written.
     """
     folder = campaign_folder(warehouse, campaign)
     with writing(warehouse):
@@ -63,10 +63,10 @@ def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
 
 
 def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None:
-    """Write the status of a campaign's cells; replaces the previous table.
+    """Replace the table of a campaign's cells.
 
     Raises:
-        WarehouseError: It cannot be written.
+        WarehouseError: The file cannot be written.
     """
     path = campaign_folder(warehouse, campaign) / "cells.parquet"
     with writing(warehouse), _alone(path.parent):
@@ -75,7 +75,7 @@ def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of a campaign's folder; leftovers of a killed process are removed."""
+    """Hold the lock of a campaign's folder, and remove what killed processes left."""
     folder.mkdir(parents=True, exist_ok=True)
     with hold_lock(folder / ".lock"):
         for left_over in find_left_overs(folder):
@@ -84,7 +84,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _enter(warehouse: Path, path: Path, temporary: Path) -> None:
-    """Enter a file in the ledger ahead; after a kill, the next process writes it anew."""
+    """Enter a file before it gets its name; after a kill, the next process writes it anew."""
     enter(warehouse, path.parent, {path.name: checksum(temporary)})
 
 
@@ -106,17 +106,12 @@ def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
     try:
         return [from_row(CellRow, row) for row in rows]
     except (TypeError, ValueError) as error:
-        raise WarehouseError(
-            str(path), f"does not hold cells ({error})", "restore it from a backup"
-        ) from None
+        problem = f"does not hold cells ({error})"
+        raise WarehouseError(str(path), problem, "restore it from a backup") from None
 
 
 class CellStore:
-    """The finished and the begun cells of a warehouse, by key.
-
-    Args:
-        warehouse: The folder.
-    """
+    """Finished and begun cells of a warehouse, by key."""
 
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse
@@ -138,16 +133,15 @@ class CellStore:
         except FileNotFoundError:
             return None
         except (OSError, TypeError, orjson.JSONDecodeError):
-            raise WarehouseError(
-                str(path), "cannot be read", "remove it, and the cell runs again"
-            ) from None
+            remedy = "remove it, and the cell runs again"
+            raise WarehouseError(str(path), "cannot be read", remedy) from None
         return cell if self._whole(cell.run).is_file() else None
 
     def finish(self, key: str, run: str, seconds: float) -> FinishedCell:
         """Record that a cell's run has ended.
 
         Raises:
-            WarehouseError: It has not, its file is damaged, or the note cannot be written.
+            WarehouseError: It has not, its file is damaged, or the record cannot be written.
         """
         whole = self._whole(run)
         if not whole.is_file():
@@ -164,7 +158,7 @@ class CellStore:
         """The unfinished run of a cell, if it still exists.
 
         Raises:
-            WarehouseError: The note of it cannot be read.
+            WarehouseError: The file with its name cannot be read.
         """
         path = self._folder / f"{key}.run"
         try:
@@ -172,9 +166,8 @@ class CellStore:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):
-            raise WarehouseError(
-                str(path), "cannot be read", "remove it, and the cell starts anew"
-            ) from None
+            remedy = "remove it, and the cell starts anew"
+            raise WarehouseError(str(path), "cannot be read", remedy) from None
         header = place_of(self._warehouse, run) / "header.parquet"
         return run if header.is_file() else None
 
@@ -189,7 +182,7 @@ class CellStore:
 
     @contextlib.contextmanager
     def alone(self, key: str) -> Iterator[None]:
-        """Hold the lock of a cell; waits until no other process or thread holds it.
+        """Hold the lock of a cell; waits while another process or thread does.
 
         Raises:
             WarehouseError: The folder cannot be written.

@@ -55,11 +55,11 @@ def check_links(warehouse: Path) -> None:
 
 
 def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
-    """Refuse runs with missing files, as far as the names of the present files reveal them.
+    """Refuse runs with missing files, as far as the names of the other files reveal them.
 
     Raises:
-        WarehouseError: A file is missing, or something else is in its place, or the views of all
-            runs would count the rows of a folder that is no run's; the error names it.
+        WarehouseError: A file is missing or not regular, or a folder that is no run's matches the
+            views' pattern; the error names it.
     """
     if runs is None:
         _check_folders(warehouse)
@@ -83,7 +83,7 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
 
 
 def _check_folders(warehouse: Path) -> None:
-    """Refuse folders that the pattern of runs' folders finds, with names that no run can have."""
+    """Refuse folders that match the views' pattern with a name that no run can have."""
     for name in sorted(names_in(records_folder(warehouse))):
         if name.startswith("run=") and name != EMPTY and not is_run(name):
             folder = records_folder(warehouse) / name
@@ -92,7 +92,7 @@ def _check_folders(warehouse: Path) -> None:
 
 
 def _check_files_only(folder: Path) -> set[str]:
-    """Refuse links, folders and pipes in place of files that queries open; returns their names."""
+    """Names of the files that queries open; refuses links, folders and pipes in their place."""
     found = set[str]()
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
@@ -113,13 +113,15 @@ def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
             gone = [name for name in read_sums(folder) or {} if end in (rounds_of(name) or ())]
             return max(gone, key=len, default=part_name(range(end, end + 1)))
         end = max(end, rounds.stop)
-    if not parts and WHOLE in (read_sums(folder) or {}):  # named before the parts are removed
+    if not parts and WHOLE in (
+        read_sums(folder) or {}
+    ):  # its checksum is added before the parts are removed
         return WHOLE
     return None
 
 
 def check_files(warehouse: Path) -> None:
-    """Name the first damaged file, if there is one."""
+    """Raise the error of the first damaged file, if there is one."""
     from warehouse.store.arrow import read_parquet
 
     for folder in run_folders(warehouse):
@@ -127,5 +129,5 @@ def check_files(warehouse: Path) -> None:
             try:
                 read_parquet(path)
             except WarehouseError:
-                if path.exists():  # else compacted in the meantime
+                if path.exists():  # else it was merged into another
                     raise

@@ -17,16 +17,16 @@ from predictor.errors import InputError, WarehouseBusy, remedy_of
 
 
 def temporary_name(path: Path) -> Path:
-    """A name beside a file that no pattern of the views matches."""
+    """A new name beside a file; no pattern of the views matches it."""
     return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
 def check_regular(path: Path) -> Path:
-    """The path of a file that may be opened.
+    """Return the path of a regular file, refuse any other.
 
     Raises:
-        FileNotFoundError: There is none.
-        OSError: It is a link, which queries do not follow, a folder or a pipe.
+        FileNotFoundError: There is no file.
+        OSError: It is a link, a folder or a pipe.
     """
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
@@ -34,12 +34,12 @@ def check_regular(path: Path) -> Path:
 
 
 def find_left_overs(folder: Path, name: str = "*") -> Iterator[Path]:
-    """Temporary files, of writes that did not end or are under way."""
+    """Temporary files of writes that are under way or were interrupted."""
     return folder.glob(f".{name}.{'[0-9a-f]' * 32}")
 
 
 Ahead = Callable[[Path, Path], object]
-"""Called with a file and its temporary one, complete and on disk, before it gets its name."""
+"""Called with a file's path and its temporary path, when it is on disk and before it is renamed."""
 
 
 def write_text(path: Path, text: str, ahead: Ahead | None = None) -> None:
@@ -50,14 +50,14 @@ def write_text(path: Path, text: str, ahead: Ahead | None = None) -> None:
 
 @contextlib.contextmanager
 def write_file(path: Path, ahead: Ahead | None = None) -> Iterator[BinaryIO]:
-    """A file to write; it gets its name at the end, after it is flushed to disk."""
+    """Open a file to write; it gets its name when it is complete and flushed to disk."""
     temporary = temporary_name(path)
     try:
         with temporary.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:  # of a full disk, say
+    except BaseException:  # for example a full disk
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
@@ -70,7 +70,7 @@ def give_name(temporary: Path, path: Path) -> None:
     """Rename a file or folder, durably.
 
     Raises:
-        FileExistsError: There is another folder of that name, which is not empty.
+        FileExistsError: There is another folder of that name with files.
         OSError: It cannot be renamed.
     """
     try:
@@ -88,10 +88,10 @@ def give_name(temporary: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def hold_lock(lock: Path) -> Iterator[None]:
-    """Hold a lock; waits until no other process or thread holds it.
+    """Hold a lock; waits while another process or thread does.
 
     Args:
-        lock: Its file, which stays; in a folder that is there.
+        lock: Its file, in an existing folder; it stays.
 
     Raises:
         WarehouseError: The file cannot be written.
@@ -134,15 +134,15 @@ def lock_run(path: Path, run: str) -> int:
 
 
 def make_held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
-    """Make a folder that this process holds; those that killed processes left are removed.
+    """Make a folder that this process holds, and remove those that killed processes left.
 
     Args:
-        root: Where it is made.
-        prefix: Beginning of its name, and of those that are removed.
+        root: Its parent.
+        prefix: Beginning of the names of these folders.
         lock: The file of a lock that every process takes to make such a folder.
 
     Returns:
-        The folder, and a descriptor; closing it gives the folder up.
+        The folder, and a descriptor; closing it releases the folder.
     """
     with hold_lock(lock):
         for left_over in root.glob(f"{prefix}*"):
@@ -168,10 +168,10 @@ def writing(warehouse: Path) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse an output that cannot be written, before work is done for it; nothing stays behind.
+    """Refuse an output that cannot be written, before the work for it; leaves nothing behind.
 
     Args:
-        path: A file or folder, which need not exist, nor the folders that it is in.
+        path: A file or folder; neither it nor its parents need to exist.
 
     Raises:
         InputError: It cannot be written.

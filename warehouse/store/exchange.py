@@ -1,4 +1,4 @@
-"""Runs as files, to keep elsewhere or give away: tar archives of a run's folder and its label."""
+"""Export and import of runs: tar archives of a run's folder and its label."""
 
 import os
 import shutil
@@ -36,13 +36,12 @@ LABEL = "label.json"
 FILES = (HEADER_FILE, WORKLOAD_FILE, WHOLE, CHECKSUMS)
 """Files of an ended run."""
 
-
 DIGEST_BYTES = 32
-"""Each round has a hash of its own, which no compression makes shorter."""
+"""Bytes of a round's hash, which no compression makes shorter."""
 
 
 def export_run(warehouse: Path, run: str, file: Path) -> Audit:
-    """Write an ended run, which is audited first, into a new file.
+    """Audit an ended run and write it into a new file.
 
     Raises:
         InputError: There is no such run, it has not ended, or the file exists.
@@ -70,16 +69,15 @@ def export_run(warehouse: Path, run: str, file: Path) -> Audit:
                 archive.addfile(member, BytesIO(content))
         temporary.replace(file)
     except OSError as error:
-        raise InputError(
-            str(file), f"cannot be written ({error.strerror})", "give a file in a writable folder"
-        ) from None
+        problem, remedy = f"cannot be written ({error.strerror})", "choose a writable folder"
+        raise InputError(str(file), problem, remedy) from None
     finally:
         temporary.unlink(missing_ok=True)
     return found
 
 
 def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audit:
-    """Add the run in a file that `export_run` wrote, which is audited first.
+    """Audit the run in a file of `export_run` and add it.
 
     Args:
         warehouse: The folder.
@@ -87,7 +85,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
         memory_mib: Memory that the audit may take, in MiB.
 
     Raises:
-        InputError: The file is no archive, or damaged, or its run is in the warehouse, or its audit
+        InputError: The file is no sound archive, its run is in the warehouse already, or its audit
             takes more memory.
         WarehouseError: The warehouse cannot be written.
     """
@@ -101,13 +99,13 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
             _check_whole(found, str(file), "export it again, or allow its audit more memory")
             target = warehouse / folder.relative_to(fresh)
             if place_of(warehouse, run).exists():
-                remedy = _what_there_is(warehouse, found)
+                remedy = _remedy_for_existing(warehouse, found)
                 raise InputError(f"run {run!r}", "is in the warehouse already", remedy)
             target.parent.mkdir(parents=True, exist_ok=True)
             files = sorted(folder.glob("*.parquet"))
             made = {path.name: (version_of(path), checksum(path)) for path in files}
             sums = {name: digest for name, (_, digest) in made.items()}
-            # Ahead: a process that is killed in between leaves it to the same command.
+            # The entry comes first: after a kill, the same command completes the import.
             enter(warehouse, target, sums, rounds=found.rounds, last_hash=found.last_hash)
             give_name(folder, target)
             save_written(warehouse, target, made)
@@ -118,7 +116,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
 
 @contextmanager
 def _scratch(warehouse: Path) -> Iterator[Path]:
-    """A folder in the warehouse to unpack into; leftovers of killed imports are removed."""
+    """A folder in the warehouse to unpack into; removes those of killed imports."""
     folder, lock = make_held_folder(
         warehouse, ".import-", records_folder(warehouse) / EMPTY / ".lock"
     )
@@ -129,7 +127,7 @@ def _scratch(warehouse: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _what_there_is(warehouse: Path, found: Audit) -> str:
+def _remedy_for_existing(warehouse: Path, found: Audit) -> str:
     there = audit(warehouse, found.run)
     if there.last_hash == found.last_hash:
         return "it is the same run: there is nothing to do"
@@ -145,7 +143,7 @@ def _check_whole(found: Audit, place: str, remedy: str) -> None:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member without owner and times: the same run gives the same bytes."""
+    """A member without owner and times, so that the same run gives the same bytes."""
     member.mode, member.mtime, member.uid, member.gid = 0o644, 0, 0, 0
     member.uname = member.gname = ""
     return member
@@ -160,7 +158,7 @@ def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | N
             for member in archive:
                 path = PurePosixPath(member.name)
                 known = path.parent.parent == records and path.name in (*FILES, LABEL)
-                plain = known and member.isreg() and not member.issparse()  # none is larger than it
+                plain = known and member.isreg() and not member.issparse()
                 content = archive.extractfile(member) if plain else None
                 folder = fresh / path.parent
                 if content is None or not RUN_NAME.fullmatch(name_of(folder)):
@@ -188,12 +186,10 @@ def _reading(file: Path) -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, EOFError):
-        raise InputError(
-            str(file), "is no run that was exported", "give a file of shockwave run export"
-        ) from None
+        problem = "is no run that was exported"
+        raise InputError(str(file), problem, "give a file of shockwave run export") from None
     except OSError as error:
         if error.filename != str(file):
             raise
-        raise InputError(
-            str(file), str(error.strerror), "give a file of shockwave run export"
-        ) from None
+        remedy = "give a file of shockwave run export"
+        raise InputError(str(file), str(error.strerror), remedy) from None

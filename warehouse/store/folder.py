@@ -36,13 +36,12 @@ WORKLOAD_FILE = "workload.parquet"
 EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
 SERVICE = "service"
-"""Beginning of the ids of services' runs, by which queries find the rounds with their jobs."""
+"""Beginning of the ids of services' runs, whose jobs are in their rounds."""
 SNAPSHOT = Path("inbox") / "snapshot.json"
-"""A service's run at one of its last rounds, from which its next start goes on."""
+"""State of a service's run at a recent round, from which its next start resumes."""
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-"""Names of runs, which become names of folders and of containers."""
-
+"""Names of runs, also used for folders and containers."""
 
 RESTORE = "restore it from a backup, or remove its run with shockwave run rm"
 """Remedy for a damaged file."""
@@ -53,14 +52,13 @@ READ_ELSEWHERE = "read it with the version of Shockwave that wrote it"
 """Remedy for records of another layout."""
 
 FAN = 8
-"""Number of parts that are merged into one: a query of a run under way opens at most FAN - 1 files
-of each size, and each round is rewritten once for each size. With 8, a query of a run of 3,000
-rounds takes 1.2 times as long as that of an ended run, with 16 up to 1.5 times
-(`benchmarks/under_way.py`)."""
+"""Number of parts that are merged into one. A query of a run under way opens at most FAN - 1 files
+of each size; each round is rewritten once for each size. At 3,000 rounds, such a query takes 1.2
+times as long as for an ended run with 8, up to 1.5 times with 16 (`benchmarks/under_way.py`)."""
 
 MOST_ROUNDS = FAN**4
-"""Rounds of the largest part of a run under way: what a writer reads and writes at once, however
-long the run is. An engineering bound; no sweep is recorded."""
+"""Rounds of the largest part of a run under way, which bounds what a writer rewrites at once. An
+engineering bound; no sweep is recorded."""
 
 
 def part_name(rounds: range) -> str:
@@ -88,7 +86,7 @@ def replaces(name: str, other: str) -> bool:
 
 
 def tidy_parts(count: int) -> list[range]:
-    """The parts that a run of some rounds is to have: of FAN to some power, large ones first."""
+    """The parts of a run with a number of rounds: of a power of FAN each, large ones first."""
     parts, start, size = list[range](), 0, 1
     while size * FAN <= min(count, MOST_ROUNDS):
         size *= FAN
@@ -101,9 +99,9 @@ def tidy_parts(count: int) -> list[range]:
 
 
 def part_names(folder: Path) -> list[str]:
-    """The names of the files with rounds of a run, in order, of equal starts the larger first.
+    """The names of the files with a run's rounds, in order, the larger first at equal starts.
 
-    They are listed twice: while files are replaced, a listing can miss both the old and the new.
+    They are listed twice, as a listing during a merge can miss both the old and the new files.
     """
     before, names = None, _round_files(folder)
     while before is None or not before <= names:
@@ -120,7 +118,7 @@ def _round_files(folder: Path) -> set[str]:
 
 
 def closed_parts(folder: Path) -> list[str]:
-    """The names of the parts of a run under way that stay as they are until it ends."""
+    """The names of the parts of a run under way that are not merged until it ends."""
     names = part_names(folder)
     if WHOLE in names:
         return []
@@ -128,7 +126,7 @@ def closed_parts(folder: Path) -> list[str]:
 
 
 def round_files(folder: Path) -> list[Path]:
-    """The files with the rounds of a run, in order, none whose rounds are all in another.
+    """The files with a run's rounds, in order, without those whose rounds are all in others.
 
     Raises:
         WarehouseError: The file of all rounds is damaged.
@@ -171,7 +169,7 @@ def make_folder(warehouse: Path) -> None:
 
 
 def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, pa.Schema]") -> None:
-    """Write files without rows: last, so that a killed process leaves them to the next."""
+    """Write files without rows, after their entry: a killed process leaves them to the next."""
     from warehouse.store.arrow import encode_empty
     from warehouse.store.checksums import CHECKSUMS, with_sums
     from warehouse.store.ledger import enter
@@ -194,9 +192,9 @@ def hash_contents(contents: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _stale(warehouse: Path) -> "dict[Path, pa.Schema]":
-    """The empty files that are missing or have other columns, with their columns.
+    """Empty files that are missing or have other columns, with their columns.
 
-    Those of a folder together, as the ledger's last entry of a folder has all of its files.
+    Those of a folder are written together, as each entry of such a folder has all of its files.
     """
     from warehouse.store.arrow import open_parquet
     from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD
@@ -219,7 +217,7 @@ def _stale(warehouse: Path) -> "dict[Path, pa.Schema]":
 
 
 def empty_cells(warehouse: Path) -> Path:
-    """An empty file, so that the pattern of campaigns always matches a file."""
+    """A table without cells, so that the views' pattern of campaigns always matches a file."""
     return warehouse / "campaigns" / "_" / "cells.parquet"
 
 
@@ -241,7 +239,7 @@ def place_of(warehouse: Path, run: str) -> Path:
 
 
 def run_folders(warehouse: Path) -> list[Path]:
-    """The folders of all runs, in the order of their names; others are no runs.
+    """The folders of all runs, in the order of their names.
 
     Raises:
         WarehouseError: One of them is a link.
@@ -256,7 +254,7 @@ def is_run(name: str) -> bool:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names of what is in a folder; none if there is no such folder."""
+    """The names in a folder; empty if there is no such folder."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -286,7 +284,7 @@ def run_folder(warehouse: Path, run: str) -> Path:
 
 
 def check_no_link(folder: Path) -> Path:
-    """A folder within a warehouse; queries follow no links out of it."""
+    """Return a folder of a warehouse, refuse a link: queries follow none out of it."""
     if os.path.islink(folder):
         remedy = "move the whole warehouse instead, and link to that"
         raise WarehouseError(str(folder), "is a link, not a folder", remedy)
@@ -294,7 +292,7 @@ def check_no_link(folder: Path) -> Path:
 
 
 def unknown_run(warehouse: Path, run: str) -> InputError:
-    """The error for a text that is neither the id nor the name of a run in a warehouse."""
+    """The error for a text that is no run's id or name."""
     from warehouse.store.labels import read_labels  # which needs this module
 
     for folder in {*(warehouse / "records").glob("layout=*")} - {records_folder(warehouse)}:

@@ -57,7 +57,7 @@ class Reader:
         return self._header(run_folder(self.warehouse, run)).record
 
     def start(self, run: str) -> Start:
-        """The start of a run: header and workload, of a service with what it has taken in so far.
+        """Header and workload of a run; a service's workload is what it has taken in so far.
 
         Raises:
             InputError: No such run.
@@ -70,7 +70,7 @@ class Reader:
         return start
 
     def original_start(self, run: str) -> Start:
-        """The start of a run as it was begun: of a service without what it has taken in.
+        """Header and workload of a run when it began: a service's workload was empty.
 
         Raises:
             InputError: No such run.
@@ -94,24 +94,24 @@ class Reader:
         return _decode(path, lambda: decode(read_parquet(path)[name][0].as_py()))
 
     def records(self, run: str, first: int = 0, before: str = "") -> list[tuple[RoundRecord, str]]:
-        """The rounds of a run in order, each with its hash: a whole chain from the header on.
+        """The rounds of a run in order, each with its hash; verifies their chain.
 
         Args:
             run: The run.
-            first: The first round that is asked for: the chain from there on.
-            before: Hash of the round before that, if it is known.
+            first: The first round.
+            before: Hash of the round before the first, if it is known.
 
         Raises:
             InputError: No such run.
-            WarehouseError: A file is damaged, a round is missing, was changed, or does not
-                follow the one before.
+            WarehouseError: A file is damaged, or a round is missing, was changed, or does not
+                follow the round before.
         """
         folder = run_folder(self.warehouse, run)
         header, rounds = self._header(folder), dict[int, Stored[RoundRecord]]()
         files = round_files(folder)
         gone = None if files else first_missing(folder, [])
         if gone and (folder / gone).exists():
-            return self.records(run, first, before)  # compacted in the meantime
+            return self.records(run, first, before)  # merged in the meantime
         if gone:
             raise WarehouseError(str(folder / gone), "is missing", RESTORE)
         for path in files:
@@ -124,10 +124,10 @@ class Reader:
             except WarehouseError:
                 if path.exists():
                     raise
-                return self.records(run, first, before)  # compacted in the meantime
+                return self.records(run, first, before)  # merged in the meantime
         last = rounds.pop(first - 1).digest if first - 1 in rounds else ""
         if first and before not in ("", last):
-            problem = f"round {first - 1} is another one than before"
+            problem = f"round {first - 1} has another hash than before"
             raise WarehouseError(f"{folder}", problem, RESTORE)
         numbers = range(first, first + len(rounds))
         if missing := set(numbers) - rounds.keys():
@@ -143,14 +143,14 @@ class Reader:
     def parts(
         self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
     ) -> list[Part]:
-        """Some fields of a run's rounds, in order, of files that have their checksums.
+        """Some fields of a run's rounds, in order; verifies the files' checksums.
 
         Args:
             run: The run.
-            kind: A dataclass of some of the fields of a record, `round` among them.
-            first: The first round that is asked for.
+            kind: A dataclass with some fields of records, among them `round`.
+            first: The first round.
             stop: The round after the last one.
-            filled: Leave rounds out in which all of these fields that are lists are empty.
+            filled: Leave out rounds in which all lists among these fields are empty.
 
         Raises:
             InputError: No such run.
@@ -168,15 +168,11 @@ class Reader:
             except WarehouseError:
                 if path.exists():
                     raise
-                return self.parts(run, kind, first, stop, filled=filled)  # compacted meanwhile
+                return self.parts(run, kind, first, stop, filled=filled)  # merged meanwhile
         return found
 
     def _verify(self, folder: Path, files: Sequence[Path]) -> None:
-        """Compare files with their checksums, once for each version of a file.
-
-        Raises:
-            WarehouseError: A file was changed, or has no checksum where others have.
-        """
+        """Verify files, as far as the folder has checksums."""
         known = read_sums(folder)
         expected = {} if known is None else {path: known.get(path.name, "") for path in files}
         verify(self.warehouse, expected, RESTORE)
@@ -248,12 +244,7 @@ def read_workload(folder: Path, header: RunHeader) -> Workload:
 
 
 def add_taken_in(workload: Workload, records: Iterable[RoundRecord]) -> Workload:
-    """The workload of a service: the jobs and commands that its rounds took in.
-
-    Args:
-        workload: The workload without them.
-        records: Its rounds, in order.
-    """
+    """Add the jobs and commands that a service's rounds took in, in order, to its workload."""
     rounds = list(records)
     return replace(
         workload,
@@ -273,8 +264,5 @@ def _decode(path: Path, decode: Callable[[], Decoded]) -> Decoded:
 
 
 def _changed(run: str, part: str) -> WarehouseError:
-    return WarehouseError(
-        f"run {run!r}, {part}",
-        "was changed after it was recorded",
-        f"see shockwave run audit {run}",
-    )
+    problem = "was changed after it was recorded"
+    return WarehouseError(f"run {run!r}, {part}", problem, f"see shockwave run audit {run}")

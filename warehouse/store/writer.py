@@ -56,27 +56,20 @@ from warehouse.store.folder import (
     rounds_of,
     tidy_parts,
 )
-from warehouse.store.ledger import (
-    HEADER_FILE,
-    check_key,
-    enter,
-)
+from warehouse.store.ledger import HEADER_FILE, check_key, enter
 from warehouse.store.recovery import recover
 from warehouse.store.verified import Version, save_written, version_of
 
 READ_SECONDS = 10.0
-"""Time for which replaced files are kept, for queries that have listed them. An engineering
-choice; no sweep is recorded."""
+"""Time until replaced files are removed; queries may have listed them. An engineering choice; no
+sweep is recorded."""
 
 ENTRY_SECONDS = 300.0
-"""Time between a run's entries in the ledger, at least. An engineering choice; no sweep is
-recorded."""
-
+"""Least time between a run's entries in the ledger. An engineering choice; no sweep is recorded."""
 
 DELAY_SECONDS = 1.0
-"""Time for which rounds of a virtual cluster wait to be written together: the simulation that a
-crash may cost. An engineering choice; no sweep is recorded."""
-
+"""Longest wait of rounds of a virtual cluster that are written together, which a crash may lose. An
+engineering choice; no sweep is recorded."""
 
 _HASH = pa.schema([ROUND.field("hash")])
 
@@ -94,9 +87,9 @@ class Writer:
         run: An existing run to resume, or None for a new run.
         start: Header and workload of the run.
         packages: Installed packages.
-        taken: Returns whether a name is in use elsewhere, so that a new run cannot have it.
-        delay_seconds: Time for which rounds may wait to be written together; 0 to write each
-            before `append` returns.
+        taken: Returns whether a new run cannot have a name, because it is used elsewhere.
+        delay_seconds: Longest wait of rounds that are written together; 0 to write each before
+            `append` returns.
 
     Raises:
         InputError: The ledger cannot be signed.
@@ -115,12 +108,12 @@ class Writer:
     ) -> None:
         self._warehouse = warehouse
         self._delay_seconds, self._wrote_at = delay_seconds, monotonic()
-        self._waiting: list[_Waiting] = []  # rounds that are not written yet
-        self._parts: list[str] = []  # the files with the rounds, in order, each round in one
-        self._loose: dict[str, pa.Table] = {}  # rounds that are in no larger part yet
-        self._replaced: dict[str, float] = {}  # files, and when that was
-        self._new: dict[str, str] = {}  # checksums of files that the ledger lacks
-        self._written: dict[str, tuple[Version, str]] = {}  # files, for queries not to verify
+        self._waiting: list[_Waiting] = []  # rounds to write
+        self._parts: list[str] = []  # files, in order; each round is in one
+        self._loose: dict[str, pa.Table] = {}  # rounds that are in files of their own
+        self._replaced: dict[str, float] = {}  # replaced files, and since when
+        self._new: dict[str, str] = {}  # checksums that the ledger lacks
+        self._written: dict[str, tuple[Version, str]] = {}  # files that queries need not verify
         self._entered_at = monotonic()
         with writing(warehouse):
             check_key(warehouse)
@@ -141,7 +134,7 @@ class Writer:
     ) -> None:
         """Make a run with a header and a workload, under the first free name.
 
-        Its folder gets the name when they are in it, which is atomic.
+        Its folder is renamed when both are in it, which is atomic.
         """
         header, root = start.header, records_folder(self._warehouse)
         stem = f"{SERVICE if header.service else header.settings.policy}-{start.digest[:6]}"
@@ -165,20 +158,20 @@ class Writer:
 
     def _write_start(self, start: Start, packages: Sequence[Package]) -> None:
         """Write the workload and the header."""
-        (self._folder / CHECKSUMS).unlink(missing_ok=True)  # of another name
+        (self._folder / CHECKSUMS).unlink(missing_ok=True)  # it names files of another run name
         header, workload = start.header, start.workload
         if header.service:  # its jobs are in its rounds
             workload = replace(workload, specs=(), truths=())
         jobs = zip(workload.specs, workload.truths, strict=True)
         played = [PlayedJob(self.run, spec, truth) for spec, truth in jobs]
         groups = [rows_to_table(WORKLOAD, played)] if played else []
-        write_groups(self._folder / WORKLOAD_FILE, WORKLOAD, groups, self._note)
+        write_groups(self._folder / WORKLOAD_FILE, WORKLOAD, groups, self._add_sum)
         label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), start.digest)
         table = to_table(HEADER, label, header)
-        write_table(self._folder / HEADER_FILE, table, self._note)
+        write_table(self._folder / HEADER_FILE, table, self._add_sum)
 
-    def _note(self, path: Path, temporary: Path) -> None:
-        """Note the checksum of a file, before it gets its name."""
+    def _add_sum(self, path: Path, temporary: Path) -> None:
+        """Add the checksum of a file before it gets its name."""
         self._new[path.name] = digest = add_sum(path, temporary)
         self._written[path.name] = version_of(temporary), digest
 
@@ -197,12 +190,10 @@ class Writer:
             self._clear()
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
-        """Write a round durably: once this returns, a crash does not lose it.
-
-        With `delay_seconds`, that holds for the rounds of that time at the latest.
+        """Write a round durably, with `delay_seconds` after at most that time.
 
         Raises:
-            WarehouseError: It cannot be written.
+            WarehouseError: The round cannot be written.
         """
         self._waiting.append((RoundLabel(self.run, record_digest, timings), record))
         waited = monotonic() - self._wrote_at
@@ -210,9 +201,9 @@ class Writer:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
-        """Write the rounds that wait, in the parts in which they are to be.
+        """Write the waiting rounds into the parts where they belong.
 
-        After an error no round waits any more, so that none is written without its predecessors.
+        After an error none waits any more, so that no round is written without its predecessors.
         """
         waiting, self._waiting = self._waiting, []
         if not waiting:
@@ -235,13 +226,13 @@ class Writer:
         """Write a file with some rounds."""
         labels, records = zip(*rounds, strict=True)
         table, path = rows_to_table(ROUND, labels, records), self._folder / part_name(part)
-        write_table(path, table, self._note)
+        write_table(path, table, self._add_sum)
         self._parts.append(path.name)
         if len(part) == 1:
             self._loose[path.name] = table
 
     def compact(self) -> None:
-        """Put the rounds of an ended run into one file.
+        """Merge the rounds of an ended run into one file.
 
         Raises:
             WarehouseError: A file is damaged, or the folder cannot be written.
@@ -251,11 +242,11 @@ class Writer:
             if self._parts not in ([], [WHOLE]):
                 self._merge(WHOLE)
                 if self._new:
-                    self._enter_all()  # before an audit can see it as all that there is
+                    self._enter_all()  # before an audit sees it without the parts
                 self._clear()
 
     def _fold(self, rounds: int) -> None:
-        """Put the rounds of a run under way into the parts in which they are to be."""
+        """Merge the rounds of a run under way into the parts where they belong."""
         if WHOLE in self._parts:
             return
         for name in map(part_name, tidy_parts(rounds)):
@@ -263,9 +254,9 @@ class Writer:
                 self._merge(name)
 
     def _merge(self, name: str) -> None:
-        """Write a file with all rounds of others, which then go."""
+        """Write a file with all rounds of others, and replace these."""
         parts = [part for part in self._parts if part == name or replaces(name, part)]
-        write_groups(self._folder / name, ROUND, self._groups(parts), self._note)
+        write_groups(self._folder / name, ROUND, self._groups(parts), self._add_sum)
         at = self._parts.index(parts[0])
         self._parts[at : at + len(parts)] = [name]
         self._replace([part for part in parts if part != name])
@@ -285,7 +276,7 @@ class Writer:
             yield pa.concat_tables(waiting)
 
     def _replace(self, names: Sequence[str]) -> None:
-        """Remove files that others replace; if they are in the ledger, it gets the others first."""
+        """Replace files; if they are in the ledger, it gets the new ones first."""
         entered = any(name not in self._new for name in names)
         self._new = {name: new for name, new in self._new.items() if name not in names}
         if entered:
@@ -294,7 +285,7 @@ class Writer:
         self._loose = {part: table for part, table in self._loose.items() if part not in names}
 
     def _clear(self, until: float = math.inf) -> None:
-        """Remove the files that were replaced until a moment."""
+        """Remove the files that were replaced before a moment."""
         gone = {name for name, at in self._replaced.items() if at <= until}
         for name in gone:
             (self._folder / name).unlink(missing_ok=True)
@@ -304,7 +295,7 @@ class Writer:
             drop_sums(self._folder, gone)
 
     def _enter_all(self) -> None:
-        """Add an entry with the rounds that are on disk, and all files that it lacks."""
+        """Add an entry with the rounds on disk, and all files that the ledger lacks."""
         self._enter(*self._position())
 
     def _enter(self, rounds: int, last_hash: str) -> None:
@@ -312,7 +303,7 @@ class Writer:
         self._new, self._entered_at = {}, monotonic()
 
     def _position(self) -> tuple[int, str]:
-        """The number of rounds that are on disk, and the last hash."""
+        """The number of rounds on disk, and the last hash."""
         newest = self._parts[-1] if self._parts else HEADER_FILE
         hashes = read_parquet(self._folder / newest, _HASH)["hash"]
         rounds = rounds_of(newest)
@@ -329,18 +320,18 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Write the waiting rounds and release the run, with an entry for what the ledger lacks."""
+        """Write the waiting rounds, enter what the ledger lacks, and release the run."""
         try:
             self._write_waiting()
             there = {name for name in self._new if (self._folder / name).exists()}
-            self._new = {name: self._new[name] for name in there}  # else a write failed
+            self._new = {name: self._new[name] for name in there}  # others' writes failed
             if self._new:
                 self._enter_all()
             with writing(self._warehouse):
                 self._clear()
             save_written(self._warehouse, self._folder, self._written)
         except ShockwaveError:
-            if error is None:  # else that one says more
+            if error is None:  # that one says more
                 raise
         finally:
             os.close(self._lock)
