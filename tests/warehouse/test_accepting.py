@@ -1,4 +1,4 @@
-"""Requests of all waiting submitters in one transaction: all or none of each, in few statements."""
+"""All waiting submissions are accepted in one transaction, with few statements."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ def together(
     return database.write(work), len(statements)
 
 
-def test_statements_do_not_grow_with_those_who_wait(tmp_path: Path) -> None:
+def test_the_number_of_statements_does_not_grow(tmp_path: Path) -> None:
     database = Database(tmp_path / "inbox.sqlite")
     _, of_one = together(database, [Submission(SUBMIT, JOB, key="alone")])
     _, of_many = together(database, *([Submission(SUBMIT, JOB, key=f"{at}")] for at in range(50)))
@@ -38,7 +38,7 @@ def test_statements_do_not_grow_with_those_who_wait(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_key_that_two_hand_in_at_once_is_one_entry(tmp_path: Path) -> None:
+def test_a_key_submitted_twice_is_one_entry(tmp_path: Path) -> None:
     database = Database(tmp_path / "inbox.sqlite")
     same, other = (
         Submission(SUBMIT, JOB, key="k"),
@@ -54,7 +54,7 @@ def test_a_key_that_two_hand_in_at_once_is_one_entry(tmp_path: Path) -> None:
     database.close()
 
 
-def test_who_is_refused_leaves_neither_numbers_nor_keys(tmp_path: Path) -> None:
+def test_a_refused_batch_leaves_neither_numbers_nor_keys(tmp_path: Path) -> None:
     database = Database(tmp_path / "inbox.sqlite")
     new, taken = Submission(SUBMIT, JOB, key="new"), Submission(SUBMIT, JOB, key="taken")
     wrong = replace(taken, job=replace(JOB, tenant="b"))

@@ -2,8 +2,6 @@
 
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,34 +9,13 @@ import pytest
 
 from predictor.errors import InputError, WarehouseError
 from tests.runs import ended, write
-from warehouse.analytics.catalog import build
-from warehouse.analytics.questions import Analytics
 from warehouse.store.arrow import to_table, write_table
 from warehouse.store.campaigns import CellStore, read_cells
 from warehouse.store.files import CELLS, CellRow, CellStatus
 from warehouse.store.folder import run_folder
 
 
-def build_at(moment: float, warehouse: Path) -> None:
-    """Build when all others do."""
-    time.sleep(max(0.0, moment - time.time()))
-    build(warehouse)
-
-
-@pytest.mark.process
-def test_processes_that_build_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        list(pool.map(build_at, [0.0] * 4, [tmp_path / f"warm{number}" for number in range(4)]))
-        for attempt in range(5):
-            warehouse = tmp_path / f"new{attempt}"
-            moment = time.time() + 0.2
-            list(pool.map(build_at, [moment] * 8, [warehouse] * 8))
-            assert Analytics(warehouse).query("SELECT run FROM runs")[1] == []
-            assert (warehouse / "analytics.duckdb").is_file()
-            assert list(warehouse.glob(".analytics*")) == []  # nothing temporary is left
-
-
-def test_a_cell_is_worked_on_by_one_at_a_time(tmp_path: Path) -> None:
+def test_one_thread_at_a_time_works_on_a_cell(tmp_path: Path) -> None:
     store, log = CellStore(tmp_path), list[str]()
 
     def work(name: str) -> None:
@@ -72,7 +49,7 @@ def test_only_an_ended_run_finishes_a_cell(tmp_path: Path) -> None:
     assert store.find_begun("key") is None
 
 
-def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_file_is_named(tmp_path: Path) -> None:
     store = CellStore(tmp_path)
     with store.alone("key"):
         (tmp_path / "campaigns" / "cells" / "key.json").write_text("half a")

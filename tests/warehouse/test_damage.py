@@ -1,4 +1,4 @@
-"""Files that are missing or damaged are named."""
+"""Errors name missing and damaged files."""
 
 from collections.abc import Callable
 from pathlib import Path

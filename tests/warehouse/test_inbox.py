@@ -1,4 +1,4 @@
-"""The inbox: accepted entries are there, once and in order, despite retries and kills."""
+"""The inbox keeps accepted entries once and in order, despite retries and kills."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ def test_entries_are_numbered_in_order_and_a_job_has_its_number_as_id(inbox: Inb
     assert inbox.find("other") is None
 
 
-def test_an_unknown_name_is_like_one_that_the_caller_sees(inbox: Inbox) -> None:
+def test_a_similar_name_that_the_caller_sees_is_suggested(inbox: Inbox) -> None:
     inbox.submit(replace(JOB, name="first", tenant="a"))
     inbox.submit(replace(JOB, name="fist", tenant="b"))
     assert inbox.suggest("frist") in ("did you mean first? ", "did you mean fist? ")
@@ -70,7 +70,7 @@ def test_a_key_is_accepted_once(tmp_path: Path) -> None:
         assert inbox.last() == 2
 
 
-def test_of_a_refused_batch_nothing_is_accepted(tmp_path: Path) -> None:
+def test_nothing_of_a_refused_batch_is_accepted(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB, key="a")
         other = replace(JOB, tenant="b")
@@ -93,7 +93,7 @@ def test_of_a_refused_batch_nothing_is_accepted(tmp_path: Path) -> None:
         Submission(SUBMIT, JOB, by="\n"),
     ],
 )
-def test_what_is_no_request_is_refused(tmp_path: Path, request_: Submission) -> None:
+def test_an_invalid_submission_is_refused(tmp_path: Path, request_: Submission) -> None:
     with Inbox(tmp_path) as inbox:
         with pytest.raises(InputError):
             inbox.accept([request_])
@@ -111,7 +111,7 @@ def test_an_inbox_is_of_one_run_and_its_file_of_one_user(tmp_path: Path) -> None
     assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
 
 
-def test_a_damaged_database_is_a_line(tmp_path: Path) -> None:
+def test_a_damaged_database_is_an_error_of_a_line(tmp_path: Path) -> None:
     (tmp_path / FILE).parent.mkdir()
     (tmp_path / FILE).write_bytes(b"no database" * 100)
     with pytest.raises(WarehouseBusy, match="not a database"):
@@ -133,7 +133,7 @@ def test_a_damaged_database_is_a_line(tmp_path: Path) -> None:
         *("target = 'x'", "value = 'x'", "accepted_at = 'x'", "number = 'x'"),
     ],
 )
-def test_a_changed_entry_is_a_line(tmp_path: Path, change: str) -> None:
+def test_a_changed_entry_is_an_error_of_a_line(tmp_path: Path, change: str) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
@@ -160,7 +160,7 @@ def test_an_inbox_is_no_link(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_many_at_once_lose_and_double_nothing(inbox: Inbox) -> None:
+def test_parallel_submissions_are_accepted_once_each(inbox: Inbox) -> None:
     before = inbox.last()
     keys = [f"r{before}.{number % 60}" for number in range(120)]
     with ThreadPoolExecutor(6) as pool:
@@ -170,7 +170,7 @@ def test_many_at_once_lose_and_double_nothing(inbox: Inbox) -> None:
     assert {entry.number: entry for entry in accepted} == {entry.number: entry for entry in there}
 
 
-def test_who_is_refused_among_many_at_once_is_refused_alone(inbox: Inbox) -> None:
+def test_a_refusal_among_parallel_submissions_affects_no_other(inbox: Inbox) -> None:
     before = inbox.last()
     first = inbox.submit(JOB, key=f"{before}.known")
 
@@ -207,7 +207,7 @@ with Inbox(Path(sys.argv[1])) as inbox:
 
 
 @pytest.mark.process
-def test_what_was_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
+def test_acknowledged_entries_survive_kills(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     for kill in range(3):
         with subprocess.Popen(
@@ -229,7 +229,7 @@ def test_what_was_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_what_is_accepted_is_there_for_others_whoever_else_opens_the_file(tmp_path: Path) -> None:
+def test_entries_are_visible_to_other_processes(tmp_path: Path) -> None:
     asked = (
         "import sqlite3, sys; base = sqlite3.connect(sys.argv[1]);"
         "print(base.execute('SELECT count(*) FROM shockwave_entries').fetchone()[0]); base.close()"
@@ -241,7 +241,7 @@ def test_what_is_accepted_is_there_for_others_whoever_else_opens_the_file(tmp_pa
 
     with Inbox(tmp_path) as first, Inbox(tmp_path) as second:
         first.command(CommandKind.DRAIN, 0)
-        assert seen() == 1  # and it goes, as the last one to have the file, for all that it knows
+        assert seen() == 1  # it closes the file as if it were the last process
         second.command(CommandKind.DRAIN, 1)
         first.command(CommandKind.DRAIN, 2)
         assert seen() == 3
@@ -258,7 +258,7 @@ def test_the_lease_is_renewed_while_others_write(tmp_path: Path, url: str) -> No
         leases.check(token)
 
 
-def test_terms_that_several_give_at_once_are_all_kept(inbox: Inbox) -> None:
+def test_terms_given_in_parallel_are_merged(inbox: Inbox) -> None:
     before, given = (
         inbox.last(),
         [{"budget": 2.0}, {"gpu_hours": 5.0}, {"images": ("x",)}, {"rollover": 3.0}],

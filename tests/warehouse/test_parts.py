@@ -1,4 +1,4 @@
-"""Rounds of a run under way: few files, each round in exactly one, despite interruptions."""
+"""A run under way has few files, and each round in exactly one, despite interruptions."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Signed ledgers: forgeries are found with the key alone."""
+"""Signed ledgers: the key suffices to find forgeries."""
 
 import os
 import shutil
@@ -73,7 +73,7 @@ def test_with_a_key_entries_are_signed(
 
 
 @pytest.mark.parametrize("seed", [None, 2])
-def test_a_forged_ledger_is_found_with_the_key_alone(
+def test_the_key_reveals_a_forged_ledger(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, seed: int | None
 ) -> None:
     """A forger without the key removes a run from the ledger too, and signs with another or not."""
@@ -98,9 +98,7 @@ def test_a_forged_ledger_is_found_with_the_key_alone(
     assert problems(warehouse) == [f"{LEDGER}, line {len(old)} nothing is signed with the key"]
 
 
-def test_an_entry_that_is_not_signed_among_signed_ones_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_of_another_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse, key = tmp_path / "w", key_file(tmp_path / "key")
     warehouse.mkdir()
     monkeypatch.setenv(KEY_VARIABLE, str(key))
@@ -120,7 +118,7 @@ def test_an_entry_that_is_not_signed_among_signed_ones_is_found(
     assert (2, "does not follow the line before, which has another hash") in found
 
 
-def test_a_ledger_that_is_gone_is_found_with_a_key(
+def test_the_key_reveals_a_missing_ledger(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write(tmp_path / "w", made.start, made.rounds)
@@ -155,7 +153,7 @@ def with_a_passphrase(path: Path) -> None:
 @pytest.mark.parametrize(
     "write_key", [no_file, os.mkfifo, garbage, of_another_kind, with_a_passphrase]
 )
-def test_what_is_no_key_is_refused_in_a_line(
+def test_a_file_without_a_key_is_refused_in_a_line(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, write_key: Callable[[Path], None]
 ) -> None:
     write_key(tmp_path / "key")
@@ -166,7 +164,7 @@ def test_what_is_no_key_is_refused_in_a_line(
     assert not (tmp_path / "w").exists()
 
 
-def test_an_error_is_reported_though_the_key_is_gone(
+def test_a_missing_key_hides_no_other_error(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_without_key(reason: Exception | None) -> None:

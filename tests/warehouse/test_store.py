@@ -1,4 +1,4 @@
-"""What is written is what is read, by one writer at a time."""
+"""A run reads back as it was written, and has one writer at a time."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_a_run_written_round_by_round_reads_back_equal(tmp_path: Path, policy: s
         assert reader.records(writer.run) == written
 
 
-def test_the_same_run_twice_gets_two_names(tmp_path: Path, made: Made) -> None:
+def test_two_runs_with_the_same_inputs_have_two_names(tmp_path: Path, made: Made) -> None:
     with Writer(tmp_path, made.start) as first, Writer(tmp_path, made.start) as second:
         names = [first.run, second.run]
     assert len(set(names)) == 2
@@ -42,7 +42,7 @@ def test_the_same_run_twice_gets_two_names(tmp_path: Path, made: Made) -> None:
     assert {name.split("-")[0] for name in names} == {"shockwave"}
 
 
-def test_a_frame_holds_what_a_query_gives(part: tuple[Path, str]) -> None:
+def test_a_frame_equals_the_rows_of_its_query(part: tuple[Path, str]) -> None:
     analytics = Analytics(part[0])
     frame = analytics.frame("SELECT round, clock_seconds FROM rounds ORDER BY round")
     columns, rows = analytics.query("SELECT round, clock_seconds FROM rounds ORDER BY round")
@@ -51,7 +51,7 @@ def test_a_frame_holds_what_a_query_gives(part: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["it's", "a[b]*c", "ρ {records}", "two words"])
-def test_any_folder_name_will_do(tmp_path: Path, made: Made, name: str) -> None:
+def test_any_folder_name_works(tmp_path: Path, made: Made, name: str) -> None:
     run = write(tmp_path / name, made.start, made.rounds[:2])
     assert Analytics(tmp_path / name).query("SELECT run, round FROM rounds ORDER BY ALL")[1] == [
         (run, 0),
@@ -60,7 +60,7 @@ def test_any_folder_name_will_do(tmp_path: Path, made: Made, name: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["a file", "/proc"])
-def test_a_folder_that_cannot_be_written_is_refused_and_left_alone(
+def test_a_folder_that_cannot_be_written_is_refused_and_unchanged(
     tmp_path: Path, made: Made, place: str
 ) -> None:
     (tmp_path / "a file").write_text("mine")
@@ -86,7 +86,7 @@ def test_nothing_is_left_of_a_run_whose_header_cannot_be_written(
     assert write(tmp_path, made.start, []).endswith("-1")
 
 
-def test_what_is_not_a_warehouse_is_refused(tmp_path: Path) -> None:
+def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a warehouse"):
         Analytics(tmp_path).query("FROM runs")
     build(tmp_path)
@@ -98,7 +98,7 @@ def test_what_is_not_a_warehouse_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["", "_", "..", "_/../../other/run=a", "A", "a b", "-a", "a" * 300]
 )
-def test_names_are_names(part: tuple[Path, str], made: Made, name: str) -> None:
+def test_impossible_names_are_refused(part: tuple[Path, str], made: Made, name: str) -> None:
     warehouse, _ = part
     asked: list[Callable[[str], object]] = [Reader(warehouse).header, Reader(warehouse).records]
     asked.append(lambda name: Analytics(warehouse).query("FROM runs", [name]))

@@ -1,4 +1,4 @@
-"""Writers that are killed, and recovery by the next writer."""
+"""Killed writers, and recovery by the next writer."""
 
 import os
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def crash_on(
 
 
 @pytest.mark.slow
-def test_a_temporary_file_is_invisible_and_removed_when_the_run_goes_on(
+def test_a_temporary_file_is_ignored_and_removed_on_resuming(
     part: tuple[Path, str], made: Made
 ) -> None:
     warehouse, run = part
@@ -52,7 +52,7 @@ def test_a_temporary_file_is_invisible_and_removed_when_the_run_goes_on(
 
 
 @pytest.mark.slow
-def test_a_crash_before_the_rename_loses_that_round_alone(
+def test_a_crash_before_the_rename_loses_only_that_round(
     part: tuple[Path, str], made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse, run = part
@@ -126,7 +126,7 @@ def test_rounds_written_after_a_compaction_are_not_lost_by_the_next(
     assert [record.round for record, _ in Reader(warehouse).records(run)] == list(range(6))
 
 
-def test_a_compaction_under_a_query_is_waited_out(
+def test_a_query_during_a_compaction_is_answered(
     part: tuple[Path, str], made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse, run = part

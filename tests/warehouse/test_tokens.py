@@ -10,7 +10,7 @@ from warehouse.inbox.inbox import FILE
 from warehouse.inbox.tokens import PREFIX, Role, Token, Tokens
 
 
-def test_a_token_is_found_until_it_is_removed_and_kept_nowhere(tmp_path: Path) -> None:
+def test_a_token_is_found_until_removed_and_stored_nowhere(tmp_path: Path) -> None:
     with Tokens(tmp_path) as tokens:
         made = tokens.add("ann", Role.TENANT, "a")
         other = tokens.add("olga", Role.OPERATOR)
@@ -39,7 +39,7 @@ def test_a_token_is_found_until_it_is_removed_and_kept_nowhere(tmp_path: Path) -
         ("bob", Role.OPERATOR, "a", "tenant: is given, and the role is operator"),
     ],
 )
-def test_what_is_no_token_is_refused(
+def test_an_invalid_token_is_refused(
     tmp_path: Path, name: str, role: Role, tenant: str, problem: str
 ) -> None:
     with Tokens(tmp_path) as tokens:
@@ -54,12 +54,12 @@ def test_what_is_no_token_is_refused(
 @pytest.mark.parametrize(
     ("role", "tenant", "sees"), [(Role.READER, "", True), (Role.TENANT, "b", False)]
 )
-def test_a_tenant_sees_its_own(role: Role, tenant: str, sees: bool) -> None:
+def test_a_tenant_sees_its_own_jobs(role: Role, tenant: str, sees: bool) -> None:
     token = Token("x", role, tenant)
     assert (token.sees("a"), token.sees(tenant)) == (sees, True)
 
 
-def test_a_changed_token_is_a_line(tmp_path: Path) -> None:
+def test_a_changed_token_is_an_error_of_a_line(tmp_path: Path) -> None:
     with Tokens(tmp_path) as tokens:
         text = tokens.add("ann", Role.READER)
         engine = create_engine(f"sqlite:///{tmp_path / FILE}")

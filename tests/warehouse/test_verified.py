@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ LARGE = "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(3_000_000)
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A warehouse with an ended run, of which there are copies."""
+    """A warehouse with an ended run and its copies."""
     warehouse, made = tmp_path_factory.mktemp("written"), ended("srtf", jobs=2)
     run = write(warehouse, made.start, made.rounds)
     materialise(warehouse)
@@ -62,43 +63,56 @@ def flip(path: Path) -> None:
 
 
 def change(path: Path, column: str, to: Any) -> None:
-    """Rewrite a file with other values in a column, as sound as before."""
+    """Rewrite a file with other values in a column; the file stays sound."""
     table = pq.read_table(path, partitioning=None)
     rows = [row | {column: to(row[column])} for row in table.to_pylist()]
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
 
 
-def note_again(path: Path) -> None:
-    """Write a file's new checksum into the note of the old one."""
+def update_sum(path: Path) -> None:
+    """Replace a file's checksum in `SHA256SUMS` by its new one."""
     sums = path.parent / CHECKSUMS
     lines = [line for line in sums.read_text().splitlines() if not line.endswith(f" {path.name}")]
     sums.write_text("\n".join([*lines, f"{checksum(path)}  {path.name}", ""]))
 
 
-@pytest.mark.parametrize("name", ["header.parquet", "workload.parquet", WHOLE])
-def test_a_flipped_byte_is_an_error_that_names_the_file(kept: tuple[Path, Path], name: str) -> None:
+def swap(path: Path) -> None:
+    """Swap two rows."""
+    table = pq.read_table(path, partitioning=None)
+    rows = table.to_pylist()
+    rows[1], rows[2] = rows[2], rows[1]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+
+def plant(path: Path) -> None:
+    """Put a run's header in place of the table without rows."""
+    shutil.copy(next(path.parents[1].glob("run=srtf*/header.parquet")), path)
+
+
+@pytest.mark.parametrize(
+    ("place", "edit"),
+    [
+        ("{run}/header.parquet", flip),
+        ("{run}/workload.parquet", flip),
+        (f"{{run}}/{WHOLE}", flip),
+        (f"{{run}}/{WHOLE}", swap),
+        ("run=_/header.parquet", plant),
+    ],
+)
+def test_a_query_names_the_file_that_was_changed(
+    kept: tuple[Path, Path], place: str, edit: Callable[[Path], None]
+) -> None:
     warehouse, folder = kept
-    flip(folder / name)
+    path = folder.parent / place.format(run=folder.name)
+    edit(path)
     for runs in (None, [folder.name.removeprefix("run=")]):
         with pytest.raises(WarehouseError, match="was changed: its bytes are not") as caught:
             Analytics(warehouse).query(SUMMARY, runs)
-        assert caught.value.place == str(folder / name)
-
-
-def test_swapped_rows_are_an_error(kept: tuple[Path, Path]) -> None:
-    warehouse, folder = kept
-    table = pq.read_table(folder / WHOLE, partitioning=None)
-    rows = table.to_pylist()
-    rows[1], rows[2] = rows[2], rows[1]
-    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), folder / WHOLE)
-    with pytest.raises(WarehouseError, match="was changed"):
-        Analytics(warehouse).query(SUMMARY)
+        assert caught.value.place == str(path)
 
 
 @pytest.mark.parametrize("name", ["round=000000.parquet", "round=zzz.parquet"])
-def test_a_file_beside_those_that_were_written_is_an_error(
-    kept: tuple[Path, Path], name: str
-) -> None:
+def test_a_query_refuses_a_planted_file(kept: tuple[Path, Path], name: str) -> None:
     warehouse, folder = kept
     for place in (folder, folder.parent / "run=_"):
         planted = place / name
@@ -109,7 +123,7 @@ def test_a_file_beside_those_that_were_written_is_an_error(
         planted.unlink()
 
 
-def test_a_run_without_checksums_is_an_error(kept: tuple[Path, Path]) -> None:
+def test_a_query_refuses_a_run_without_checksums(kept: tuple[Path, Path]) -> None:
     warehouse, folder = kept
     flip(folder / WHOLE)
     (folder / CHECKSUMS).unlink()
@@ -117,7 +131,7 @@ def test_a_run_without_checksums_is_an_error(kept: tuple[Path, Path]) -> None:
         Analytics(warehouse).query(SUMMARY)
 
 
-def test_the_newest_round_is_no_exception(tmp_path: Path) -> None:
+def test_a_query_refuses_a_newest_round_without_a_checksum(tmp_path: Path) -> None:
     made = ended("srtf", jobs=2)
     run = write(tmp_path, made.start, made.rounds[:3], compact=False)
     sums = place_of(tmp_path, run) / CHECKSUMS
@@ -127,15 +141,7 @@ def test_the_newest_round_is_no_exception(tmp_path: Path) -> None:
         Analytics(tmp_path).query("SELECT count(*) FROM rounds")
 
 
-def test_a_row_among_the_columns_without_rows_is_an_error(kept: tuple[Path, Path]) -> None:
-    warehouse, folder = kept
-    shutil.copy(folder / "header.parquet", folder.parent / "run=_" / "header.parquet")
-    with pytest.raises(WarehouseError, match="was changed") as caught:
-        Analytics(warehouse).query("SELECT run FROM runs")
-    assert caught.value.place == str(folder.parent / "run=_" / "header.parquet")
-
-
-def test_a_file_is_verified_once_for_each_of_its_versions(kept: tuple[Path, Path]) -> None:
+def test_each_version_of_a_file_is_verified_once(kept: tuple[Path, Path]) -> None:
     warehouse, folder = kept
     answer = Analytics(warehouse).query(SUMMARY)
     note = warehouse / VERIFIED
@@ -151,7 +157,7 @@ def test_a_file_is_verified_once_for_each_of_its_versions(kept: tuple[Path, Path
         Analytics(warehouse).query(SUMMARY)
 
 
-def test_what_was_written_here_is_not_read_again(
+def test_written_files_are_not_read_to_verify_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = ended("srtf", jobs=2)
@@ -170,18 +176,20 @@ def test_what_was_written_here_is_not_read_again(
     assert place_of(tmp_path, run) / WHOLE in read
 
 
-def test_what_was_changed_while_it_was_written_is_not_noted(tmp_path: Path) -> None:
+def test_a_file_changed_during_writing_is_not_saved_as_verified(tmp_path: Path) -> None:
     made = ended("srtf", jobs=2)
     with Writer(tmp_path, made.start) as writer:
         header = place_of(tmp_path, writer.run) / "header.parquet"
         flip(header)
-        note_again(header)
+        update_sum(header)
     known = orjson.loads((tmp_path / VERIFIED).read_bytes())
     assert [Path(name).name for name in known] == ["workload.parquet"]
 
 
 @pytest.mark.parametrize("content", ["[", "[1]", '{"records": 1}'])
-def test_a_note_that_is_none_is_written_anew(kept: tuple[Path, Path], content: str) -> None:
+def test_a_damaged_list_of_verified_files_is_replaced(
+    kept: tuple[Path, Path], content: str
+) -> None:
     warehouse, _ = kept
     answer = Analytics(warehouse).query(SUMMARY)
     (warehouse / VERIFIED).write_text(content)
@@ -189,7 +197,7 @@ def test_a_note_that_is_none_is_written_anew(kept: tuple[Path, Path], content: s
     assert len(orjson.loads((warehouse / VERIFIED).read_bytes())) > 3
 
 
-def test_a_warehouse_without_room_for_notes_answers(kept: tuple[Path, Path]) -> None:
+def test_queries_work_where_verified_files_cannot_be_saved(kept: tuple[Path, Path]) -> None:
     warehouse, folder = kept
     (warehouse / VERIFIED).unlink(missing_ok=True)
     (warehouse / VERIFIED).mkdir()
@@ -200,7 +208,7 @@ def test_a_warehouse_without_room_for_notes_answers(kept: tuple[Path, Path]) -> 
         Analytics(warehouse).query(SUMMARY)
 
 
-def test_a_query_of_other_files_is_answered(copied: tuple[Path, Path]) -> None:
+def test_a_query_verifies_only_the_files_it_reads(copied: tuple[Path, Path]) -> None:
     warehouse, folder = copied
     flip(folder / "header.parquet")
     assert len(Analytics(warehouse).query(SUMMARY)[1]) == 1  # from the copies
@@ -208,7 +216,7 @@ def test_a_query_of_other_files_is_answered(copied: tuple[Path, Path]) -> None:
         Analytics(warehouse).query("FROM headers")
 
 
-def test_a_forged_copy_is_not_believed(copied: tuple[Path, Path]) -> None:
+def test_a_query_refuses_a_forged_copy(copied: tuple[Path, Path]) -> None:
     warehouse, _ = copied
     analytics = Analytics(warehouse)
     answer = analytics.query(SUMMARY)
@@ -223,7 +231,7 @@ def test_a_forged_copy_is_not_believed(copied: tuple[Path, Path]) -> None:
     assert analytics.query(SUMMARY) == answer
 
 
-def test_a_copy_forged_with_its_checksum_is_not_copied_on(copied: tuple[Path, Path]) -> None:
+def test_a_copy_forged_with_its_checksum_is_made_anew(copied: tuple[Path, Path]) -> None:
     warehouse, _ = copied
     answer = Analytics(warehouse).query("FROM run_summary")
     copies, note = read_copies(warehouse), warehouse / "marts" / "current.json"
@@ -235,12 +243,12 @@ def test_a_copy_forged_with_its_checksum_is_not_copied_on(copied: tuple[Path, Pa
     assert Analytics(warehouse).query("FROM run_summary") == answer
 
 
-def test_copies_are_of_the_records_that_a_run_has(copied: tuple[Path, Path]) -> None:
-    """Another file of the same size and time is not taken for the one that was copied."""
+def test_a_copy_of_other_records_is_not_used(copied: tuple[Path, Path]) -> None:
+    """Size and time do not suffice to identify the copied file."""
     warehouse, folder = copied
     state = (folder / WHOLE).stat()
     flip(folder / WHOLE)
-    note_again(folder / WHOLE)
+    update_sum(folder / WHOLE)
     os.utime(folder / WHOLE, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert read_copies(warehouse).runs == ()
 
@@ -254,7 +262,7 @@ def test_a_changed_record_is_not_copied(kept: tuple[Path, Path]) -> None:
     assert read_copies(warehouse).runs == ()
 
 
-def test_a_query_is_ended_in_time(kept: tuple[Path, Path]) -> None:
+def test_a_query_ends_at_its_timeout(kept: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match=r"timeout: the query was ended after 0\.2 s"):
         Analytics(kept[0], Limits(seconds=0.2)).query(ENDLESS)
 
@@ -262,7 +270,7 @@ def test_a_query_is_ended_in_time(kept: tuple[Path, Path]) -> None:
 def test_verification_ends_with_its_query(
     kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chunk = 16  # bytes, of which there are enough for a long time
+    chunk = 16  # bytes: the file has many
     monkeypatch.setattr("warehouse.store.verified.CHUNK_BYTES", chunk)
     slow = hashlib.sha256
 
@@ -279,7 +287,7 @@ def test_verification_ends_with_its_query(
         Analytics(kept[0], Limits(seconds=0.2)).query("SELECT count(*) FROM placements")
 
 
-def test_a_query_spills_into_the_warehouse_alone(
+def test_a_query_spills_into_the_warehouse_only(
     kept: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
