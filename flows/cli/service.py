@@ -59,8 +59,8 @@ def up(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Start a service that accepts jobs, and Prefect's server with its UI."""
-    from flows.supervisor.listening import ListenAddress
-    from flows.supervisor.service import Service, serve
+    from flows.supervisor.config import ListenAddress, Service
+    from flows.supervisor.service import serve
 
     service = Service(
         ListenAddress(host, port, tls_cert, tls_key, behind_proxy),
@@ -76,7 +76,7 @@ def up(
         )
     if detach:
         from flows.cli.progress import progress
-        from flows.supervisor.detached import start_detached
+        from flows.supervisor.service import start_detached
 
         progress().stage("starting the service")
         say(start_detached(service), err=True)

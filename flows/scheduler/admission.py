@@ -1,4 +1,4 @@
-"""Admission of jobs, nodes and terms to a service; invalid requests are refused."""
+"""Checks of jobs, nodes and tenants' terms before a service accepts them."""
 
 import re
 from collections.abc import Callable
@@ -19,43 +19,34 @@ from tasks.tenancy import may_name
 from warehouse.workloads.generator import declared_truth
 
 PATTERN = re.compile(r"[A-Za-z0-9*?\[\]!._/:@-]{1,255}")
-"""A pattern of images, as of `fnmatch`."""
+"""Form of a pattern of images (`fnmatch`)."""
 
 LEAST_WINDOW, MOST_HOURS = 0.01, 1e9
-"""Shortest window of a quota, and most hours of anything. Engineering bounds."""
+"""Shortest window of a quota, and largest number of hours. Engineering bounds."""
 
 LARGEST = 2**53
-"""Largest number in a declaration: records hold 64 bits, and JSON readers use doubles."""
+"""Largest number of a job: JSON readers use doubles, which represent integers up to it."""
 
 LEAST_BUDGET, LARGEST_BUDGET = 1e-6, 1e6
-"""Bounds of budgets: they are relative, and no budget may make all others negligible. Engineering
-bounds; no sweep is recorded."""
+"""Bounds of budgets: no budget may make all others negligible. Engineering bounds."""
 
 
 def find_truth_maker(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
-    """The generator of the ground truths of a service's jobs; None if the jobs are real."""
+    """Find the function that makes ground truths of a service's jobs; None for real jobs."""
     if header.settings.runtime == RuntimeKind.DOCKER:
         return None
     return partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
 
 
 def check_budget(field: str, value: float) -> None:
-    """Refuse a budget that is out of bounds.
-
-    Raises:
-        InputError: It is out of bounds.
-    """
+    """Raise `InputError` if a budget is out of bounds."""
     if not LEAST_BUDGET <= value <= LARGEST_BUDGET:
         remedy = f"give a number from {LEAST_BUDGET:g} to {LARGEST_BUDGET:g}"
         raise InputError(field, f"{value:g} is no budget", remedy)
 
 
 def check_terms(terms: TenantTerms) -> None:
-    """Refuse terms of a tenant that are out of bounds.
-
-    Raises:
-        InputError: A term is out of bounds.
-    """
+    """Raise `InputError` if a term of a tenant is out of bounds."""
     check_budget("budget", terms.budget)
     for name, least in (("gpu_hours", 0.0), ("window_hours", LEAST_WINDOW), ("rollover", 0.0)):
         value = getattr(terms, name)
@@ -69,14 +60,10 @@ def check_terms(terms: TenantTerms) -> None:
 
 
 def check_tenant(spec: JobSpec, terms: TenantTerms | None) -> None:
-    """Refuse a job whose image its tenant may not name.
-
-    Raises:
-        InputError: The image is not among the tenant's.
-    """
+    """Raise `InputError` if a job's tenant may not use its image."""
     if not may_name(terms, spec.image):
-        problem = f"{spec.image} is none of those that tenant {spec.tenant} may name"
-        raise InputError("image", problem, "name one of its images, or ask an operator")
+        problem = f"tenant {spec.tenant} may not use {spec.image}"
+        raise InputError("image", problem, "use one of its images, or ask an operator")
 
 
 def _check_rate(spec: JobSpec, batch_size: int, profile: Profile) -> None:
@@ -103,7 +90,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
             schedules one pool only, or needs a price that it lacks; or tenants are promised cells.
     """
     if header.settings.cells:
-        problem = "tenants are promised cells of the nodes that were there from the beginning"
+        problem = "cells are promised to tenants, of the nodes at the start"
         raise InputError("node", problem, "start a service on the new cluster")
     if inventory.gpus + node.gpus > MOST_GPUS:
         raise InputError("gpus", f"{node.gpus} are too many", f"a cluster has {MOST_GPUS} at most")
@@ -117,7 +104,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
         last = inventory.pools[-1]
         raise InputError(
             "node",
-            f"it would be a pool of its own, and {header.settings.policy} schedules one",
+            f"it would form a second pool, and {header.settings.policy} schedules only one",
             f"give one of {last.gpus_per_node} GPUs of the same type and price, "
             f"or begin with one of {', '.join(for_several_pools())}",
         )
@@ -152,7 +139,7 @@ def check_job(
         raise InputError(
             "gpus",
             f"{spec.demand.least} are asked for, and the cluster has {gpus}",
-            "ask for fewer, or for types that it has",
+            "request fewer, or types that it has",
         )
     if not spec.timed:
         profile.check_model(spec.model)

@@ -1,4 +1,4 @@
-"""The intake of a service's run: from its inbox, or again from its records."""
+"""Sources of a service's jobs and commands: its inbox, or its records when rounds are repeated."""
 
 import math
 import time
@@ -17,19 +17,19 @@ from warehouse.inbox.inbox import Inbox
 
 @dataclass(frozen=True)
 class InboxSource:
-    """The entries of an inbox as a `JobSource`.
+    """An inbox as a `JobSource`.
 
-    Each gets a time on the run's clock: that of its acceptance, but after the previous round.
+    The time of an entry on the run's clock is that of its acceptance, but after the last round.
 
     Attributes:
         inbox: The inbox.
         now: The run's clock in seconds.
         speed: Seconds of the run in a second.
-        check: Refuses a job that cannot be scheduled; takes the terms of its tenant if the round
-            took them in before the job.
-        add: Makes a further node ready, or refuses it; takes the nodes that the round took in
-            before it.
-        truth: Makes the ground truth of a job; None where jobs are real.
+        check: Refuses a job that cannot be scheduled; takes new terms of its tenant that the round
+            has taken in already.
+        add: Prepares a further node, or refuses it; takes the nodes that the round has taken in
+            already.
+        truth: Makes the ground truth of a job; None for real jobs.
     """
 
     inbox: Inbox
@@ -42,7 +42,7 @@ class InboxSource:
     def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """See `JobSource.until`."""
         if clock_seconds <= taken.clock_seconds:
-            return Intake()  # no time has passed in which an entry could have come
+            return Intake()  # no entry can have arrived since
         at = max(math.nextafter(taken.clock_seconds, math.inf), 0.0)
         jobs, commands = list[JobSpec](), list[Command]()
         terms, nodes = dict[str, TenantTerms](), list[NewNode]()
@@ -50,7 +50,7 @@ class InboxSource:
             at = min(max(at, self._time_of(entry)), clock_seconds)
             if entry.kind == CommandKind.TENANT:
                 terms[entry.terms.tenant] = entry.terms
-            accepted = self._taken_in(entry, at, terms, nodes)
+            accepted = self._convert(entry, at, terms, nodes)
             if isinstance(accepted, Command) and accepted.kind is CommandKind.ADD:
                 nodes.append(accepted.node)
             (jobs if isinstance(accepted, JobSpec) else commands).append(accepted)  # type: ignore[arg-type]
@@ -60,14 +60,14 @@ class InboxSource:
     def _time_of(self, entry: Entry) -> float:
         return self.now() - (time.time() - entry.accepted_at) * self.speed
 
-    def _taken_in(
+    def _convert(
         self,
         entry: Entry,
         at: float,
         terms: Mapping[str, TenantTerms],
         nodes: Sequence[NewNode],
     ) -> JobSpec | Command:
-        """An entry as a job or a command; an entry that cannot be taken in becomes a refusal."""
+        """Convert an entry to a job or a command; one that cannot be taken in to a refusal."""
         job = entry.job and replace(entry.job, arrival_seconds=at)
         try:
             if job:
@@ -75,7 +75,7 @@ class InboxSource:
                 return job
             if entry.kind == CommandKind.ADD:
                 self.add(entry.node, nodes)
-        except Exception as error:  # whatever it is: no entry stops the others
+        except Exception as error:  # no entry may stop the others
             message = str(error) if isinstance(error, ShockwaveError) else repr(error)
             reason = message.encode(errors="backslashreplace").decode()
             refused = CommandKind.REFUSED
@@ -85,7 +85,7 @@ class InboxSource:
         return Command(*about, terms=entry.terms, node=entry.node)
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
-        """See `JobSource.idle_until`: its first entry; quotas pass by the clock, which goes on."""
+        """See `JobSource.idle_until`: the first entry; the clock runs on, quotas or not."""
         waiting = self.inbox.entries_after(taken.entries, most=1)
         return self._time_of(waiting[0]) if waiting else None
 
@@ -96,11 +96,11 @@ class InboxSource:
 
 @dataclass(frozen=True)
 class ReplaySource:
-    """The recorded intake of a service's rounds as a `JobSource`.
+    """The recorded jobs and commands of a service as a `JobSource`.
 
     Attributes:
         trace: Its jobs and commands.
-        clocks: Beginnings of its rounds, at which idle rounds end again.
+        clocks: Starts of its rounds, at which idle rounds end again.
     """
 
     trace: Trace
@@ -111,7 +111,7 @@ class ReplaySource:
         return self.trace.until(clock_seconds, taken)
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
-        """See `JobSource.idle_until`: the beginning of the next round, as it was."""
+        """See `JobSource.idle_until`: the recorded start of the next round."""
         following = bisect_right(self.clocks, taken.clock_seconds)
         return self.clocks[following] if following < len(self.clocks) else None
 

@@ -1,7 +1,7 @@
 """Leader election: the leader of a warehouse holds its lock and its lease.
 
-The lock, on a file, ends with its process and excludes other processes of the machine at once. The
-lease, in a database, excludes processes of other machines, and detects a leader that hangs.
+The lock on a file excludes other processes of the machine, and ends with its process. The lease in
+the database excludes processes of other machines, and detects a leader that hangs.
 """
 
 import os
@@ -15,8 +15,6 @@ from time import monotonic
 
 from flows.scheduler.process import announce, find_service, is_locked
 from predictor.errors import WarehouseBusy
-from tasks.record import RoundRecord, Timings
-from tasks.round import Sink
 from warehouse.inbox.lease import LEASE_SECONDS, Leases, TakenOver
 
 WAIT_SECONDS = 0.25
@@ -48,11 +46,11 @@ class LeaseSite:
 class Leader:
     """The process that holds lock and lease; a thread renews the lease.
 
-    While the database does not answer, the renewal is tried again: nobody can take over meanwhile.
+    While the database does not answer, no other process can take over: the renewal is retried.
 
     Attributes:
         token: Its fencing token.
-        ready: Announces that all is started.
+        ready: Announces that the service is ready.
     """
 
     def __init__(self, leases: Leases, token: int, ready: Callable[[], None]) -> None:
@@ -73,7 +71,7 @@ class Leader:
                 continue
 
     def check(self) -> None:
-        """Refuse to go on once the lease is lost.
+        """Raise once the lease is lost.
 
         Raises:
             TakenOver: Another process holds it.
@@ -82,7 +80,7 @@ class Leader:
             raise self._lost
 
     def end(self) -> None:
-        """Give the lease back."""
+        """Return the lease."""
         self._ended.set()
         self._thread.join()
         with suppress(WarehouseBusy):  # if another process has taken over
@@ -106,7 +104,7 @@ def lead(
     """
     leases = Leases(place.warehouse, place.database_url, place.lease_seconds)
     try:
-        if standby and not _waited(place, leases, stop, report):
+        if standby and not _wait_to_lead(place, leases, stop, report):
             yield None
             return
         with announce(place.warehouse, place.url, place.speed) as ready:
@@ -115,9 +113,7 @@ def lead(
                 if monotonic() > deadline or stop.wait(WAIT_SECONDS):
                     other, _ = leases.last()
                     problem = f"is served by process {other.pid} of {other.host}" if other else ""
-                    raise WarehouseBusy(
-                        str(place.warehouse), problem, "stop that, or use --standby"
-                    )
+                    raise WarehouseBusy(str(place.warehouse), problem, "stop it, or use --standby")
             leader = Leader(leases, token, ready)
             try:
                 yield leader
@@ -127,40 +123,20 @@ def lead(
         leases.close()
 
 
-def _waited(place: LeaseSite, leases: Leases, stop: Event, report: Callable[[str], None]) -> bool:
-    """Wait until neither lock nor lease is held; kills a holder on this machine that hangs."""
+def _wait_to_lead(
+    place: LeaseSite, leases: Leases, stop: Event, report: Callable[[str], None]
+) -> bool:
+    """Wait until neither lock nor lease is held; kill a holder on this machine that hangs."""
     report(f"Standing by for the service of {place.warehouse}.")
     while not stop.wait(WAIT_SECONDS):
         lease, ended = leases.last()
         taken = is_locked(place.warehouse)
         holder = find_service(place.warehouse) if taken and lease and ended and lease.here else None
         if holder and lease and holder.pid == lease.pid:
-            report(f"Process {lease.pid} does not renew its lease: it is killed.")
+            report(f"Process {lease.pid} does not renew its lease; killing it.")
             with suppress(ProcessLookupError):
                 os.kill(lease.pid, signal.SIGKILL)
         elif not taken and (lease is None or ended or lease.here):
             report("Taking over.")
             return True
     return False
-
-
-@dataclass(frozen=True)
-class FencedSink:
-    """A sink that refuses records of a process that has lost its lease.
-
-    Attributes:
-        sink: Takes the records.
-        check: Raises if another process holds the lease.
-    """
-
-    sink: Sink
-    check: Callable[[], object]
-
-    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
-        """See `Sink.append`.
-
-        Raises:
-            WarehouseBusy: Another process holds the lease.
-        """
-        self.check()
-        self.sink.append(record, digest, timings)

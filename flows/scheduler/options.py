@@ -1,4 +1,4 @@
-"""Settings of a service, as asked for on the command line."""
+"""Settings of a service, as given on the command line."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -57,8 +57,8 @@ class ServiceOptions(RunSettings):
     ] = "prefect"
 
     @classmethod
-    def parsed(cls, text: str) -> "ServiceOptions":
-        """The settings from their text."""
+    def parse(cls, text: str) -> "ServiceOptions":
+        """Parse the settings from their text."""
         fields: dict[str, Any] = json.loads(text)
         paths = {name: fields[name] and Path(fields[name]) for name in ("cluster", "profile")}
         return cls(**{**fields, **paths})
@@ -69,7 +69,7 @@ class ServiceOptions(RunSettings):
         return json.dumps(asdict(self), default=str)
 
     def check(self) -> None:
-        """Check them, as far as possible without a process.
+        """Check the settings, as far as possible without starting a process.
 
         Raises:
             InputError: A setting is invalid.
@@ -81,8 +81,8 @@ class ServiceOptions(RunSettings):
 
         make_new_start(self)
 
-    def recorded(self) -> "Settings":
-        """The settings of its run, as recorded in the header."""
+    def make_settings(self) -> "Settings":
+        """Make the settings that the header of its run records."""
         from tasks.record import RuntimeKind
 
         if self.cluster is None:
@@ -95,8 +95,8 @@ class ServiceOptions(RunSettings):
         machines = Machines(nodes.inventory.pools, nodes.levels, nodes.cells)
         return recorded(self.policy, machines, self, seed=self.seed, runtime=kind)
 
-    def profile_read(self) -> "Profile":
-        """The throughputs of the models that its jobs may have.
+    def read_profile(self) -> "Profile":
+        """Read the throughputs of the models that its jobs may have.
 
         Raises:
             InputError: The table is invalid, or there is none for the cluster's GPUs.
@@ -114,13 +114,15 @@ class ServiceOptions(RunSettings):
         if not table.exists():
             raise InputError(
                 "profile",
-                f"is missing: none is known of {' and '.join(kinds)}",
+                f"is missing: there is none for {' and '.join(kinds)}",
                 "measure one: shockwave cluster profile",
             )
         return read_throughputs(table, kinds)
 
     def check_same(self, run: str, header: "RunHeader") -> None:
-        """Refuse settings that differ from those of the service's run and from the defaults.
+        """Refuse settings that differ from those of the service's run.
+
+        Settings left at their defaults do not count.
 
         Raises:
             InputError: A setting differs; the error names it.
@@ -135,6 +137,6 @@ class ServiceOptions(RunSettings):
                 name = "gpus" if field.name == "pools" else field.name
                 raise InputError(
                     name,
-                    f"is not what the service {run!r} in this warehouse began with",
+                    f"differs from that of the service {run!r} of this warehouse",
                     "leave it out, or give another warehouse",
                 )

@@ -1,4 +1,4 @@
-"""The running service of a warehouse: its process and its address."""
+"""The process that is the service of a warehouse: found by a lock, announced in a file."""
 
 import json
 import os
@@ -14,27 +14,27 @@ from predictor.errors import WarehouseBusy, WarehouseError
 from warehouse.store.durable import lock_run, write_text, writing
 
 FOLDER = "inbox"
-"""The folder in the warehouse, with the inbox."""
+"""The folder of the inbox in a warehouse."""
 
 ASKED_SECONDS = 1.0
-"""Time for which a process that only tests the lock may hold it. An engineering bound."""
+"""Longest time for which a process that tests the lock holds it. An engineering bound."""
 
 STATE = "service.json"
 
 LOCK = Path(FOLDER) / ".service.lock"
-"""The file in the warehouse that its service has locked."""
+"""The file in a warehouse that its service locks."""
 
 
 @dataclass(frozen=True)
 class ServiceProcess:
-    """A service that is running.
+    """The process of a running service.
 
     Attributes:
         pid: Its process.
         url: Address of its UI.
-        since: When it was started, in seconds since the epoch.
+        since: When it started, in seconds since the epoch.
         speed: Seconds of its run in a second.
-        ready: Whether all its processes are ready.
+        ready: Whether all processes that it started are ready.
     """
 
     pid: int
@@ -54,7 +54,7 @@ def announce(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], N
     folder = warehouse / FOLDER
     with writing(warehouse):
         folder.mkdir(parents=True, exist_ok=True)
-    lock = _locked(warehouse)
+    lock = _take_lock(warehouse)
     mine = ServiceProcess(os.getpid(), url, time.time(), speed)
 
     def write(*, ready: bool) -> None:
@@ -69,8 +69,8 @@ def announce(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], N
         os.close(lock)
 
 
-def _locked(warehouse: Path) -> int:
-    """The lock of the service; a process that tests it holds it for a moment, too."""
+def _take_lock(warehouse: Path) -> int:
+    """Take the lock of the service; a process that tests it holds it for a moment, too."""
     deadline = time.monotonic() + ASKED_SECONDS
     while True:
         try:
@@ -82,18 +82,18 @@ def _locked(warehouse: Path) -> int:
 
 
 def make_busy_error(warehouse: Path) -> WarehouseBusy:
-    """The error that a warehouse has a service already, with its address."""
+    """Make the error that a warehouse has a service already, with its address."""
     server = find_service(warehouse)
     where = f" at {server.url} (process {server.pid})" if server else ""
     return WarehouseBusy(
         str(warehouse),
-        f"has a service that is running{where}",
+        f"has a running service{where}",
         "stop it with shockwave down, or start another with --warehouse and --port",
     )
 
 
 def is_locked(warehouse: Path) -> bool:
-    """Whether a process is the service of a warehouse, or about to be."""
+    """Whether a process is the service of a warehouse, or is starting as it."""
     lock = warehouse / LOCK
     if lock.exists():
         try:
@@ -104,19 +104,19 @@ def is_locked(warehouse: Path) -> bool:
 
 
 def find_service(warehouse: Path) -> ServiceProcess | None:
-    """The service of a warehouse; None if none is running."""
+    """Find the service of a warehouse; None if none is running."""
     if not is_locked(warehouse):
         return None
     folder = warehouse / FOLDER
     with suppress(OSError, ValueError, TypeError, RecursionError):
         server = ServiceProcess(**json.loads((folder / STATE).read_text()))
-        if isinstance(server.pid, int) and server.pid > 1:  # other numbers stand for process groups
+        if isinstance(server.pid, int) and server.pid > 1:  # other numbers mean process groups
             return server
-    return None  # it has just begun, or is about to end
+    return None  # it is starting or stopping
 
 
 def stop_service(warehouse: Path) -> bool:
-    """Stop the service of a warehouse, with all that it started; returns whether there was one.
+    """Stop the service of a warehouse and its processes; returns whether there was one.
 
     Raises:
         WarehouseError: The process does not stop.

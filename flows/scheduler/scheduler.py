@@ -1,7 +1,7 @@
 """The process that schedules a service: `python -m flows.scheduler.scheduler WAREHOUSE OPTIONS`.
 
-It may be killed at any moment: the next scheduler resumes from the records, and takes in later
-entries of the inbox.
+It may be killed at any time: the next scheduler resumes from the records and takes in later entries
+of the inbox.
 """
 
 import os
@@ -30,9 +30,9 @@ from flows.runs.simulation import Driver, prepare, terms
 from flows.runs.start import make_start
 from flows.scheduler.admission import check_job, check_node, check_tenant, find_truth_maker
 from flows.scheduler.intake import InboxSource, ReplaySource
-from flows.scheduler.leadership import TOKEN, FencedSink
+from flows.scheduler.leadership import TOKEN
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
-from flows.scheduler.sinks import LoggingSink
+from flows.scheduler.sinks import FencedSink, LoggingSink
 from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import NewNode, TenantTerms
@@ -65,7 +65,7 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
     with (
         Inbox(warehouse, url) as inbox,
         wait_for_previous_writer(lambda: open_run(warehouse, inbox, options)) as run,
-        _driving(options) as driver,
+        _open_driver(options) as driver,
         closing(Leases(warehouse, url)) as leases,
     ):
         if token:
@@ -80,7 +80,7 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
 
 @contextmanager
 def wait_for_previous_writer(enter: Callable[[], AbstractContextManager[Run]]) -> Iterator[Run]:
-    """A run, once its previous writer has ended, which may outlive its parent by a round.
+    """Open a run once its previous writer, which may outlive its parent by a round, has ended.
 
     Raises:
         WarehouseBusy: The previous writer has not ended in `HANDOVER_SECONDS`.
@@ -99,8 +99,8 @@ def wait_for_previous_writer(enter: Callable[[], AbstractContextManager[Run]]) -
 
 
 @contextmanager
-def _driving(options: ServiceOptions) -> Iterator[Driver]:
-    """The driver of its rounds; Prefect's settings are in the environment."""
+def _open_driver(options: ServiceOptions) -> Iterator[Driver]:
+    """Open the driver of rounds; Prefect's settings are in the environment."""
     if options.driver == "plain":
         yield run_round
         return
@@ -117,14 +117,14 @@ def schedule(
     rounds: int | None = None,
     alive: Callable[[], None] = lambda: None,
 ) -> None:
-    """Drive a service's rounds; without jobs, waits for the next entry.
+    """Drive a service's rounds; without jobs, wait for the next entry.
 
     Args:
         run: The run.
         warehouse: The warehouse that holds it.
         driver: Executes a round.
-        rounds: Number of rounds; by default without end.
-        alive: Called regularly, at least once a round.
+        rounds: Number of rounds; by default unlimited.
+        alive: Called at least once a round.
     """
     last = None if rounds is None else run.state.round + rounds
     with rare_collections():
@@ -135,17 +135,17 @@ def schedule(
                 continue
             driver(run)
             if run.state.round == 1:
-                build(warehouse)  # its jobs can be queried from now on
+                build(warehouse)  # so that its jobs can be queried
 
 
 @contextmanager
 def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator[Run]:
-    """The run of a service, new or resumed; open within the context.
+    """Open the run of a service, new or resumed, for the context.
 
     Raises:
         ShockwaveError: The options differ from those of the run, or the records are damaged.
     """
-    import scipy.special  # noqa: F401  a quarter of a second that the first round need not wait
+    import scipy.special  # noqa: F401  saves the first round a quarter of a second
 
     build(warehouse)
     name, checks = inbox.run, list[Callable[[JobSpec], None]]()
@@ -163,7 +163,7 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
             inbox.set_cluster(options.cluster.absolute())
             hosts = Hosts(options.cluster, run, live.runtime)
         else:
-            run, pace, truth = opened.enter_context(_virtual(name, warehouse, options))
+            run, pace, truth = opened.enter_context(_open_virtual(name, warehouse, options))
             now, speed = pace.now, pace.speed
         inbox.claim(run.name)
 
@@ -185,18 +185,18 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
 
 
 def make_new_start(options: ServiceOptions) -> Start:
-    """The start of a new service."""
-    profile = options.profile_read()
-    return make_start(Workload("inbox", (), (), profile), options.recorded(), service=True)
+    """Make the start of a new service."""
+    profile = options.read_profile()
+    return make_start(Workload("inbox", (), (), profile), options.make_settings(), service=True)
 
 
 @contextmanager
-def _virtual(
+def _open_virtual(
     name: str, warehouse: Path, options: ServiceOptions
 ) -> Iterator[tuple[Run, Pace, Callable[[JobSpec], GroundTruth]]]:
-    """A run on a virtual cluster in real time, after its last recorded round.
+    """Open a run on a virtual cluster in real time, after its last recorded round.
 
-    With it the pace of its clock, and what makes the ground truths of its jobs.
+    Yields the run, the pace of its clock, and the function that makes ground truths of jobs.
     """
     reader = Reader(warehouse)
     start = reader.original_start(name) if name else make_new_start(options)
@@ -210,7 +210,7 @@ def _virtual(
         path = warehouse / SNAPSHOT
         snapshot, recorded = kept(path, name), list[tuple[RoundRecord, str]]()
         position = Position(prepared.state)
-        if name:  # the writer may have completed a round that a kill cut off
+        if name:  # the writer may have completed a round that a kill interrupted
             position, recorded = reached(reader, start, name, snapshot)
             prepared = replace(prepared, state=position.state)
         cluster = snapshot.cluster if snapshot and position is snapshot.position else None
@@ -218,13 +218,13 @@ def _virtual(
         again = replace(
             add_taken_in(start.workload, rounds).trace, before=prepared.state.source_position
         )
-        made, at = _Truths(start.header, again.truths).of, terms(start.header, writer.run)
+        made, at = _Truths(start.header, again.truths).get, terms(start.header, writer.run)
         runtime = opened.enter_context(closing(RealTimeCluster(made, at, cluster)))
         run = prepared.on(runtime, writer, writer.run)
         run.source = ReplaySource(again, tuple(record.clock_seconds for record in rounds))
         for record, digest in recorded:
             if cluster and record is rounds[0]:
-                run.follow(record, digest)  # the cluster is in the state after this round
+                run.follow(record, digest)  # the snapshot holds the cluster after this round
             else:
                 carry_out(run, record, digest)
             position = position.at(run.header, record, run.state)
@@ -234,7 +234,7 @@ def _virtual(
 
 
 class _Truths:
-    """Ground truths of a service's jobs: as recorded, or newly generated."""
+    """Ground truths of a service's jobs, recorded or generated."""
 
     def __init__(self, header: RunHeader, known: Iterable[GroundTruth]) -> None:
         self._known = {truth.job_id: truth for truth in known}
@@ -242,11 +242,11 @@ class _Truths:
         assert make
         self._make = lru_cache(TRUTHS)(make)
 
-    def of(self, spec: JobSpec) -> GroundTruth:
+    def get(self, spec: JobSpec) -> GroundTruth:
         """The ground truth of a job."""
         return self._known.get(spec.job_id) or self._make(spec)
 
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):  # SIGTERM
-        main(Path(sys.argv[1]), ServiceOptions.parsed(sys.argv[2]))
+        main(Path(sys.argv[1]), ServiceOptions.parse(sys.argv[2]))

@@ -1,7 +1,7 @@
-"""The log of a scheduler: each round and its events, with ids."""
+"""Sinks of a scheduler's records: one logs them, one refuses them once the lease is lost."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from containers.runtime import EventKind
@@ -18,7 +18,7 @@ Line = tuple[str, str, dict[str, int]]
 
 @dataclass(frozen=True)
 class LoggingSink:
-    """A sink that logs each round once it is durable.
+    """Logs each round once it is durable.
 
     Attributes:
         sink: Takes the records.
@@ -31,15 +31,15 @@ class LoggingSink:
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """See `Sink.append`."""
         self.sink.append(record, digest, timings)
-        for kind, message, ids in (*_lines(record), _whole(record, timings)):
+        for kind, message, ids in (*_describe_events(record), _summarize(record, timings)):
             level = logging.WARNING if kind in WARNINGS else logging.INFO
             tell("scheduler", message, level=level, run=self.run, round=record.round, **ids)
 
 
-def _lines(record: RoundRecord) -> Iterator[Line]:
-    """What happened to jobs and nodes, in order."""
+def _describe_events(record: RoundRecord) -> Iterator[Line]:
+    """Describe events of jobs and nodes, in order."""
     for spec in record.arrivals:
-        yield "submit", f"job {spec.job_id} came in", {"job": spec.job_id}
+        yield "submit", f"job {spec.job_id} arrived", {"job": spec.job_id}
     for event in (*record.finished, *record.events):
         why = f": {event.reason}" if event.reason else ""
         yield event.kind, f"job {event.job_id} {event.kind}{why}", {"job": event.job_id}
@@ -55,10 +55,32 @@ def _lines(record: RoundRecord) -> Iterator[Line]:
         yield EventKind.LOST, f"node {problem.node}: {problem.problem}", {"node": problem.node}
 
 
-def _whole(record: RoundRecord, timings: Timings) -> Line:
+def _summarize(record: RoundRecord, timings: Timings) -> Line:
     took = timings.collect_ms + timings.predict_ms + timings.solve_ms + timings.dispatch_ms
     held = len({gpu for lease in record.leases for gpu in lease.gpus})
     message = (
         f"round {record.round}: {len(record.leases)} jobs hold {held} GPUs, after {took:.0f} ms"
     )
     return "round", message, {}
+
+
+@dataclass(frozen=True)
+class FencedSink:
+    """Refuses records of a process that has lost its lease.
+
+    Attributes:
+        sink: Takes the records.
+        check: Raises if another process holds the lease.
+    """
+
+    sink: Sink
+    check: Callable[[], object]
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """See `Sink.append`.
+
+        Raises:
+            WarehouseBusy: Another process holds the lease.
+        """
+        self.check()
+        self.sink.append(record, digest, timings)

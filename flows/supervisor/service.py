@@ -1,168 +1,47 @@
-"""`shockwave up`: a Prefect server, the server of the deployments, and a service's scheduler."""
+"""`shockwave up`: starts the Prefect server, the server of deployments and the scheduler."""
 
-import asyncio
 import math
 import os
 import signal
-import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import fields
 from threading import Event
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from flows.deployments.forms import trace_folder
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS, Child
 from flows.prefect_server.command import REPORTS, WAREHOUSE, answers, server_command, shows
 from flows.prefect_server.logs import LogFormat, begin
 from flows.scheduler.leadership import TOKEN, LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
-from flows.scheduler.process import FOLDER, LOCK, find_service, make_busy_error
-from flows.supervisor.listening import ListenAddress
-from predictor.errors import InputError, Interrupted, WarehouseError
-from warehouse.analytics.catalog import build
-from warehouse.inbox.database import without_password
-from warehouse.inbox.inbox import Inbox
-from warehouse.store.checks import check_links, check_warehouse
-from warehouse.store.durable import writing
-from warehouse.store.reader import Reader
+from flows.scheduler.process import FOLDER, find_service
+from flows.supervisor.config import ListenAddress, Service
+from predictor.errors import Interrupted, WarehouseError
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import URL
-
     from flows.prefect_server.access import Access
 
-DATABASE_SECONDS = 30.0
-"""Timeout for connecting to the database. An engineering bound."""
-
 STEADY_SECONDS = 60.0
-"""Life of a process after which its next end counts as the first again. An engineering choice."""
+"""Life of a process after which its failures are counted anew. An engineering choice."""
 
 TRIES = 6
-"""Most ends of a process in a row; the last wait is of half a minute. An engineering choice."""
+"""Failures in a row after which the service ends; the last pause is half a minute. An engineering
+choice."""
 
 SILENT_SECONDS, SILENT_ROUNDS = 300.0, 3
-"""A scheduler without progress for so long, and so many rounds more, hangs: it is killed and
-started again. Engineering bounds, above the wait for hosts that do not answer; configured waits
-are added (`_waits`)."""
+"""Time, and rounds on top of it, without progress after which a scheduler is restarted. Engineering
+bounds, above the wait for hosts that do not answer; `_longest_wait` is added."""
 
 APP = "flows.supervisor.app:create_app"
 """Factory of the server's app."""
 
-DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"
-
-
-@dataclass(frozen=True)
-class Service:
-    """Configuration of the service.
-
-    Attributes:
-        listening: Where it listens, and under which names it is reached.
-        database_url: Prefect's database; SQLite in Prefect's home if empty.
-        warehouse: Folder that keeps the records of all runs, absolute.
-        options: Settings of the service that takes jobs in.
-        standby: Whether to wait until no other process serves the warehouse.
-        log_format: Format of its log.
-    """
-
-    listening: ListenAddress
-    database_url: str
-    warehouse: Path
-    options: ServiceOptions = field(default_factory=ServiceOptions)
-    standby: bool = False
-    log_format: LogFormat = LogFormat.TEXT
-
-    @property
-    def reports(self) -> Path:
-        """The folder that reports are written to and served from."""
-        return self.warehouse / "reports"
-
-    @property
-    def traces(self) -> Path:
-        """The folder of traces that forms name."""
-        return trace_folder(self.warehouse)
-
-    def check(self) -> None:
-        """Check the configuration before any process is started.
-
-        Raises:
-            InputError: See `Listening.check`; or the database cannot be reached, or the folder
-                holds other things than a warehouse.
-            WarehouseBusy: The warehouse has a service, and this is not to stand by.
-            WarehouseError: The folder cannot be written.
-        """
-        if not self.standby and find_service(self.warehouse):
-            raise make_busy_error(self.warehouse)
-        if (self.warehouse / LOCK).exists():  # a standby makes it first of all
-            check_links(self.warehouse)
-        elif self.warehouse.is_file() or any(self.warehouse.glob("*")):
-            check_warehouse(self.warehouse)
-        self.listening.check()
-        if self.database_url:
-            _check_database(self.database_url)
-        self.options.check()
-        build(self.warehouse)  # last, as it writes
-        with Inbox(self.warehouse, self.database_url) as inbox:
-            if name := inbox.run:
-                self.options.check_same(name, Reader(self.warehouse).header(name))
-        with writing(self.warehouse):
-            self.reports.mkdir(exist_ok=True)  # served before the first report
-            self.traces.mkdir(exist_ok=True)
-            (self.warehouse / FOLDER).mkdir(exist_ok=True)  # no inbox is in it with Postgres
-
-
-def _check_database(url: str) -> None:
-    from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-
-    try:
-        asked = make_url(url)
-    except ArgumentError:
-        raise InputError("database_url", "is no URL of a database", f"give {DATABASES}") from None
-    if asked.drivername not in ("postgresql+asyncpg", "sqlite+aiosqlite"):
-        raise InputError(
-            "database_url", f"{asked.drivername} is not supported", f"give {DATABASES}"
-        )
-    try:
-        if asked.drivername == "sqlite+aiosqlite":
-            with closing(sqlite3.connect(asked.database or ":memory:")) as database:
-                database.execute("PRAGMA schema_version")
-        else:
-            asyncio.run(_connect(asked))
-    except (  # SQLAlchemy does not wrap asyncpg's errors while connecting
-        *(SQLAlchemyError, PostgresError, InterfaceError),
-        *(sqlite3.Error, OSError, TimeoutError),
-    ) as error:
-        cause = getattr(error, "orig", None) or error
-        reason = (str(cause).strip() or "no answer").splitlines()[0]
-        raise InputError(
-            "database_url",
-            f"{without_password(asked)} cannot be reached ({reason})",
-            "start the database or correct the URL",
-        ) from None
-
-
-async def _connect(url: "URL") -> None:
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    engine = create_async_engine(url)
-    try:
-        async with asyncio.timeout(DATABASE_SECONDS), engine.connect() as connection:
-            encoding = (await connection.exec_driver_sql("SHOW server_encoding")).scalar()
-        if encoding != "UTF8":
-            problem = f"{without_password(url)} has the encoding {encoding}"
-            raise InputError("database_url", problem, "create it with ENCODING 'UTF8'")
-    finally:
-        await engine.dispose()
-
 
 def describe_access(listening: ListenAddress) -> tuple[str, str]:
-    """Where the password and the page of a service are, in words."""
+    """Describe where the password and the page of a service are."""
     from flows.prefect_server.access import installation_file
 
     return (
@@ -173,7 +52,7 @@ def describe_access(listening: ListenAddress) -> tuple[str, str]:
 
 
 def serve(service: Service, report: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then stop all started processes.
+    """Serve until SIGTERM or SIGINT, then stop all processes.
 
     Args:
         service: The configuration.
@@ -181,11 +60,11 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
 
     Raises:
         InputError: See `Service.check`.
-        WarehouseError: The warehouse cannot be written, or a started process ended by itself.
+        WarehouseError: The warehouse cannot be written, or a process keeps failing.
         Interrupted: SIGINT was received.
     """
     begin(service.log_format)
-    with _stopping() as stop, ExitStack() as started:
+    with _catch_signals() as stop, ExitStack() as started:
         listening, url = service.listening, service.database_url
         place = LeaseSite(service.warehouse, url, listening.shown, service.options.speed)
         if not service.standby:
@@ -199,10 +78,10 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
 
         access = access_to(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}{first_start(url)}.")
-        kept = list[SupervisedProcess]()
+        supervised = list[SupervisedProcess]()
         for started_with in _processes(service, access, leader.token):
             process = SupervisedProcess(*started_with, report)
-            kept.append(started.enter_context(closing(process)))
+            supervised.append(started.enter_context(closing(process)))
             if not process.wait_until_ready(stop):
                 return
         for line in describe_access(listening):
@@ -211,16 +90,79 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         leader.ready()
         while not stop.wait(POLL_SECONDS):
             leader.check()
-            for process in kept:
-                process.keep()
+            for process in supervised:
+                process.restart_if_failed()
+
+
+_COMMAND = "from flows.cli.main import main; main()"
+
+LOG = "service.log"
+"""The log of a detached service, in the folder of the inbox."""
+
+
+def start_detached(service: Service) -> str:
+    """Start a service in the background, wait until it is ready, and describe where it is.
+
+    Raises:
+        InputError: See `Service.check`.
+        WarehouseBusy: The warehouse has a service.
+        WarehouseError: It ended, or was not ready in time.
+    """
+    service.check()
+    log = service.warehouse / FOLDER / LOG
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _COMMAND, "up", *_arguments(service)],
+            env={
+                **os.environ,
+                **({DATABASE_URL: service.database_url} if service.database_url else {}),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = monotonic() + READY_SECONDS
+    while not ((server := find_service(service.warehouse)) and server.ready):
+        if process.poll() is not None or monotonic() > deadline:
+            lines = log.read_text().splitlines() or ["it printed nothing"]
+            raise WarehouseError(str(log), f"the service did not start ({lines[-1]})", "see there")
+        sleep(POLL_SECONDS)
+    ready = f"Ready: {server.url}/deployments (process {server.pid}; shockwave down stops it)"
+    return "\n".join((*describe_access(service.listening), ready))
+
+
+def _arguments(service: Service) -> list[str]:
+    """Its options on a command line, without the URL of the database, which holds a password."""
+    listening, chosen = service.listening, service.options
+    default = ServiceOptions()
+    options = {
+        "host": listening.host,
+        "port": listening.port,
+        "tls_cert": listening.tls_cert,
+        "tls_key": listening.tls_key,
+        "behind_proxy": listening.proxy,
+        "warehouse": service.warehouse,
+        "log_format": "" if service.log_format is LogFormat.TEXT else service.log_format.value,
+    } | {
+        field.name: value
+        for field in fields(chosen)
+        if (value := getattr(chosen, field.name)) != getattr(default, field.name)
+    }
+    return [
+        text
+        for name, value in options.items()
+        if value not in (None, "")
+        for text in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float]
-"""Name, command line, environment, test for readiness, longest start and longest silence (s)."""
+"""Name, command line, environment, readiness test, longest start and longest silence (s)."""
 
 
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
-    """The server, the server of deployments, and the scheduler, in the order of their starts."""
+    """The server, the server of deployments and the scheduler, in this order."""
     listening, warehouse, client = service.listening, str(service.warehouse), access.client_env()
     database = {DATABASE_URL: service.database_url} if service.database_url else {}
     yield (
@@ -239,7 +181,7 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         READY_SECONDS,
         math.inf,
     )
-    options, waits = service.options, _waits(service.options)
+    options, waits = service.options, _longest_wait(service.options)
     yield (
         "scheduler",
         [sys.executable, "-m", "flows.scheduler.scheduler", warehouse, service.options.text],
@@ -250,11 +192,11 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
     )
 
 
-def _waits(options: ServiceOptions) -> float:
-    """Seconds that a round may wait for containers.
+def _longest_wait(options: ServiceOptions) -> float:
+    """Longest time in seconds for which a round waits for containers.
 
-    They end twice in it, each time in the grace period, and those of a gang start one after the
-    other, on all nodes at most.
+    It ends containers twice, each time within the grace period, and starts those of a gang one
+    after the other, at most on all nodes.
     """
     if options.cluster is None:
         return 0.0
@@ -266,15 +208,15 @@ def _waits(options: ServiceOptions) -> float:
 
 
 class SupervisedProcess:
-    """A process that is started again when it ends by itself.
+    """A process that is restarted when it fails.
 
     Args:
         name: Its name in messages.
         command: Its command line.
         env: Variables added to this process's environment.
-        ready: Whether it is ready.
-        ready_seconds: Timeout for its start, after which it is killed.
-        silent_seconds: Time without a report of progress after which it is killed.
+        ready: Tests whether it is ready.
+        ready_seconds: Longest start, after which it is killed.
+        silent_seconds: Longest time without progress, after which it is killed.
         report: Called with each line of status.
     """
 
@@ -301,14 +243,14 @@ class SupervisedProcess:
         return self._ready(self._child)
 
     def wait_until_ready(self, stop: Event) -> bool:
-        """Wait for its first start; see `Child.wait_until`."""
+        """Wait until it is ready for the first time; see `Child.wait_until`."""
         return self._child.wait_until(self._is_ready, stop)
 
-    def keep(self) -> None:
-        """Start it again some time after it has ended, sooner the longer it had run.
+    def restart_if_failed(self) -> None:
+        """Restart it if it has failed, after a pause that doubles with each failure in a row.
 
         Raises:
-            WarehouseError: It ended too often in a row.
+            WarehouseError: It failed too often in a row.
         """
         if self._again_at is not None:
             if monotonic() >= self._again_at:
@@ -323,22 +265,22 @@ class SupervisedProcess:
             self._failures = 1 if steady else self._failures + 1
             if self._failures > TRIES:
                 raise
-            self._report(f"{error.place} {error.problem}; it is started again")
+            self._report(f"{error.place} {error.problem}; restarting it")
             self._again_at = monotonic() + 2.0**self._failures / 2.0
 
     def _check_alive(self) -> None:
         if monotonic() - self._child.heard_at > self._silent_seconds:
-            problem, remedy = "does not go on", "see what it waits for"
+            problem, remedy = "makes no progress", "see what it waits for"
             raise WarehouseError(self._child.name, problem, remedy)
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the process."""
         self._child.stop()
 
 
 @contextmanager
-def _stopping() -> Iterator[Event]:
-    """An event that SIGTERM and SIGINT set; after SIGINT the context ends as interrupted."""
+def _catch_signals() -> Iterator[Event]:
+    """Yield an event that SIGTERM and SIGINT set; SIGINT interrupts the context at its end."""
     stop, numbers = Event(), []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -366,7 +308,7 @@ def _server_env(service: Service) -> dict[str, str]:
     settings = get_current_settings()
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()} | {
-        "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that any host name works
+        "PREFECT_SERVER_UI_API_URL": "/api",  # relative: works for any host name
         "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
         REPORTS: str(service.reports),
         WAREHOUSE: str(service.warehouse),
@@ -375,5 +317,5 @@ def _server_env(service: Service) -> dict[str, str]:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url
     usual = prefect.__ui_static_path__.parent
     if not settings.server.ui.static_directory and not os.access(usual, os.W_OK):
-        env["PREFECT_UI_STATIC_DIRECTORY"] = str(settings.home / "ui")  # by another user
+        env["PREFECT_UI_STATIC_DIRECTORY"] = str(settings.home / "ui")  # installed by another user
     return env

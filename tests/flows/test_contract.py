@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.cli.output import print_table, say
-from flows.supervisor.listening import ListenAddress
-from flows.supervisor.service import Service
+from flows.supervisor.config import ListenAddress, Service
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, assert_refused, tree
 from warehouse.store.folder import WHOLE, place_of, records_folder

@@ -14,11 +14,11 @@ from threading import Event
 import pytest
 
 from flows.scheduler import scheduler
-from flows.scheduler.leadership import FencedSink, LeaseSite, lead
+from flows.scheduler.leadership import LeaseSite, lead
 from flows.scheduler.process import announce, find_service
 from flows.scheduler.scheduler import open_run, schedule
-from flows.supervisor.listening import ListenAddress
-from flows.supervisor.service import Service
+from flows.scheduler.sinks import FencedSink
+from flows.supervisor.config import ListenAddress, Service
 from harness.waiting import wait_for
 from predictor.errors import WarehouseBusy
 from solver.plan import Plan, SolveReport
@@ -138,7 +138,7 @@ def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
         assert found
         assert (found.pid, found.ready) == (os.getpid(), True)
         with (
-            pytest.raises(WarehouseBusy, match="has a service that is running at http"),
+            pytest.raises(WarehouseBusy, match="has a running service at http"),
             lead(place(tmp_path), stop, said.append),
         ):
             pass

@@ -65,7 +65,7 @@ def test_rounds_and_what_happens_in_them_have_ids(
     about = {"process": "scheduler", "run": run.name, "round": 0}
     assert {**whole, "message": ""} == {"level": "info", "message": "", **about}
     assert rows[:2] == [
-        {"level": "info", "message": "job 1 came in", **about, "job": 1},
+        {"level": "info", "message": "job 1 arrived", **about, "job": 1},
         {"level": "info", "message": "job 1 started", **about, "job": 1},
     ]
     refused, drain, *others = rows[2:]

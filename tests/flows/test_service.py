@@ -27,8 +27,8 @@ from flows.prefect_server.children import child
 from flows.prefect_server.failures import log_errors_once
 from flows.scheduler.leadership import LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
-from flows.supervisor.listening import ListenAddress
-from flows.supervisor.service import Service, SupervisedProcess, _processes, _server_env
+from flows.supervisor.config import ListenAddress, Service
+from flows.supervisor.service import SupervisedProcess, _processes, _server_env
 from harness.up import free_port
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
@@ -292,17 +292,17 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
     process = SupervisedProcess(*what, HANG_SECONDS, math.inf, reported.append)
     with closing(process):
         assert process.wait_until_ready(stop)
-        process.keep()
+        process.restart_if_failed()
         assert reported == []
         os.kill(int(pids.read_text()), signal.SIGKILL)
 
         def again() -> list[str]:
-            process.keep()
+            process.restart_if_failed()
             return pids.read_text().split()
 
         first, second = wait_for(again, lambda found: len(found) == 2)
         assert first != second
-        assert reported == ["sleeper ended with code -9; it is started again"]
+        assert reported == ["sleeper ended with code -9; restarting it"]
 
 
 @pytest.mark.process
@@ -320,18 +320,18 @@ def test_a_process_that_goes_on_is_left_alone_and_one_that_hangs_is_started_agai
     process = SupervisedProcess(*what, HANG_SECONDS, 60.0, reported.append)
     with closing(process):
         assert process.wait_until_ready(stop)
-        process.keep()
+        process.restart_if_failed()
         assert reported == []
         hung = int(pids.read_text())
         os.kill(hung, signal.SIGSTOP)
         process._silent_seconds = 0.5
 
         def again() -> list[str]:
-            process.keep()
+            process.restart_if_failed()
             return pids.read_text().split()
 
         assert wait_for(again, lambda found: len(found) > 1)[0] == str(hung)
-        assert reported[0] == "worker does not go on; it is started again"
+        assert reported[0] == "worker makes no progress; restarting it"
         with pytest.raises(ProcessLookupError):
             os.kill(hung, 0)
 
@@ -354,13 +354,13 @@ def test_a_process_that_hangs_before_it_is_ready_is_started_again(tmp_path: Path
         os.kill(int(pids.read_text()), signal.SIGKILL)
 
         def again() -> list[str]:
-            process.keep()
+            process.restart_if_failed()
             return pids.read_text().split()
 
         hung = wait_for(again, lambda found: len(found) == 2)[1]
         process._child._ready_seconds = 0.0
         wait_for(again, lambda found: len(found) == 3)
-        assert reported[1:] == ["sleeper not ready after 0 s; it is started again"]
+        assert reported[1:] == ["sleeper not ready after 0 s; restarting it"]
         with pytest.raises(ProcessLookupError):
             os.kill(int(hung), 0)
 

@@ -17,8 +17,7 @@ from flows.prefect_server.access import Access
 from flows.runs.resuming import resume
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.process import FOLDER
-from flows.supervisor.listening import ListenAddress
-from flows.supervisor.service import Service
+from flows.supervisor.config import ListenAddress, Service
 from harness.up import Up, free_port, running
 from harness.waiting import wait_for
 from predictor.allocation import Demand
