@@ -4,7 +4,7 @@
 
 Jobs are drawn: gangs of 1 to 8 GPUs, utilities from a log-normal distribution, of which each type
 gives a share between a tenth and all. Times are processor times, the median of the repeats: `ms` of
-`solve_counts`, `program ms` of the linear programs of the bids, `arrival ms` of projecting
+`solve_market`, `program ms` of the linear programs of the bids, `arrival ms` of projecting
 fair finish times when a job arrives, and those of HiGHS and Gurobi are theirs on the same round,
 where they take it. The second table is of rounds with pairs of jobs on the same GPUs: a third of
 all pairs fit on a type, with rates that sum up to 1.0 to 1.6 times those alone, and those of at
@@ -22,12 +22,13 @@ from harness.markdown import markdown
 from predictor.allocation import Allocation
 from predictor.arrays import Floats
 from predictor.errors import SolverError
+from solver.backends.choice import relative_gap
 from solver.backends.foresight import foresight
 from solver.backends.makespan import least_makespan
 from solver.backends.packing import PairTable, pack
-from solver.counts import relative_gap, solve_counts
+from solver.clearing import solve_market
 from solver.market import Market
-from solver.policies.shockwave import Shockwave
+from solver.policies.shockwave import SeveralTypes
 from solver.shared_cluster import SharedCluster, Sharer
 
 SHAPES = (
@@ -96,7 +97,7 @@ def bid_for(market: Market) -> float:
     Run times fall as utilities rise, and all jobs are due at the least makespan.
     """
     seconds, jobs = run_times(market), len(market.jobs)
-    gangs, policy = market.gangs.astype(float), Shockwave()
+    gangs, policy = market.gangs.astype(float), SeveralTypes()
     rows = seconds, gangs, market.job_of, market.type_of, market.capacities
     begun = process_time()
     least = least_makespan(*rows, exact=False)
@@ -128,7 +129,7 @@ def projected(market: Market) -> float:
 
 def run_times(market: Market) -> Floats:
     """Seconds of each row's job on its type."""
-    return 1e4 * market.gangs / market.utility[:, 1]
+    return 1e4 * market.gangs / market.utility
 
 
 def packed(repeats: int) -> list[list[float]]:
@@ -143,7 +144,7 @@ def packed(repeats: int) -> list[list[float]]:
             second = np.add.outer(np.arange(types), second_jobs * types).ravel()
             total, part = rng.uniform(1.0, 1.6, len(first)), rng.uniform(0.4, 0.6, len(first))
             taken = (total >= GAIN) & (rng.random(len(first)) < 1.0 / 3.0)
-            worth = market.utility[:, 1]
+            worth = market.utility
             value = total * (part * worth[first] + (1.0 - part) * worth[second])
             table = PairTable(first[taken], second[taken], value[taken])
             begun = process_time()
@@ -160,17 +161,13 @@ def drawn(jobs: int, types: int, gpus: int, largest: int, seed: int) -> Market:
     gangs = 2 ** rng.integers(0, largest.bit_length(), jobs)
     gains = rng.lognormal(size=(jobs, 1)) * rng.uniform(0.1, 1.0, (jobs, types)) * gangs[:, None]
     kinds = tuple(f"type-{number}" for number in range(types))
-    flat = gains.ravel()
     return Market(
         types=kinds,
         capacities=np.full(types, gpus),
-        window=1,
-        regularizer=0.0,
         job_ids=np.repeat(np.arange(jobs), types),
         allocations=tuple(Allocation(kind, gang) for gang in gangs.tolist() for kind in kinds),
         weights=np.ones(jobs * types),
-        utility=np.stack([np.zeros(len(flat)), flat], axis=1),
-        remaining=np.zeros((len(flat), 2)),
+        utility=gains.ravel(),
     )
 
 
@@ -178,11 +175,11 @@ def solved(market: Market, backend: str) -> tuple[float, float]:
     """Processor time in milliseconds, and relative gap."""
     begun = process_time()
     try:
-        counts = solve_counts(market, backend)
+        found = solve_market(market, backend)
     except SolverError:  # Gurobi without a licence, beyond its size
         return float("nan"), float("nan")
     taken = 1e3 * (process_time() - begun)
-    return taken, relative_gap(counts.bound, market.objective(counts.counts))
+    return taken, relative_gap(found.bound, found.objective)
 
 
 if __name__ == "__main__":

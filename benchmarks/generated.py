@@ -156,7 +156,6 @@ class Generated:
             "estimates": self._estimates(count, round_at, jobs, ran),
             "bids": self._bids(count, round_at, jobs, slot_at),
             "solve": self._solves(count),
-            "turns": self._per_round("turns", count, round_at, jobs, self._lists(jobs, [0, 1])),
             "memory": pa.array([""] * count),
             "leases": self._per_round("leases", count, round_at, jobs, gpus),
             "events": self._events(
@@ -300,17 +299,8 @@ class Generated:
         return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
     def _bids(self, count: int, at: Any, jobs: Any, slots: Any) -> pa.Array:
-        kind = ROUND.field("bids").type.value_type.field("rows").type
-        rows = pa.StructArray.from_arrays(
-            [
-                self._own(self.gang[slots]),
-                self._lists(jobs, [-1.0, -0.5, -0.2, 0.0], 0.1),
-                self._lists(jobs, [300.0, 200.0, 100.0, 0.0], 60.0),
-            ],
-            fields=list(kind.value_type),
-        )
-        each = pa.ListArray.from_arrays(np.arange(len(jobs) + 1, dtype=np.int32), rows)
-        return self._per_round("bids", count, at, jobs, np.ones(len(jobs)), each)
+        ones = np.ones(len(jobs))
+        return self._per_round("bids", count, at, jobs, self._own(self.gang[slots]), ones, ones)
 
     def _solves(self, count: int) -> pa.Array:
         market = self.run.startswith("shockwave")

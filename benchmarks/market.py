@@ -51,7 +51,6 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no preemption hysteresis": {"set": {"favour": 1.0}},
     "no bound on postponement": {"set": {"overdue": 1e9}},
     "no blur": {"set": {"blur_rounds": 0.01, "blur_share": 0.0}},
-    "market of the whole window": {"set": {"preview": 1.0}},
     "published objective": {"policy": "shockwave-published"},
 }
 

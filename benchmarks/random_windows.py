@@ -14,13 +14,11 @@ from time import process_time
 
 import numpy as np
 
-from predictor.allocation import Allocation
 from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
-from predictor.throughput import UNTYPED
-from solver.clearing import Clearing, clear
-from solver.counts import BACKENDS
-from solver.market import Market, welfare_market
+from solver.backends.choice import BACKENDS, relative_gap
+from solver.window.market import WindowMarket, make_welfare_market
+from solver.window.timetable import clear_window
 
 ROUND_SECONDS = 120.0
 
@@ -41,9 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
         for kind, make in KINDS.items():
             times, gaps, ratios = [], [], []
             for seed in range(options.seeds):
-                ours, cleared = timed(make, seed, size, options.backend)
+                ours, gap = timed(make, seed, size, options.backend)
                 times.append(1e3 * ours)
-                gaps.append(cleared.gap)
+                gaps.append(gap)
                 if options.against and size[0] <= 900:
                     try:
                         theirs, _ = timed(make, seed, size, options.against)
@@ -58,18 +56,16 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def timed(
-    make: "Kind", seed: int, size: tuple[int, int, int], backend: str
-) -> tuple[float, Clearing]:
-    """Seconds to build, solve and lay out a problem, shortest job first, and its plan."""
+def timed(make: "Kind", seed: int, size: tuple[int, int, int], backend: str) -> tuple[float, float]:
+    """Seconds to build, solve and lay out a problem, shortest job first, and its gap."""
     rng = np.random.default_rng(seed)
     started = process_time()
     market = make(rng, *size)
     order = np.argsort(market.remaining[:, 0], kind="stable").tolist()
-    cleared = clear(market, order, backend)
+    table, found = clear_window(market, order, backend)
     seconds = process_time() - started
-    assert (market.gangs @ cleared.timetable <= market.gpus).all()
-    return seconds, cleared
+    assert (market.gangs @ table <= market.gpus).all()
+    return seconds, relative_gap(found.bound, found.objective)
 
 
 def _gangs(rng: np.random.Generator, jobs: int, largest: int = 8) -> Ints:
@@ -77,43 +73,38 @@ def _gangs(rng: np.random.Generator, jobs: int, largest: int = 8) -> Ints:
     return rng.choice(sizes, size=jobs, p=_shares(0.6 ** np.arange(len(sizes))))
 
 
-def _allocations(gangs: Ints) -> tuple[Allocation, ...]:
-    return tuple(Allocation(UNTYPED, gang) for gang in gangs.tolist())
-
-
 def _shares(weights: Floats) -> Floats:
     shares: Floats = weights / weights.sum()
     return shares
 
 
-def published(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> Market:
+def published(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> WindowMarket:
     """Log progress, weights ρ^12 and the regulariser, as in the paper's evaluation."""
     return _market(rng, gpus, _gangs(rng, jobs), window, power=12.0)
 
 
-def gang_heavy(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> Market:
+def gang_heavy(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> WindowMarket:
     """Gangs of any number up to 64 GPUs, all as frequent."""
     gangs = rng.integers(1, min(64, gpus) + 1, size=jobs)
     return _market(rng, gpus, gangs, window, power=2.0)
 
 
-def speeding_up(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> Market:
+def speeding_up(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> WindowMarket:
     """Half of the jobs double their speed somewhere in the window: convex, then concave."""
     return _market(rng, gpus, _gangs(rng, jobs), window, power=2.0, speed_up=True)
 
 
-def concave(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> Market:
+def concave(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> WindowMarket:
     """Any concave utilities, without a regulariser."""
     steps = -np.sort(-rng.exponential(size=(jobs, window)), axis=1)
     weights = rng.lognormal(0.0, 1.0, size=jobs)
     utility = np.concatenate([np.zeros((jobs, 1)), np.cumsum(steps, axis=1)], axis=1)
-    return Market(
-        types=(UNTYPED,),
-        capacities=np.array([gpus]),
+    return WindowMarket(
+        gpus=gpus,
         window=window,
         regularizer=0.0,
         job_ids=np.arange(jobs),
-        allocations=_allocations(_gangs(rng, jobs, 32)),
+        gangs=_gangs(rng, jobs, 32),
         weights=weights,
         utility=weights[:, None] * utility,
         remaining=np.zeros_like(utility),
@@ -128,7 +119,7 @@ def _market(
     *,
     power: float,
     speed_up: bool = False,
-) -> Market:
+) -> WindowMarket:
     jobs = len(gangs)
     run = rng.lognormal(8.8, 1.0, size=jobs)  # seconds; median 1.8 hours
     done = rng.uniform(0.0, 0.95, size=jobs)
@@ -139,18 +130,18 @@ def _market(
         faster = np.maximum(elapsed - rng.uniform(0.0, elapsed[-1], size=(jobs, 1)), 0.0)
         ran = np.minimum(ran + faster * rng.integers(0, 2, size=(jobs, 1)), remaining[:, None])
     weights = rng.lognormal(0.0, 0.3, size=jobs) ** power
-    return welfare_market(
-        capacities={UNTYPED: gpus},
+    return make_welfare_market(
+        gpus=gpus,
         regularizer=float(rng.choice([0.0, 1e-6, 1e-3])),
         job_ids=range(jobs),
-        allocations=_allocations(gangs),
+        gangs=gangs.tolist(),
         weights=weights,
         progress=done[:, None] + ran / run[:, None],
         remaining=remaining[:, None] - np.minimum(elapsed, remaining[:, None]),
     )
 
 
-Kind = Callable[[np.random.Generator, int, int, int], Market]
+Kind = Callable[[np.random.Generator, int, int, int], WindowMarket]
 
 KINDS: dict[str, Kind] = {
     "published": published,

@@ -24,8 +24,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array
 
 from flows.evaluation.windows import solve_windows
-from solver.counts import BACKENDS, solve_counts
-from solver.market import Market
+from solver.backends.choice import BACKENDS
+from solver.window.counts import solve_counts
+from solver.window.market import WindowMarket
 from warehouse.workloads.windows import WindowProblem, read_windows
 
 GAP = 1e-3
@@ -132,7 +133,7 @@ def against_full_model(
     }
 
 
-def full_model(market: Market, time_limit: float) -> float | None:
+def full_model(market: WindowMarket, time_limit: float) -> float | None:
     """The best objective that HiGHS finds with one binary per job and round.
 
     Utilities must be concave: each is an upper envelope of its lines, as are the

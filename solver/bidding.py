@@ -1,18 +1,18 @@
-"""The bids of jobs for rounds of the window.
+"""What the bids of jobs for the coming round are computed from.
 
-A job's utility of n rounds of the window is their contribution to its completion, less the
-expected lateness:
+On GPUs of one type the utility of a round to a job is its contribution to the job's completion,
+less the expected lateness. After n rounds, n = 0 or 1, it is
 
     U_j(n) = B_j g_j · E[ρ_j^φ · (1 + μ · 1[age_j + R_j > τ]) · min(nΔ / R_j, 1)]
              − λ_j g_j · E[max(0, finish_j(n) − due_j)] / Δ
 
 - Completion is worth g_j, in proportion to the share of the residual run time R_j that the
-  rounds cover: per GPU-round 1 / rounds left, shortest remaining time first. Expectations are over
+  round covers: per GPU-round 1 / rounds left, shortest remaining time first. Expectations are over
   the samples of the forecast, so that a job which may end soon is worth a try.
 - ρ_j is the job's finish-time fairness if it runs from now on, (s_j + R_j) / (run + R_j) with
   s_j the service that an even share would have given it: the weight of NSDI '23, which grows
   while the job waits. B_j is its budget over the mean of the active jobs.
-- The completion of a job is worth 1 + μ times as much if its JCT, where it runs from now on, is in
+- Completion is worth 1 + μ times as much if the job's JCT, from running without a pause, is in
   the tail; μ is 0 by default. The tail begins at τ, a share of what the longest job takes in a
   queue: the longest run time of the active jobs, and the time for all their work.
 - The due date is the earlier of a share of the fair finish time (finish-time fairness as a
@@ -21,7 +21,7 @@ expected lateness:
 - λ_j rises from 0 to λ with the mean contention of the job's life so far. At a contention of 1
   the fair finish time is the isolated one, which every wait misses, and the longest job alone
   sets the horizon: such deadlines do not show which job should wait.
-- The finish time assumes that the job runs without preemption after the window. Each sample of it
+- The finish time assumes that the job runs without preemption after the round. Each sample of it
   is smoothed by a normal error of a few rounds, so that the penalty rises before the deadline
   is missed.
 
@@ -37,31 +37,42 @@ import numpy as np
 from predictor.allocation import Allocation
 from predictor.arrays import Bools, Floats, Ints
 from predictor.forecast import SAMPLES
-from solver.excess import expected_excess
+from solver.backends.foresight import expect_excess
 from solver.plan import ActiveJob, Situation
 
+LEAST_TRAINED = 0.05
+"""Least part of a round that counts as trained after a start, where restarts take longer. An
+engineering choice: the factor on bids on the type that a job holds is then 41."""
 
-@dataclass(frozen=True, slots=True)
+LEAST_SPREAD = 1e-6
+"""Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""
+
+
+@dataclass(frozen=True)
 class UtilityParameters:
-    """Parameters of the utilities.
+    """Parameters of the bids on GPUs of one type.
 
     Attributes:
-        fairness: φ, exponent of a job's finish-time fairness in the worth of completing it.
-        lateness: λ, penalty of a GPU-round of lateness, in completions of jobs of one GPU.
-        crowded: Mean contention of a job's life, above 1, at which lateness has its whole penalty.
+        fairness: φ, exponent of a job's finish-time fairness in the worth of completing it: 0
+            ranks by remaining time alone.
+        lateness: λ, penalty of a GPU-round of lateness, in completions of jobs of one GPU. Chosen
+            in the flat part of the front that `benchmarks/market.py` plots.
+        crowded: Mean contention of a job's life at which lateness has its whole penalty; at a
+            contention of 1 it has none.
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time about its sample, in rounds.
         blur_share: The same, as a share of the residual run time.
-        tail: μ, further worth of completing a job whose JCT is in the tail.
+        tail: μ, further worth of completing a job whose JCT is in the tail: a shorter 99 % JCT for
+            a longer mean.
     """
 
-    fairness: float
-    lateness: float
-    crowded: float
-    fair_share: float
-    blur_rounds: float
-    blur_share: float
-    tail: float
+    fairness: float = 0.75
+    lateness: float = 0.8
+    crowded: float = 1.4
+    fair_share: float = 0.85
+    blur_rounds: float = 4.0
+    blur_share: float = 0.05
+    tail: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -75,15 +86,15 @@ class Outlook:
         job_of: Index of each row's job.
         allocations: The allocation of each row.
         samples: Equally likely residual run times on the job's fastest allocation, shape
-            (jobs, samples), seconds.
-        left: Mean residual run times there, shape (jobs,), seconds.
-        here: Mean residual run times on the row's allocation, shape (jobs,), seconds.
-        run: Run times so far, shape (jobs,), seconds.
-        age: Times since submission, shape (jobs,), seconds.
-        gangs: GPUs per job, shape (jobs,).
-        service: Even service, shape (jobs,), seconds; see `solver.fair_share`.
-        crowding: Mean contention of the jobs' lives, shape (jobs,), at least 1.
-        budgets: Budgets over their mean, shape (jobs,).
+            (rows, samples), seconds.
+        left: Mean residual run times there, shape (rows,), seconds.
+        here: Mean residual run times on the row's allocation, shape (rows,), seconds.
+        run: Run times so far, shape (rows,), seconds.
+        age: Times since submission, shape (rows,), seconds.
+        gangs: GPUs, shape (rows,).
+        service: Even service, shape (rows,), seconds; see `solver.fair_share`.
+        crowding: Mean contention of the jobs' lives, shape (rows,), at least 1.
+        budgets: Budgets over their mean, shape (rows,).
         contention: Contention factor: jobs *seen so far* per GPU, at least 1. The number of
             jobs still to come is unknown.
     """
@@ -111,14 +122,18 @@ class Outlook:
         """Fair finish time after submission, by sample, on GPUs of a single type."""
         return self.contention * (self.run[:, None] + self.samples) / self.budgets[:, None]
 
+    def fairness(self) -> Floats:
+        """ρ by sample if a job runs from now on, against an even share so far, (rows, samples)."""
+        run, service = self.run[:, None], self.service[:, None]
+        return (service + self.samples) / (run + self.samples)
 
-def outlook(situation: Situation) -> Outlook:
+
+def make_outlook(situation: Situation) -> Outlook:
     """The outlook of the active jobs, at least one.
 
     Args:
         situation: Policy input, with forecasts that have trajectories.
     """
-    mixed = situation.inventory.mixed
     menus = [_bids_on(job) for job in situation.jobs]
     jobs = [job for job, menu in zip(situation.jobs, menus, strict=True) for _ in menu]
     samples = np.empty((len(jobs), SAMPLES))
@@ -126,12 +141,11 @@ def outlook(situation: Situation) -> Outlook:
         samples[row] = job.run_time(allocation).samples  # a settled job's single sample broadcasts
     samples = np.maximum(samples, 1.0)
     job_of = np.repeat(np.arange(len(menus)), [len(menu) for menu in menus])
-    here = samples.mean(axis=1)
-    if mixed:
+    left = here = samples.mean(axis=1)
+    if len(jobs) > len(menus):
         first = np.flatnonzero(np.diff(job_of, prepend=-1))
-        fastest = np.lexsort((here, job_of))[first][job_of]
-        samples = samples[fastest]
-    left = samples.mean(axis=1)
+        samples = samples[np.lexsort((here, job_of))[first][job_of]]
+        left = samples.mean(axis=1)
     run = np.array([job.belief.run_seconds for job in jobs])
     age = situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs])
     service = np.array([situation.even.service(job.job_id) for job in jobs])
@@ -154,95 +168,68 @@ def outlook(situation: Situation) -> Outlook:
 
 
 def _bids_on(job: ActiveJob) -> tuple[Allocation, ...]:
-    """An allocation of each type; of the held type the held one, where it is the slower one."""
+    """An allocation of each type; of the held type the held one, which may span more nodes."""
     held = job.held
-    if held is None or not job.throughput.knows_nodes:
+    if held is None or held in job.choices:
         return job.choices
     return tuple(held if held.same_but_for_nodes(found) else found for found in job.choices)
 
 
-def finish_time_fairness(ahead: Outlook) -> Floats:
-    """ρ by sample if a job runs from now on, against an even share so far, (jobs, samples)."""
-    run, service = ahead.run[:, None], ahead.service[:, None]
-    return (service + ahead.samples) / (run + ahead.samples)
-
-
-def utilities(
+def measure_utility(
     ahead: Outlook,
     parameters: UtilityParameters,
     *,
     fair: Floats,
     horizon: float,
     tail_begins: float,
-    window: int,
     round_seconds: float,
 ) -> Floats:
-    """U_j of 0…T rounds of a window, shape (jobs, T + 1), non-decreasing.
+    """U_j(1) − U_j(0) of the coming round, shape (rows,), at least 0.
 
     Args:
-        ahead: Outlook of the jobs.
+        ahead: Outlook of the jobs, on GPUs of a single type.
         parameters: Parameters of the utilities.
-        fair: Fair finish times after submission, shape (jobs, samples) or (jobs, 1), seconds.
+        fair: Fair finish times after submission, shape (rows, samples) or (rows, 1), seconds.
         horizon: Seconds from now by which all active work is due.
         tail_begins: τ, the JCT from which on a job is in the tail, in seconds.
-        window: T.
         round_seconds: Δ.
     """
-    # Samples come before rounds, so that the largest array has jobs · samples · (T + 1) numbers.
-    elapsed = np.arange(window + 1) * round_seconds
+    elapsed = np.array([0.0, round_seconds])
     left = ahead.samples[:, :, None]
-    fairness = finish_time_fairness(ahead) ** parameters.fairness
-    belated = 1.0 + parameters.tail * (ahead.age[:, None] + ahead.samples > tail_begins)
+    fairness = ahead.fairness() ** parameters.fairness
+    if parameters.tail:
+        fairness *= 1.0 + parameters.tail * (ahead.age[:, None] + ahead.samples > tail_begins)
     covered = np.minimum(elapsed / left, 1.0)
     worth = ahead.budgets * ahead.gangs
-    progress = worth[:, None] * ((fairness * belated)[:, :, None] * covered).mean(axis=1)
+    progress = worth[:, None] * (fairness[:, :, None] * covered).mean(axis=1)
 
     due = np.minimum(parameters.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
     finish = np.where(left > elapsed, elapsed[-1] + left - elapsed, left)
-    least = _LEAST * round_seconds
+    least = LEAST_SPREAD * round_seconds
     blur = np.hypot(
         np.maximum(parameters.blur_rounds * round_seconds, least), parameters.blur_share * left
     )
-    late = (blur * expected_excess((finish - due) / blur)).mean(axis=1)
-    span = max(parameters.crowded - 1.0, _LEAST)
+    late = (blur * expect_excess((finish - due) / blur)).mean(axis=1)
+    span = max(parameters.crowded - 1.0, LEAST_SPREAD)
     crowded = np.clip((ahead.crowding - 1.0) / span, 0.0, 1.0)
     price = parameters.lateness * crowded * ahead.gangs / round_seconds
-    # Utilities are non-decreasing; rounding must not make them fall.
-    return np.maximum.accumulate(progress - price[:, None] * late, axis=1)
+    without, with_round = (progress - price[:, None] * late).T
+    # Rounding must not make a round cost utility.
+    gained: Floats = np.maximum(with_round, without) - without
+    return gained
 
 
-LEAST_TRAINED = 0.05
-"""Least part of a round that counts as trained after a start, where restarts take longer. An
-engineering choice: the factor on bids on the type that a job holds is then 41."""
-
-_LEAST = 1e-6
-"""Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""
-
-
-def holding(situation: Situation, ahead: Outlook) -> Bools:
+def find_holding(situation: Situation, ahead: Outlook) -> Bools:
     """Whether the row's job runs on its allocation, so that it stays without a restart, (rows,)."""
     jobs = situation.jobs
     held = [
-        bool(jobs[row].lease_rounds) and jobs[row].held in (None, allocation)
+        bool(jobs[row].lease_rounds) and jobs[row].held == allocation
         for row, allocation in zip(ahead.job_of.tolist(), ahead.allocations, strict=True)
     ]
     return np.array(held, dtype=bool)
 
 
-def hysteresis(situation: Situation, ahead: Outlook, favour: float | Floats) -> Floats:
-    """Preemption hysteresis: a factor on each bid, shape (rows,).
-
-    A job is favoured only on the GPU type that it holds: a move costs a restart.
-
-    Args:
-        situation: Policy input.
-        ahead: Outlook of the jobs.
-        favour: Factor for running jobs, for all rows or for each.
-    """
-    return np.where(holding(situation, ahead), favour, 1.0)
-
-
-def staying(situation: Situation, ahead: Outlook, least: float) -> Floats:
+def measure_staying(situation: Situation, ahead: Outlook, least: float) -> Floats:
     """Preemption hysteresis on several GPU types: a factor on bids on the held type, (rows,).
 
     Another job that starts there trains for less of the round, and the displaced job pays a

@@ -1,98 +1,75 @@
-"""Clearing of a market: solve for counts, lay them out, bound the gap of the plan."""
-
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+"""Clearing of the market of the coming round, and the certificate of a plan."""
 
 import numpy as np
 
 from predictor.arrays import Ints
-from solver.backends import RELATIVE_GAP
-from solver.counts import Counts, relative_gap, solve_counts
+from solver.backends import RELATIVE_GAP, CountProblem
+from solver.backends.choice import Solution, relative_gap, solve
+from solver.backends.transport import solve_round
+from solver.guarantees import Guarantees
 from solver.market import Market, Price
-from solver.repair import Timetable
-from solver.timetable import lay_out
+from solver.plan import SolveReport
 
 
-@dataclass(frozen=True)
-class Clearing:
-    """A market's plan with its certificate.
-
-    Attributes:
-        timetable: The plan, shape (jobs, T).
-        objective: Objective of the plan as laid out.
-        bound: Proven upper bound on any plan's objective.
-        gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
-        prices: Dual price of a GPU-round of each GPU type.
-        backend: Back end that solved the market; `none` where nothing was left to solve.
-        reason: Why this back end.
-        status: `optimal`, `work_limit`, or `imprecise` where the back end's bound lay
-            below a known plan, so that its proof does not hold.
-    """
-
-    timetable: Timetable
-    objective: float
-    bound: float
-    gap: float
-    prices: tuple[Price, ...]
-    backend: str
-    reason: str
-    status: str
-
-
-def clear(
-    market: Market,
-    order: Sequence[int],
-    backend: str = "auto",
-    coming: Sequence[int] | None = None,
-    counts: Counts | None = None,
-) -> Clearing:
-    """Clear a market.
+def solve_market(market: Market, backend: str = "auto") -> Solution:
+    """Find the rows that maximise the utility of the round.
 
     Args:
-        market: The window problem.
-        order: Jobs (rows of the market) by descending priority.
-        backend: A key of `solver.counts.BACKENDS`.
-        coming: Jobs of the coming round, where that round is fixed; they must fit.
-        counts: The counts, if they are known.
+        market: The market.
+        backend: One of `solver.backends.choice.BACKENDS`.
 
     Raises:
-        ShockwaveError: The back end is unknown, or no back end could solve the problem.
+        InputError: The back end is unknown.
+        SolverError: No back end could solve the problem.
     """
-    counts = counts or solve_counts(market, backend)
-    timetable = _lay_out(market, counts.counts, order, coming)
-    objective = market.objective(timetable.sum(axis=1))
-    span = float((market.utility[:, -1] - market.utility[:, 0]).sum())
-    proven = counts.bound >= objective - RELATIVE_GAP * (span + abs(objective))
-    bound = max(counts.bound, objective)
-    return Clearing(
-        timetable=timetable,
+    useful = (market.utility > 0.0).astype(np.int64)
+    used = np.bincount(market.type_of, market.gangs * useful, len(market.types))
+    if len(market.jobs) == len(useful) and (used <= market.capacities).all():
+        worth, free = float(market.utility.sum()), np.zeros(len(market.types))
+        return Solution(useful, worth, worth, free, "none", "every job gets all", "optimal")
+    scale = float(market.utility.max(initial=0.0)) or 1.0
+    problem = CountProblem(
+        utility=np.stack([np.zeros(len(useful)), market.utility / scale], axis=1),
+        remaining=np.zeros((len(useful), 2)),
+        regularizer=0.0,
+        gangs=market.gangs,
+        capacities=market.capacities,
+        type_of=market.type_of,
+        most=useful,
+        job_of=market.job_of,
+    )
+    return solve(problem, backend, solve_round, scale=scale)
+
+
+def certify(
+    policy: str, market: Market, rows: Ints, solution: Solution, kept: Guarantees
+) -> SolveReport:
+    """The certificate of a round, with its gap to the bound of a solution.
+
+    Args:
+        policy: Name of the policy.
+        market: The market.
+        rows: The rows that run.
+        solution: A solution of the market.
+        kept: The guarantees that the round keeps.
+
+    Returns:
+        The report. Its status is `imprecise` where the bound lies below the round, so that the
+        proof of the back end does not hold.
+    """
+    objective = float(market.utility[rows].sum())
+    bound = max(solution.bound, objective)
+    slack = RELATIVE_GAP * (float(market.utility.sum()) + objective)
+    return SolveReport(
+        policy=policy,
+        backend=solution.backend,
+        reason=solution.reason,
+        status=solution.status if solution.bound >= objective - slack else "imprecise",
         objective=objective,
         bound=bound,
         gap=relative_gap(bound, objective),
-        prices=counts.prices,
-        backend=counts.backend,
-        reason=counts.reason,
-        status=counts.status if proven else "imprecise",
+        prices=tuple(map(Price, market.types, solution.prices.tolist())),
+        envious=kept.envious,
+        below_share=kept.below_share,
+        wanting=kept.wanting,
     )
-
-
-def _lay_out(
-    market: Market, counts: Ints, order: Sequence[int], coming: Sequence[int] | None
-) -> Timetable:
-    """Lay counts out around a coming round that may be fixed."""
-    if coming is None:
-        return lay_out(market, counts, order)
-    table = np.zeros((len(counts), market.window), dtype=bool)
-    table[list(coming), 0] = True
-    if market.window > 1:
-        run = table[:, 0].astype(np.int64)
-        columns = np.arange(market.window) + run[:, None]
-        rest = replace(
-            market,
-            window=market.window - 1,
-            utility=np.take_along_axis(market.utility, columns, axis=1),
-            remaining=np.take_along_axis(market.remaining, columns, axis=1),
-        )
-        wanted = np.minimum(np.maximum(counts - run, 0), rest.window)
-        table[:, 1:] = lay_out(rest, wanted, order)
-    return table

@@ -156,10 +156,6 @@ class Inventory:
         kind = self.pools[self.pool(gpus[0])].gpu_type
         return Allocation(kind, len(gpus), len(set(map(self.node, gpus))))
 
-    def held(self, gpus: Sequence[int], throughput: Throughput) -> Allocation | None:
-        """The allocation that a job holds, where speeds differ; else, or without GPUs, None."""
-        return self.allocation(gpus) if gpus and (self.mixed or throughput.knows_nodes) else None
-
     def gpus_of(self, node: int) -> range:
         """The GPUs of a node."""
         for pool, first_gpu, first_node in self._offsets:

@@ -179,8 +179,6 @@ def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
         job: The job.
         few: Its GPUs, on as few nodes as hold them.
     """
-    if not job.throughput.knows_nodes:
-        return job.spec.consolidate
     return _never_spread(job, _slower_spread(job, few))
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.arrays import Floats
+from solver.backends.choice import relative_gap
 from solver.backends.packing import Packing, PairTable, pack
-from solver.counts import relative_gap
 from solver.list_scheduling import Claim
 from solver.market import Market, Price
 from solver.pairs import ALONE, rows_of
@@ -54,15 +54,9 @@ class PackedRound:
         envious if together they prefer exclusive allocations.
         """
         market, packing = self.market, self.packing
-        row_of = {
-            (job_id, allocation.gpu_type): row
-            for row, (job_id, allocation) in enumerate(
-                zip(market.job_ids.tolist(), market.allocations, strict=True)
-            )
-        }
-        worth = market.utility[:, 1] - market.utility[:, 0]
+        worth = market.utility
         runs = {
-            job: row_of[job, situation.inventory.allocation(gpus).gpu_type]
+            job: market.rows[job, situation.inventory.allocation(gpus).gpu_type]
             for job, gpus in plan.placement.items()
         }
         paired = {job for pair in plan.pairs for job in pair}
@@ -116,7 +110,7 @@ def pack_round(situation: Situation, market: Market, gain: float) -> PackedRound
         market: The market of the coming round.
         gain: Least sum of both shared rates over the exclusive rates.
     """
-    worth = market.utility[:, 1] - market.utility[:, 0]
+    worth = market.utility
     pairs = _table(situation, market, worth, gain)
     packing = pack(worth, market.gangs, market.job_of, market.type_of, market.capacities, pairs)
     return PackedRound(market, pairs, packing)

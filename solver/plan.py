@@ -34,8 +34,7 @@ class ActiveJob:
         throughput: Throughput model.
         schedule: True batch sizes and durations of all its epochs, for clairvoyant policies
             only; else empty.
-        held: The allocation of its lease, where speeds differ with it: on several GPU types, or by
-            the number of nodes; else None.
+        held: The allocation of its lease; None without one.
     """
 
     belief: Belief
@@ -64,13 +63,12 @@ class ActiveJob:
     def own(self) -> Allocation:
         """The allocation that it holds, else the first of its menu.
 
-        It is the only allocation of a gang on a single GPU type. For a spread gang it is that on
-        the fewest nodes, so that its residual run time does not grow by running.
+        For a spread gang it is that on the fewest nodes, so that its residual run time does not
+        grow by running.
         """
-        held = self.held
-        if held is None or not self.throughput.knows_nodes:
-            return held or self.menu[0]
-        return self.on_fewest_nodes(held) or held
+        if self.held is None:
+            return self.menu[0]
+        return self.on_fewest_nodes(self.held) or self.held
 
     def on_fewest_nodes(self, there: Allocation) -> Allocation | None:
         """The allocation of its menu with as many GPUs of the type; None if there is none."""
@@ -161,14 +159,6 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """The rounds of the window in which a job is to run, 0 the coming one."""
-
-    job_id: int
-    rounds: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SolveReport:
     """Certificate of a plan as laid out.
 
@@ -176,7 +166,7 @@ class SolveReport:
         policy: Name of the policy.
         backend: Solver back end; `none` where there was nothing to solve.
         reason: Why this back end.
-        status: As of `solver.clearing.Clearing`, `rule` for policies without a solver, or
+        status: As of `solver.clearing.certify`, `rule` for policies without a solver, or
             `kept` where an earlier solution still holds.
         objective: Objective of the plan as laid out.
         bound: Proven upper bound on any plan's objective.
@@ -214,8 +204,6 @@ class Plan:
     Attributes:
         placement: GPUs by job for the coming round.
         report: Certificate of the plan.
-        turns: Rounds of the jobs that run in the window, by job id; empty where the policy
-            plans the coming round only.
         bids: Bids by job id; empty without a market.
         memory: The policy's state for its next plan, as JSON; empty to keep the last state.
         order: Priority order of the jobs for the coming round. Not recorded: solving the
@@ -233,7 +221,6 @@ class Plan:
 
     placement: Mapping[int, tuple[int, ...]]
     report: SolveReport
-    turns: tuple[Turn, ...] = ()
     bids: tuple[Bid, ...] = ()
     memory: str = ""
     order: tuple[int, ...] = ()
@@ -259,8 +246,8 @@ class Policy(Protocol):
             `Fidelity.REFERENCE` may deviate.
         several_pools: Whether it places jobs on several pools.
         reads_losses: Whether it reads the training losses of epochs, `Belief.losses`.
-        of_one_type: Parameters without effect where there are several GPU types.
-        of_several_types: Parameters without effect where there is one.
+        strategies: Dataclasses whose parameters are those of the policy on one GPU type and on
+            several; empty if the policy has parameters of its own.
     """
 
     name: ClassVar[str]
@@ -271,8 +258,7 @@ class Policy(Protocol):
     work_conserving: ClassVar[bool] = False
     several_pools: ClassVar[bool] = False
     reads_losses: ClassVar[bool] = False
-    of_one_type: ClassVar[tuple[str, ...]] = ()
-    of_several_types: ClassVar[tuple[str, ...]] = ()
+    strategies: ClassVar[tuple[type, ...]] = ()
 
     def plan(self, situation: Situation) -> Plan:
         """Plan at least the coming round."""

@@ -191,16 +191,6 @@ class Invariants:
         slack = TOLERANCE * max(1.0, abs(solve.objective), abs(solve.bound))
         if not solve.objective <= solve.bound + slack and solve.status != "imprecise":
             yield f"the objective {solve.objective:g} is above its bound {solve.bound:g}"
-        gpus_by_round: Counter[int] = Counter()
-        for turn in record.turns:
-            spec = self.active.get(turn.job_id)
-            if spec is None:
-                yield f"job {turn.job_id} has a turn and is not active"
-            else:
-                gpus_by_round.update(dict.fromkeys(turn.rounds, spec.demand.least))
-        gpus = self._inventory(record.round).gpus
-        if max(gpus_by_round.values(), default=0) > gpus:
-            yield "the plan gives out more GPUs than there are"
 
     def _inventory(self, number: int | None = None) -> Inventory:
         """The cluster in a round, by default that of this run, with nodes that were added."""

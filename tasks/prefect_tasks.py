@@ -141,10 +141,9 @@ def _market(report: SolveReport) -> str:
 
 def _bids(this: Round) -> str:
     """The bids for the coming round, highest first."""
-    worth = {
-        bid.job_id: (bid.rows[0].utility[1] - bid.rows[0].utility[0]) / this.active[bid.job_id].gang
-        for bid in this.plan.bids
-    }
+    worth: dict[int, float] = {}
+    for bid in this.plan.bids:
+        worth.setdefault(bid.job_id, bid.utility / bid.allocation.gpus)
     ranked = sorted(worth, key=lambda job_id: -worth[job_id])
     if not ranked:
         return ""

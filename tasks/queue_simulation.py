@@ -91,7 +91,7 @@ class QueuedJob:
 def slowness(job: ActiveJob, held: Allocation | None) -> float:
     """A job's run time on an allocation over that on the first allocation of its menu."""
     first = job.menu[0]
-    if held is None or (held.gpu_type == first.gpu_type and not job.throughput.knows_nodes):
+    if held is None or held == first:
         return 1.0
     if not job.throughput.can_run(job.spec, job.belief.batch_size, held):
         return 1.0  # on a single GPU type menus have what a job cannot run on, too
@@ -287,13 +287,15 @@ class QueueSimulation:
         return pace.end(job.held(seconds, self.now.round_seconds, pace.late))
 
     def _held(self, job: ActiveJob, gpus: Sequence[int]) -> Allocation | None:
-        """The allocation that a job holds, where speeds differ with it; else None.
+        """The allocation that a job holds; None without GPUs.
 
         The next job in line takes any free GPUs. Where a job cannot run on as many nodes as they
         span, it holds as many GPUs on as few nodes as it bids for.
         """
-        found = self.now.inventory.held(gpus, job.throughput)
-        if not found or job.throughput.can_run(job.spec, job.belief.batch_size, found):
+        if not gpus:
+            return None
+        found = self.now.inventory.allocation(gpus)
+        if job.throughput.can_run(job.spec, job.belief.batch_size, found):
             return found
         return job.on_fewest_nodes(found)
 

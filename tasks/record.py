@@ -23,7 +23,7 @@ from solver.cells.layout import Layout
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool, grown
 from solver.market import Bid
-from solver.plan import SolveReport, Turn
+from solver.plan import SolveReport
 from tasks.commands import Command
 from tasks.measured import Measurement, PairMeasurement, Spread, profile_of
 from tasks.rows import content_hash, to_row
@@ -292,8 +292,6 @@ class RoundRecord:
         estimates: Run times of these forecasts on the jobs' own allocations.
         bids: Bids of the active jobs; empty without a market.
         solve: Solver report of the plan.
-        turns: Rounds of the plan by job, counted from this round; empty if the policy plans
-            this round only.
         memory: The policy's memory for its next plan; empty if unchanged.
         leases: All leases of this round, continued ones included.
         events: Outcomes of preemptions and launches; a continued lease has none.
@@ -317,7 +315,6 @@ class RoundRecord:
     estimates: tuple[Estimate, ...]
     bids: tuple[Bid, ...]
     solve: SolveReport
-    turns: tuple[Turn, ...]
     memory: str
     leases: tuple[Lease, ...]
     events: tuple[ContainerEvent, ...]

@@ -188,7 +188,7 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
         expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
         rounds = state.lease_rounds[job_id] if gpus else 0
         menu = _menu(run, inventory, belief)
-        held = inventory.held(gpus, run.throughput)
+        held = inventory.allocation(gpus) if gpus else None
         job = run.active.get(job_id)
         if not (
             job
@@ -322,7 +322,6 @@ def record(run: Run, this: Round) -> None:
         ),
         bids=this.plan.bids,
         solve=this.plan.report,
-        turns=this.plan.turns,
         memory=this.plan.memory,
         leases=tuple(Lease(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
         events=this.events,

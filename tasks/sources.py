@@ -210,10 +210,8 @@ class Workload:
     def _cannot_be_spread(self, spec: JobSpec, inventory: Inventory) -> bool:
         """Whether it has GPUs enough, but only on more nodes than the job can use."""
         menu, size, profile = inventory.menu(spec.demand), spec.batch_size, self.profile
-        return (
-            profile.knows_nodes
-            and not any(profile.can_run(spec, size, there) for there in menu)
-            and any(profile.can_run(spec, size, replace(there, nodes=1)) for there in menu)
+        return not any(profile.can_run(spec, size, there) for there in menu) and any(
+            profile.can_run(spec, size, replace(there, nodes=1)) for there in menu
         )
 
     def on(self, inventory: Inventory) -> "Workload":

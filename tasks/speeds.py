@@ -39,8 +39,6 @@ class LastRound:
         """
         header, job = self.header, belief.spec
         other = self._shares_with(job.job_id) if header.pairs else None
-        if not (self.inventory.mixed or other or header.throughputs.knows_nodes):
-            return 1.0
         held, rate = self.inventory.allocation(self.leases[job.job_id]), header.throughputs.rate
         reference = header.throughputs.reference(job)
         if other:
@@ -50,7 +48,7 @@ class LastRound:
                 together = self._share_together(seen, job.job_id, other.spec.job_id)
                 there = together * there + (1.0 - together) * rate(job, size, held)
             return there / rate(job, size, reference)
-        if held.gpu_type == reference.gpu_type and not header.throughputs.knows_nodes:
+        if held == reference or not header.throughputs.can_run(job, belief.batch_size, held):
             return 1.0
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
 

@@ -163,12 +163,6 @@ def ended(policy: str = "shockwave", *, jobs: int = 8, seed: int = 7) -> Made:
     return make(tiny(policy, jobs=jobs, seed=seed))
 
 
-def previewed(made: Made) -> Made:
-    """The same run of `shockwave`, with the market of the window in its records."""
-    settings = replace(made.header.settings, parameters=(Parameter("preview", 1.0),))
-    return make(make_start(made.start.workload, settings))
-
-
 def write(
     warehouse: Path,
     start: Start,

@@ -1,6 +1,7 @@
 """Hypothesis strategies for jobs, observations of them, and window markets."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -14,7 +15,8 @@ from predictor.forecast import Forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile, epoch_seconds, reachable_batch_sizes
 from solver.inventory import Inventory, Pool
-from solver.market import Bid, BidRow, Market
+from solver.market import Bid, Market
+from solver.window.market import WindowMarket
 
 GANGS = (1, 2, 4, 8)
 
@@ -48,42 +50,50 @@ def gang_job(job_id: int, model: str, gpus: int) -> JobSpec:
 
 
 def gang_bid(
-    job_id: int,
-    gpus: int,
-    utility: Sequence[float],
-    remaining_seconds: Sequence[float] = (),
-    *,
-    weight: float = 1.0,
-    gpu_type: str = UNTYPED,
+    job_id: int, gpus: int, utility: float, *, weight: float = 1.0, gpu_type: str = UNTYPED
 ) -> Bid:
-    """The bid of a gang on one GPU type; by default it has no time left to run."""
-    remaining = tuple(remaining_seconds) or (0.0,) * len(utility)
-    row = BidRow(Allocation(gpu_type, gpus), tuple(utility), remaining)
-    return Bid(job_id, weight, (row,))
+    """The bid of a gang on one GPU type."""
+    return Bid(job_id, Allocation(gpu_type, gpus), weight, utility)
 
 
-def market_of(
-    capacities: Mapping[str, int], window: int, regularizer: float, bids: Sequence[Bid]
-) -> Market:
-    """The market of some bids; without any, of no jobs."""
-    rows = [row for bid in bids for row in bid.rows]
-    none = np.empty((0, window + 1))
+def market_of(capacities: Mapping[str, int], bids: Sequence[Bid]) -> Market:
+    """The market of some bids."""
     return Market(
         types=tuple(capacities),
         capacities=np.array(list(capacities.values())),
-        window=window,
-        regularizer=regularizer,
-        job_ids=np.array([bid.job_id for bid in bids for _ in bid.rows], dtype=np.int64),
-        allocations=tuple(row.allocation for row in rows),
-        weights=np.array([bid.weight for bid in bids for _ in bid.rows]),
-        utility=np.array([row.utility for row in rows]) if rows else none,
-        remaining=np.array([row.remaining_seconds for row in rows]) if rows else none,
+        job_ids=np.array([bid.job_id for bid in bids], dtype=np.int64),
+        allocations=tuple(bid.allocation for bid in bids),
+        weights=np.array([bid.weight for bid in bids]),
+        utility=np.array([bid.utility for bid in bids]),
     )
 
 
-def one_type(gpus: int, window: int, regularizer: float, bids: Sequence[Bid]) -> Market:
-    """The market of a cluster with GPUs of one type."""
-    return market_of({UNTYPED: gpus}, window, regularizer, bids)
+@dataclass(frozen=True)
+class WindowJob:
+    """A job of a window problem, with its tables over rounds; by default it has no time left."""
+
+    gpus: int
+    utility: Sequence[float]
+    remaining: Sequence[float] = ()
+    weight: float = 1.0
+
+
+def window_of(
+    gpus: int, window: int, regularizer: float, jobs: Sequence[WindowJob]
+) -> WindowMarket:
+    """The window problem of some jobs; without any, of no jobs."""
+    shape = len(jobs), window + 1
+    left = [job.remaining or (0.0,) * len(job.utility) for job in jobs]
+    return WindowMarket(
+        gpus=gpus,
+        window=window,
+        regularizer=regularizer,
+        job_ids=np.arange(len(jobs)),
+        gangs=np.array([job.gpus for job in jobs], dtype=np.int64),
+        weights=np.array([job.weight for job in jobs]),
+        utility=np.array([job.utility for job in jobs]) if jobs else np.empty(shape),
+        remaining=np.array(left) if jobs else np.empty(shape),
+    )
 
 
 @cache
@@ -150,59 +160,46 @@ def batches_of_beliefs(draw: st.DrawFn) -> tuple[tuple[Belief, ...], Profile]:
 
 
 @st.composite
-def markets(
+def windows(
     draw: st.DrawFn,
     *,
     gangs: Sequence[int] = GANGS,
     gpus: Sequence[int] = (8, 9, 12),
-    types: Sequence[str] = (UNTYPED,),
     max_jobs: int = 6,
     max_window: int = 5,
     concave: bool | None = None,
     regularizers: Sequence[int] = (0, 1, 30),
     largest_exponent: int = 12,
-) -> Market:
+) -> WindowMarket:
     """Small window problems, most of them tight; every number is a whole one.
 
     Args:
         draw: Hypothesis.
         gangs: Sizes of gangs to choose from; repeat one to favour it.
-        gpus: Numbers of GPUs of a type to choose from.
-        types: GPU types; each job bids on one.
+        gpus: Numbers of GPUs to choose from.
         max_jobs: Most jobs.
         max_window: Most rounds.
         concave: Whether utilities are concave in rounds; None for either.
         regularizers: Welfare lost per second of the longest remaining time, to choose from.
         largest_exponent: Weights go from 1 to 10 to this power.
     """
-    window = draw(st.integers(1, max_window))
-    capacities = {gpu_type: draw(among(*gpus)) for gpu_type in types}
+    window, capacity = draw(st.integers(1, max_window)), draw(among(*gpus))
     steps = st.lists(st.integers(0, 100), min_size=window, max_size=window)
-    bids = []
-    for job_id in range(draw(st.integers(1, max_jobs))):
+    jobs = []
+    for _ in range(draw(st.integers(1, max_jobs))):
         gains, drops = draw(steps), sorted(draw(steps), reverse=True)
         if concave or (concave is None and draw(st.booleans())):
             gains.sort(reverse=True)
         weight = float(10 ** draw(st.integers(0, largest_exponent)))
         utility = (np.cumsum([0, *gains]) - draw(st.integers(0, 1_000))) * weight
         remaining = sum(drops) + draw(st.integers(0, 200)) - np.cumsum([0, *drops])
-        gpu_type = draw(among(*types))
-        fitting = [gang for gang in gangs if gang <= capacities[gpu_type]]
-        bids.append(
-            gang_bid(
-                job_id,
-                draw(among(*fitting)),
-                utility.tolist(),
-                remaining.astype(float).tolist(),
-                weight=weight,
-                gpu_type=gpu_type,
-            )
-        )
-    return market_of(capacities, window, float(draw(among(*regularizers))), bids)
+        gang = draw(among(*(gang for gang in gangs if gang <= capacity)))
+        jobs.append(WindowJob(gang, utility.tolist(), remaining.astype(float).tolist(), weight))
+    return window_of(capacity, window, float(draw(among(*regularizers))), jobs)
 
 
-unit_markets = markets(gangs=(1,), gpus=(1, 2, 3))
+unit_windows = windows(gangs=(1,), gpus=(1, 2, 3))
 """Jobs of one GPU each: every count within capacity can be laid out."""
 
-gang_heavy_markets = markets(gangs=(1, 1, 4, 8, 5, 3), gpus=(8,), max_jobs=7)
+gang_heavy_windows = windows(gangs=(1, 1, 4, 8, 5, 3), gpus=(8,), max_jobs=7)
 """Gangs that fill a round beside jobs that want all of them: many cannot be laid out."""

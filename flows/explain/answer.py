@@ -284,11 +284,9 @@ def _sharing(this: Round, job_id: int, inventory: Inventory) -> Sharing | None:
 
 def _spread(job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> Spread | None:
     """How a gang is spread; None if it is not, or no rates by nodes are known."""
-    if not gpus or not job.throughput.knows_nodes:
-        return None
-    held = inventory.allocation(gpus)
-    few = job.on_fewest_nodes(held)
-    if few is None or held.nodes <= few.nodes:
+    held = inventory.allocation(gpus) if gpus else None
+    few = held and job.on_fewest_nodes(held)
+    if not held or not few or held.nodes <= few.nodes or job.rate(held) == job.rate(few):
         return None
     return Spread(held.nodes, few.nodes, job.rate(held) / job.rate(few))
 

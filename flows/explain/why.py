@@ -156,8 +156,7 @@ def _round(
 def check_same(name: str, this: Round, record: RoundRecord) -> None:
     """Refuse to explain a decision that differs from the recorded decision."""
     leased = {lease.job_id: lease.gpus for lease in record.leases}
-    solved = (dict(this.plan.placement), this.plan.report, this.plan.turns)
-    if solved != (leased, record.solve, record.turns):
+    if (dict(this.plan.placement), this.plan.report) != (leased, record.solve):
         raise WarehouseError(
             f"run {name!r}, round {record.round}",
             "the replayed decision differs from the recorded decision",

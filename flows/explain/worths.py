@@ -58,13 +58,9 @@ class Worths:
                 job_id: inventory.allocation(gpus).gpu_type
                 for job_id, gpus in plan.placement.items()
             }
-            self._by_type = {
-                bid.job_id: {
-                    row.allocation.gpu_type: (row.utility[1] - row.utility[0]) / row.allocation.gpus
-                    for row in bid.rows
-                }
-                for bid in plan.bids
-            }
+            for bid in plan.bids:
+                worths = self._by_type.setdefault(bid.job_id, {})
+                worths[bid.allocation.gpu_type] = bid.utility / bid.allocation.gpus
 
     def type_of(self, job_id: int) -> str | None:
         """The GPU type of a job's worth: the type that it holds, or else the type worth most to it.

@@ -30,7 +30,7 @@ def policy_names() -> Sequence[str]:
 
 def backend_names() -> Sequence[str]:
     """Names of the solver back ends."""
-    from solver.counts import BACKENDS
+    from solver.backends.choice import BACKENDS
 
     return list(BACKENDS)
 

@@ -2,7 +2,7 @@
 
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED, Profile
-from solver.policies import PACKED, policy_class
+from solver.policies import PACKED, parameters, policy_class
 from tasks.record import Fork, RuntimeKind, Settings, values_of
 
 
@@ -52,5 +52,5 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
 
 def _would_pack(settings: Settings | Fork) -> bool:
     """Whether the policy has jobs share GPUs, by its parameter or by default."""
-    default = getattr(policy_class(settings.policy), PACKED, 0.0)
+    default = parameters(policy_class(settings.policy)).get(PACKED, 0.0)
     return bool(values_of(settings.parameters).get(PACKED, default))

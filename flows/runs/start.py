@@ -22,6 +22,7 @@ from solver.policies import (
     COSTED,
     check_switches,
     for_several_pools,
+    list_without_effect,
     make_policy,
     policy_class,
 )
@@ -257,11 +258,9 @@ def _check_effects(settings: Settings) -> None:
             )
 
 
-def without_effect(settings: Settings) -> tuple[str, ...]:
+def without_effect(settings: Settings) -> list[str]:
     """Parameters of the policy without effect on the cluster's GPU types."""
-    kinds = "of_one_type" if settings.inventory.mixed else "of_several_types"
-    names: tuple[str, ...] = getattr(policy_class(settings.policy), kinds, ())
-    return names
+    return list_without_effect(policy_class(settings.policy), settings.inventory.mixed)
 
 
 def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:

@@ -9,9 +9,9 @@ proven bound and the price of a GPU-round of each type, the dual of its capacity
 relaxation. Effort is bounded by deterministic work, not by time.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -100,20 +100,12 @@ class CountSolution:
     status: str
 
 
-class Backend(Protocol):
-    """A solver of count problems."""
+Backend = Callable[[CountProblem], CountSolution]
+"""A solver of count problems, to a relative gap of `RELATIVE_GAP` or until its work limit.
 
-    name: str
-
-    def solve(self, problem: CountProblem) -> CountSolution:
-        """Solve to a relative gap of `RELATIVE_GAP` or until the work limit.
-
-        Raises:
-            BackendUnavailableError: The back end cannot solve the problem.
-        """
-        ...
-
+It raises `BackendUnavailableError` if it cannot solve the problem.
+"""
 
 RELATIVE_GAP = 1e-5
 """Relative gap at which a back end may stop: a tenth of the gap `auto` accepts
-(`solver.counts.CLOSED`). No sweep is recorded."""
+(`solver.backends.choice.CLOSED`). No sweep is recorded."""

@@ -23,6 +23,7 @@ would bid exactly the price that it has to pay, for the part of the round that i
 out as often as not; its loss by waiting is another number.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,6 @@ import numpy as np
 from predictor.arrays import Floats, Ints
 from solver.backends.blocks import prices_of_gangs
 from solver.backends.over_time import PricesOverTime, Program
-from solver.excess import expected_excess
 
 INTERVALS = 18
 """Intervals of time, at most; ten cost 0.2 to 1.5 % of makespan on drawn traces (docs/adr/0035)."""
@@ -100,7 +100,7 @@ def foresight(
         speed[job_of, type_of] = span / seconds
         middle = np.cumsum(lengths) - lengths / 2.0
         blur = BLUR_SHARE * lengths + BLUR
-        late = blur * expected_excess((middle - due[:, None] / span) / blur)
+        late = blur * expect_excess((middle - due[:, None] / span) / blur)
         program = Program(
             speed[:, there],
             weights[:, None] * middle + lateness[:, None] * late,
@@ -117,6 +117,15 @@ def foresight(
     bids = np.zeros((jobs, len(capacities)))
     bids[:, there] = _bids(program, found)
     return Foresight(bids[job_of, type_of], found.closed)
+
+
+def expect_excess(mean: Floats) -> Floats:
+    """E[max(0, X)] of X normal with this mean and standard deviation 1."""
+    from scipy.special import ndtr  # a quarter of a second that policies without bids need not wait
+
+    density = np.exp(-0.5 * mean * mean) / math.sqrt(2.0 * math.pi)
+    excess: Floats = density + mean * ndtr(mean)
+    return excess
 
 
 def _lengths(first: float) -> Floats:

@@ -38,51 +38,46 @@ def _environment(thread: int) -> Any:
     return environment
 
 
-class Gurobi:
+def solve_with_gurobi(problem: CountProblem) -> CountSolution:
     """See `Backend`."""
+    environment = _environment(get_ident())
+    envelope, utility = envelopes(problem)
+    import gurobipy
+    from gurobipy import GRB
 
-    name = "gurobi"
-
-    def solve(self, problem: CountProblem) -> CountSolution:
-        """See `Backend.solve`."""
-        environment = _environment(get_ident())
-        envelope, utility = envelopes(problem)
-        import gurobipy
-        from gurobipy import GRB
-
-        try:
-            with gurobipy.Model(env=environment) as model:
-                model.ModelSense = GRB.MAXIMIZE
-                counts = model.addMVar(len(problem.most), ub=problem.most)
-                longest = model.addVar(obj=-problem.regularizer)
-                variables = counts.tolist()
-                capacity = [
-                    model.addConstr((problem.gangs * (problem.type_of == kind)) @ counts <= most)
-                    for kind, most in enumerate(problem.capacities.tolist())
-                ]
-                for rows in problem.shared:
-                    model.addConstr(counts[rows.tolist()].sum() <= problem.window)
-                for job, intercept, slope in cuts(problem):
-                    model.addConstr(longest - slope * variables[job] >= intercept)
-                _set_utility(model, variables, envelope, problem)
-                _optimize(model)
-                if model.Status != GRB.OPTIMAL:
-                    raise BackendUnavailableError(f"Gurobi status {model.Status} on relaxation")
-                prices = np.array([abs(row.Pi) for row in capacity])
-                relaxed = model.ObjVal
-                counts.VType = GRB.INTEGER
-                _set_utility(model, variables, utility, problem)
-                _optimize(model)
-                if not model.SolCount:
-                    raise BackendUnavailableError(f"Gurobi status {model.Status}")
-                return CountSolution(
-                    counts=np.rint(counts.X).astype(np.int64),
-                    bound=min(model.ObjBound, relaxed),
-                    prices=prices,
-                    status="optimal" if model.Status == GRB.OPTIMAL else "work_limit",
-                )
-        except gurobipy.GurobiError as error:
-            raise BackendUnavailableError(f"Gurobi {error.errno}: {error}") from error
+    try:
+        with gurobipy.Model(env=environment) as model:
+            model.ModelSense = GRB.MAXIMIZE
+            counts = model.addMVar(len(problem.most), ub=problem.most)
+            longest = model.addVar(obj=-problem.regularizer)
+            variables = counts.tolist()
+            capacity = [
+                model.addConstr((problem.gangs * (problem.type_of == kind)) @ counts <= most)
+                for kind, most in enumerate(problem.capacities.tolist())
+            ]
+            for rows in problem.shared:
+                model.addConstr(counts[rows.tolist()].sum() <= problem.window)
+            for job, intercept, slope in cuts(problem):
+                model.addConstr(longest - slope * variables[job] >= intercept)
+            _set_utility(model, variables, envelope, problem)
+            _optimize(model)
+            if model.Status != GRB.OPTIMAL:
+                raise BackendUnavailableError(f"Gurobi status {model.Status} on relaxation")
+            prices = np.array([abs(row.Pi) for row in capacity])
+            relaxed = model.ObjVal
+            counts.VType = GRB.INTEGER
+            _set_utility(model, variables, utility, problem)
+            _optimize(model)
+            if not model.SolCount:
+                raise BackendUnavailableError(f"Gurobi status {model.Status}")
+            return CountSolution(
+                counts=np.rint(counts.X).astype(np.int64),
+                bound=min(model.ObjBound, relaxed),
+                prices=prices,
+                status="optimal" if model.Status == GRB.OPTIMAL else "work_limit",
+            )
+    except gurobipy.GurobiError as error:
+        raise BackendUnavailableError(f"Gurobi {error.errno}: {error}") from error
 
 
 def _optimize(model: Any) -> None:

@@ -44,26 +44,21 @@ class _Rows:
         self.row_upper.append(upper)
 
 
-class Highs:
+def solve_with_highs(problem: CountProblem) -> CountSolution:
     """See `Backend`."""
-
-    name = "highs"
-
-    def solve(self, problem: CountProblem) -> CountSolution:
-        """See `Backend.solve`."""
-        try:
-            import highspy
-        except ImportError as error:
-            raise BackendUnavailableError("highspy is not installed") from error
-        envelope, utility = envelopes(problem)
-        relaxed = _run(highspy, problem, envelope, integer=False)
-        whole = _run(highspy, problem, utility, integer=True)
-        return CountSolution(
-            counts=whole.counts,
-            bound=min(whole.bound, relaxed.bound),
-            prices=relaxed.prices,
-            status=whole.status,
-        )
+    try:
+        import highspy
+    except ImportError as error:
+        raise BackendUnavailableError("highspy is not installed") from error
+    envelope, utility = envelopes(problem)
+    relaxed = _run(highspy, problem, envelope, integer=False)
+    whole = _run(highspy, problem, utility, integer=True)
+    return CountSolution(
+        counts=whole.counts,
+        bound=min(whole.bound, relaxed.bound),
+        prices=relaxed.prices,
+        status=whole.status,
+    )
 
 
 def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -> CountSolution:

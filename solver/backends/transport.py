@@ -38,6 +38,10 @@ CHAINS = 400
 OPTIONS = 64
 """Bound on effort: rows of the core of a type, beside those chosen. No sweep is recorded."""
 
+KNAPSACK_OPTIONS = (64, 64, 4096)
+"""The same for a round on one type. The first search finds a plan, by whose value the next ones
+leave most rows out."""
+
 
 def solve_round(problem: CountProblem) -> CountSolution:
     """Solve a round, that is a problem of a single round without a regulariser.
@@ -46,6 +50,8 @@ def solve_round(problem: CountProblem) -> CountSolution:
         problem: Its rows are sorted by job.
     """
     worth = np.where(problem.most > 0, problem.utility[:, -1], 0.0)
+    if len(problem.capacities) == 1 and not problem.shared:
+        return _solve_one_type(problem, worth)
     tables = _Round(problem, worth)
     prices = tables.prices()
     bound = tables.bound(prices)
@@ -62,6 +68,41 @@ def solve_round(problem: CountProblem) -> CountSolution:
         prices=prices,
         status="optimal" if bound - objective <= RELATIVE_GAP * bound else "work_limit",
     )
+
+
+def _solve_one_type(problem: CountProblem, worth: Floats) -> CountSolution:
+    """Solve a round on GPUs of one type, in which each job has a row: a knapsack."""
+    gangs, capacity = problem.gangs.astype(float), float(problem.capacities[0])
+    price, bound, net = _relax(worth, gangs, capacity)
+    losses = np.stack([np.maximum(net, 0.0), np.maximum(-net, 0.0)], axis=1)
+    losses[problem.most == 0, 1] = np.inf
+    chosen, value, status = np.zeros_like(problem.most), -1.0, "work_limit"
+    for options in KNAPSACK_OPTIONS:
+        found, complete = solve_core(
+            losses, problem.gangs, int(capacity), price, most_loss=bound - value, options=options
+        )
+        if float(worth @ found) > value:
+            chosen, value = found, float(worth @ found)
+        if complete:
+            bound = min(bound, value * (1.0 + 2.0**-52 * len(worth)))
+        if bound - value <= RELATIVE_GAP * bound:
+            status = "optimal"
+            break
+    return CountSolution(chosen, max(bound, value), np.array([price]), status)
+
+
+def _relax(worth: Floats, gangs: Floats, capacity: float) -> tuple[float, float, Floats]:
+    """The price at which the best rows per GPU fill a capacity, the bound, and net worths there.
+
+    The bound is raised by its rounding error.
+    """
+    ratios = worth / gangs
+    order = np.argsort(-ratios, kind="stable")
+    beyond = np.cumsum(gangs[order]) > capacity
+    price = float(ratios[order[int(beyond.argmax())]]) if beyond.any() else 0.0
+    net: Floats = gangs * (ratios - price)  # in this form its sign is exact
+    bound = price * capacity + float(np.maximum(net, 0.0).sum())
+    return price, bound * (1.0 + 2.0**-52 * len(worth)), net
 
 
 class _Round:

@@ -6,7 +6,7 @@ from typing import Any
 
 from predictor.errors import InputError, meant
 from predictor.plugins import Kind, Plugin, find_plugin, plugins
-from solver.counts import choose_backends
+from solver.backends.choice import check_backend
 from solver.fidelity import Fidelity
 from solver.plan import Policy
 from solver.policies.allox import AlloX
@@ -63,7 +63,7 @@ PACKED = "packed"
 COSTED = "costed"
 """Parameter of policies that divide by prices of GPU types: whether they do."""
 
-SWITCHES = frozenset({"aware", "backfill", COSTED, "deadlines", PACKED, "preview"})
+SWITCHES = frozenset({"aware", "backfill", COSTED, "deadlines", PACKED})
 """Parameters of our policies that are 0 or 1."""
 
 LARGEST = 1e12
@@ -105,12 +105,28 @@ def policy_class(name: str) -> type[Any]:
 
 
 def parameters(policy: type[Any]) -> dict[str, float]:
-    """The numeric parameters of a policy, with their defaults."""
+    """The numeric parameters of a policy, with their defaults; of all its strategies, if any."""
     return {
         field.name: field.default
-        for field in fields(policy)
+        for part in (policy, *_strategies(policy))
+        for field in fields(part)
         if isinstance(field.default, float | int) and not isinstance(field.default, bool)
     }
+
+
+def list_without_effect(policy: type[Any], several_types: bool) -> list[str]:
+    """Parameters without effect on a cluster of several GPU types, or of one."""
+    strategies = _strategies(policy)
+    if not strategies:
+        return []
+    used = parameters(strategies[several_types])
+    return [name for name in parameters(policy) if name not in used]
+
+
+def _strategies(policy: type[Any]) -> tuple[type[Any], ...]:
+    """The strategies of a policy on one GPU type and on several; empty if it has one for both."""
+    found: tuple[type[Any], ...] = getattr(policy, "strategies", ())
+    return found
 
 
 def check_switches(name: str, values: Mapping[str, float]) -> None:
@@ -151,7 +167,7 @@ def make_policy(
         PluginError: The policy is of another distribution, which failed.
     """
     policy = policy_class(name)
-    choose_backends(backend)  # also for policies without a solver, as the header records it
+    check_backend(backend)  # also for policies without a solver, as the header records it
     known = parameters(policy)
     for parameter, value in (values or {}).items():
         if parameter not in known:
@@ -164,13 +180,19 @@ def make_policy(
             raise InputError(
                 f"parameters.{parameter}", f"{value:g} is out of range", f"give 0 to {LARGEST:g}"
             )
-    given: dict[str, Any] = {"backend": backend, "fidelity": fidelity}
-    taken = {field.name for field in fields(policy)}
-    chosen = {key: value for key, value in given.items() if key in taken} | dict(values or {})
+    chosen: dict[str, Any] = {"backend": backend, "fidelity": fidelity, **(values or {})}
     plugin = policy_plugin(name)
     made: Policy = (
-        policy(**chosen)
+        _make(policy, chosen)
         if plugin is None
-        else plugin.call("take its parameters", lambda: policy(**chosen))
+        else plugin.call("take its parameters", lambda: _make(policy, chosen))
     )
     return made
+
+
+def _make(policy: type[Any], chosen: Mapping[str, Any]) -> Any:
+    """A policy, or a strategy, with those of the values that it has."""
+    if strategies := _strategies(policy):
+        return policy(*(_make(strategy, chosen) for strategy in strategies))
+    known = {field.name for field in fields(policy)}
+    return policy(**{name: value for name, value in chosen.items() if name in known})

@@ -8,7 +8,7 @@ from typing import Any
 
 from predictor.plugins import Plugin
 from solver.market import Bid
-from solver.plan import Plan, Situation, SolveReport, Turn
+from solver.plan import Plan, Situation, SolveReport
 
 DECLARED = {
     "name": str,
@@ -78,22 +78,6 @@ def unfit(situation: Situation, plan: object) -> Iterator[str]:
     if held:
         yield f"it gives GPU {min(held)} away, which is kept"
     yield from _unreported(plan)
-    busy = [0] * situation.window
-    for turn in plan.turns:
-        if not isinstance(turn, Turn) or turn.job_id not in gangs:
-            yield f"its turns have {turn!r}, of no job that it was given"
-            return
-        for number in turn.rounds:
-            if not 0 <= number < situation.window:
-                yield f"job {turn.job_id} has a turn in round {number} of {situation.window}"
-                return
-            busy[number] += len(plan.placement.get(turn.job_id, ())) or min(gangs[turn.job_id])
-    if max(busy, default=0) > situation.inventory.gpus:
-        yield f"its turns take {max(busy)} GPUs, and there are {situation.inventory.gpus}"
-    if plan.turns and sorted(plan.placement) != sorted(
-        t.job_id for t in plan.turns if 0 in t.rounds
-    ):
-        yield "its turns in the coming round are not those of the jobs that it places"
 
 
 def _misplaced(placement: object, gangs: Mapping[int, set[int]], gpus: int) -> Iterator[str]:
@@ -128,8 +112,6 @@ def _unreported(plan: Plan) -> Iterator[str]:
         yield "objective, bound or gap of its report is not finite"
     if not isinstance(bids, tuple) or not all(isinstance(bid, Bid) for bid in bids):
         yield "its bids are no tuple of Bid"
-    if not isinstance(plan.turns, tuple):
-        yield "its turns are no tuple of Turn"
     if plan.pairs:
         yield "its pairs share GPUs, which is for policies of this package"
     if not isinstance(plan.memory, str):

@@ -1,7 +1,7 @@
 """Shockwave as published: the baseline of this project's policies."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +14,17 @@ from predictor.published_predictor import (
     remaining_seconds,
     seconds_done,
 )
-from solver.counts import Counts, relative_gap, solve_counts
+from solver.backends.choice import Solution, relative_gap
 from solver.list_scheduling import claims, next_round
-from solver.market import Market
+from solver.market import Price
 from solver.plan import ActiveJob, Plan, Situation, SolveReport
-from solver.published_window import filled_with_longest, laid_out_by_priority, published_market
+from solver.window.counts import solve_counts
+from solver.window.market import WindowMarket
+from solver.window.published import (
+    fill_with_longest,
+    lay_out_by_priority,
+    make_published_market,
+)
 
 RESOLVE_ROUNDS = 8
 """Period, in rounds, at which the window is solved again in any case, as published."""
@@ -111,7 +117,7 @@ class PublishedShockwave:
     and end and every eighth round, with high priorities in early rounds, backfilled with the
     jobs of the longest remaining time, and the schedule is followed until the next solution.
 
-    Deviates in two points. The counts of rounds are solved exactly (`solver.counts`),
+    Deviates in two points. The counts of rounds are solved exactly (`solver.window.counts`),
     not to a relative gap of 1e-3, and list scheduling replaces the second program that orders
     them. The finish-time constraints are left out: they require that every job end after
     the window, and on the published traces they were feasible in one of 336 windows.
@@ -146,11 +152,11 @@ class PublishedShockwave:
             accounts, market, priorities = self._window(accounts, situation, number)
             solved = solve_counts(market, self.backend)
             remaining = np.array([_remaining(accounts[job.job_id], job) for job in jobs])
-            table = laid_out_by_priority(market, solved.counts, priorities)
-            table = filled_with_longest(table, market, remaining)
+            table = lay_out_by_priority(market, solved.counts, priorities)
+            table = fill_with_longest(table, market, remaining)
             ids = np.array([job.job_id for job in jobs])
             schedule = tuple(tuple(ids[column].tolist()) for column in table.T)
-            report = _report(report, solved, market.objective(table.sum(axis=1)))
+            report = _report(situation, solved, market.objective(table.sum(axis=1)))
         now, *rest = schedule or ((),)
         by_id = {job.job_id: job for job in jobs}
         return Plan(
@@ -162,7 +168,7 @@ class PublishedShockwave:
 
     def _window(
         self, accounts: Mapping[int, Account], situation: Situation, number: int
-    ) -> tuple[dict[int, Account], Market, Floats]:
+    ) -> tuple[dict[int, Account], WindowMarket, Floats]:
         """The accounts calibrated, the window problem, and each job's priority."""
         jobs = situation.jobs
         accounts = {job.job_id: _calibrated(accounts[job.job_id], job, situation) for job in jobs}
@@ -172,10 +178,10 @@ class PublishedShockwave:
             mean_epoch_seconds(job.schedule, epochs_done(job)) for job in jobs
         ]
         remaining = np.array([_remaining(accounts[job.job_id], job) for job in jobs])
-        market, priorities = published_market(
-            capacities=situation.inventory.capacities,
+        market, priorities = make_published_market(
+            gpus=situation.inventory.gpus,
             job_ids=[job.job_id for job in jobs],
-            allocations=[job.own for job in jobs],
+            gangs=[job.gang for job in jobs],
             epochs=np.array([job.spec.epochs for job in jobs], dtype=float),
             epochs_done=progress,
             epoch_seconds=epoch_seconds,
@@ -250,16 +256,16 @@ def _estimated(
     return estimated
 
 
-def _report(report: SolveReport, solved: Counts, objective: float) -> SolveReport:
+def _report(situation: Situation, solved: Solution, objective: float) -> SolveReport:
     """The report on a solved window: the timetable's objective, and its gap to the bound."""
     bound = max(solved.bound, objective)
-    return replace(
-        report,
+    return SolveReport(
+        policy=PublishedShockwave.name,
         backend=solved.backend,
         reason=solved.reason,
         status=solved.status,
         objective=objective,
         bound=bound,
         gap=relative_gap(bound, objective),
-        prices=solved.prices,
+        prices=tuple(map(Price, situation.inventory.types, solved.prices.tolist())),
     )

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from flows.evaluation.conformance import CASES
@@ -18,11 +17,11 @@ from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from predictor.throughput import epoch_seconds
-from solver.counts import solve_counts
 from solver.fidelity import Fidelity
 from solver.policies import shockwave_published
 from solver.policies.shockwave_published import Account
-from solver.published_window import laid_out_by_priority, published_market
+from solver.window.counts import solve_counts
+from solver.window.published import lay_out_by_priority, make_published_market
 from tasks.record import Settings, one_pool
 from tasks.round import run_round
 from tasks.sources import Workload
@@ -51,13 +50,13 @@ def test_the_first_windows_are_the_recorded_ones(
     workload: Workload, recorded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met: list[dict[str, Any]] = []
-    make_market: Callable[..., Any] = published_market
+    make_market: Callable[..., Any] = make_published_market
 
     def listen(**inputs: Any) -> Any:
         met.append(inputs)
         return make_market(**inputs)
 
-    monkeypatch.setattr(shockwave_published, "published_market", listen)
+    monkeypatch.setattr(shockwave_published, "make_published_market", listen)
     settings = Settings(
         "shockwave-published", one_pool(32), fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
     )
@@ -68,8 +67,7 @@ def test_the_first_windows_are_the_recorded_ones(
     for ours, theirs in zip(met, recorded, strict=False):
         assert ours["clock_seconds"] == theirs["round_index"] * theirs["round_duration"]
         assert list(ours["job_ids"]) == [job["jobid"] for job in theirs["jobs"]]
-        gangs = [allocation.gpus for allocation in ours["allocations"]]
-        assert gangs == [job["nworkers"] for job in theirs["jobs"]]
+        assert ours["gangs"] == [job["nworkers"] for job in theirs["jobs"]]
         for ours_name, name in (
             ("epochs", "epochs"),
             ("epochs_done", "epoch_progress"),
@@ -125,7 +123,7 @@ def test_laying_out_by_priority_gives_up_few_rounds(data: Path) -> None:
     wanted = placed = 0
     for problem in read_windows(data / "windows_jobs120.jsonl"):
         market, counts = problem.market, solve_counts(problem.market).counts
-        table = laid_out_by_priority(market, counts, np.array([bid.weight for bid in market.bids]))
+        table = lay_out_by_priority(market, counts, market.weights)
         assert (table.sum(axis=1) <= counts).all()
         here = int(market.gangs @ counts), int(market.gangs @ table.sum(axis=1))
         assert here[1] >= 0.95 * here[0], problem.seq

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solver.counts import Counts, relative_gap, solve_counts
-from solver.timetable import lay_out
+from solver.backends.choice import Solution, relative_gap
+from solver.window.counts import solve_counts
+from solver.window.timetable import lay_out
 from warehouse.workloads.windows import WindowProblem, read_windows
 
-Solved = dict[str, list[Counts]]
+Solved = dict[str, list[Solution]]
 
 
 @pytest.fixture(scope="module")

@@ -199,7 +199,6 @@ UNFIT = {
     "return replace(plan, placement=[0])": "no mapping",
     "return replace(plan, memory=3)": "its memory is a int, no text",
     "return replace(plan, report=None)": "no SolveReport",
-    "return replace(plan, turns=(1,))": "turns have 1",
 }
 """Changes to a valid plan, and their errors."""
 

@@ -24,7 +24,7 @@ from flows.runs.settings import (
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver import inventory
-from solver.counts import BACKENDS
+from solver.backends.choice import BACKENDS
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import command_named
 

@@ -12,7 +12,7 @@ from flows.explain.worths import Holder, Worths
 from predictor.allocation import Allocation
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool
-from solver.market import Bid, BidRow
+from solver.market import Bid
 from solver.plan import Plan, SolveReport
 from tasks.record import Parameter
 from tasks.rollouts import PLAYS
@@ -135,22 +135,18 @@ def test_a_gang_that_cannot_be_spread_waits_for_nodes_where_gpus_enough_are_idle
     assert (waits.scattered, " nodes" in str(waits)) == (False, False)
 
 
-def bid(job_id: int, gpus: int, **utilities: tuple[float, float]) -> Bid:
-    """A job's utilities of no round and of one, by GPU type."""
-    rows = (
-        BidRow(Allocation(kind, gpus), utility, (900.0, 300.0))
-        for kind, utility in utilities.items()
-    )
-    return Bid(job_id, 1.0, tuple(rows))
+def bid(job_id: int, gpus: int, **utilities: float) -> list[Bid]:
+    """A job's utilities of the round, by GPU type."""
+    return [Bid(job_id, Allocation(kind, gpus), 1.0, worth) for kind, worth in utilities.items()]
 
 
 def test_worths_are_those_of_a_gpu_and_compared_on_one_type() -> None:
     """Jobs 0 and 1 hold two V100s and two P100s, 3 a K80; 2 waits, 4 keeps a K80 without a bid."""
     bids = (
-        bid(0, 2, v100=(0.5, 2.5), p100=(0.5, 1.3)),
-        bid(1, 2, v100=(0.0, 3.0), p100=(0.0, 1.2)),
-        bid(2, 1, v100=(1.0, 1.75), p100=(1.0, 1.5), k80=(1.0, 1.125)),
-        bid(3, 1, p100=(2.0, 2.75), k80=(2.0, 2.25)),
+        *bid(0, 2, v100=2.0, p100=0.8),
+        *bid(1, 2, v100=3.0, p100=1.2),
+        *bid(2, 1, v100=0.75, p100=0.5, k80=0.125),
+        *bid(3, 1, p100=0.75, k80=0.25),
     )
     worths = Worths(
         Plan(

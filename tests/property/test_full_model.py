@@ -1,4 +1,4 @@
-"""Counts and lay-out against the full model, in which every round is a binary.
+"""Solution and lay-out against the full model, in which every round is a binary.
 
 The oracle has y[j, t], whether job j runs in round t, and x[j, n], whether it runs in n
 rounds in all, so that it takes any table. It knows neither counts nor lay-out.
@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from solver.counts import solve_counts
-from solver.market import Market
-from solver.timetable import lay_out
-from tests.strategies import examples, gang_bid, gang_heavy_markets, markets, one_type, unit_markets
+from solver.window.counts import solve_counts
+from solver.window.market import WindowMarket
+from solver.window.timetable import lay_out
+from tests.strategies import (
+    WindowJob,
+    examples,
+    gang_heavy_windows,
+    unit_windows,
+    window_of,
+    windows,
+)
 
 EXACT = 1e-5
 """Share of the total gain that solvers' tolerances leave undecided."""
@@ -29,13 +36,13 @@ MEAN_LOSS = 0.005
 """The same on average over `random_market`; measured: 0.15 %."""
 
 
-def total_gain(market: Market) -> float:
+def total_gain(market: WindowMarket) -> float:
     """What the market would gain if every job ran in every round."""
     none = np.zeros(len(market.job_ids), dtype=np.int64)
     return market.objective(none + market.window) - market.objective(none)
 
 
-def full_optimum(market: Market) -> float:
+def full_optimum(market: WindowMarket) -> float:
     """The best objective of any timetable, by the full model."""
     jobs, window = len(market.job_ids), market.window
     scale = total_gain(market) or 1.0
@@ -73,7 +80,7 @@ def full_optimum(market: Market) -> float:
     return market.objective(counts.astype(np.int64))
 
 
-def laid_out(market: Market, order: list[int], backend: str) -> tuple[float, float]:
+def laid_out(market: WindowMarket, order: list[int], backend: str) -> tuple[float, float]:
     """Bound and objective of the plan that the counts become."""
     counts = solve_counts(market, backend)
     table = lay_out(market, counts.counts, order)
@@ -81,30 +88,31 @@ def laid_out(market: Market, order: list[int], backend: str) -> tuple[float, flo
     return counts.bound, market.objective(table.sum(axis=1))
 
 
-def random_market(seed: int) -> Market:
+def random_market(seed: int) -> WindowMarket:
     """Log utilities of jobs under way, with gangs of up to the whole cluster."""
     rng = np.random.default_rng(seed)
     window, gpus = int(rng.integers(4, 8)), int(rng.choice([8, 12, 16]))
     bids = []
-    for job_id in range(int(rng.integers(4, 11))):
+    for _ in range(int(rng.integers(4, 11))):
         weight, start, speed = rng.lognormal(0.0, 1.5), rng.uniform(0, 0.9), rng.uniform(0.005, 0.3)
         progress = np.minimum(start + speed * np.arange(window + 1), 1.0)
         utility = weight * np.log(np.maximum(progress, 1e-3))
         remaining = 120.0 * (1.0 - progress[0]) / speed - 120.0 * np.arange(window + 1)
         bids.append(
-            gang_bid(
-                job_id,
+            WindowJob(
                 int(rng.choice([1, 1, 1, 2, 4, 8])),
                 utility.tolist(),
                 np.maximum(remaining, 0.0).tolist(),
-                weight=weight,
+                weight,
             )
         )
-    return one_type(gpus, window, float(rng.choice([0.0, 1e-4, 1e-3])), bids)
+    return window_of(gpus, window, float(rng.choice([0.0, 1e-4, 1e-3])), bids)
 
 
 @st.composite
-def ordered(draw: st.DrawFn, problems: st.SearchStrategy[Market]) -> tuple[Market, list[int], str]:
+def ordered(
+    draw: st.DrawFn, problems: st.SearchStrategy[WindowMarket]
+) -> tuple[WindowMarket, list[int], str]:
     """A market, any order of its jobs, and a back end."""
     market = draw(problems)
     order = draw(st.permutations(range(len(market.job_ids))))
@@ -112,8 +120,8 @@ def ordered(draw: st.DrawFn, problems: st.SearchStrategy[Market]) -> tuple[Marke
 
 
 @examples(50)
-@given(ordered(unit_markets))
-def test_jobs_of_one_gpu_lose_nothing(case: tuple[Market, list[int], str]) -> None:
+@given(ordered(unit_windows))
+def test_jobs_of_one_gpu_lose_nothing(case: tuple[WindowMarket, list[int], str]) -> None:
     market, order, backend = case
     optimum, tolerance = full_optimum(market), EXACT * total_gain(market) + 1e-9
     bound, objective = laid_out(market, order, backend)
@@ -122,8 +130,8 @@ def test_jobs_of_one_gpu_lose_nothing(case: tuple[Market, list[int], str]) -> No
 
 
 @examples(50)
-@given(ordered(st.one_of(markets(), gang_heavy_markets)))
-def test_the_optimum_lies_between_plan_and_bound(case: tuple[Market, list[int], str]) -> None:
+@given(ordered(st.one_of(windows(), gang_heavy_windows)))
+def test_the_optimum_lies_between_plan_and_bound(case: tuple[WindowMarket, list[int], str]) -> None:
     market, order, backend = case
     optimum, tolerance = full_optimum(market), EXACT * total_gain(market) + 1e-9
     bound, objective = laid_out(market, order, backend)
@@ -132,8 +140,8 @@ def test_the_optimum_lies_between_plan_and_bound(case: tuple[Market, list[int], 
 
 
 @examples(50)
-@given(ordered(markets(largest_exponent=0)))
-def test_gangs_of_one_weight_lose_little(case: tuple[Market, list[int], str]) -> None:
+@given(ordered(windows(largest_exponent=0)))
+def test_gangs_of_one_weight_lose_little(case: tuple[WindowMarket, list[int], str]) -> None:
     market, order, backend = case
     _, objective = laid_out(market, order, backend)
     assert objective >= full_optimum(market) - LARGEST_LOSS * total_gain(market) - 1e-9

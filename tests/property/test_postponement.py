@@ -14,7 +14,7 @@ from predictor.job import JobProgress, JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile
 from solver.fair_share import FairShare
 from solver.plan import ActiveJob, Situation
-from solver.policies.shockwave import Shockwave
+from solver.policies import make_policy
 from tests.strategies import certain, cluster, examples
 
 ROUND_SECONDS = 100.0
@@ -108,7 +108,7 @@ def check_who_waits(
 def test_an_overdue_job_waits_for_jobs_that_were_overdue_before_it_only(
     gangs: list[int], bursts: list[list[tuple[int, int]]]
 ) -> None:
-    policy, stream = Shockwave(overdue=0.5), Stream()
+    policy, stream = make_policy("shockwave", values={"overdue": 0.5}), Stream()
     for burst in [[(gang, 6) for gang in gangs], *bursts]:
         situation = stream.situation([stream.arrive(*job) for job in burst])
         placement = dict(policy.plan(situation).placement)
@@ -121,7 +121,7 @@ def test_an_overdue_job_waits_for_jobs_that_were_overdue_before_it_only(
 def test_a_job_is_overdue_by_the_reported_time_unless_others_arrive(
     gangs: list[int], bursts: list[list[tuple[int, int]]]
 ) -> None:
-    policy, stream = Shockwave(overdue=0.5), Stream()
+    policy, stream = make_policy("shockwave", values={"overdue": 0.5}), Stream()
     coming, reported = [[(gang, 6) for gang in gangs], *bursts], dict[int, tuple[float, float]]()
     while coming or stream.active:
         burst = coming.pop(0) if coming else []
@@ -144,7 +144,7 @@ def test_a_job_is_overdue_by_the_reported_time_unless_others_arrive(
 
 
 def test_overdue_jobs_go_in_the_order_in_which_they_became_so() -> None:
-    policy, stream = Shockwave(overdue=0.5), Stream()
+    policy, stream = make_policy("shockwave", values={"overdue": 0.5}), Stream()
     order: list[int] = []
     for number in range(40):
         # The longer ones came first and are overdue last.
@@ -163,7 +163,7 @@ def test_overdue_jobs_go_in_the_order_in_which_they_became_so() -> None:
 
 @pytest.mark.slow
 def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_ever() -> None:
-    policy, stream = Shockwave(), Stream()
+    policy, stream = make_policy("shockwave"), Stream()
     gang = stream.arrive(4, 4)
     arrivals = [gang]
     while gang.job_id in stream.active:

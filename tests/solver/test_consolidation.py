@@ -35,7 +35,7 @@ def job(
     demand = Demand.gang(gpus)
     spec = JobSpec(job_id, "cnn", 8, 8, demand, Mode.STATIC, 1, 1, 0.0, consolidate=consolidate)
     menu = nodes.menu_of(spec, 8, profile)
-    there = nodes.held(held, profile)
+    there = nodes.allocation(held) if held else None
     left = certain(job_id, epochs, 8)
     return ActiveJob(Belief(spec), left, held, len(held), menu, profile, held=there)
 

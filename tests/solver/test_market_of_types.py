@@ -188,7 +188,7 @@ def test_jobs_run_where_their_advantage_is() -> None:
     plan = Shockwave().plan(situation(*jobs, inventory=TWO))
     assert ran_on(plan, TWO) == {0: "k80", 1: "v100"}
     prices = {price.gpu_type: price.price for price in plan.report.prices}
-    assert [len(bid.rows) for bid in plan.bids] == [2, 2]
+    assert [bid.job_id for bid in plan.bids] == [0, 0, 1, 1]
     assert plan.report.gap == pytest.approx(0.0, abs=1e-4)
     assert (plan.report.envious, plan.report.wanting) == (0, 0)
     assert prices.keys() == {"v100", "k80"}
@@ -251,7 +251,9 @@ def test_on_several_types_a_job_goes_first_at_three_times_its_fair_time() -> Non
     by = dict(zip(plan.order, plan.first_by, strict=True))
     assert by == pytest.approx({n: 3.0 * fair[n] - 700.0 for n in range(3)})
     assert min(by.values()) > 0.0
-    assert Shockwave(packed=1.0).plan(situation(*jobs)).first_by == (), "pairs go before the line"
+    assert make_policy("shockwave", values={"packed": 1.0}).plan(situation(*jobs)).first_by == (), (
+        "pairs go before the line"
+    )
 
 
 def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
@@ -262,8 +264,8 @@ def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
     def pressed(*arrived: float) -> float:
         """What a V100 is worth to the long job over what it is worth to a short one."""
         at = replace(inputs, even=replace(inputs.even, arrived=arrived))
-        first, second = (bid.rows[0].utility[1] for bid in Shockwave().plan(at).bids[:2])
-        return first / second
+        worth = {bid.job_id: bid.utility for bid in Shockwave().plan(at).bids[::-1]}
+        return worth[0] / worth[1]
 
     assert pressed(*[0.0] * 20) > 1.5 * pressed(*[0.0] * 5), "15 have ended"
     assert pressed(*[-1.0] * 20) == pressed(*[0.0] * 5), "they came before all that are here"

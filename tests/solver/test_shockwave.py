@@ -7,23 +7,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from predictor.allocation import Allocation
 from predictor.errors import InputError
 from predictor.forecast import SAMPLES
 from predictor.throughput import UNTYPED
-from solver.bidding import (
-    UtilityParameters,
-    finish_time_fairness,
-    outlook,
-    utilities,
-)
-from solver.counts import solve_counts
-from solver.guarantees import Guarantees, guarantees
-from solver.market import Market, Price, welfare_market
+from solver.bidding import UtilityParameters, make_outlook, measure_utility
+from solver.guarantees import Guarantees, audit_one_type
+from solver.market import Price
 from solver.plan import ActiveJob, Situation
-from solver.policies import make_policy
+from solver.policies import list_without_effect, make_policy, parameters
+from solver.policies.shockwave import OneType, SeveralTypes, Shockwave
+from solver.window.counts import solve_counts
+from solver.window.market import make_welfare_market
 from tests.solver.test_policies import ROUND_SECONDS, WINDOW, job, running, situation, situations
-from tests.strategies import examples
+from tests.strategies import examples, gang_bid, market_of
 
 
 @examples(60)
@@ -40,24 +36,23 @@ def test_shockwave_reports_a_bound_that_its_plan_keeps(inputs: Situation) -> Non
     assert [bid.job_id for bid in plan.bids] == [job.spec.job_id for job in inputs.jobs]
 
 
-@examples(60)
-@given(situations())
-def test_the_window_changes_no_coming_round(inputs: Situation) -> None:
-    plan = make_policy("shockwave").plan(inputs)
-    ahead = make_policy("shockwave", values={"preview": 1.0}).plan(inputs)
-    assert (plan.placement, plan.order, plan.worth) == (ahead.placement, ahead.order, ahead.worth)
-    assert plan.turns == ()
-    assert [len(row.utility) for bid in plan.bids for row in bid.rows] == [2] * len(inputs.jobs)
-    assert [len(row.utility) for bid in ahead.bids for row in bid.rows] == [WINDOW + 1] * len(
-        inputs.jobs
-    )
-
-
 def test_shockwave_gives_all_to_all_where_there_is_room() -> None:
-    inputs = situation(job(0, 20), job(1, 30), gpus=4)
-    plan = make_policy("shockwave", values={"preview": 1.0}).plan(inputs)
-    assert [turn.rounds for turn in plan.turns] == [tuple(range(WINDOW))] * 2
+    plan = make_policy("shockwave").plan(situation(job(0, 20), job(1, 30), gpus=4))
+    assert running(plan) == [0, 1]
     assert (plan.report.prices, plan.report.gap) == ((Price(UNTYPED, 0.0),), 0.0)
+
+
+def test_each_strategy_takes_the_parameters_that_it_has() -> None:
+    policy = make_policy("shockwave", values={"overdue": 5.0, "tail": 1.0, "gang": 0.5})
+    assert (policy.one_type, policy.several_types) == (
+        OneType(overdue=5.0, tail=1.0),
+        SeveralTypes(overdue=5.0, gang=0.5),
+    )
+    known = parameters(Shockwave)
+    assert (known["tail"], known["gang"], known["overdue"]) == (0.0, 0.25, 3.0)
+    assert "gang" in list_without_effect(Shockwave, several_types=False)
+    assert "tail" in list_without_effect(Shockwave, several_types=True)
+    assert not {"overdue", "packed"}.intersection(list_without_effect(Shockwave, False))
 
 
 def test_shockwave_puts_the_job_that_has_waited_longest_first() -> None:
@@ -74,20 +69,18 @@ def test_shockwave_puts_the_job_that_has_waited_longest_first() -> None:
     assert price.price > 0.0
 
 
-def test_shockwave_gives_rounds_by_budget() -> None:
+def test_shockwave_prefers_the_larger_budget() -> None:
     alike = [job(j, 12, rounds_run=1, budget=budget) for j, budget in enumerate((1.0, 50.0))]
-    plan = make_policy("shockwave", values={"preview": 1.0}).plan(situation(*alike, gpus=1))
-    turns = {turn.job_id: len(turn.rounds) for turn in plan.turns}
-    assert turns[1] > turns.get(0, 0)
+    assert running(make_policy("shockwave").plan(situation(*alike, gpus=1))) == [1]
 
 
 def test_fairness_is_held_against_an_even_share() -> None:
     late = job(0, 6, arrival=600.0, rounds_run=2)
     # Age 400 s and 600 s to go, over 800 s alone; at a contention of 2 half the age.
-    ratios = finish_time_fairness(outlook(situation(late)))
+    ratios = make_outlook(situation(late)).fairness()
     assert ratios.tolist() == [[1_000.0 / 800.0] * SAMPLES]
-    crowded = outlook(situation(late, contention=2.0))
-    assert finish_time_fairness(crowded).tolist() == [[(200.0 + 600.0) / 800.0] * SAMPLES]
+    crowded = make_outlook(situation(late, contention=2.0))
+    assert crowded.fairness().tolist() == [[(200.0 + 600.0) / 800.0] * SAMPLES]
     assert crowded.crowding.tolist() == [2.0]
 
 
@@ -102,25 +95,28 @@ PARAMETERS = UtilityParameters(
 )
 
 
-def bid(
-    inputs: Situation, horizon: float, window: int = WINDOW, tail_begins: float = np.inf
-) -> list[list[float]]:
-    tables: list[list[float]] = utilities(
-        outlook(inputs),
+def bid(inputs: Situation, horizon: float, tail_begins: float = np.inf) -> list[float]:
+    """What the coming round is worth to each job."""
+    ahead = make_outlook(inputs)
+    worths: list[float] = measure_utility(
+        ahead,
         PARAMETERS,
-        fair=outlook(inputs).fair(),
+        fair=ahead.fair(),
         horizon=horizon,
         tail_begins=tail_begins,
-        window=window,
         round_seconds=ROUND_SECONDS,
     ).tolist()
-    return tables
+    return worths
 
 
-def test_far_from_every_deadline_a_round_is_worth_its_share_of_the_job() -> None:
-    (row,) = bid(situation(job(0, 4, gang=4), seen=400, now=0.0), horizon=1e9)
-    # An even share is all it has had so far: ρ = 1; n of its 4 rounds, no more after four.
-    assert row == pytest.approx([0.0, 1.0, 2.0, 3.0, *[4.0] * (WINDOW - 3)])
+@pytest.mark.parametrize(("rounds", "worth"), [(4, 1.0), (0.5, 4.0)])
+def test_far_from_every_deadline_a_round_is_worth_its_share_of_the_job(
+    rounds: float, worth: float
+) -> None:
+    # An even share is all that it has had so far: ρ = 1.
+    assert bid(situation(job(0, rounds, gang=4), seen=400, now=0.0), horizon=1e9) == [
+        pytest.approx(worth)
+    ]
 
 
 def uncertain() -> ActiveJob:
@@ -132,8 +128,8 @@ def uncertain() -> ActiveJob:
 
 
 def test_a_job_that_may_end_soon_is_worth_a_round_by_its_expected_share() -> None:
-    (row,) = bid(situation(uncertain(), seen=400, now=0.0), horizon=1e9, window=1)
-    assert row[1] == pytest.approx((1 / 2 + 1 / 10) / 2)
+    (worth,) = bid(situation(uncertain(), seen=400, now=0.0), horizon=1e9)
+    assert worth == pytest.approx((1 / 2 + 1 / 10) / 2)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +139,8 @@ def test_a_job_whose_jct_is_in_the_tail_is_worth_more_by_its_probability(
     begins: float, worth: float
 ) -> None:
     inputs = situation(uncertain(), seen=400, now=0.0)
-    (row,) = bid(inputs, horizon=1e9, window=1, tail_begins=begins * ROUND_SECONDS)
-    assert row[1] == pytest.approx(worth / 2)
+    (found,) = bid(inputs, horizon=1e9, tail_begins=begins * ROUND_SECONDS)
+    assert found == pytest.approx(worth / 2)
 
 
 def test_the_tail_begins_at_a_share_of_what_the_longest_job_takes_in_a_queue() -> None:
@@ -167,17 +163,14 @@ def test_a_job_that_is_late_anyway_loses_by_each_round_as_its_life_was_crowded(
     contention: float, penalty: float
 ) -> None:
     late = situation(job(0, 400), seen=400, now=0.0, contention=contention)
-    (row,) = bid(late, horizon=0.0, window=3)
+    (worth,) = bid(late, horizon=0.0)
     # Up to 2 jobs a GPU-round of lateness, and 1/400 of a job.
-    assert np.diff(row) == pytest.approx([penalty + 1 / 400] * 3)
+    assert worth == pytest.approx(penalty + 1 / 400)
 
 
 def test_the_price_of_a_deadline_rises_before_it_is_missed() -> None:
     inputs = situation(job(0, 10), seen=4_000, now=0.0, contention=2.0)
-    worth = [
-        np.diff(bid(inputs, horizon=rounds * ROUND_SECONDS, window=1)[0])[0]
-        for rounds in (30, 13, 12, 11, 10, 5)
-    ]
+    worth = [bid(inputs, horizon=rounds * ROUND_SECONDS)[0] for rounds in (30, 13, 12, 11, 10, 5)]
     assert worth == sorted(worth)
     assert worth[0] == pytest.approx(0.1)
     assert 0.3 < worth[3] < worth[-1] == pytest.approx(2.1, abs=1e-3)
@@ -186,7 +179,7 @@ def test_the_price_of_a_deadline_rises_before_it_is_missed() -> None:
 def test_bids_are_finite_without_any_blur() -> None:
     plain = {"blur_rounds": 0.0, "blur_share": 0.0}
     plan = make_policy("shockwave", values=plain).plan(situation(job(0, 4), job(1, 40), gpus=1))
-    assert np.isfinite([row.utility for bid in plan.bids for row in bid.rows]).all()
+    assert np.isfinite([bid.utility for bid in plan.bids]).all()
     with pytest.raises(InputError, match="out of range"):
         make_policy("shockwave", values={"lateness": 1e308})
 
@@ -194,7 +187,7 @@ def test_bids_are_finite_without_any_blur() -> None:
 def test_twice_the_budget_is_due_in_half_the_time() -> None:
     poor, rich = (job(j, 10, budget=budget) for j, budget in enumerate((1.0, 3.0)))
     inputs = situation(poor, rich, gpus=4, seen=80, now=16_900.0, contention=20.0)
-    low, high = (np.diff(row)[0] for row in bid(inputs, horizon=1e9, window=1))
+    low, high = bid(inputs, horizon=1e9)
     assert high > 3 * low
 
 
@@ -252,26 +245,15 @@ def test_the_longest_job_is_never_delayed_for_long() -> None:
     assert 0 in make_policy("shockwave").plan(inputs).placement
 
 
-def test_guarantees_are_audited_on_the_timetable() -> None:
-    utility = np.array([[0.0, 1.0, 2.0]] * 2)
-    market = Market(
-        types=(UNTYPED,),
-        capacities=np.array([1]),
-        window=2,
-        regularizer=0.0,
-        job_ids=np.arange(2),
-        allocations=(Allocation(UNTYPED, 1),) * 2,
-        weights=np.ones(2),
-        utility=utility,
-        remaining=np.zeros((2, 3)),
-    )
-    for table, budgets, expected in (
-        ([[1, 0], [0, 1]], [1.0, 1.0], Guarantees(0, 0, 0)),
-        ([[1, 1], [0, 0]], [1.0, 1.0], Guarantees(1, 1, 0)),
-        ([[1, 1], [0, 0]], [9.0, 1.0], Guarantees(0, 0, 0)),
-        ([[1, 0], [0, 0]], [1.0, 1.0], Guarantees(1, 1, 2)),
+def test_guarantees_are_audited_on_the_round() -> None:
+    market = market_of({UNTYPED: 2}, [gang_bid(job, 1, 1.0) for job in range(3)])
+    for rows, budgets, expected in (
+        ([0, 1], [1.0, 1.0, 1.0], Guarantees(1, 0, 0)),
+        ([0, 1], [1.0, 1.0, 2.0], Guarantees(1, 1, 0)),
+        ([0, 1], [9.0, 9.0, 1.0], Guarantees(0, 0, 0)),
+        ([0], [1.0, 1.0, 0.1], Guarantees(1, 0, 2)),
     ):
-        assert guarantees(market, np.array(table, bool), np.array(budgets)) == expected
+        assert audit_one_type(market, np.array(rows), np.array(budgets)) == expected
 
 
 def test_slack_serves_the_job_that_would_miss_its_deadline() -> None:
@@ -283,7 +265,9 @@ def test_slack_serves_the_job_that_would_miss_its_deadline() -> None:
 
 @pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @pytest.mark.parametrize("regularizer", [1e-5, 0.01, 10.0, 1e5])
-def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regularizer: float) -> None:
+def test_the_regulariser_leaves_the_welfare_to_befind_decided(
+    backend: str, regularizer: float
+) -> None:
     # One job on the critical path beside many that compete: a regulariser out of scale
     # would drown their welfare in the solver's tolerance, and GPU-rounds would be free.
     crowd = [job(j, 5 + j, arrival=50.0 * j, rounds_run=1 + j % 3) for j in range(12)]
@@ -291,11 +275,11 @@ def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regulari
     run = np.array([[job.belief.run_seconds] for job in inputs.jobs])
     left = np.array([[job.run_time(job.own).remaining] for job in inputs.jobs])
     elapsed = ROUND_SECONDS * np.arange(WINDOW + 1)
-    market = welfare_market(
-        capacities=inputs.inventory.capacities,
+    market = make_welfare_market(
+        gpus=inputs.inventory.gpus,
         regularizer=regularizer,
         job_ids=range(13),
-        allocations=[job.own for job in inputs.jobs],
+        gangs=[job.gang for job in inputs.jobs],
         weights=np.ones(13),
         progress=np.minimum((run + elapsed) / (run + left), 1.0),
         remaining=np.maximum(left - elapsed, 0.0),
@@ -303,7 +287,7 @@ def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regulari
     counts = solve_counts(market, backend)
     span = float(np.ptp(market.utility, axis=1).sum())
     assert counts.bound >= market.objective(counts.counts) - 1e-6 * span
-    assert counts.prices[0].price > 0.0
+    assert counts.prices[0] > 0.0
     assert counts.counts.sum() == 3 * WINDOW
     assert counts.counts[12] == WINDOW
     swapped = [

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.allocation import Allocation
-from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem
-from solver.backends.gurobi import Gurobi
-from solver.backends.highs import Highs
+from predictor.throughput import UNTYPED
+from solver.backends import RELATIVE_GAP, CountProblem
+from solver.backends.highs import solve_with_highs
 from solver.backends.transport import solve_round
-from solver.counts import Lagrangian, solve_counts
-from solver.market import Bid, BidRow, Market
-from tests.strategies import examples, market_of
+from solver.clearing import solve_market
+from solver.market import Bid, Market
+from tests.strategies import examples, gang_bid, market_of
 
 TYPES = ("v100", "p100", "k80")
 
@@ -58,7 +58,7 @@ def feasible(problem: CountProblem, counts: np.ndarray) -> bool:
 @examples(40)
 @given(rounds())
 def test_jobs_of_equal_gangs_are_matched_to_types_as_well_as_can_be(problem: CountProblem) -> None:
-    found, best = Lagrangian().solve(problem), Highs().solve(problem)
+    found, best = solve_round(problem), solve_with_highs(problem)
     value, most = problem.objective(found.counts), problem.objective(best.counts)
     assert feasible(problem, found.counts)
     assert value == pytest.approx(most, rel=2 * RELATIVE_GAP)
@@ -70,7 +70,7 @@ def test_jobs_of_equal_gangs_are_matched_to_types_as_well_as_can_be(problem: Cou
 @examples(40)
 @given(rounds(gangs=(1, 1, 2, 4)))
 def test_no_round_of_gangs_is_above_the_bound(problem: CountProblem) -> None:
-    found, best = Lagrangian().solve(problem), Highs().solve(problem)
+    found, best = solve_round(problem), solve_with_highs(problem)
     assert feasible(problem, found.counts)
     assert problem.objective(found.counts) <= problem.objective(best.counts) * (1.0 + 1e-5)
     assert found.bound >= problem.objective(best.counts) * (1.0 - 1e-9)
@@ -112,58 +112,52 @@ def test_comparative_advantage_comes_from_prices() -> None:
 @pytest.fixture
 def mixed() -> Market:
     """Two jobs that may run on either type, and one that needs both GPUs of the faster one."""
-
-    def bid(job_id: int, gpus: int, gains: dict[str, float]) -> Bid:
-        rows = [
-            BidRow(Allocation(kind, gpus), (0.0, gain), (0.0, 0.0)) for kind, gain in gains.items()
-        ]
-        return Bid(job_id, 1.0, tuple(rows))
-
+    gains = {(4, "v100"): 6.0, (4, "k80"): 5.0, (7, "v100"): 6.0, (7, "k80"): 1.0, (9, "v100"): 7.0}
     bids = [
-        bid(4, 1, {"v100": 6.0, "k80": 5.0}),
-        bid(7, 1, {"v100": 6.0, "k80": 1.0}),
-        bid(9, 2, {"v100": 7.0}),
+        Bid(job, Allocation(kind, 1 + (job == 9)), 1.0, gain) for (job, kind), gain in gains.items()
     ]
-    return market_of({"v100": 2, "k80": 1}, 1, 0.0, bids)
+    return market_of({"v100": 2, "k80": 1}, bids)
 
 
 @pytest.mark.parametrize("backend", ["auto", "lagrangian", "gurobi", "highs"])
 def test_every_back_end_lets_a_job_run_once(backend: str, mixed: Market) -> None:
-    solved = solve_counts(mixed, backend)
-    running = [
-        (int(mixed.job_ids[row]), mixed.allocations[row].gpu_type)
-        for row in np.flatnonzero(solved.counts)
-    ]
-    assert mixed.objective(solved.counts) == pytest.approx(12.0, abs=1.0)
-    assert len({job for job, _ in running}) == len(running)
+    solved = solve_market(mixed, backend)
+    running = mixed.job_ids[np.flatnonzero(solved.counts)].tolist()
+    assert solved.objective == float(mixed.utility @ solved.counts) == pytest.approx(12.0, abs=1.0)
+    assert len(set(running)) == len(running)
     assert solved.bound >= 12.0 - 1e-6
-    assert [len(found.rows) for found in mixed.bids] == [2, 2, 1]
 
 
-def test_a_window_of_several_rounds_is_left_to_the_other_back_ends() -> None:
-    problem = round_of([[1.0, 2.0]], (1,), (1, 1))
-    wide = CountProblem(
-        utility=np.array([[0.0, 1.0, 2.0], [0.0, 2.0, 3.0]]),
-        remaining=np.zeros((2, 3)),
-        regularizer=0.0,
-        gangs=problem.gangs,
-        capacities=2 * problem.capacities,
-        type_of=problem.type_of,
-        most=np.array([2, 2]),
-        job_of=problem.job_of,
-    )
-    with pytest.raises(BackendUnavailableError, match="several GPU types"):
-        Lagrangian().solve(wide)
-    for backend in (Gurobi(), Highs()):
-        assert backend.solve(wide).counts.sum() == 2
-        assert backend.solve(problem).counts.tolist() == [0, 1]
+@examples(60)
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from((1, 1, 2, 4, 8))), min_size=1),
+    st.integers(8, 20),
+)
+def test_a_round_on_one_type_is_a_knapsack(jobs: list[tuple[int, int]], gpus: int) -> None:
+    bids = [gang_bid(job, gang, float(gain)) for job, (gain, gang) in enumerate(jobs)]
+    market = market_of({UNTYPED: gpus}, bids)
+    ours, best = solve_market(market, "lagrangian"), solve_market(market, "highs")
+    assert int(market.gangs @ ours.counts) <= gpus
+    assert ours.objective == pytest.approx(best.objective, rel=2 * RELATIVE_GAP)
+    assert ours.bound == pytest.approx(best.objective, rel=2 * RELATIVE_GAP)
+    (price,) = ours.prices.tolist()
+    net = market.utility - price * market.gangs
+    assert (net[ours.counts > 0] >= 0.0).all() or ours.bound < price * gpus + net.clip(0.0).sum()
+    assert ours.status == "optimal"
 
 
-def test_rows_of_a_job_follow_each_other_and_nothing_is_charged_for_the_longest() -> None:
-    row = BidRow(Allocation("v100", 1), (0.0, 1.0), (0.0, 0.0))
-    other = BidRow(Allocation("k80", 1), (0.0, 1.0), (0.0, 0.0))
-    bids = [Bid(1, 1.0, (row,)), Bid(2, 1.0, (row,)), Bid(1, 1.0, (other,))]
-    with pytest.raises(ValueError, match="follow each other"):
-        market_of({"v100": 1, "k80": 1}, 1, 0.0, bids)
-    with pytest.raises(ValueError, match="longest"):
-        market_of({"v100": 1, "k80": 1}, 1, 1.0, [Bid(1, 1.0, (row, other))])
+def test_many_gangs_on_one_type_are_solved_to_the_gap() -> None:
+    rng = np.random.default_rng(3)
+    gangs = rng.choice([1, 2, 4, 8], size=900).tolist()
+    bids = [
+        gang_bid(job, gang, gang * gain)
+        for job, (gang, gain) in enumerate(zip(gangs, rng.lognormal(size=900), strict=True))
+    ]
+    solved = solve_market(market_of({UNTYPED: 256}, bids))
+    assert (solved.backend, solved.status) == ("lagrangian", "optimal")
+    assert solved.objective <= solved.bound <= solved.objective * (1.0 + RELATIVE_GAP)
+
+
+def test_rows_are_found_by_job_and_type_and_recorded_as_bids(mixed: Market) -> None:
+    assert (mixed.rows[7, "k80"], mixed.jobs.tolist()) == (3, [0, 2, 4])
+    assert [(bid.job_id, bid.utility) for bid in mixed.bids[3:]] == [(7, 1.0), (9, 7.0)]

@@ -70,10 +70,6 @@ def test_active_jobs_are_those_admitted_and_not_ended(made: Made) -> None:
         active -= {event.job_id for event in record.finished}
         assert list(state.beliefs) == sorted(state.forecasts) == sorted(active)
         assert {lease.job_id for lease in record.leases} <= active
-        assert {turn.job_id for turn in record.turns} <= active
-        assert not record.turns or {lease.job_id for lease in record.leases} == {
-            turn.job_id for turn in record.turns if 0 in turn.rounds
-        }
 
 
 def test_jobs_of_which_there_is_news_are_forecast_again(made: Made) -> None:
@@ -112,7 +108,7 @@ def test_events_tell_what_became_of_every_lease(made: Made) -> None:
 
 def test_a_run_ends_in_a_closing_record_without_an_active_job(made: Made) -> None:
     closing = made.records[-1]
-    assert (closing.forecasts, closing.leases, closing.turns) == ((), (), ())
+    assert (closing.forecasts, closing.leases) == ((), ())
     assert closing.finished
     finished = [event.job_id for record in made.records for event in record.finished]
     assert sorted(finished) == [spec.job_id for spec in made.specs]

@@ -21,7 +21,7 @@ from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.options import JobOptions
 from predictor.throughput import UNTYPED, Profile
 from solver.market import Price
-from solver.plan import SolveReport, Turn
+from solver.plan import SolveReport
 from tasks.record import (
     Estimate,
     RoundRecord,
@@ -133,7 +133,6 @@ def round_record(number: int, clock_seconds: float, active: tuple[int, ...], **p
         estimates=tuple(map(expected, active)),
         bids=(),
         solve=SolveReport("shockwave"),
-        turns=(),
         memory="",
         leases=(),
         events=(),
@@ -151,8 +150,7 @@ def records(end: float = END) -> list[RoundRecord]:
             0.0,
             (0, 1),
             arrivals=WORKLOAD.specs[:2],
-            bids=(gang_bid(1, 1, (-1.0, 0.0), (50.0, 0.0), weight=2.5),),
-            turns=(Turn(0, (0,)), Turn(1, (1, 2))),
+            bids=(gang_bid(1, 1, 0.75, weight=2.5),),
             leases=(Lease(0, (0, 1)),),
             events=(event(0, kind.STARTED, 0.0, 0, 1),),
         ),

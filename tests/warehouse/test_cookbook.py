@@ -316,10 +316,9 @@ def test_a_job_waits_for_each_type_at_the_price_of_that_type(typed: Typed) -> No
     rows = rows_of(analytics, "why-it-waited", run)
     ((job,), rounds) = {row["job_id"] for row in rows}, {row["round"] for row in rows}
     bids = {
-        (record.round, row.allocation.gpu_type): record.solve.price_of[row.allocation.gpu_type]
+        (record.round, bid.allocation.gpu_type): record.solve.price_of[bid.allocation.gpu_type]
         for record, *_ in made.rounds
         for bid in record.bids
-        for row in bid.rows
         if bid.job_id == job and record.round in rounds
     }
     assert [(row["round"], row["gpu_type"], row["price"]) for row in rows] == [

@@ -140,8 +140,8 @@ def test_marts_read_twice_are_known() -> None:
         ("SELECT * EXCLUDE (jobs) REPLACE (1 AS events) FROM runs AS r(plans)", {"runs"}),
         ("WITH jobs(bids) AS (FROM main.jobs) SELECT bids FROM jobs", {"jobs"}),
         (
-            "WITH a AS (FROM jobs), b AS (TABLE bids) FROM a, b, (FROM main.plans)",
-            {"jobs", "bids", "plans"},
+            "WITH a AS (FROM jobs), b AS (TABLE bids) FROM a, b, (FROM main.solves)",
+            {"jobs", "bids", "solves"},
         ),
         (
             'SELECT (SELECT max(run) FROM "Envy") FROM runs, LATERAL (FROM events)',

@@ -69,9 +69,7 @@ def more_work(record: RoundRecord) -> RoundRecord:
 
 
 def nudged(bid: Bid) -> Bid:
-    (row,) = bid.rows
-    utility = (*row.utility[:-1], row.utility[-1] + 1e-6)
-    return replace(bid, rows=(replace(row, utility=utility),))
+    return replace(bid, utility=bid.utility + 1e-6)
 
 
 def other_utility(record: RoundRecord) -> RoundRecord:

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.runs import POLICIES, ended, make, mixed, previewed, write
+from tests.runs import POLICIES, ended, make, mixed, write
 from tests.warehouse import test_envy_by_hand, test_figures_by_hand, test_parts_by_hand
 from tests.warehouse.by_hand import (
     CELL,
@@ -42,7 +42,6 @@ KEYS = {
     "jobs": ["run", "job_id"],
     "forecasts": ["run", "round", "job_id"],
     "bids": ["run", "round", "job_id", "gpu_type", "scale_factor"],
-    "plans": ["run", "round", "job_id"],
     "solves": ["run", "round"],
     "placements": ["run", "round", "job_id"],
     "sharing": ["run", "round", "job_id"],
@@ -67,7 +66,7 @@ KEYS = {
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("simulated")
     for policy in POLICIES:
-        made = previewed(ended(policy)) if policy == "shockwave" else ended(policy)
+        made = ended(policy)
         write(folder, made.start, made.rounds, compact=policy != "fifo")
     shared = make(mixed("gandiva", jobs=14, together=0.8))
     write(folder, shared.start, shared.rounds)

@@ -25,7 +25,6 @@ STAGING = (
     "jobs",
     "forecasts",
     "bids",
-    "plans",
     "placements",
     "telemetry",
     "usage",

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from predictor.allocation import Allocation
 from predictor.errors import InputError
-from predictor.throughput import UNTYPED
-from solver.market import LOG_KNOTS, LOG_ZERO, Market
-from solver.published_window import HEAVIEST, published_market
+from solver.window.market import LOG_KNOTS, LOG_ZERO, WindowMarket
+from solver.window.published import HEAVIEST, make_published_market
 
 SMALLEST, LARGEST = 1e-9, 1e12
 """Bounds on plausible seconds and counts. Engineering bounds."""
@@ -36,7 +34,7 @@ class WindowProblem:
     """
 
     seq: int
-    market: Market
+    market: WindowMarket
     reference_objective: float | None
     reference_seconds: float | None
 
@@ -117,7 +115,7 @@ class _Fields:
 
 
 def _problem(line: _Fields) -> WindowProblem:
-    """The problem as a market; see `published_market`."""
+    """The problem as a market; see `make_published_market`."""
     for field, value in (("logapx_bases", list(LOG_KNOTS)), ("log_zero", LOG_ZERO)):
         if line.get(field) != value:
             raise InputError(
@@ -138,10 +136,10 @@ def _problem(line: _Fields) -> WindowProblem:
     for place, number in enumerate(ids):
         if number in ids[:place]:
             raise InputError(jobs[place].place, f"jobid {number} is there twice", "mend jobid")
-    market, weights = published_market(
-        capacities={UNTYPED: gpus},
+    market, weights = make_published_market(
+        gpus=gpus,
         job_ids=ids,
-        allocations=[Allocation(UNTYPED, job.count("nworkers", 1, gpus)) for job in jobs],
+        gangs=[job.count("nworkers", 1, gpus) for job in jobs],
         epochs=epochs,
         epochs_done=done,
         epoch_seconds=epoch_seconds,

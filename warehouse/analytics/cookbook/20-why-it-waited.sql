@@ -19,7 +19,7 @@ SELECT
     n.running_jobs,
     b.weight,
     b.gpu_type,
-    b.utility[2] - b.utility[1] AS next_round_utility,
+    b.utility AS next_round_utility,
     next_round_utility / a.scale_factor AS worth,
     p.price
 FROM asked AS a

@@ -34,7 +34,7 @@ types AS (
 ),
 offers AS (
     SELECT b.run, b.round, b.job_id, b.gpu_type,
-        b.utility[2] - b.utility[1] - b.scale_factor * t.price AS net,
+        b.utility - b.scale_factor * t.price AS net,
         coalesce(i.type_of[i.node_of[p.gpus[1] + 1] + 1] = b.gpu_type, false) AS has
     FROM bids AS b
     JOIN types AS t USING (run, round, gpu_type)

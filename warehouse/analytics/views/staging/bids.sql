@@ -1,18 +1,12 @@
--- The bids of the active jobs in the market.
+-- The bids of the active jobs in the market of the coming round.
 -- grain: one row per run, round, bidding job and allocation that it bid on
--- The market is of the coming round; of the window with `preview` and under `shockwave-published`.
--- utility and remaining_seconds are tables over 0, 1, … rounds.
 SELECT
     run,
     round,
     clock_seconds,
-    job_id,
-    r.allocation.gpu_type AS gpu_type,
-    r.allocation.gpus AS scale_factor,
-    weight,
-    r.utility AS utility,
-    r.remaining_seconds AS remaining_seconds
-FROM (
-    SELECT run, round, clock_seconds, b.job_id AS job_id, b.weight AS weight, unnest(b.rows) AS r
-    FROM (SELECT run, round, clock_seconds, unnest(bids) AS b FROM records)
-)
+    b.job_id AS job_id,
+    b.allocation.gpu_type AS gpu_type,
+    b.allocation.gpus AS scale_factor,
+    b.weight AS weight,
+    b.utility AS utility
+FROM (SELECT run, round, clock_seconds, unnest(bids) AS b FROM records)

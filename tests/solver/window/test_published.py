@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.job import EpochReport, JobProgress
-from solver.market import Market
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
 from solver.policies.shockwave_published import (
@@ -17,9 +16,10 @@ from solver.policies.shockwave_published import (
     Memory,
     epochs_done,
 )
-from solver.published_window import filled_with_longest, laid_out_by_priority
+from solver.window.market import WindowMarket
+from solver.window.published import fill_with_longest, lay_out_by_priority
 from tests.solver.test_policies import job
-from tests.strategies import cluster, gang_bid, one_type
+from tests.strategies import WindowJob, cluster, window_of
 
 ROUND_SECONDS = 100.0
 
@@ -74,24 +74,24 @@ def test_the_finish_objective_is_mostly_the_mean_over_time_and_a_little_the_late
     assert account.finish_objective(11) == pytest.approx(0.9 * mean + 0.1 * 2_000.0)
 
 
-def market_of(gangs: list[int], window: int, gpus: int) -> Market:
+def market_of(gangs: list[int], window: int, gpus: int) -> WindowMarket:
     flat = [0.0] * (window + 1)
-    return one_type(gpus, window, 0.0, [gang_bid(j, gang, flat) for j, gang in enumerate(gangs)])
+    return window_of(gpus, window, 0.0, [WindowJob(gang, flat) for gang in gangs])
 
 
 def test_priority_goes_first_unless_a_job_needs_all_rounds_that_are_left() -> None:
     market = market_of([1, 1, 1], window=3, gpus=1)
-    table = laid_out_by_priority(market, np.array([1, 1, 1]), np.array([1.0, 9.0, 4.0]))
+    table = lay_out_by_priority(market, np.array([1, 1, 1]), np.array([1.0, 9.0, 4.0]))
     assert np.argmax(table, axis=1).tolist() == [2, 0, 1]
     market = market_of([1, 1], window=3, gpus=2)
-    table = laid_out_by_priority(market, np.array([3, 1]), np.array([1.0, 1e9]))
+    table = lay_out_by_priority(market, np.array([3, 1]), np.array([1.0, 1e9]))
     assert table.tolist() == [[True] * 3, [True, False, False]]
 
 
 def test_idle_gpus_of_every_round_go_to_the_longest_jobs_that_fit() -> None:
     market = market_of([2, 1, 1, 1], window=2, gpus=3)
     table = np.array([[True, False], [False, False], [False, True], [False, False]])
-    filled = filled_with_longest(table, market, np.array([9.0, 5.0, 1.0, 7.0]))
+    filled = fill_with_longest(table, market, np.array([9.0, 5.0, 1.0, 7.0]))
     # Round 0 has one GPU left, for the last job; in round 1 the gang comes back first.
     assert filled.tolist() == [[True, True], [False, False], [False, True], [True, False]]
 
@@ -122,7 +122,7 @@ def test_jobs_of_one_gpu_get_all_their_rounds(gpus: int, jobs: list[tuple[int, i
     while counts.sum() > 6 * gpus:
         counts[np.argmax(counts)] -= 1
     market = market_of([1] * len(jobs), window=6, gpus=gpus)
-    table = laid_out_by_priority(market, counts, np.array([float(p) for _, p in jobs]))
+    table = lay_out_by_priority(market, counts, np.array([float(p) for _, p in jobs]))
     assert table.sum(axis=1).tolist() == counts.tolist()
     assert table.sum(axis=0).max() <= gpus
 

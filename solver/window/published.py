@@ -4,14 +4,13 @@ Zheng et al., Shockwave (NSDI '23), sections 4 to 6, as in their simulator;
 `solver.policies.shockwave_published` says what is different here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from predictor.allocation import Allocation
 from predictor.arrays import Floats, Ints
-from solver.market import Market, welfare_market
-from solver.repair import Timetable
+from solver.window.market import WindowMarket, make_welfare_market
+from solver.window.repair import Timetable
 
 LAST_ROUND_POWER = 100.0
 """Power of the finish-time ratio for a job with less than a round left, as published."""
@@ -20,11 +19,11 @@ HEAVIEST = 1e100
 """Upper bound on weights, against overflow: weights of 1 are already below its rounding error."""
 
 
-def published_market(
+def make_published_market(
     *,
-    capacities: Mapping[str, int],
+    gpus: int,
     job_ids: Sequence[int],
-    allocations: Sequence[Allocation],
+    gangs: Sequence[int],
     epochs: Floats,
     epochs_done: Floats,
     epoch_seconds: Floats,
@@ -36,16 +35,16 @@ def published_market(
     regularizer: float,
     fairness_power: float,
     fairness_limit: float = 1.0,
-) -> tuple[Market, Floats]:
+) -> tuple[WindowMarket, Floats]:
     """The window problem without the finish-time constraints.
 
     Weights are ρ^λ where ρ, projected over target finish time, exceeds its limit (NSDI '23,
     section 6), else 1; λ is `LAST_ROUND_POWER` in a job's last round.
 
     Args:
-        capacities: GPUs of each type in each round.
+        gpus: GPUs in each round.
         job_ids: Job ids, in the order of the arrays.
-        allocations: Allocations that the jobs bid on.
+        gangs: GPUs of each.
         epochs: Epochs of each job, shape (jobs,); the shape of all arrays.
         epochs_done: Completed epochs.
         epoch_seconds: Mean duration of the epochs so far.
@@ -61,18 +60,18 @@ def published_market(
     Returns:
         The market, and the weights (infinite where they overflow), shape (jobs,).
     """
-    share = min(1.0, sum(capacities.values()) / len(job_ids))
+    share = min(1.0, gpus / len(job_ids))
     ratio = (clock_seconds + remaining / share) / finish_objectives
     powers = np.where(remaining < round_seconds, LAST_ROUND_POWER, fairness_power)
     with np.errstate(over="ignore"):
         weights: Floats = np.where(ratio > fairness_limit, ratio**powers, 1.0)
     elapsed = np.arange(window + 1) * round_seconds
     run = np.minimum(elapsed, ((epochs - epochs_done) * epoch_seconds)[:, None])
-    market = welfare_market(
-        capacities=capacities,
+    market = make_welfare_market(
+        gpus=gpus,
         regularizer=regularizer,
         job_ids=job_ids,
-        allocations=allocations,
+        gangs=gangs,
         weights=np.minimum(weights, HEAVIEST),
         progress=(epochs_done[:, None] + run / epoch_seconds[:, None]) / epochs[:, None],
         remaining=np.maximum(remaining[:, None] - run, 0.0),
@@ -80,7 +79,7 @@ def published_market(
     return market, weights
 
 
-def laid_out_by_priority(market: Market, counts: Ints, priorities: Floats) -> Timetable:
+def lay_out_by_priority(market: WindowMarket, counts: Ints, priorities: Floats) -> Timetable:
     """Lay counts out with high priorities in early rounds.
 
     Published as a second program: minimise Σ_j priority_j · mean round of job j. Here each
@@ -102,7 +101,7 @@ def laid_out_by_priority(market: Market, counts: Ints, priorities: Floats) -> Ti
     return table
 
 
-def filled_with_longest(table: Timetable, market: Market, remaining: Floats) -> Timetable:
+def fill_with_longest(table: Timetable, market: WindowMarket, remaining: Floats) -> Timetable:
     """Backfill idle GPUs with the jobs of the longest remaining time.
 
     Args:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solver.backends import BackendUnavailableError, CountProblem, core, lagrangian
-from solver.backends.gurobi import Gurobi
-from solver.backends.highs import Highs
-from solver.counts import Lagrangian
+from solver.backends import Backend, BackendUnavailableError, CountProblem, core
+from solver.backends.gurobi import solve_with_gurobi
+from solver.backends.highs import solve_with_highs
+from solver.window import lagrangian
+from solver.window.lagrangian import solve_window
 
 ROUNDING = 1e-12
 """Share of the stake that sums in another order may differ by."""
@@ -91,7 +92,7 @@ def random_problem(seed: int, jobs: int, rounds: int, gpus: int) -> CountProblem
 
 
 def assert_certified(problem: CountProblem, best: float, gap: float) -> None:
-    solved = Lagrangian().solve(problem)
+    solved = solve_window(problem)
     size = stake(problem)
     found = problem.objective(solved.counts)
     assert ((solved.counts >= 0) & (solved.counts <= problem.most)).all()
@@ -113,18 +114,16 @@ def test_bound_optimum_and_plan_are_in_order_and_close(block: int) -> None:
         assert_certified(problem, optimum(problem), 2 * lagrangian.TARGET_GAP)
 
 
-@pytest.mark.parametrize(("backend", "problems"), [(Gurobi(), 50), (Highs(), 15)])
+@pytest.mark.parametrize(("backend", "problems"), [(solve_with_gurobi, 50), (solve_with_highs, 15)])
 @pytest.mark.slow
-def test_no_other_solver_finds_better_or_proves_less(
-    backend: Gurobi | Highs, problems: int
-) -> None:
+def test_no_other_solver_finds_better_or_proves_less(backend: Backend, problems: int) -> None:
     refused = 0
     for seed in range(problems):
         problem = random_problem(seed, jobs=30, rounds=8, gpus=16)
-        ours, size = Lagrangian().solve(problem), stake(problem)
+        ours, size = solve_window(problem), stake(problem)
         assert ours.bound - problem.objective(ours.counts) <= 2 * lagrangian.TARGET_GAP * size
         try:
-            theirs = backend.solve(problem)
+            theirs = backend(problem)
         except BackendUnavailableError:
             refused += 1
             continue
@@ -134,26 +133,26 @@ def test_no_other_solver_finds_better_or_proves_less(
 
 
 def test_no_jobs_gain_nothing() -> None:
-    solved = Lagrangian().solve(count_problem([], [], 8))
+    solved = solve_window(count_problem([], [], 8))
     assert (solved.counts.tolist(), solved.bound, solved.prices.tolist()) == ([], 0.0, [0.0])
 
 
 def test_the_price_is_the_value_of_one_more_gpu_round() -> None:
-    solved = Lagrangian().solve(count_problem([[5, 3, 1], [2, 2, 2]], [1, 1], 4))
+    solved = solve_window(count_problem([[5, 3, 1], [2, 2, 2]], [1, 1], 4))
     assert solved.counts.tolist() == [2, 2]
     assert solved.prices == pytest.approx([2.0])
     assert solved.bound == pytest.approx(12.0)
 
 
 def test_counts_stop_at_the_most_that_a_job_can_use() -> None:
-    solved = Lagrangian().solve(count_problem([[9, 9, 9], [1, 1, 1]], [1, 1], 3, most=[1, 3]))
+    solved = solve_window(count_problem([[9, 9, 9], [1, 1, 1]], [1, 1], 3, most=[1, 3]))
     assert solved.counts.tolist() == [1, 2]
 
 
 def test_a_jump_is_taken_whole_or_not_at_all() -> None:
     steps = [[0, 0, 9], [2, 2, 2]]
     for capacity, counts in ((3, [3, 0]), (2, [0, 2]), (4, [3, 1])):
-        solved = Lagrangian().solve(count_problem(steps, [1, 1], capacity))
+        solved = solve_window(count_problem(steps, [1, 1], capacity))
         assert solved.counts.tolist() == counts
 
 

@@ -4,23 +4,23 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solver.counts import solve_counts
-from solver.market import Market
-from solver.timetable import lay_out
-from tests.strategies import gang_bid, gang_heavy_markets, markets, one_type, unit_markets
+from solver.window.counts import solve_counts
+from solver.window.market import WindowMarket
+from solver.window.timetable import lay_out
+from tests.strategies import WindowJob, gang_heavy_windows, unit_windows, window_of, windows
 
 
-def flat(*gangs: int, gpus: int, window: int) -> Market:
+def flat(*gangs: int, gpus: int, window: int) -> WindowMarket:
     """Jobs that gain one a round."""
     rounds = tuple(float(n) for n in range(window + 1))
-    bids = [gang_bid(j, gang, rounds, rounds[::-1]) for j, gang in enumerate(gangs)]
-    return one_type(gpus, window, 0.0, bids)
+    bids = [WindowJob(gang, rounds, rounds[::-1]) for gang in gangs]
+    return window_of(gpus, window, 0.0, bids)
 
 
 @st.composite
 def counted(
-    draw: st.DrawFn, problems: st.SearchStrategy[Market]
-) -> tuple[Market, list[int], list[int]]:
+    draw: st.DrawFn, problems: st.SearchStrategy[WindowMarket]
+) -> tuple[WindowMarket, list[int], list[int]]:
     """A market, counts within its window's GPU-rounds, and an order."""
     market = draw(problems)
     room, counts = market.gpus * market.window, []
@@ -66,13 +66,13 @@ def test_room_that_is_left_is_filled() -> None:
 
 
 def test_no_jobs_have_an_empty_timetable() -> None:
-    table = lay_out(one_type(4, 3, 1.0, ()), np.array([], dtype=np.int64), [])
+    table = lay_out(window_of(4, 3, 1.0, ()), np.array([], dtype=np.int64), [])
     assert table.shape == (0, 3)
 
 
-@given(counted(st.one_of(markets(), gang_heavy_markets)))
+@given(counted(st.one_of(windows(), gang_heavy_windows)))
 def test_no_round_uses_more_gpus_than_there_are(
-    case: tuple[Market, list[int], list[int]],
+    case: tuple[WindowMarket, list[int], list[int]],
 ) -> None:
     market, counts, order = case
     table = lay_out(market, np.array(counts, dtype=np.int64), order)
@@ -80,25 +80,25 @@ def test_no_round_uses_more_gpus_than_there_are(
     assert (market.gangs @ table <= market.gpus).all()
 
 
-@given(counted(st.one_of(markets(), gang_heavy_markets)))
-def test_no_gpu_idles_that_a_job_could_use(case: tuple[Market, list[int], list[int]]) -> None:
+@given(counted(st.one_of(windows(), gang_heavy_windows)))
+def test_no_gpu_idles_that_a_job_could_use(case: tuple[WindowMarket, list[int], list[int]]) -> None:
     market, counts, order = case
     table = lay_out(market, np.array(counts, dtype=np.int64), order)
     free = market.gpus - market.gangs @ table
     assert not ((market.gangs[:, None] <= free[None, :]) & ~table).any()
 
 
-@given(counted(unit_markets))
+@given(counted(unit_windows))
 def test_jobs_of_one_gpu_get_at_least_their_counts(
-    case: tuple[Market, list[int], list[int]],
+    case: tuple[WindowMarket, list[int], list[int]],
 ) -> None:
     market, counts, order = case
     table = lay_out(market, np.array(counts, dtype=np.int64), order)
     assert (table.sum(axis=1) >= counts).all()
 
 
-@given(markets(), st.randoms(use_true_random=False))
-def test_the_same_inputs_give_the_same_timetable(market: Market, random: Random) -> None:
+@given(windows(), st.randoms(use_true_random=False))
+def test_the_same_inputs_give_the_same_timetable(market: WindowMarket, random: Random) -> None:
     counts = solve_counts(market).counts
     before = counts.copy()
     order = list(range(len(counts)))

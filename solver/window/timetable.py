@@ -7,20 +7,47 @@ the loss is reported in the plan's gap.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from predictor.arrays import Floats, Ints
-from solver.counts import CLOSED
-from solver.market import Market
-from solver.repair import Timetable, exchange, fill, trade
+from solver.backends.choice import CLOSED, Solution
+from solver.window.counts import solve_counts
+from solver.window.market import WindowMarket
+from solver.window.repair import Timetable, exchange, fill, trade
 
 TRIES = 6
 """Bound on effort: lay-outs tried while the loss exceeds `CLOSED` (docs/market.md). An engineering
 bound; no sweep is recorded."""
 
 
-def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
+def clear_window(
+    market: WindowMarket, order: Sequence[int], backend: str = "auto"
+) -> tuple[Timetable, Solution]:
+    """Solve a window problem and lay the solution out.
+
+    Args:
+        market: The window problem.
+        order: Jobs by descending priority.
+        backend: One of `solver.backends.choice.BACKENDS`.
+
+    Returns:
+        The timetable, shape (jobs, T), and the solution with the counts and the objective that the
+        timetable keeps.
+
+    Raises:
+        ShockwaveError: The back end is unknown, or no back end could solve the problem.
+    """
+    found = solve_counts(market, backend)
+    table = lay_out(market, found.counts, order)
+    counts = table.sum(axis=1)
+    objective = market.objective(counts)
+    bound = max(found.bound, objective)
+    return table, replace(found, counts=counts, objective=objective, bound=bound)
+
+
+def lay_out(market: WindowMarket, counts: Ints, order: Sequence[int]) -> Timetable:
     """Lay counts out as a feasible timetable.
 
     The coming round is list-scheduled: jobs that need every round of the window, then the
@@ -55,7 +82,7 @@ def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
     return best
 
 
-def _losses(market: Market, counts: Ints, table: Timetable) -> Floats:
+def _losses(market: WindowMarket, counts: Ints, table: Timetable) -> Floats:
     """Loss by each job below its count, if all others had theirs; shape (jobs,)."""
     losses = np.zeros(len(counts))
     reached = table.sum(axis=1)
@@ -67,7 +94,9 @@ def _losses(market: Market, counts: Ints, table: Timetable) -> Floats:
     return losses
 
 
-def _placed(market: Market, counts: Ints, order: Sequence[int], penalties: Floats) -> Timetable:
+def _placed(
+    market: WindowMarket, counts: Ints, order: Sequence[int], penalties: Floats
+) -> Timetable:
     """A lay-out with squeaky-wheel penalties, shape (jobs,): larger ones are placed earlier."""
     gangs = market.gangs
     table = np.zeros((len(counts), market.window), dtype=bool)
@@ -88,7 +117,7 @@ def _placed(market: Market, counts: Ints, order: Sequence[int], penalties: Float
     return table
 
 
-def _coming_round(market: Market, counts: Ints, ranked: Sequence[int]) -> list[int]:
+def _coming_round(market: WindowMarket, counts: Ints, ranked: Sequence[int]) -> list[int]:
     """The jobs of the coming round: as ranked, with backfilling."""
     gangs, wanted = market.gangs.tolist(), counts.tolist()
     free, jobs = market.gpus, list[int]()
@@ -99,7 +128,7 @@ def _coming_round(market: Market, counts: Ints, ranked: Sequence[int]) -> list[i
     return jobs
 
 
-def _spread(market: Market, left: Ints, ranked: Ints) -> Timetable:
+def _spread(market: WindowMarket, left: Ints, ranked: Ints) -> Timetable:
     """Place jobs, as ranked, in the emptiest later rounds, as far as they fit."""
     table = np.zeros((len(left), market.window - 1), dtype=bool)
     used = np.zeros(market.window - 1, dtype=np.int64)

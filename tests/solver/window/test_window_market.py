@@ -2,31 +2,35 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from predictor.allocation import Allocation
-from predictor.throughput import UNTYPED
-from solver.market import LOG_KNOTS, LOG_ZERO, Market, log_progress, welfare_market
-from tests.strategies import gang_bid, market_of, markets, one_type
+from solver.window.market import (
+    LOG_KNOTS,
+    LOG_ZERO,
+    WindowMarket,
+    log_progress,
+    make_welfare_market,
+)
+from tests.strategies import WindowJob, window_of, windows
 
 
 def test_the_objective_is_welfare_less_the_longest_remaining_time() -> None:
     bids = (
-        gang_bid(0, 1, (0.0, 3.0, 4.0), (8.0, 4.0, 0.0)),
-        gang_bid(1, 1, (1.0, 2.0, 9.0), (6.0,) * 3),
+        WindowJob(1, (0.0, 3.0, 4.0), (8.0, 4.0, 0.0)),
+        WindowJob(1, (1.0, 2.0, 9.0), (6.0,) * 3),
     )
-    market = one_type(2, 2, 0.5, bids)
+    market = window_of(2, 2, 0.5, bids)
     assert market.objective(np.array([1, 2])) == 3.0 + 9.0 - 0.5 * 6.0
     assert market.objective(np.array([0, 0])) == 0.0 + 1.0 - 0.5 * 8.0
 
 
 def test_an_empty_market_is_worth_nothing() -> None:
-    assert one_type(2, 3, 1.0, ()).objective(np.array([], dtype=np.int64)) == 0.0
+    assert window_of(2, 3, 1.0, ()).objective(np.array([], dtype=np.int64)) == 0.0
 
 
 @pytest.mark.parametrize(
     ("utility", "remaining", "says"),
     [
-        ((0.0, 1.0), (9.0, 8.0, 7.0), "tables over 0…2 rounds"),
-        ((0.0, 1.0, 2.0), (9.0,), "tables over 0…2 rounds"),
+        ((0.0, 1.0), (9.0, 8.0, 7.0), "utilities must be tables over 0…2 rounds"),
+        ((0.0, 1.0, 2.0), (9.0,), "utilities must be tables over 0…2 rounds"),
         ((0.0, 2.0, 1.0), (9.0, 8.0, 7.0), "utility must not fall"),
         ((0.0, 1.0, 2.0), (7.0, 8.0, 9.0), "non-increasing"),
         ((0.0, 1.0, 2.0), (9.0, 8.0, 3.0), "convex"),
@@ -36,24 +40,12 @@ def test_a_table_that_is_no_bid_is_refused(
     utility: tuple[float, ...], remaining: tuple[float, ...], says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
-        one_type(1, 2, 0.0, (gang_bid(0, 1, utility, remaining),))
+        window_of(1, 2, 0.0, (WindowJob(1, utility, remaining),))
 
 
-def test_a_gang_larger_than_its_gpu_type_is_refused() -> None:
-    bids = [gang_bid(0, 4, (0.0, 1.0), gpu_type="v100"), gang_bid(1, 2, (0.0, 1.0), gpu_type="k80")]
-    assert market_of({"v100": 4, "k80": 2}, 1, 0.0, bids).gangs.tolist() == [4, 2]
-    with pytest.raises(ValueError, match="more than the"):
-        market_of({"v100": 2, "k80": 4}, 1, 0.0, bids)
-
-
-def test_jobs_are_counted_by_the_gpu_type_that_they_bid_on() -> None:
-    bids = [gang_bid(j, 1, (0.0, 1.0), gpu_type=kind) for j, kind in enumerate(("k80", "v100"))]
-    market = market_of({"v100": 3, "k80": 2}, 1, 0.0, bids)
-    assert (market.types, market.capacities.tolist()) == (("v100", "k80"), [3, 2])
-    assert market.type_of.tolist() == [1, 0]
-    assert market.bids == tuple(bids)
-    with pytest.raises(ValueError, match="unpack"):
-        _ = market.gpus
+def test_a_gang_larger_than_the_cluster_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than the 2 GPUs"):
+        window_of(2, 1, 0.0, [WindowJob(4, (0.0, 1.0))])
 
 
 def test_log_progress_touches_the_logarithm_at_the_knots() -> None:
@@ -64,24 +56,24 @@ def test_log_progress_touches_the_logarithm_at_the_knots() -> None:
 
 
 def test_welfare_is_averaged_over_jobs_and_rounds() -> None:
-    market = welfare_market(
-        capacities={UNTYPED: 4},
+    market = make_welfare_market(
+        gpus=4,
         regularizer=0.01,
         job_ids=[3, 8],
-        allocations=[Allocation(UNTYPED, 1), Allocation(UNTYPED, 4)],
+        gangs=[1, 4],
         weights=np.array([1.0, 2.0]),
         progress=np.array([[0.2, 0.6, 1.0], [0.4, 0.4, 0.8]]),
         remaining=np.array([[240.0, 120.0, 0.0], [360.0, 240.0, 120.0]]),
     )
     expected = np.log([[0.2, 0.6, 1.0], [0.4, 0.4, 0.8]]) * [[1.0], [2.0]] / (2 * 2)
     assert market.utility == pytest.approx(expected)
-    assert [bid.job_id for bid in market.bids] == [3, 8]
+    assert market.job_ids.tolist() == [3, 8]
     assert market.gangs.tolist() == [1, 4]
     assert market.window == 2
 
 
-@given(markets())
-def test_more_rounds_never_hurt(market: Market) -> None:
+@given(windows())
+def test_more_rounds_never_hurt(market: WindowMarket) -> None:
     none = np.zeros(len(market.job_ids), dtype=np.int64)
     worths = [market.objective(none + rounds) for rounds in range(market.window + 1)]
     assert worths == sorted(worths)

@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 
 from predictor.arrays import Bools, Ints
-from solver.market import Market
+from solver.window.market import WindowMarket
 
 Timetable = Bools
 """Shape (jobs, T): whether a job runs in a round of the window."""
@@ -52,7 +52,7 @@ def exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) ->
 
 
 def trade(
-    market: Market, table: Timetable, free: Ints, job: int, count: int, lacking: Ints
+    market: WindowMarket, table: Timetable, free: Ints, job: int, count: int, lacking: Ints
 ) -> None:
     """Reassign rounds to a job from jobs that together lose less than it gains.
 
@@ -95,7 +95,7 @@ def trade(
         free[here] += int(gangs[leaving].sum()) - int(gangs[job])
 
 
-def fill(market: Market, table: Timetable, free: Ints) -> None:
+def fill(market: WindowMarket, table: Timetable, free: Ints) -> None:
     """Backfill idle GPUs: the largest gain per GPU first, then the longest residual run time."""
     gangs, window = market.gangs, market.window
     counts = table.sum(axis=1)

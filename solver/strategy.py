@@ -1,0 +1,183 @@
+"""List scheduling of the coming round by bids, and the market that certifies it."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from predictor.arrays import Floats, Ints
+from solver.backends.choice import Solution
+from solver.bidding import Outlook, make_outlook
+from solver.clearing import certify, solve_market
+from solver.guarantees import Guarantees
+from solver.list_scheduling import Claim, next_round
+from solver.market import Market
+from solver.packing import PackedRound, pack_round
+from solver.pairs import pairs_in
+from solver.plan import Plan, Situation, SolveReport
+
+POLICY = "shockwave"
+"""Name of the policy whose strategies these are."""
+
+
+@dataclass(frozen=True)
+class Bids:
+    """The bids of a round, with what ranks them.
+
+    Attributes:
+        market: The market of the bids.
+        over: How far each row's job is overdue, negative before, shape (rows,), seconds.
+        slowness: Seconds in which `over` grows by one at the present load.
+        memory: The policy's state for its next plan; empty to keep the last.
+        closed: Whether the program behind the bids was solved to its gap.
+    """
+
+    market: Market
+    over: Floats
+    slowness: float = 1.0
+    memory: str = ""
+    closed: bool = True
+
+
+@dataclass(frozen=True)
+class ListedRound:
+    """The coming round as list scheduling fills it.
+
+    Attributes:
+        plan: The plan, without bids and certificate.
+        bids: The bids.
+        solution: The solution of the market, if the list begins with it.
+        packed: The solution with pairs of jobs, if there are pairs.
+    """
+
+    plan: Plan
+    bids: Bids
+    solution: Solution | None
+    packed: PackedRound | None
+
+
+@dataclass(frozen=True)
+class Strategy(ABC):
+    """List scheduling by utility per GPU of the coming round, with the market of that round.
+
+    The bids rank the jobs; the market, solved to a proven gap, yields the price of a GPU and
+    the audit of guarantees.
+
+    Attributes:
+        backend: Solver back end.
+        overdue: Bound on postponement: overdue jobs go before all others, in the order in which
+            they became overdue. A job is overdue once an even share would have served it this many
+            times, and on several GPU types once it has been there for as many times its fair time.
+        lost_rounds: Mean loss of a job to its start and its end, in rounds.
+        packed: 1 for pairs of jobs on the same GPUs: columns of the market, worth to each job its
+            bid there times its rate over that alone.
+        gain: The least sum of such ratios. Chosen by hand; no sweep is recorded.
+    """
+
+    backend: str = "auto"
+    overdue: float = 3.0
+    lost_rounds: float = 0.5
+    packed: float = 0.0
+    gain: float = 1.15
+
+    @abstractmethod
+    def make_bids(self, situation: Situation, ahead: Outlook) -> Bids:
+        """The bids of the active jobs."""
+
+    @abstractmethod
+    def choose(self, market: Market) -> Solution | None:
+        """The solution that the list begins with; None if it is by worth alone."""
+
+    @abstractmethod
+    def audit(self, market: Market, rows: Ints, ahead: Outlook, solution: Solution) -> Guarantees:
+        """The guarantees that the rows which run violate."""
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+        if not situation.jobs:
+            return Plan({}, SolveReport(POLICY))
+        ahead = make_outlook(situation)
+        made = self._list(situation, ahead)
+        plan, market = made.plan, made.bids.market
+        if made.packed:
+            report = made.packed.report(POLICY, plan, situation)
+            return replace(plan, bids=market.bids, report=report)
+        inventory = situation.inventory
+        rows = np.array(
+            sorted(
+                market.rows[job_id, inventory.allocation(gpus).gpu_type]
+                for job_id, gpus in plan.placement.items()
+            ),
+            dtype=np.int64,
+        )
+        solution = made.solution or solve_market(market, self.backend)
+        kept = self.audit(market, rows, ahead, solution)
+        report = certify(POLICY, market, rows, solution, kept)
+        if not made.bids.closed:
+            report = replace(report, status="work_limit")
+        return replace(plan, bids=market.bids, report=report)
+
+    def place(self, situation: Situation) -> Plan:
+        """The coming round alone, without its market: order, worth and placement as of `plan`."""
+        if not situation.jobs:
+            return Plan({}, SolveReport(POLICY))
+        return self._list(situation, make_outlook(situation)).plan
+
+    def _list(self, situation: Situation, ahead: Outlook) -> ListedRound:
+        """The coming round and the bids that rank its jobs."""
+        bids = self.make_bids(situation, ahead)
+        worth = bids.market.utility / ahead.gangs
+        solution, chosen = None, np.zeros(len(worth), dtype=np.int64)
+        packed = pack_round(situation, bids.market, self.gain) if self.packed else None
+        if packed:
+            chosen = packed.packing.rows.astype(np.int64)
+        elif solution := self.choose(bids.market):
+            chosen = solution.counts
+        order = rank_rows(bids.over, worth, chosen)
+        line = [Claim(situation.jobs[ahead.job_of[row]], ahead.allocations[row]) for row in order]
+        together = packed.claims(situation) if packed else []
+        first = {claim.job.job_id: row for claim, row in zip(line[::-1], order[::-1], strict=True)}
+        placement = next_round(situation, [*together, *line])
+        # Pairs are placed before the line, overdue jobs in it included.
+        pairs = pairs_in(placement, together)
+        before = (job_id for pair in pairs for job_id in pair)
+        in_line = tuple(dict.fromkeys((*before, *(claim.job.job_id for claim in line))))
+        leading = [first[job_id] for job_id in in_line]
+        first_by = np.maximum(-bids.over[leading], 0.0) * bids.slowness
+        plan = Plan(
+            placement=placement,
+            report=SolveReport(POLICY),
+            memory=bids.memory,
+            order=in_line,
+            worth=tuple(worth[leading].tolist()),
+            pairs=pairs,
+            first_by=() if packed else tuple(first_by.tolist()),
+        )
+        return ListedRound(plan, bids, solution, packed)
+
+
+def rank_rows(over: Floats, worth: Floats, chosen: Ints) -> list[int]:
+    """Rows by descending priority: the longest overdue, the market's choice, then by worth.
+
+    Args:
+        over: Time since each row's job became overdue, negative before, shape (rows,), seconds.
+        worth: Utility per GPU of the coming round, shape (rows,).
+        chosen: 1 for rows that the market chose, else 0, shape (rows,).
+    """
+    late = over > 0.0
+    first, then = np.where(late, -over, -chosen), np.where(late, -chosen, -worth)
+    rows: list[int] = np.lexsort((then, first, ~late)).tolist()
+    return rows
+
+
+def make_market(situation: Situation, ahead: Outlook, utility: Floats, factors: Floats) -> Market:
+    """The market of utilities, each multiplied by a factor; both of shape (rows,)."""
+    inventory = situation.inventory
+    return Market(
+        types=inventory.types,
+        capacities=np.array(list(inventory.capacities.values()), dtype=np.int64),
+        job_ids=np.array([job.job_id for job in situation.jobs])[ahead.job_of],
+        allocations=ahead.allocations,
+        weights=ahead.budgets * factors,
+        utility=utility * factors,
+    )
