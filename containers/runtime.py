@@ -64,7 +64,7 @@ class Terms:
     def _alike(self) -> bool:
         """Whether every job is as fast on any GPUs as on its reference allocation."""
         single_pool = self.inventory is None or len(self.inventory.pools) == 1
-        return single_pool and not self.throughputs.knows_nodes
+        return single_pool and not self.throughputs.placement_matters
 
     def restart(self, allocation: Allocation) -> float:
         """Seconds from a launch on an allocation to the first training step in a simulation."""

@@ -26,7 +26,7 @@ class Throughput(Protocol):
         ...
 
     @property
-    def knows_nodes(self) -> bool:
+    def placement_matters(self) -> bool:
         """Whether its rates depend on the number of nodes that a gang spans."""
         ...
 
@@ -170,8 +170,8 @@ class Profile:
         return replace(self, by_nodes={n: table for n, table in tables.items() if table.rates})
 
     @property
-    def knows_nodes(self) -> bool:
-        """See `Throughput.knows_nodes`."""
+    def placement_matters(self) -> bool:
+        """See `Throughput.placement_matters`."""
         return bool(self.by_nodes)
 
     @cached_property

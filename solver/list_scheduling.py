@@ -119,7 +119,7 @@ def by_placement(
         that the job saves over being spread, until its end; unbounded where it cannot or must not
         be spread. No gang moves for two jobs that share their GPUs.
     """
-    if not order or not order[0].job.throughput.knows_nodes:
+    if not order or not order[0].job.throughput.placement_matters:
         return order, {}
     inventory, restart = situation.inventory, situation.restart_seconds
     faster: dict[int, list[tuple[int, float]]] = {}

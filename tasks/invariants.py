@@ -267,7 +267,7 @@ class Invariants:
     def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:
         """Whether GPUs are of one pool, and of a type that the job can run on."""
         inventory = self._inventory(number)
-        alike = len(inventory.pools) == 1 and not self.header.throughputs.knows_nodes
+        alike = len(inventory.pools) == 1 and not self.header.throughputs.placement_matters
         if alike or not all(0 <= gpu < inventory.gpus for gpu in gpus):
             return
         if len(set(map(inventory.pool, gpus))) > 1:

@@ -222,11 +222,11 @@ class Workload:
         cluster, which has as much of each type (the proportional rate of Gavel, OSDI '20). The
         profile has these types only.
         """
-        if len(self.profile.gpu_types) < 2 and not self.profile.knows_nodes:
+        if len(self.profile.gpu_types) < 2 and not self.profile.placement_matters:
             return self
         profile = self.profile.of_types(inventory.types)
         found = replace(self, profile=profile)
-        if not inventory.mixed and not profile.knows_nodes:
+        if not inventory.mixed and not profile.placement_matters:
             return found
         jobs = zip(self.specs, self.truths, strict=True)
         return replace(found, truths=tuple(_shared(*job, profile, inventory) for job in jobs))

@@ -35,7 +35,7 @@ def generate(
     workload = source.open(*gpus_and_types(source, gpus, pools))
     number = gpus or max(spec.demand.least for spec in workload.specs)
     # A table with rates by nodes says more than would be written.
-    table = source.profile if workload.profile.knows_nodes else None
+    table = source.profile if workload.profile.placement_matters else None
     table = source.throughputs or table
     if table is not None:
         pools = pools or f"{workload.profile.gpu_types[0]}:{number}x1"

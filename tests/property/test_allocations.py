@@ -31,7 +31,7 @@ class Linear:
 
     table: Profile
 
-    knows_nodes = False
+    placement_matters = False
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class Watched:
     garbage: float | None = None
     asked: set[Asked] = field(default_factory=set)
 
-    knows_nodes = False
+    placement_matters = False
 
     @property
     def gpu_types(self) -> tuple[str, ...]:

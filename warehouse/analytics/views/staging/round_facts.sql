@@ -14,9 +14,10 @@ SELECT
     len(gpus) AS busy_gpus,
     coalesce(list_sum(list_transform(leases, lambda l: len(l.gpus))), 0)::BIGINT - busy_gpus AS shared_gpus,
     len(list_filter(events, lambda e: e.kind = 'preempted')) AS preemptions,
-    list_distinct(list_transform(bids, lambda b: {'job': b.job_id, 'gpus': b.allocation.gpus})) AS gangs,
-    len(gangs) AS bidders,
-    coalesce(list_sum(list_transform(gangs, lambda g: g.gpus)), 0)::BIGINT AS asked_gpus,
+    len(list_distinct(list_transform(bids, lambda b: b.job_id))) AS bidders,
+    coalesce(list_sum(list_transform(list_distinct(list_transform(
+        bids, lambda b: {'job': b.job_id, 'gpus': b.allocation.gpus}
+    )), lambda g: g.gpus)), 0)::BIGINT AS asked_gpus,
     solve,
     timings,
     previous_hash,
