@@ -23,14 +23,14 @@ TRAINER = "containers.images.trainer"
 """A program of its own: imported in containers only, as `trainer`."""
 
 CYCLIC = (
-    *("solver.cells.gangs", "solver.plan", "warehouse.store.", "flows.explain.answer"),
+    *("solver.cells.gangs", "solver.plan", "warehouse.store."),
     *("flows.api.", "flows.scheduler.", "flows.cli."),
 )
 SEVERAL = {
     *("Account", "Backend", "Campaign", "Cell", "Command", "Difference", "Entry", "Finding"),
-    *("Gang", "Held", "Holder", "InputError", "Jobs", "Lease", "Ledger", "Limits", "Meter"),
+    *("Gang", "Held", "InputError", "Jobs", "Lease", "Ledger", "Limits", "Meter"),
     *("Pace", "Part", "Placed", "Position", "Program", "Progress", "Recipe", "Request", "Shape"),
-    *("Spread", "Task", "Usage"),
+    *("Task", "Usage"),
 }
 
 

@@ -342,19 +342,21 @@ class AuthorizedApi(NamedCommands):
 
 def _censor_answer(answer: "Answer", seen: set[int]) -> "Answer":
     """Remove the ids of jobs that the caller does not see."""
-    shares = answer.shares
+    line, shares = answer.line, answer.holding.shares
     if shares and shares.job_id not in seen:
         shares = replace(shares, job_id=None)
+    holders = tuple(
+        holder if holder.job_id in seen else replace(holder, job_id=None) for holder in line.holders
+    )
+    problems = tuple((node, censor(problem, seen)) for node, problem in answer.supply.problems)
+    jobs = tuple(job for job in answer.obstacles.jobs if job in seen)
     return replace(
         answer,
-        holders=tuple(
-            holder if holder.job_id in seen else replace(holder, job_id=None)
-            for holder in answer.holders
-        ),
+        line=replace(line, holders=holders),
         history=tuple(replace(one, reason=censor(one.reason, seen)) for one in answer.history),
-        waits_for=tuple(job for job in answer.waits_for if job in seen),
-        shares=shares,
-        problems=tuple((node, censor(problem, seen)) for node, problem in answer.problems),
+        obstacles=replace(answer.obstacles, jobs=jobs),
+        holding=replace(answer.holding, shares=shares),
+        supply=replace(answer.supply, problems=problems),
     )
 
 

@@ -1,13 +1,17 @@
-"""Deployments in Prefect's UI; `prefect.yaml` defines the same for work pools."""
+"""Deployments in Prefect's UI, which `prefect.yaml` beside this module declares."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
+
+FILE = Path(__file__).with_name("prefect.yaml")
 
 
 @dataclass(frozen=True)
@@ -16,19 +20,19 @@ class Deployment:
 
     Attributes:
         name: Name of the deployment.
-        entrypoint: `module:function` of its flow.
+        entrypoint: `module.function` of its flow.
         description: Description, shown above its form in the UI.
-        tags: Tags in addition to `shockwave`.
-        parameters: Defaults of its form, in addition to the warehouse.
+        tags: Tags.
+        parameters: Defaults of its form.
     """
 
     name: str
     entrypoint: str
     description: str
-    tags: tuple[str, ...] = ()
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...]
+    parameters: Mapping[str, Any]
 
-    def served(self, warehouse: Path) -> "RunnerDeployment":
+    def serve(self, warehouse: Path) -> "RunnerDeployment":
         """The deployment as Prefect's type; its runs import the flow's module.
 
         Args:
@@ -36,58 +40,28 @@ class Deployment:
         """
         from prefect.types.entrypoint import EntrypointType
 
-        module, _, function = self.entrypoint.partition(":")
+        module, _, function = self.entrypoint.rpartition(".")
         flow = getattr(import_module(module), function)
         deployment: RunnerDeployment = flow.to_deployment(
             self.name,
             description=self.description,
-            tags=["shockwave", *self.tags],
-            parameters={"warehouse": str(warehouse), **self.parameters},
+            tags=[*self.tags],
+            parameters={**self.parameters, "warehouse": str(warehouse)},
             entrypoint_type=EntrypointType.MODULE_PATH,
         )
         return deployment
 
 
-FIRST_PLAN: Mapping[str, Any] = {
-    "name": "first",
-    "policies": [{"policy": "shockwave"}, {"policy": "fifo"}, {"policy": "srtf"}],
-    "workloads": [{"name": "generated", "jobs": 20}],
-    "clusters": [{"name": "gpus16", "gpus": 16}],
-    "seeds": [0],
-}
-"""Default plan in the form of a campaign, which can be started as it is."""
-
-DEPLOYMENTS: Sequence[Deployment] = (
-    Deployment(
-        "simulate",
-        "flows.deployments.stepping:simulate",
-        "Runs a trace or generated jobs on the virtual cluster, to their end or for some rounds.",
-        ("virtual",),
-    ),
-    Deployment(
-        "round",
-        "flows.deployments.stepping:step",
-        "Steps an unfinished run by some rounds, each as five task runs with its artifacts.",
-        ("virtual",),
-    ),
-    Deployment(
-        "campaign",
-        "flows.campaigns.campaign:campaign",
-        "Runs policies × workloads × clusters × seeds; finished cells are found, not run again.",
-        ("virtual", "comparison"),
-        {"plan": FIRST_PLAN},
-    ),
-    Deployment(
-        "replay",
-        "flows.deployments.replaying:replay",
-        "Predicts and solves recorded rounds again; fails if anything comes out otherwise.",
-        ("audit",),
-    ),
-    Deployment(
-        "report",
-        "flows.deployments.reporting:report",
-        "Writes one self-contained page about runs or a campaign, and links to it.",
-        ("report",),
-    ),
-)
-"""The deployments, in the order in which they are served."""
+def read_deployments() -> tuple[Deployment, ...]:
+    """The declared deployments, in the order in which they are served."""
+    declared = yaml.safe_load(FILE.read_text(encoding="utf-8"))["deployments"]
+    return tuple(
+        Deployment(
+            row["name"],
+            row["entrypoint"],
+            row["description"],
+            tuple(row["tags"]),
+            row["parameters"],
+        )
+        for row in declared
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from prefect.runner import Runner
 
 from flows.deployments.alerting import make_automations, watch
-from flows.deployments.deployments import DEPLOYMENTS
+from flows.deployments.deployments import read_deployments
 from flows.prefect_server.children import READY, end_with_parent
 from flows.prefect_server.logs import begin
 from flows.scheduler.options import DATABASE_URL
@@ -40,8 +40,8 @@ def main(warehouse: Path) -> None:
         limit=MOST_AT_ONCE,
         pause_on_shutdown=False,  # flow runs scheduled meanwhile run at the next start
     )
-    for deployment in DEPLOYMENTS:
-        runner.add_deployment(deployment.served(warehouse))
+    for deployment in read_deployments():
+        runner.add_deployment(deployment.serve(warehouse))
     make_automations()
     watch(warehouse, os.environ.get(DATABASE_URL, ""))
     asyncio.run(_serve(runner))

@@ -1,11 +1,24 @@
-"""The answer to why a job runs, waits or was preempted: its fields, from a round solved again."""
+"""The answer to why a job runs, waits or was preempted, from a round solved again."""
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from flows.explain.worths import Holder, Speed, Worths
-from predictor.job import JobKind
+from flows.explain.facts import (
+    Facts,
+    GangSpread,
+    GpuSupply,
+    Holding,
+    JobFacts,
+    Line,
+    Obstacles,
+    Predicted,
+    Prospects,
+    Sharing,
+    Step,
+    Wait,
+)
+from flows.explain.sentences import in_words
+from flows.explain.worths import Worths
 from solver.inventory import Inventory
 from solver.list_scheduling import must_consolidate
 from solver.plan import ActiveJob, Plan
@@ -15,140 +28,15 @@ from tasks.rollouts import Progress, expected, first_by, gpus_short, room_by, un
 from tasks.round import Round, Run
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An event of the job and the round that recorded it."""
-
-    round: int
-    kind: str
-    gpus: tuple[int, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A time for which the job held no GPUs, in seconds on the run's clock.
-
-    Its round is the first that gave it none; None where the first after its arrival gave it some.
-    """
-
-    from_seconds: float
-    to_seconds: float
-    round: int | None = None
-
-    @property
-    def seconds(self) -> float:
-        """How long it was."""
-        return self.to_seconds - self.from_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """The job that shares a job's GPUs, and the job's speed relative to its speed alone on them."""
-
-    job_id: int | None
-    speed: float
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The spread of a gang over more nodes than it needs.
-
-    Attributes:
-        nodes: Nodes on which it holds GPUs.
-        fewest_nodes: Fewest nodes with so many GPUs of the type.
-        speed: Its speed relative to that on the fewest nodes.
-    """
-
-    nodes: int
-    fewest_nodes: int
-    speed: float
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Why a job has or has no GPUs in a round; `docs/why.md` explains each field.
-
-    Points in time (`clock`, `arrival`, `start`, `finish`) are in seconds on the run's clock; all
-    other seconds are durations. A field is None where the policy computes no such number.
-    `scale_factor`, the GPUs that its gang needs, has the name that traces, files of jobs, views and
-    conditions on jobs have for it; `gpus` are those that it holds.
-    """
-
-    run: str
-    round: int
-    clock_seconds: float
-    policy: str
-    job_id: int
-    tenant: str
-    budget: float
-    model: str
-    mode: str
-    scale_factor: int
-    arrival_seconds: float
-    waits: tuple[Wait, ...]
-    status: str
-    gpus: tuple[int, ...]
-    batch_size: int
-    progress: float
-    remaining_seconds: float
-    low_seconds: float
-    high_seconds: float
-    ftf: float | None
-    ftf_low: float | None
-    ftf_high: float | None
-    weight: float | None
-    worth: float | None
-    place: int | None
-    in_line: int
-    cutoff: float | None
-    free_gpus: int
-    price: float | None
-    holders: tuple[Holder, ...]
-    start_seconds: float | None
-    start_low_seconds: float | None
-    start_high_seconds: float | None
-    finish_seconds: float | None
-    finish_low_seconds: float | None
-    finish_high_seconds: float | None
-    history: tuple[Step, ...]
-    total_gpus: int
-    tried_again_seconds: float | None
-    drained: tuple[int, ...]
-    held_type: str | None = None
-    speeds: tuple[Speed, ...] = ()
-    kind: str = JobKind.ADAPTIVE.value
-    name: str = ""
-    max_seconds: float = 0.0
-    reports: bool = False
-    order: str = ""
-    waits_for: tuple[int, ...] = ()
-    waits_for_place: bool = False
-    deadline_seconds: float | None = None
-    promised: str | None = None
-    quota_until_seconds: float | None = None
-    problems: tuple[tuple[int, str], ...] = ()
-    room_by_seconds: float | None = None
-    first_by_seconds: float | None = None
-    busy_gpus: int = 0
-    shares: Sharing | None = None
-    longest: Wait | None = None
-    gpus_short: int | None = None
-    keeps: str = ""
-    cordoned: tuple[int, ...] = ()
-    spread: Spread | None = None
-    worth_type: str | None = None
-    scattered: bool = False
-    left: tuple[tuple[str, int], ...] = ()
+class Answer(Facts):
+    """Why a job has or has no GPUs in a round; `str` of it is the answer in sentences."""
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
-        from flows.explain.sentences import in_words
-
         return "\n".join(in_words(self))
 
 
-def answer(
+def explain(
     run: Run,
     this: Round,
     job_id: int,
@@ -164,102 +52,142 @@ def answer(
         this: The round, solved.
         job_id: The job, active in it.
         number: The round's number.
-        waits: The times in which it held no GPUs so far.
+        waits: The periods without GPUs so far.
         history: Events of the job so far, and its end if the round is its last.
         progress: Called before each play of the queue.
     """
-    settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
-    inventory, there = this.state.inventory(run.header), this.state.present_inventory(run.header)
-    removed = this.state.orders.removed
-    spec, job = belief.spec, this.active[job_id]
-    time = job.run_time(job.own)
-    low, high = this.state.learning.calibration.interval_of(
-        belief, time, this.state.learning.speed_noise
-    )
-    blocked, within = this.state.blocked.get(job_id), spec.options.deadline_seconds
-    clock, by = this.observation.clock_seconds, room_by(run, this).get(job_id)
-    first = first_by(this).get(job_id)
-    worths = Worths(plan, inventory)
-    kind = worths.type_of(job_id)
-    places = {job: place for place, job in enumerate(plan.order, 1)}
-    gpus, cordoned = plan.placement.get(job_id, ()), _cordoned(this, inventory)
-    left = _left(this, job, inventory, cordoned)
-    status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
-    ahead = expected(run, this, {job_id}, progress).get(job_id)
-    ends = (ahead.finish, ahead.finish_low, ahead.finish_high) if ahead else (None, None, None)
-    contention = max(1.0, this.state.arrived / settings.reference_gpus)
-    total = _isolated(job, inventory, there)
-    rhos = [
-        (end - spec.arrival_seconds) / (contention * total) if end is not None and total else None
-        for end in ends
-    ]
+    inventory = this.state.inventory(run.header)
+    job, gpus = this.active[job_id], this.plan.placement.get(job_id, ())
+    cordoned = _cordoned(this, inventory)
     return Answer(
         run=run.name,
         round=number,
-        clock_seconds=clock,
-        policy=settings.policy,
-        job_id=job_id,
+        clock_seconds=this.observation.clock_seconds,
+        policy=run.header.settings.policy,
+        status="runs" if gpus else "preempted" if job_id in this.state.leases else "waits",
+        job=_job(this, job),
+        holding=_holding(this, job, gpus, inventory, cordoned),
+        obstacles=_obstacles(this, job, inventory, cordoned),
+        line=_line(this, job, inventory),
+        supply=_supply(this, job, inventory, cordoned),
+        prospects=_prospects(run, this, job, inventory, progress),
+        waits=waits,
+        history=history,
+    )
+
+
+def _job(this: Round, job: ActiveJob) -> JobFacts:
+    belief = this.state.beliefs[job.job_id]
+    spec, within = belief.spec, belief.spec.options.deadline_seconds
+    time = job.run_time(job.own)
+    learning = this.state.learning
+    interval = learning.calibration.interval_of(belief, time, learning.speed_noise)
+    return JobFacts(
+        job_id=job.job_id,
+        name=spec.name,
+        kind=spec.kind.value,
         tenant=spec.tenant,
         budget=job.spec.budget,
         model=spec.model,
         mode=spec.mode.value,
         scale_factor=job.gang,
+        max_seconds=spec.max_seconds,
         arrival_seconds=spec.arrival_seconds,
-        waits=waits,
-        status=status,
-        gpus=gpus,
+        deadline_seconds=spec.arrival_seconds + within if within else None,
         batch_size=belief.batch_size,
         progress=belief.share_done,
-        remaining_seconds=time.remaining,
-        low_seconds=low,
-        high_seconds=high,
-        ftf=rhos[0],
-        ftf_low=rhos[1],
-        ftf_high=rhos[2],
-        weight=next((bid.weight for bid in plan.bids if bid.job_id == job_id), None),
-        worth=worths.on(job_id, kind),
-        place=places.get(job_id),
-        in_line=len(plan.order),
-        cutoff=worths.least(kind),
-        free_gpus=sum(left.values()),
-        price=plan.report.price_of.get(job.own.gpu_type) if plan.bids else None,
-        holders=tuple(worths.holders()),
-        start_seconds=ahead.start if ahead else None,
-        start_low_seconds=ahead.start_low if ahead else None,
-        start_high_seconds=ahead.start_high if ahead else None,
-        finish_seconds=ends[0],
-        finish_low_seconds=ends[1],
-        finish_high_seconds=ends[2],
-        history=history,
-        total_gpus=this.nodes.gpus,
-        tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
-        drained=tuple(node for node in this.observation.drained if node not in removed),
-        problems=tuple(
-            (p.node, p.problem) for p in this.observation.problems if p.node not in removed
-        ),
-        busy_gpus=len({gpu for held in plan.placement.values() for gpu in held}),
-        shares=_sharing(this, job_id, inventory),
-        held_type=inventory.allocation(gpus).gpu_type if gpus else None,
-        speeds=worths.speeds(job),
-        kind=spec.kind.value,
-        name=spec.name,
-        max_seconds=spec.max_seconds,
         reports=bool(belief.milestones),
-        order=_order(this.state.orders, job_id),
-        waits_for=blocked.jobs if blocked else (),
-        waits_for_place=blocked is not None and blocked.reason is BlockReason.ARRAY,
-        deadline_seconds=spec.arrival_seconds + within if within else None,
-        promised=plan.promised.get(job_id),
-        room_by_seconds=None if by is None else clock + by,
-        first_by_seconds=None if first is None else clock + first,
-        gpus_short=gpus_short(this, job_id),
-        keeps=_keeps(job, gpus, cordoned) if job_id not in places else "",
-        quota_until_seconds=blocked.until_seconds if blocked and blocked.until_seconds else None,
-        cordoned=tuple(sorted({inventory.node(gpu) for gpu in cordoned})),
+        remaining_seconds=Predicted(time.remaining, *interval),
+    )
+
+
+def _holding(
+    this: Round,
+    job: ActiveJob,
+    gpus: tuple[int, ...],
+    inventory: Inventory,
+    cordoned: frozenset[int],
+) -> Holding:
+    return Holding(
+        gpus=gpus,
+        gpu_type=inventory.allocation(gpus).gpu_type if gpus else None,
+        shares=_sharing(this, job.job_id, inventory),
         spread=_spread(job, gpus, inventory),
+        keeps=_keeps(job, gpus, cordoned) if job.job_id not in this.plan.order else "",
+    )
+
+
+def _obstacles(
+    this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]
+) -> Obstacles:
+    blocked = this.state.blocked.get(job.job_id)
+    retry = this.state.backoff.waits.get(job.job_id, 0.0)
+    waits = job.job_id not in this.plan.placement
+    return Obstacles(
+        order=_order(this.state.orders, job.job_id),
+        jobs=blocked.jobs if blocked else (),
+        by_array=blocked is not None and blocked.reason is BlockReason.ARRAY,
+        retry_seconds=retry if retry > this.observation.clock_seconds else None,
+        quota_until_seconds=blocked.until_seconds if blocked and blocked.until_seconds else None,
+        gpus_short=gpus_short(this, job.job_id),
+        scattered=waits and _scattered(this, job, inventory, cordoned),
+    )
+
+
+def _line(this: Round, job: ActiveJob, inventory: Inventory) -> Line:
+    plan, worths = this.plan, Worths(this.plan, inventory)
+    kind = worths.type_of(job.job_id)
+    places = {other: place for place, other in enumerate(plan.order, 1)}
+    return Line(
+        place=places.get(job.job_id),
+        length=len(plan.order),
+        worth=worths.on(job.job_id, kind),
         worth_type=kind,
-        scattered=not gpus and _scattered(this, job, inventory, cordoned),
-        left=tuple(left.items()) if inventory.mixed else (),
+        weight=next((bid.weight for bid in plan.bids if bid.job_id == job.job_id), None),
+        cutoff=worths.least(kind),
+        price=plan.report.price_of.get(job.own.gpu_type) if plan.bids else None,
+        speeds=worths.speeds(job),
+        holders=tuple(worths.holders()),
+        promised=plan.promised.get(job.job_id),
+    )
+
+
+def _supply(
+    this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]
+) -> GpuSupply:
+    removed, left = this.state.orders.removed, _left(this, job, inventory, cordoned)
+    seen = this.observation
+    return GpuSupply(
+        total=this.nodes.gpus,
+        busy=len({gpu for held in this.plan.placement.values() for gpu in held}),
+        free=sum(left.values()),
+        free_by_type=tuple(left.items()) if inventory.mixed else (),
+        drained=tuple(node for node in seen.drained if node not in removed),
+        cordoned=tuple(sorted({inventory.node(gpu) for gpu in cordoned})),
+        problems=tuple((p.node, p.problem) for p in seen.problems if p.node not in removed),
+    )
+
+
+def _prospects(
+    run: Run, this: Round, job: ActiveJob, inventory: Inventory, progress: Progress
+) -> Prospects:
+    job_id, clock = job.job_id, this.observation.clock_seconds
+    by, first = room_by(run, this).get(job_id), first_by(this).get(job_id)
+    start = finish = ftf = None
+    if ahead := expected(run, this, {job_id}, progress).get(job_id):
+        start = Predicted(ahead.start, ahead.start_low, ahead.start_high)
+        finish = Predicted(ahead.finish, ahead.finish_low, ahead.finish_high)
+        contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
+        if alone := _isolated(job, inventory, this.state.present_inventory(run.header)):
+            arrival = job.spec.arrival_seconds
+            ends = (finish.median, finish.low, finish.high)
+            ftf = Predicted(*((end - arrival) / (contention * alone) for end in ends))
+    return Prospects(
+        start_seconds=start,
+        finish_seconds=finish,
+        ftf=ftf,
+        freed_by_seconds=None if by is None else clock + by,
+        overdue_from_seconds=None if first is None else clock + first,
     )
 
 
@@ -282,13 +210,13 @@ def _sharing(this: Round, job_id: int, inventory: Inventory) -> Sharing | None:
     return None
 
 
-def _spread(job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> Spread | None:
+def _spread(job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> GangSpread | None:
     """How a gang is spread; None if it is not, or no rates by nodes are known."""
     held = inventory.allocation(gpus) if gpus else None
     few = held and job.on_fewest_nodes(held)
     if not held or not few or held.nodes <= few.nodes or job.rate(held) == job.rate(few):
         return None
-    return Spread(held.nodes, few.nodes, job.rate(held) / job.rate(few))
+    return GangSpread(held.nodes, few.nodes, job.rate(held) / job.rate(few))
 
 
 def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> float | None:
@@ -310,11 +238,6 @@ def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> 
         return None
     alone = job.belief.reference_seconds + job.run_time(first).remaining
     return alone * job.rate(first) * there.gpus / mean
-
-
-def _tried_again(waits_until: float, clock: float) -> float | None:
-    """When a job that failed may be launched again; None if it may be launched now."""
-    return waits_until if waits_until > clock else None
 
 
 def _left(

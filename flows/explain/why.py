@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from containers.runtime import ContainerEvent, EventKind, Lease
-from flows.explain.answer import Answer, Step, Wait, answer
+from flows.explain.answer import Answer, explain
+from flows.explain.facts import Step, Wait
 from flows.explain.forks import check_own, taken_over
 from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
@@ -103,7 +104,7 @@ def of_round(
     spec = this.state.beliefs[job_id].spec
     waits = _waits(spec, [r for r in known if r.round <= number])
     history = _history(job_id, known, number)
-    return answer(run, this, job_id, number, tuple(waits), tuple(history), progress)
+    return explain(run, this, job_id, number, tuple(waits), tuple(history), progress)
 
 
 def latest(warehouse: Path) -> str:

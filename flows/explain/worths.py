@@ -8,7 +8,7 @@ from solver.plan import ActiveJob, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class GpuHolder:
     """A job that runs in the round; its id is None where the asker does not see it.
 
     Attributes:
@@ -84,12 +84,12 @@ class Worths:
         worths = (self.on(job_id, kind) for job_id in there)
         return min((worth for worth in worths if worth is not None), default=None)
 
-    def holders(self) -> Iterator[Holder]:
+    def holders(self) -> Iterator[GpuHolder]:
         """The jobs that run, by descending worth."""
         placement = self._plan.placement
         worths = {job_id: self.on(job_id, self.type_of(job_id)) for job_id in placement}
         for job_id in sorted(placement, key=lambda job_id: (-(worths[job_id] or 0.0), job_id)):
-            yield Holder(
+            yield GpuHolder(
                 job_id,
                 len(placement[job_id]),
                 worths[job_id],

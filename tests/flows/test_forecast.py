@@ -117,7 +117,7 @@ def test_a_node_that_would_be_back_lets_a_gang_run(short: Path) -> None:
 def test_why_counts_the_gpus_in_service_and_names_the_nodes_that_are_not(short: Path) -> None:
     with ServiceCommands(short) as desk:
         answer = desk.explain(1)
-    assert (answer.total_gpus, answer.free_gpus, answer.gpus_short) == (3, 1, 3)
+    assert (answer.supply.total, answer.supply.free, answer.obstacles.gpus_short) == (3, 1, 3)
     text = str(answer)
     assert "It needs 4 GPUs, and only 3 are in service: it cannot run until node 3 is back" in text
     assert "were left" not in text
@@ -133,10 +133,10 @@ def test_why_says_that_a_job_keeps_running_on_a_cordoned_node(tmp_path: Path) ->
     go(tmp_path, 1)
     with ServiceCommands(tmp_path) as desk:
         small, wide = desk.explain(1), desk.explain(3)
-    assert small.keeps == "cordoned"
+    assert small.holding.keeps == "cordoned"
     assert "It runs on a cordoned node, and keeps its GPUs there" in str(small)
     assert "no share" not in str(small)
-    assert (wide.keeps, wide.gpus_short, wide.free_gpus) == ("", 3, 2)
+    assert (wide.holding.keeps, wide.obstacles.gpus_short, wide.supply.free) == ("", 3, 2)
     assert "Node 0 (from 0) is cordoned: no job starts there." in str(wide)
     few = "only 3 are in service and not cordoned: it cannot run until node 0 is back"
     assert f"{few} (shockwave node uncordon 0), or others are added" in str(wide)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.deployments.deployments import DEPLOYMENTS
+from flows.deployments.deployments import read_deployments
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prefect.md").read_text(encoding="utf-8")
 SHARED = "warehouse"
@@ -16,7 +16,7 @@ SHARED = "warehouse"
 
 def rows_of(deployment: Any) -> list[str]:
     """The lines of a deployment's table, from the schema that Prefect checks."""
-    module, _, function = deployment.entrypoint.partition(":")
+    module, _, function = deployment.entrypoint.rpartition(".")
     schema = getattr(import_module(module), function).parameters.model_dump_for_openapi()
     models, asked = schema.get("definitions", {}), schema
     if "form" in schema["properties"]:
@@ -77,7 +77,7 @@ def _number(bound: float) -> str:
     return f"{int(bound):,}"
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment.name)
+@pytest.mark.parametrize("deployment", read_deployments(), ids=lambda deployment: deployment.name)
 def test_every_field_is_there_as_prefect_draws_it(deployment: Any) -> None:
     _, found, rest = PAGE.partition(f"\n### {deployment.name}\n")
     assert found

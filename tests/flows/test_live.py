@@ -213,7 +213,7 @@ def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
             assert row.problem == "it does not answer: No such file or directory"
             assert seen.problem == "it does not answer"
             answer = api.explain("1")
-            assert answer.problems == ((0, "it does not answer"),)
+            assert answer.supply.problems == ((0, "it does not answer"),)
     silent = "does not answer: ssh: connect to host 10.0.0.7 port 22; No route"
     for reason, censored in {
         f"node gpu-1 {silent}": "node gpu-1 does not answer",

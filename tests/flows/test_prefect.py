@@ -29,7 +29,7 @@ from flows.campaigns.compare import comparison
 from flows.campaigns.execution import watched
 from flows.campaigns.runners import Runner
 from flows.cli.progress import VARIABLE
-from flows.deployments.deployments import DEPLOYMENTS
+from flows.deployments.deployments import FILE, read_deployments
 from flows.explain.replay import replay
 from flows.explain.whatif import Change, whatif
 from flows.prefect_server.access import Access
@@ -334,7 +334,16 @@ def test_watchers_are_called_for_every_round(client: SyncPrefectClient, tmp_path
 def test_prefect_yaml_is_deployed_as_a_whole(client: SyncPrefectClient, server: Access) -> None:
     client.create_work_pool(WorkPoolCreate(name="shockwave", type="process"))
     done = subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
+        [
+            sys.executable,
+            "-m",
+            "prefect",
+            "--no-prompt",
+            "deploy",
+            "--all",
+            "--prefect-file",
+            str(FILE),
+        ],
         cwd=ROOT,
         env=os.environ | server.client_env(),
         capture_output=True,
@@ -344,11 +353,11 @@ def test_prefect_yaml_is_deployed_as_a_whole(client: SyncPrefectClient, server: 
     assert done.returncode == 0, done.stdout + done.stderr
 
     found = {deployment.name: deployment for deployment in client.read_deployments()}
-    assert set(found) == {deployment.name for deployment in DEPLOYMENTS}
-    for deployment in DEPLOYMENTS:
+    assert set(found) == {deployment.name for deployment in read_deployments()}
+    for deployment in read_deployments():
         deployed = found[deployment.name]
         assert deployed.work_pool_name == "shockwave"
-        assert deployed.entrypoint == deployment.entrypoint.replace(":", ".")
-        assert set(deployed.tags) == {"shockwave", *deployment.tags}
+        assert deployed.entrypoint == deployment.entrypoint
+        assert set(deployed.tags) == {*deployment.tags}
         assert deployed.enforce_parameter_schema
         assert "warehouse" in deployed.parameter_openapi_schema["properties"]

@@ -15,12 +15,11 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from prefect.exceptions import FailedRun
 from prefect.settings import get_current_settings
 
 from flows.cli import service
-from flows.deployments.deployments import DEPLOYMENTS
+from flows.deployments.deployments import read_deployments
 from flows.prefect_server import command
 from flows.prefect_server.access import Access
 from flows.prefect_server.children import child
@@ -235,36 +234,9 @@ def test_what_follows_the_report_that_it_is_ready_is_in_the_log(
         assert wait_for(lambda: capfd.readouterr().err) == "failed\n"
 
 
-# Deployments
-
-FILE: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
-
-
-def test_prefect_yaml_has_the_deployments_that_are_served() -> None:
-    assert [
-        (
-            deployment["name"],
-            deployment["entrypoint"],
-            deployment["description"],
-            deployment["tags"],
-            deployment["parameters"],
-        )
-        for deployment in FILE["deployments"]
-    ] == [
-        (
-            deployment.name,
-            deployment.entrypoint.replace(":", "."),
-            deployment.description,
-            ["shockwave", *deployment.tags],
-            {"warehouse": "var/warehouse", **deployment.parameters},
-        )
-        for deployment in DEPLOYMENTS
-    ]
-
-
-@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment.name)
+@pytest.mark.parametrize("deployment", read_deployments(), ids=lambda deployment: deployment.name)
 def test_every_parameter_of_a_deployment_is_described(deployment: Any) -> None:
-    module, _, function = deployment.entrypoint.partition(":")
+    module, _, function = deployment.entrypoint.rpartition(".")
     flow = getattr(import_module(module), function)
     schema = flow.parameters.model_dump_for_openapi()
     assert "warehouse" in schema["properties"]

@@ -4,13 +4,13 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.quality import workload_of
 from containers.runtime import EventKind
 from flows.explain.answer import Answer
+from flows.explain.facts import Predicted
 from flows.explain.sentences import in_words
 from flows.explain.why import why
 from flows.runs.start import make_start
@@ -55,29 +55,31 @@ def of(answers: list[Answer], status: str) -> list[Answer]:
 def test_a_running_job_holds_its_gpus_and_has_started(made: Made, answers: list[Answer]) -> None:
     for answer in of(answers, "runs"):
         record = made.records[answer.round]
-        (launch,) = (lease for lease in record.leases if lease.job_id == answer.job_id)
-        assert answer.gpus == launch.gpus
-        assert answer.start_seconds == answer.clock_seconds == record.clock_seconds
-        assert answer.start_low_seconds == answer.start_high_seconds == answer.start_seconds
-        assert answer.finish_low_seconds < answer.finish_seconds < answer.finish_high_seconds
-        assert [answer.price] == [price.price for price in record.solve.prices]
-        assert answer.cutoff is not None
-        assert answer.worth is not None
-        assert answer.worth >= answer.cutoff
+        (launch,) = (lease for lease in record.leases if lease.job_id == answer.job.job_id)
+        assert answer.holding.gpus == launch.gpus
+        now, finish = answer.clock_seconds, answer.prospects.finish_seconds
+        assert now == record.clock_seconds
+        assert answer.prospects.start_seconds == Predicted(now, now, now)
+        assert finish.low < finish.median < finish.high
+        assert [answer.line.price] == [price.price for price in record.solve.prices]
+        assert answer.line.cutoff is not None
+        assert answer.line.worth is not None
+        assert answer.line.worth >= answer.line.cutoff
 
 
 @pytest.mark.slow
 def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, answers: list[Answer]) -> None:
     for answer in of(answers, "waits"):
         record = made.records[answer.round]
-        assert answer.gpus == ()
-        assert answer.free_gpus < answer.scale_factor
-        holders = {holder.job_id for holder in answer.holders}
+        assert answer.holding.gpus == ()
+        assert answer.supply.free < answer.job.scale_factor
+        holders = {holder.job_id for holder in answer.line.holders}
         assert holders == {lease.job_id for lease in record.leases}
-        assert answer.clock_seconds < answer.start_low_seconds <= answer.start_seconds
-        assert answer.start_seconds <= answer.start_high_seconds < answer.finish_high_seconds
-        assert any(f"needs {answer.scale_factor} GPU" in line for line in in_words(answer))
-        assert answer.first_by_seconds >= answer.clock_seconds
+        start, finish = answer.prospects.start_seconds, answer.prospects.finish_seconds
+        assert answer.clock_seconds < start.low <= start.median
+        assert start.median <= start.high < finish.high
+        assert any(f"needs {answer.job.scale_factor} GPU" in line for line in in_words(answer))
+        assert answer.prospects.overdue_from_seconds >= answer.clock_seconds
         assert any("before all others: whatever arrives" in line for line in in_words(answer))
 
 
@@ -85,15 +87,15 @@ def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, answers: list[
 def test_it_lists_when_the_job_waited(made: Made, answers: list[Answer]) -> None:
     for answer in answers:
         clocks = [record.clock_seconds for record in made.records[: answer.round + 1]]
-        spec = next(spec for spec in made.specs if spec.job_id == answer.job_id)
+        spec = next(spec for spec in made.specs if spec.job_id == answer.job.job_id)
         waited = max(
             0.0, next(c for c in clocks if c >= spec.arrival_seconds) - spec.arrival_seconds
         )
         for record, until in zip(made.records, clocks[1:], strict=False):
             held = {lease.job_id for lease in record.leases}
-            if record.clock_seconds >= spec.arrival_seconds and answer.job_id not in held:
+            if record.clock_seconds >= spec.arrival_seconds and answer.job.job_id not in held:
                 waited += until - record.clock_seconds
-        assert answer.arrival_seconds == spec.arrival_seconds
+        assert answer.job.arrival_seconds == spec.arrival_seconds
         assert sum(w.to_seconds - w.from_seconds for w in answer.waits) == pytest.approx(waited)
         assert all(a.to_seconds < b.from_seconds for a, b in pairwise(answer.waits))
         assert all(wait.from_seconds < wait.to_seconds for wait in answer.waits)
@@ -101,7 +103,7 @@ def test_it_lists_when_the_job_waited(made: Made, answers: list[Answer]) -> None
             if wait.round is not None:
                 record = made.records[wait.round]
                 assert wait.from_seconds <= record.clock_seconds <= wait.to_seconds
-                assert answer.job_id not in {lease.job_id for lease in record.leases}
+                assert answer.job.job_id not in {lease.job_id for lease in record.leases}
         rounds = [wait.round for wait in answer.waits if wait.round is not None]
         hints = [line for line in in_words(answer) if line.startswith("Why it waited from ")]
         assert len(hints) == (answer.status != "waits" and bool(rounds))
@@ -114,13 +116,13 @@ def test_it_lists_when_the_job_waited(made: Made, answers: list[Answer]) -> None
 def test_the_forecast_is_that_of_the_record(made: Made, answers: list[Answer]) -> None:
     for answer in of(answers, "runs"):
         for estimate in made.records[answer.round].estimates:
-            if estimate.job_id == answer.job_id:
-                assert answer.remaining_seconds == estimate.remaining_seconds
-                assert (answer.low_seconds, answer.high_seconds) == (
+            if estimate.job_id == answer.job.job_id:
+                assert answer.job.remaining_seconds.median == estimate.remaining_seconds
+                assert (answer.job.remaining_seconds.low, answer.job.remaining_seconds.high) == (
                     estimate.low_seconds,
                     estimate.high_seconds,
                 )
-                assert answer.progress == estimate.done
+                assert answer.job.progress == estimate.done
 
 
 @pytest.mark.slow
@@ -167,13 +169,13 @@ def test_jobs_that_go_first_whatever_their_worth_are_named(tmp_path: Path) -> No
     first = 0
     for answer in answers:
         text = " ".join(in_words(answer))
-        before = [held for held in answer.holders if held.place < answer.place]
-        less = [held for held in before if held.worth < answer.worth]
+        before = [held for held in answer.line.holders if held.place < answer.line.place]
+        less = [held for held in before if held.worth < answer.line.worth]
         explained = "before it to which a GPU is worth less" in text
         assert explained is (bool(less) and answer.status != "runs")
         if answer.status == "preempted":
             running, come = (
-                counted(len(answer.holders), "running job"),
+                counted(len(answer.line.holders), "running job"),
                 "come" + "s" * (len(before) == 1),
             )
             assert f"{len(before)} of {running} {come} before it" in text
@@ -229,10 +231,10 @@ def test_the_command_answers_in_words_and_as_json(
     answer = why(job, warehouse, run, 2)
     assert here(*asked).out.splitlines() == list(in_words(answer))
     (row,) = here(*asked, "--json").rows
-    fields: dict[str, Any] = {name: getattr(answer, name) for name in ("run", "worth", "place")}
-    assert fields.items() <= row.items()
+    assert (row["run"], row["line"]["place"]) == (run, answer.line.place)
     page = (Path(__file__).parents[2] / "docs" / "why.md").read_text(encoding="utf-8")
-    assert [name for name in row if f"`{name}`" not in page] == []
+    nested = [name for part in row.values() if isinstance(part, dict) for name in part]
+    assert [name for name in (*row, *nested) if f"`{name}`" not in page] == []
     assert json.dumps(row["history"])
 
 
@@ -264,16 +266,21 @@ def test_a_job_that_has_not_arrived_is_refused(made: Made, tmp_path: Path) -> No
 
 
 def test_free_gpus_are_listed_by_type_after_jobs_that_had_a_turn(answers: list[Answer]) -> None:
-    answer = replace(of(answers, "waits")[0], scale_factor=2, busy_gpus=6, total_gpus=8)
-    needs, held = "It needs 2 GPUs; ", " 6 of 8 are held, by those in line before it"
+    answer = of(answers, "waits")[0]
+    answer = replace(answer, job=replace(answer.job, scale_factor=2))
+    supply = replace(answer.supply, busy=6, total=8)
+    needs, held = "It needs 2 GPUs; ", " 6 of 8 are held, by jobs before it in line"
     for left, said in (
         ((("v100", 1), ("p100", 0), ("k80", 1)), "1 v100 and 1 k80 were left for it."),
         ((("v100", 1), ("p100", 1), ("k80", 1)), "1 v100, 1 p100 and 1 k80 were left for it."),
         ((("v100", 0), ("k80", 1)), "1 k80 was left for it."),
         ((("v100", 0), ("k80", 0)), "no v100 or k80 was left for it."),
     ):
-        assert f"{needs}{said}{held}" in str(replace(answer, left=left))
-    never = str(replace(answer, place=None, free_gpus=1))
+        assert f"{needs}{said}{held}" in str(
+            replace(answer, supply=replace(supply, free_by_type=left))
+        )
+    line = replace(answer.line, place=None)
+    never = str(replace(answer, line=line, supply=replace(supply, free=1)))
     assert f"The policy {answer.policy} has no place in line for it in this round." in never
     assert f"{needs}one was left by all others. 6 of 8 are held; the last: " in never
     assert "its turn" not in never

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.explain.answer import Spread
+from flows.explain.facts import GangSpread
 from flows.explain.why import why
-from flows.explain.worths import Holder, Worths
+from flows.explain.worths import GpuHolder, Worths
 from predictor.allocation import Allocation
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool
@@ -38,11 +38,13 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
         slow = SPEED if spec.model != "autoencoder" else {k: 0.25 / v for k, v in SPEED.items()}
         kinds = sorted(SPEED, key=lambda kind: -slow[kind])
         kinds = [k for k in kinds if (spec.model, k) != ("conv-large", "k80")]
-        assert [speed.gpu_type for speed in answer.speeds] == kinds
-        assert [speed.speed for speed in answer.speeds] == pytest.approx([slow[k] for k in kinds])
+        assert [speed.gpu_type for speed in answer.line.speeds] == kinds
+        assert [speed.speed for speed in answer.line.speeds] == pytest.approx(
+            [slow[k] for k in kinds]
+        )
         if job_id in leases:
             held = inventory.allocation(leases[job_id]).gpu_type
-            assert answer.held_type == held
+            assert answer.holding.gpu_type == held
             said = "" if held == kinds[0] else f", at {slow[held]:.2f} of its speed on {kinds[0]}"
             assert f" ({held}{said})." in str(answer)
         else:
@@ -50,7 +52,7 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
                 f"{kind} would give {slow[kind]:.2f} of its speed there" for kind in kinds[1:]
             )
             assert f"It waits for {kinds[0]}: {rest}." in str(answer)
-            assert 0 <= answer.free_gpus < answer.scale_factor * len(kinds)
+            assert 0 <= answer.supply.free < answer.job.scale_factor * len(kinds)
 
 
 @pytest.mark.slow
@@ -60,12 +62,12 @@ def test_a_shared_job_is_shown_with_its_partner_and_speed(tmp_path: Path) -> Non
     record = made.records[number]
     pair = record.pairs[0]
     answers = [why(job_id, tmp_path, run, number) for job_id in pair]
-    assert [answer.shares and answer.shares.job_id for answer in answers] == [*reversed(pair)]
-    speeds = {answer.job_id % 2: answer.shares.speed for answer in answers if answer.shares}
+    assert [answer.holding.shares.job_id for answer in answers] == [*reversed(pair)]
+    speeds = {answer.job.job_id % 2: answer.holding.shares.speed for answer in answers}
     assert speeds == pytest.approx({0: 1.0, 1: 0.6})  # of the sum of 1.6, the guaranteed job has 1
     assert f"It shares them with job {pair[1]}, at " in str(answers[0])
     held = {gpu for lease in record.leases for gpu in lease.gpus}
-    assert answers[0].busy_gpus == len(held) < sum(len(lease.gpus) for lease in record.leases)
+    assert answers[0].supply.busy == len(held) < sum(len(lease.gpus) for lease in record.leases)
 
 
 @pytest.mark.slow
@@ -82,11 +84,13 @@ def test_packing_policies_show_places_in_line_and_free_gpus_by_type(
         if record.pairs and waiting:
             break
     answer = why(waiting[0], tmp_path, run, record.round)
-    assert answer.place is not None
-    assert len(leases) < answer.place <= answer.in_line == len(state.beliefs)
+    assert answer.line.place is not None
+    assert len(leases) < answer.line.place <= answer.line.length == len(state.beliefs)
     held = Counter(inventory.allocation([gpu]).gpu_type for gpu in taken)
     idle = {kind: gpus - held[kind] for kind, gpus in inventory.capacities.items()}
-    assert dict(answer.left) == {speed.gpu_type: idle[speed.gpu_type] for speed in answer.speeds}
+    assert dict(answer.supply.free_by_type) == {
+        speed.gpu_type: idle[speed.gpu_type] for speed in answer.line.speeds
+    }
     assert " left for it. " in str(answer)
     assert "no place in line" not in str(answer)
 
@@ -104,12 +108,12 @@ def test_a_spread_gang_is_shown_with_its_nodes_and_slowdown(tmp_path: Path) -> N
         if lease.job_id == 3
     )
     answer = why(3, tmp_path, run, number)
-    assert answer.gpus == lease.gpus
-    assert answer.spread == Spread(nodes=2, fewest_nodes=1, speed=0.4)
+    assert answer.holding.gpus == lease.gpus
+    assert answer.holding.spread == GangSpread(nodes=2, fewest_nodes=1, speed=0.4)
     said = "It is spread over 2 nodes where 1 node would do, at 0.40 of its speed on 1."
     assert said in str(answer)
     played: list[tuple[int, int]] = []
-    assert why(1, tmp_path, run, number, lambda *done: played.append(done)).spread is None
+    assert why(1, tmp_path, run, number, lambda *done: played.append(done)).holding.spread is None
     assert played == [(play, PLAYS) for play in range(PLAYS)]
 
 
@@ -122,17 +126,21 @@ def test_a_gang_that_cannot_be_spread_waits_for_nodes_where_gpus_enough_are_idle
     made = make(by_nodes.start(*gangs, profile=never, pools=pools))
     run = write(tmp_path, made.start, made.rounds)
     waits, runs = why(2, tmp_path, run, 0), why(1, tmp_path, run, 0)
-    assert (waits.scattered, waits.free_gpus, runs.scattered) == (True, 2, False)
-    said = "It needs 2 GPUs on as few nodes as hold so many; 2 were left when its turn came"
-    assert f"{said}, but not on so few nodes. 4 of 6 are held" in str(waits)
+    assert (waits.obstacles.scattered, waits.supply.free) == (True, 2)
+    assert not runs.obstacles.scattered
+    said = "It needs 2 GPUs on as few nodes as can hold them; 2 were left when its turn came"
+    assert f"{said}, but on too many nodes. 4 of 6 are held" in str(waits)
     single = by_nodes.job(3, 1, 9_000), by_nodes.job(4, 1, 9_000)
     made = make(by_nodes.start(*gangs, *single, profile=never, pools=pools))
     run = write(tmp_path / "full", made.start, made.rounds)
-    assert [why(2, tmp_path / "full", run, 0).scattered, len(made.records[0].leases)] == [True, 4]
+    assert [why(2, tmp_path / "full", run, 0).obstacles.scattered, len(made.records[0].leases)] == [
+        True,
+        4,
+    ]
     small = make(by_nodes.start(*gangs, profile=never, pools=(Pool("v100", 4, 2),)))
     run = write(tmp_path / "small", small.start, small.rounds)
     waits = why(2, tmp_path / "small", run, 0)
-    assert (waits.scattered, " nodes" in str(waits)) == (False, False)
+    assert (waits.obstacles.scattered, " nodes" in str(waits)) == (False, False)
 
 
 def bid(job_id: int, gpus: int, **utilities: float) -> list[Bid]:
@@ -162,10 +170,10 @@ def test_worths_are_those_of_a_gpu_and_compared_on_one_type() -> None:
     assert [worths.on(2, kind) for kind in SPEED] == [0.75, 0.5, 0.125]
     assert [worths.least(kind) for kind in SPEED] == pytest.approx([1.0, 0.6, 0.25])
     assert list(worths.holders()) == [
-        Holder(0, 2, 1.0, 2, "v100"),
-        Holder(1, 2, 0.6, 1, "p100"),
-        Holder(3, 1, 0.25, 4, "k80"),
-        Holder(4, 1, None, None, "k80"),
+        GpuHolder(0, 2, 1.0, 2, "v100"),
+        GpuHolder(1, 2, 0.6, 1, "p100"),
+        GpuHolder(3, 1, 0.25, 4, "k80"),
+        GpuHolder(4, 1, None, None, "k80"),
     ]
 
 
@@ -182,22 +190,24 @@ def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path)
     )
     answer = why(waiting, tmp_path, run, record.round)
     prices = {price.gpu_type: price.price for price in record.solve.prices}
-    worth = {speed.gpu_type: speed.worth for speed in answer.speeds if speed.worth is not None}
-    assert len(worth) == len(answer.speeds)
+    worth = {speed.gpu_type: speed.worth for speed in answer.line.speeds if speed.worth is not None}
+    assert len(worth) == len(answer.line.speeds)
     inventory = made.header.settings.inventory
     alone = Plan({}, record.solve, bids=record.bids, order=(waiting,), worth=(0.0,))
     recorded = Worths(alone, inventory)
     assert worth == {kind: recorded.on(waiting, kind) for kind in worth}
     best = max(worth, key=lambda kind: worth[kind])
-    assert (answer.worth_type, answer.worth) == (best, worth[best])
+    assert (answer.line.worth_type, answer.line.worth) == (best, worth[best])
     held = {lease.job_id: inventory.allocation(lease.gpus).gpu_type for lease in record.leases}
-    assert {holder.job_id: holder.gpu_type for holder in answer.holders} == held
-    there = [holder.worth for holder in answer.holders if holder.gpu_type == best]
-    assert answer.cutoff == min((worth for worth in there if worth is not None), default=None)
-    assert f"a GPU of this round on {best} is worth {answer.worth:.4g} to it" in str(answer)
-    for other in answer.speeds[1:]:
+    assert {holder.job_id: holder.gpu_type for holder in answer.line.holders} == held
+    there = [holder.worth for holder in answer.line.holders if holder.gpu_type == best]
+    assert answer.line.cutoff == min((worth for worth in there if worth is not None), default=None)
+    assert f"a GPU of this round on {best} is worth {answer.line.worth:.4g} to it" in str(answer)
+    for other in answer.line.speeds[1:]:
         word = "less than" if worth[other.gpu_type] < prices[other.gpu_type] else "at least"
         gives = f"{other.gpu_type} would give {other.speed:.2f} of its speed there"
         assert f"{gives}, worth {word} its price" in str(answer)
-    shown_prices = ", ".join(f"{speed.price:.4g} on {speed.gpu_type}" for speed in answer.speeds)
+    shown_prices = ", ".join(
+        f"{speed.price:.4g} on {speed.gpu_type}" for speed in answer.line.speeds
+    )
     assert f"The market prices one more GPU-round at {shown_prices}." in str(answer)

@@ -160,7 +160,7 @@ def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: 
     run = write(tmp_path, made.start, made.rounds)
     number, noted = next(inside(made))
     first = why(noted.held[0].job_id, tmp_path, run, number)
-    assert "It runs in cells that its tenant is promised (" in str(first)
+    assert "It runs in cells promised to its tenant (" in str(first)
     outside = next(
         (record.round, spec.job_id)
         for record, state in zip(made.records, made.states[1:], strict=True)
@@ -170,8 +170,8 @@ def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: 
         and spec.job_id not in {job.job_id for job in PolicyMemory.read(state.memory).held}
     )
     other = why(outside[1], tmp_path, run, outside[0])
-    assert other.promised == "too few cells of tenant 'vision' in pool '0'"
-    assert "It has no cells of its tenant, so it trades with all others: too few" in str(other)
+    assert other.line.promised == "too few cells of tenant 'vision' in pool '0'"
+    assert "It has no cells of its tenant, so it competes with all jobs: too few" in str(other)
     assert (NO_BOUND in str(other), NO_BOUND in str(first)) == (True, False)
 
 

@@ -150,7 +150,7 @@ def test_a_history_with_commands_is_audited_replayed_explained_and_forked(tmp_pa
     compared = replay(name, tmp_path)
     assert (compared.differences, compared.complete) == ([], True)
     ids = [spec.job_id for spec in made.specs]
-    assert why(ids[0], tmp_path, name, 2).job_id == ids[0]
+    assert why(ids[0], tmp_path, name, 2).job.job_id == ids[0]
     asked = "SELECT job_id, isolated_seconds, jct_seconds FROM job_outcomes ORDER BY job_id"
     rows = Analytics(tmp_path).query(asked, [name])[1]
     assert [row[:2] for row in rows] == [

@@ -318,8 +318,8 @@ def test_why_a_job_that_crashed_waits(tmp_path: Path) -> None:
             break
         if 0 not in {lease.job_id for lease in record.leases}:
             answer = why(0, tmp_path, name, record.round)
-            tried[record.round] = answer.tried_again_seconds
-            assert f"tried again at {answer.tried_again_seconds:,.0f} s" in "\n".join(
+            tried[record.round] = answer.obstacles.retry_seconds
+            assert f"tried again at {answer.obstacles.retry_seconds:,.0f} s" in "\n".join(
                 in_words(answer)
             )
     assert len(tried) == 1 + 3

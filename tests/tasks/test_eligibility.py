@@ -76,18 +76,18 @@ def test_jobs_start_after_others_and_arrays_run_some_tasks_at_a_time(tmp_path: P
     assert not replay(name, tmp_path).differences
     assert audit(tmp_path, name).findings == ()
     report = why("report", tmp_path, name, 0)
-    assert (report.status, report.waits_for, report.deadline_seconds) == (
+    assert (report.status, report.obstacles.jobs, report.job.deadline_seconds) == (
         "waits",
         (0, 1, 2, 3, 4, 5),
         5000.0,
     )
-    assert report.start_seconds is not None
-    assert report.start_seconds >= 250 + 2 * 300
+    assert report.prospects.start_seconds is not None
+    assert report.prospects.start_seconds.median >= 250 + 2 * 300
     words = "\n".join(in_words(report))
     assert "It starts after jobs 0, 1, 2, 3, 4, 5, and is cancelled if" in words
-    assert "It is to end by 5,000 s, and should." in words
+    assert "It should meet its deadline of 5,000 s." in words
     task = why("sweep[4]", tmp_path, name, ends[0])
-    assert (task.job_id, task.waits_for, task.waits_for_place) == (5, (1, 2), True)
+    assert (task.job.job_id, task.obstacles.jobs, task.obstacles.by_array) == (5, (1, 2), True)
     assert "Its array lets 2 of its tasks hold GPUs" in "\n".join(in_words(task))
 
 

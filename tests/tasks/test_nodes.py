@@ -88,7 +88,7 @@ def test_an_added_node_is_given_out_and_a_removed_one_is_left(tmp_path: Path) ->
     assert not replay(name, tmp_path).differences
     assert audit(tmp_path, name).findings == ()
     both = [why(1, tmp_path, name, taken[REMOVE] - before) for before in (1, 0)]
-    found = [(state.total_gpus, state.free_gpus, state.drained) for state in both]
+    found = [(said.supply.total, said.supply.free, said.supply.drained) for said in both]
     assert found == [(6, 2, ()), (4, 0, ())]
     assert "out of service" not in str(both[1])
     asked = "SELECT busy_gpus + idle_gpus FROM rounds ORDER BY round"
@@ -137,10 +137,10 @@ def test_why_knows_no_type_whose_nodes_were_removed(tmp_path: Path) -> None:
     made = make(as_service(first.workload, first.header.settings, orders, new))
     name = write(tmp_path, made.start, made.rounds)
     answers = [why(1, tmp_path, name, number) for number in range(4)]
-    found = [(there.total_gpus, there.free_gpus, there.drained) for there in answers]
+    found = [(there.supply.total, there.supply.free, there.supply.drained) for there in answers]
     assert found == [(10, 6, ()), (8, 4, ()), (0, 0, ()), (2, 2, ())]
-    rhos = [there.ftf for there in answers]
-    assert rhos == [
+    rhos = [there.prospects.ftf for there in answers]
+    assert [rho and rho.median for rho in rhos] == [
         pytest.approx(0.4, 0.01),
         pytest.approx(0.5, 0.01),
         None,

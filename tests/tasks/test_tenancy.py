@@ -76,10 +76,10 @@ def test_a_quota_holds_in_each_window_and_what_is_left_is_carried_over(tmp_path:
     assert audit(tmp_path, name).findings == ()
     waits = next(r.round for r in made.records if 1 not in {lease.job_id for lease in r.leases})
     answer = why("1", tmp_path, name, waits)
-    assert answer.quota_until_seconds == HOUR
-    assert "Tenant a has used up its quota of GPU-hours, until 3,600 s." in [*in_words(answer)]
-    assert answer.start_seconds is not None
-    assert answer.start_seconds >= HOUR
+    assert answer.obstacles.quota_until_seconds == HOUR
+    assert "Tenant a has used up its quota of GPU-hours until 3,600 s." in [*in_words(answer)]
+    assert answer.prospects.start_seconds is not None
+    assert answer.prospects.start_seconds.median >= HOUR
 
 
 def test_an_opaque_job_keeps_its_gpus_over_its_quota(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 
-from flows.deployments.deployments import DEPLOYMENTS
+from flows.deployments.deployments import read_deployments
 from flows.deployments.forms import (
     MOST_ROUNDS,
     Form,
@@ -107,8 +107,8 @@ def of_what_serves(up: Up, variable: str) -> str:
 
 def test_all_deployments_are_served(up: Up, client: SyncPrefectClient) -> None:
     found = {deployment.name: deployment for deployment in client.read_deployments()}
-    assert set(found) == {deployment.name for deployment in DEPLOYMENTS}
-    for deployment in DEPLOYMENTS:
+    assert set(found) == {deployment.name for deployment in read_deployments()}
+    for deployment in read_deployments():
         served = found[deployment.name]
         assert served.description == deployment.description
         assert set(served.tags) == {"shockwave", *deployment.tags}
