@@ -17,9 +17,9 @@ import pyarrow as pa
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
+from predictor.rows import to_row
 from predictor.throughput import UNTYPED
-from tasks.record import RunHeader, Settings, one_pool
-from tasks.rows import VERSION, to_row
+from tasks.record import VERSION, RunHeader, Settings, one_pool
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.store.arrow import rows_to_table, to_table, write_groups, write_table

@@ -29,8 +29,8 @@ from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, PluginError
 from predictor.job import LARGEST_LOSS, JobSpec
 from predictor.plugins import Kind, Plugin, find_plugin
+from predictor.rows import is_record, typed_fields
 from solver.inventory import Inventory
-from tasks.rows import is_record, typed_fields
 
 Answer = TypeVar("Answer")
 

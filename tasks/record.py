@@ -17,6 +17,7 @@ from predictor.basis import Basis
 from predictor.belief import Belief, Pace
 from predictor.forecast import Forecast
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Regime
+from predictor.rows import content_hash, to_row
 from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
 from solver.cells.layout import Layout
@@ -26,8 +27,11 @@ from solver.market import Bid
 from solver.plan import SolveReport
 from tasks.commands import Command
 from tasks.measured import Measurement, PairMeasurement, Spread, profile_of
-from tasks.rows import content_hash, to_row
 from tasks.sources import Workload
+
+VERSION = 1
+"""Layout of the records, to be raised with every change of their fields: records of another layout
+are refused."""
 
 
 @dataclass(frozen=True, slots=True)

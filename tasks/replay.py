@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from containers.runtime import BY_ITS_OWNER, ContainerEvent, EventKind, Lease, Observation
 from predictor.job import JobSpec
+from predictor.rows import content_hash, to_row
 from solver.inventory import Inventory
 from tasks.record import RoundRecord, Timings
-from tasks.rows import content_hash, to_row
 
 
 @dataclass(frozen=True)

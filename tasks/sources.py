@@ -10,10 +10,10 @@ from typing import Protocol
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from predictor.rows import content_hash, to_row
 from predictor.throughput import Profile
 from solver.inventory import Inventory
 from tasks.commands import Command
-from tasks.rows import content_hash, to_row
 
 
 @dataclass(frozen=True, slots=True)

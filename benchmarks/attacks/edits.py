@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tasks.rows import content_hash
+from predictor.rows import content_hash
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.folder import SNAPSHOT, WHOLE
 from warehouse.store.ledger import LEDGER

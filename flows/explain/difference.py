@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.explain.whatif import compared
+from predictor.rows import content_hash, to_row
 from tasks.record import RoundRecord, RunHeader
-from tasks.rows import content_hash, to_row
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 

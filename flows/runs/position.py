@@ -18,9 +18,9 @@ from containers.virtual.faithful import ClusterState
 from flows.runs.code_version import code_version
 from flows.runs.costs import Account, Meter
 from predictor.errors import WarehouseError
+from predictor.rows import from_row, to_row
 from tasks.record import RoundRecord, RunHeader, Start, Timings
 from tasks.round import Run, Sink
-from tasks.rows import from_row, to_row
 from tasks.state import RunState, advance
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import find_left_overs, write_text

@@ -29,6 +29,7 @@ from solver.policies import (
 from solver.policies.mst import check_priced
 from tasks.measured import Measurement, PairMeasurement, Spread
 from tasks.record import (
+    VERSION,
     Parameter,
     PastJob,
     RunHeader,
@@ -37,7 +38,6 @@ from tasks.record import (
     record_hash,
     values_of,
 )
-from tasks.rows import VERSION
 from tasks.sources import Workload
 from tasks.state import RunState, advance
 from warehouse.store.reader import Reader

@@ -9,7 +9,7 @@ from predictor.errors import InputError
 from predictor.image import LONGEST, MOST
 from predictor.job import JobKind, JobSpec, Mode, named, timed_job
 from predictor.options import JobOptions, Task
-from tasks.rows import from_row, to_row
+from predictor.rows import from_row, to_row
 from tests.strategies import job_specs
 
 LM = JobSpec(

@@ -12,6 +12,7 @@ from flows.runs.simulation import terms
 from flows.runs.start import make_start
 from flows.scheduler.admission import check_node
 from predictor.errors import InputError
+from predictor.rows import from_row, to_row
 from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Inventory, Pool
@@ -19,7 +20,6 @@ from solver.policies import POLICIES, for_several_pools
 from tasks.commands import Command, CommandKind, NewNode
 from tasks.invariants import Invariants
 from tasks.record import Parameter, RunHeader, RuntimeKind, Settings, Start
-from tasks.rows import from_row, to_row
 from tasks.state import RunState, advance
 from tests.runs import POOLS, SPEED, Made, make, mixed
 from warehouse.workloads.generator import generate_workload

@@ -23,6 +23,7 @@ from predictor.throughput import UNTYPED, Profile
 from solver.market import Price
 from solver.plan import SolveReport
 from tasks.record import (
+    VERSION,
     Estimate,
     RoundRecord,
     RunHeader,
@@ -30,7 +31,6 @@ from tasks.record import (
     Start,
     one_pool,
 )
-from tasks.rows import VERSION
 from tasks.sources import Workload
 from tests.runs import chained, start_of, write
 from tests.strategies import certain, gang_bid

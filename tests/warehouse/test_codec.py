@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rows import content_hash, from_row, to_row
+from predictor.rows import content_hash, from_row, to_row
 from warehouse.store.arrow import arrow_schema, rows_to_table, to_table
 
 

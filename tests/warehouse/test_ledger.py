@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from predictor.errors import WarehouseError
-from tasks.rows import content_hash
+from predictor.rows import content_hash
 from tests.runs import Made, ended, write
 from warehouse.analytics.catalog import build
 from warehouse.store import files as forms

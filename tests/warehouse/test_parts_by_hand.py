@@ -12,9 +12,9 @@ from solver.market import Price
 from solver.plan import SolveReport
 from tasks.commands import Command, CommandKind, NewNode
 from tasks.record import (
+    VERSION,
     Package,
 )
-from tasks.rows import VERSION
 from tests.runs import chained, write
 from tests.strategies import certain, gang_bid
 from tests.warehouse.by_hand import (

@@ -11,9 +11,8 @@ from flows.explain.replay import replay
 from flows.runs.resuming import resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
-from tasks.record import RoundRecord, Timings, record_hash
+from tasks.record import VERSION, RoundRecord, Timings, record_hash
 from tasks.replay import Difference
-from tasks.rows import VERSION
 from tests.runs import POLICIES, Made, chained, ended, start_of, write
 from warehouse.store.checks import check_warehouse
 from warehouse.store.files import HEADER

@@ -9,8 +9,8 @@ from sqlalchemy import RowMapping
 
 from predictor.errors import InputError, WarehouseError
 from predictor.job import JobSpec
+from predictor.rows import from_row, to_row
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode, TenantTerms
-from tasks.rows import from_row, to_row
 
 SUBMIT = "submit"
 """Kind of an entry that is a job; the others are those of commands."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from predictor.errors import WarehouseError, first_line, remedy_of
-from tasks.rows import is_record, typed_fields
+from predictor.rows import is_record, typed_fields
 from warehouse.store.durable import Ahead, check_regular, write_file
 from warehouse.store.folder import RESTORE, is_run
 

@@ -20,7 +20,7 @@ import orjson
 import pyarrow as pa
 
 from predictor.errors import InputError, WarehouseError, likely
-from tasks.rows import from_row
+from predictor.rows import from_row
 from warehouse.store.arrow import read_parquet, rows_to_table, write_table
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import check_regular, find_left_overs, hold_lock, write_text, writing

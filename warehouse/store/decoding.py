@@ -3,8 +3,8 @@
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
-from tasks.record import RoundRecord, RunHeader
-from tasks.rows import VERSION, content_hash, from_row
+from predictor.rows import content_hash, from_row
+from tasks.record import VERSION, RoundRecord, RunHeader
 from warehouse.store.files import HeaderLabel, RoundLabel
 from warehouse.store.folder import other_layout
 

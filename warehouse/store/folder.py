@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.errors import InputError, WarehouseError, likely
-from tasks.rows import VERSION
+from tasks.record import VERSION
 from warehouse.store.durable import find_left_overs, hold_lock, write_file, writing
 
 if TYPE_CHECKING:

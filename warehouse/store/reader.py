@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from predictor.errors import WarehouseError
+from predictor.rows import from_row, typed_fields
 from tasks.record import Package, RoundRecord, RunHeader, Start, check_chain
-from tasks.rows import from_row, typed_fields
 from tasks.sources import Workload
 from warehouse.store.arrow import drop_empty_rows, read_from, read_parquet
 from warehouse.store.checks import first_missing

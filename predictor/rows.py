@@ -1,7 +1,7 @@
 """Frozen dataclasses as plain rows, the form that is hashed, and back.
 
-A `StrEnum` becomes its string, a tuple or list a list, a dataclass a dict, a mapping a list of
-pairs in its order, a frozen set a sorted list.
+A `StrEnum` becomes its string, a tuple, named tuple or list a list, a dataclass a dict, a mapping a
+list of pairs in its order, a frozen set a sorted list.
 """
 
 import hashlib
@@ -13,10 +13,6 @@ from types import GenericAlias, NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
-
-VERSION = 1
-"""Layout of the records, to be raised with every change of their fields: records of another layout
-are refused."""
 
 Record = TypeVar("Record")
 
@@ -33,6 +29,16 @@ def from_row(record: type[Record], row: Mapping[str, Any]) -> Record:
     kind: Any = record
     decode: Callable[[Any], Record] = _decoder(kind)
     return decode(row)
+
+
+def to_json(value: Any) -> str:
+    """A dataclass as JSON text, its row; see `to_row`."""
+    return orjson.dumps(to_row(value)).decode()
+
+
+def from_json(record: type[Record], text: str) -> Record:
+    """A dataclass from the text of `to_json`; with all defaults from empty text."""
+    return from_row(record, orjson.loads(text)) if text else record()
 
 
 def is_record(hint: Any) -> bool:
@@ -63,6 +69,15 @@ def _other(hint: UnionType) -> Any:
     return found
 
 
+def _tuple_fields(hint: Any) -> Any:
+    """A named tuple's fields as the type of a plain tuple; None for other types."""
+    names = getattr(hint, "_fields", None)
+    if names is None:
+        return None
+    hints = get_type_hints(hint)
+    return tuple[tuple(hints[name] for name in names)]  # type: ignore[misc]
+
+
 @cache
 def _encoder(hint: Any) -> Callable[[Any], Any]:
     if isinstance(hint, UnionType):
@@ -80,6 +95,8 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
         return lambda items: list(map(encode, items))
     if is_record(hint):
         return _record_encoder(hint)
+    if fields_of_tuple := _tuple_fields(hint):
+        return _encoder(fields_of_tuple)
     return str if issubclass(hint, Enum) else hint  # int and float also convert their subtypes
 
 
@@ -103,6 +120,9 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
         if (kind := get_origin(hint)) in (frozenset, list):
             return lambda items: kind(map(decode, items))
         return tuple if decode is _same else lambda items: tuple(decode(item) for item in items)
+    if fields_of_tuple := _tuple_fields(hint):
+        decode = _decoder(fields_of_tuple)
+        return lambda row: hint(*decode(row))
     if is_record(hint):
         parts = [(name, _decoder(part)) for name, part in typed_fields(hint)]
         return lambda row: hint(**{name: part(row[name]) for name, part in parts})
