@@ -19,7 +19,7 @@ from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.report.comparison import front, paired, policies
 from warehouse.report.contents import report_of
-from warehouse.report.selection import Entry, entries_of
+from warehouse.report.selection import ReportedRun, entries_of
 from warehouse.report.tiles import of_policies, of_run, published_beside
 from warehouse.store.campaigns import read_cells, write_cells
 from warehouse.store.files import CellRow, CellStatus
@@ -182,7 +182,7 @@ def test_a_campaign_says_which_worst_its_tile_is(campaign: Analytics) -> None:
     assert "Worst ρ" in [tile.name for tile in of_policies(entries[::4])]
 
 
-def worst_of(entries: Sequence[Entry], policy: str) -> float:
+def worst_of(entries: Sequence[ReportedRun], policy: str) -> float:
     return max(float(e.figures["worst_ftf"]) for e in entries if e.policy == policy)
 
 

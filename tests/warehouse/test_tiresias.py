@@ -7,7 +7,7 @@ import pytest
 from predictor.errors import InputError
 from predictor.job import Mode
 from tests.warehouse.test_generator import run_alone
-from warehouse.workloads.tiresias import Shape, read_cluster, read_tiresias
+from warehouse.workloads.tiresias import ClusterShape, read_cluster, read_tiresias
 
 HEADER = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval"
 
@@ -50,7 +50,7 @@ def test_the_public_cluster(data: Path) -> None:
     path = data.parent / "tiresias" / "n32g4.csv"
     if not path.is_file():
         pytest.skip(f"no {path}")
-    assert read_cluster(path) == Shape(nodes=32, gpus_per_node=4)
+    assert read_cluster(path) == ClusterShape(nodes=32, gpus_per_node=4)
 
 
 def test_a_duration_counts_to_the_step_that_ends_it(jobs: Path) -> None:
@@ -139,4 +139,4 @@ def test_a_wrong_cluster(tmp_path: Path, text: str, message: str) -> None:
 def test_switches_times_nodes(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text("num_switch,num_node_p_switch,num_gpu_p_node\n2,4,8\n")
-    assert read_cluster(path) == Shape(8, 8)
+    assert read_cluster(path) == ClusterShape(8, 8)

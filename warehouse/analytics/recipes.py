@@ -18,7 +18,7 @@ _HEAD = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class QueryRecipe:
     """A question and its query.
 
     Attributes:
@@ -41,13 +41,13 @@ class Recipe:
 
 
 @cache
-def recipes() -> tuple[Recipe, ...]:
+def recipes() -> tuple[QueryRecipe, ...]:
     """The recipes, in the order of the cookbook."""
     paths = sorted((Path(__file__).parent / "cookbook").glob("*.sql"))
     return tuple(_read(path) for path in paths)
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str) -> QueryRecipe:
     """A recipe by its name.
 
     Raises:
@@ -59,12 +59,12 @@ def recipe(name: str) -> Recipe:
     return known[name]
 
 
-def _read(path: Path) -> Recipe:
+def _read(path: Path) -> QueryRecipe:
     text = path.read_text(encoding="utf-8")
     head = _HEAD.match(text)
     assert head is not None, f"{path.name} does not begin with a question and its audience"
     name = path.stem.split("-", 1)[1]
-    return Recipe(
+    return QueryRecipe(
         name=name,
         question=head["question"],
         asked_by=head["asked_by"],

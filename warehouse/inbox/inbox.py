@@ -27,6 +27,8 @@ MOST_READ = 10_000
 LATEST = 1_000
 """Number of latest jobs whose names are suggested for an unknown name. An engineering bound."""
 
+_JOBS = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT)
+
 
 class Inbox:
     """The inbox of a service.
@@ -105,12 +107,9 @@ class Inbox:
         key: str = "",
     ) -> list[Entry]:
         """Accept a command about several jobs or nodes, for all or none; see `accept`."""
-        asked = zip(targets, _keys(key, len(targets)), strict=True)
+        name, asked = kind.value, zip(targets, _keys(key, len(targets)), strict=True)
         return self.accept(
-            [
-                Submission(kind.value, target=target, value=value, by=by, key=own)
-                for target, own in asked
-            ]
+            [Submission(name, target=target, value=value, by=by, key=own) for target, own in asked]
         )
 
     def entries_after(self, number: int, most: int = MOST_READ) -> list[Entry]:
@@ -121,11 +120,7 @@ class Inbox:
             most: Most entries returned.
         """
         asked = select(ENTRIES).where(ENTRIES.c.number > number).order_by(ENTRIES.c.number)
-        return self._database.read(
-            lambda connection: [
-                entry_of(row) for row in connection.execute(asked.limit(most)).mappings()
-            ]
-        )
+        return self._entries(asked.limit(most))
 
     def jobs(self, numbers: Iterable[int]) -> dict[int, JobSpec]:
         """Declarations of jobs by id; none for other numbers."""
@@ -133,12 +128,8 @@ class Inbox:
         found = dict[int, JobSpec]()
         for start in range(0, len(asked), MOST_READ):
             some = asked[start : start + MOST_READ]
-            of = select(ENTRIES).where(ENTRIES.c.number.in_(some), ENTRIES.c.kind == SUBMIT)
-
-            def work(connection: Connection, of: Select[Any] = of) -> list[Entry]:
-                return [entry_of(row) for row in connection.execute(of).mappings()]
-
-            found |= {entry.number: entry.job for entry in self._database.read(work) if entry.job}
+            entries = self._entries(_JOBS.where(ENTRIES.c.number.in_(some)))
+            found |= {entry.number: entry.job for entry in entries if entry.job}
         return found
 
     def tenant(
@@ -200,12 +191,8 @@ class Inbox:
             job: The unknown name.
             tenant: Only jobs of this tenant.
         """
-        jobs = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT).order_by(ENTRIES.c.number.desc())
-
-        def work(connection: Connection) -> list[Entry]:
-            return [entry_of(row) for row in connection.execute(jobs.limit(LATEST)).mappings()]
-
-        specs = [entry.job for entry in self._database.read(work) if entry.job]
+        latest = self._entries(_JOBS.order_by(ENTRIES.c.number.desc()).limit(LATEST))
+        specs = [entry.job for entry in latest if entry.job]
         return likely(job, sorted({s.name for s in specs if tenant is None or s.tenant == tenant}))
 
     def find(self, job: str, tenant: str | None = None, before: int | None = None) -> Entry | None:
@@ -218,7 +205,7 @@ class Inbox:
         """
         if not job or not job.isprintable():
             return None  # an empty text is no name, though jobs without a name have it
-        jobs = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT).order_by(ENTRIES.c.number.desc())
+        jobs = _JOBS.order_by(ENTRIES.c.number.desc())
         if before is not None:
             jobs = jobs.where(ENTRIES.c.number < before)
         asked = jobs.where(ENTRIES.c.name == job)
@@ -231,6 +218,12 @@ class Inbox:
                     if tenant is None or (entry.job and entry.job.tenant == tenant):
                         return entry
             return None
+
+        return self._database.read(work)
+
+    def _entries(self, asked: Select[Any]) -> list[Entry]:
+        def work(connection: Connection) -> list[Entry]:
+            return [entry_of(row) for row in connection.execute(asked).mappings()]
 
         return self._database.read(work)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from warehouse.analytics.intervals import in_three_digits
 from warehouse.report.figure import Row
-from warehouse.report.jobs import Jobs
+from warehouse.report.jobs import RunJobs
 from warehouse.report.table import Table
 from warehouse.wording import counted
 
 
-def table(jobs: Jobs) -> Table:
+def table(jobs: RunJobs) -> Table:
     """All jobs of a run, to sort, filter and search; those with the worst ρ first."""
     notable = jobs.notable()
     named = any(row["name"] for row in jobs.rows.values())
@@ -36,19 +36,19 @@ def table(jobs: Jobs) -> Table:
         for row in sorted(jobs.rows.values(), key=lambda row: (-(row["ftf"] or 0), row["job_id"]))
     ]
     return Table(
-        f"Jobs of {jobs.run}, the worst ρ first",
+        f"RunJobs of {jobs.run}, the worst ρ first",
         rows,
         filters=("tenant", "model", "mode", "GPUs", "notable"),
         sections=jobs.run,
     )
 
 
-def accounts(jobs: Jobs) -> dict[str, dict[str, Any]]:
+def accounts(jobs: RunJobs) -> dict[str, dict[str, Any]]:
     """The contents of each job's section, by its number."""
     return {str(job): _account(jobs, job) for job in jobs.rows}
 
 
-def _account(jobs: Jobs, job: int) -> dict[str, Any]:
+def _account(jobs: RunJobs, job: int) -> dict[str, Any]:
     row, leases = jobs.rows[job], jobs.leases[job]
     named = f"{row['name']}: " * bool(row["name"])
     return {

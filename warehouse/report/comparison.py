@@ -19,10 +19,10 @@ from warehouse.report.figure import (
     palette,
 )
 from warehouse.report.metrics import COMPARED, MAKESPAN, MEAN_JCT, UNFAIR, WORST_FTF, Metric
-from warehouse.report.selection import Entry, grouped, labels_of
+from warehouse.report.selection import ReportedRun, grouped, labels_of
 
 
-def policies(entries: Sequence[Entry], key: str = "comparison") -> Figure:
+def policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Figure:
     """Makespan, mean JCT, worst ρ and unfair fraction by policy (NSDI '23, section 8).
 
     Args:
@@ -49,7 +49,7 @@ def policies(entries: Sequence[Entry], key: str = "comparison") -> Figure:
     return chosen(key, title, about, charts, rows)
 
 
-def _means(entries: Sequence[Entry], metric: Metric) -> list[Row]:
+def _means(entries: Sequence[ReportedRun], metric: Metric) -> list[Row]:
     rows: list[Row] = []
     for label in labels_of(entries):
         alike = [entry for entry in entries if entry.label == label]
@@ -65,7 +65,7 @@ def _row(found: Interval, runs: int) -> dict[str, float | int]:
 
 
 def paired(
-    entries: Sequence[Entry], against: str | None = None, key: str = "paired"
+    entries: Sequence[ReportedRun], against: str | None = None, key: str = "paired"
 ) -> Figure | None:
     """Differences between policies over the same workload, cluster, options and seed.
 
@@ -105,7 +105,7 @@ def paired(
 
 
 def _differences(
-    entries: Sequence[Entry], base: str, others: Sequence[str], metric: Metric
+    entries: Sequence[ReportedRun], base: str, others: Sequence[str], metric: Metric
 ) -> list[Row]:
     against = {e.circumstances: metric.of(e) for e in entries if e.policy == base}
     unit = "points" if metric is UNFAIR else "%"
@@ -130,7 +130,7 @@ def _differences(
     return rows
 
 
-def front(entries: Sequence[Entry], key: str = "front") -> Figure | None:
+def front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | None:
     """Makespan against mean JCT and worst ρ of all policies, parameters and options.
 
     Returns None where no workload has three of them.
@@ -154,8 +154,8 @@ def front(entries: Sequence[Entry], key: str = "front") -> Figure | None:
     )
 
 
-def _points(entries: Sequence[Entry]) -> list[dict[str, object]]:
-    found: dict[str, tuple[Entry, tuple[float, ...]]] = {}
+def _points(entries: Sequence[ReportedRun]) -> list[dict[str, object]]:
+    found: dict[str, tuple[ReportedRun, tuple[float, ...]]] = {}
     for label in labels_of(entries):
         alike = [entry for entry in entries if entry.label == label]
         means = [metric.over(alike) for metric in (MAKESPAN, MEAN_JCT, WORST_FTF)]

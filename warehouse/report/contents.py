@@ -14,11 +14,11 @@ from warehouse.report.fairness import fairness
 from warehouse.report.figure import Figure, Row, thinned
 from warehouse.report.forecasts import ERRORS, errors, forecasts, regimes
 from warehouse.report.gantt import HELD, gantt
-from warehouse.report.jobs import OF_JOBS, Jobs, jobs_of
+from warehouse.report.jobs import OF_JOBS, RunJobs, jobs_of
 from warehouse.report.matrix import RECIPE, matrix
 from warehouse.report.metrics import HEADLINES
 from warehouse.report.selection import (
-    Entry,
+    ReportedRun,
     by_run,
     detailed,
     entries_of,
@@ -80,7 +80,7 @@ class Chapter:
     title: str
     tiles: Sequence[Tile]
     sections: Sequence[Section]
-    jobs: Jobs | None = None
+    jobs: RunJobs | None = None
     folded: bool = False
 
 
@@ -94,8 +94,8 @@ class Report:
         chapters: That of all runs first, if there are several.
     """
 
-    entries: Sequence[Entry]
-    shown: Sequence[Entry]
+    entries: Sequence[ReportedRun]
+    shown: Sequence[ReportedRun]
     chapters: Sequence[Chapter]
 
     @property
@@ -152,7 +152,7 @@ Asked = Mapping[str, Mapping[str, Sequence[Row]]]
 
 
 def _all(
-    entries: Sequence[Entry], drawn: Sequence[Entry], asked: Asked, against: str | None
+    entries: Sequence[ReportedRun], drawn: Sequence[ReportedRun], asked: Asked, against: str | None
 ) -> Chapter:
     """The chapter of all runs: what they have in common, and how they differ."""
     compared = policies(entries)
@@ -168,7 +168,7 @@ def _all(
     return Chapter("all", f"All {len(entries)} runs", of_policies(entries), sections)
 
 
-def _by_policy(entries: Sequence[Entry]) -> Table:
+def _by_policy(entries: Sequence[ReportedRun]) -> Table:
     """Means over seeds with their intervals, by workload and label."""
     groups = grouped(entries)
     rows: list[Row] = [
@@ -191,7 +191,7 @@ def _by_policy(entries: Sequence[Entry]) -> Table:
     return Table(caption, rows, filters=("workload", "policy"))
 
 
-def _by_run(entries: Sequence[Entry]) -> Table:
+def _by_run(entries: Sequence[ReportedRun]) -> Table:
     rows: list[Row] = [
         {
             "run": entry.run,
@@ -215,7 +215,13 @@ def _without(column: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def _run(
-    analytics: Analytics, entry: Entry, jobs: Jobs, asked: Asked, title: str, *, alone: bool
+    analytics: Analytics,
+    entry: ReportedRun,
+    jobs: RunJobs,
+    asked: Asked,
+    title: str,
+    *,
+    alone: bool,
 ) -> Chapter:
     """What happened in one run."""
     run = entry.run

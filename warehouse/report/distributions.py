@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 
 from warehouse.report.figure import Figure, Row, chosen, colour, dash, data, thinned
-from warehouse.report.selection import Entry, grouped, labels_of
+from warehouse.report.selection import ReportedRun, grouped, labels_of
 
 POINTS = 200
 """Most points of a distribution; more would not be visible. An engineering choice."""
@@ -20,7 +20,7 @@ SHOWN = {"ftf": ("ρ", 1.0), "jct_seconds": ("JCT (h)", 3600.0)}
 
 
 def distributions(
-    entries: Sequence[Entry], asked: Mapping[str, Sequence[Row]], key: str = "distributions"
+    entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]], key: str = "distributions"
 ) -> Figure:
     """Cumulative distributions of ρ and JCT over jobs, with a line per run.
 
@@ -47,7 +47,7 @@ def distributions(
     return chosen(key, title, about, charts, rows)
 
 
-def _rows(entry: Entry, asked: Sequence[Row]) -> list[Row]:
+def _rows(entry: ReportedRun, asked: Sequence[Row]) -> list[Row]:
     return [
         {
             "run": entry.run,

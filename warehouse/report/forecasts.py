@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 
 from warehouse.report.figure import COLOURS, Figure, Row, data
-from warehouse.report.jobs import Jobs
+from warehouse.report.jobs import RunJobs
 
 ERRORS = """
 SELECT run, tenth / 10 AS done, sum(forecasts)::BIGINT AS forecasts,
@@ -26,7 +26,7 @@ BATCH = alt.Y(
 )
 
 
-def regimes(jobs: Jobs, key: str = "regimes") -> Figure:
+def regimes(jobs: RunJobs, key: str = "regimes") -> Figure:
     """The observed trajectories of notable jobs: batch size by epoch."""
     about = (
         "Batch size of each epoch completed, on a logarithmic scale, of the jobs with the worst ρ, "
@@ -73,7 +73,7 @@ def _steps(chart: alt.Chart) -> alt.Chart:
     return drawn
 
 
-def forecasts(jobs: Jobs, key: str = "forecasts") -> Figure:
+def forecasts(jobs: RunJobs, key: str = "forecasts") -> Figure:
     """Forecast and true residual run time of notable jobs that have ended."""
     about = (
         "Run time still needed against run time so far: as it was (dashed), as it was forecast "

@@ -61,7 +61,7 @@ Rows = Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Jobs:
+class RunJobs:
     """The jobs of a run.
 
     Attributes:
@@ -100,10 +100,10 @@ class Jobs:
         return f"job {job}{named}: {row['model']}, {row['mode']}"
 
 
-def jobs_of(run: str, rows: Rows, *parts: Rows) -> Jobs:
+def jobs_of(run: str, rows: Rows, *parts: Rows) -> RunJobs:
     """The jobs of a run, from what the queries `OF_JOBS` found of it."""
     jobs = {row["job_id"]: row for row in rows}
-    return Jobs(run, jobs, *(_by_job(part, list(jobs)) for part in parts))
+    return RunJobs(run, jobs, *(_by_job(part, list(jobs)) for part in parts))
 
 
 def _by_job(rows: Rows, jobs: Sequence[int]) -> dict[int, list[dict[str, Any]]]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warehouse.analytics.intervals import Interval, interval_of
-from warehouse.report.selection import Entry
+from warehouse.report.selection import ReportedRun
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Metric:
     title: str
     divisor: float = 1.0
 
-    def of(self, entry: Entry) -> float | None:
+    def of(self, entry: ReportedRun) -> float | None:
         """The value of a run; None where there is none yet."""
         value = entry.figures[self.column]
         return None if value is None else value / self.divisor
 
-    def over(self, entries: Sequence[Entry]) -> Interval | None:
+    def over(self, entries: Sequence[ReportedRun]) -> Interval | None:
         """The mean over runs with its confidence interval; None without a value."""
         return interval_of(map(self.of, entries))
 

@@ -39,7 +39,7 @@ NAMED = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReportedRun:
     """A run in a report.
 
     Attributes:
@@ -96,7 +96,7 @@ def by_run(
     return found
 
 
-def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[Entry]:
+def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[ReportedRun]:
     """Runs with their labels and headline figures.
 
     Args:
@@ -125,7 +125,7 @@ def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[Entry]:
             group = f"{entry.workload} on {entry.cluster}"
         else:
             names, group = _names(row, list(settings.values())), row["group"]
-        entries.append(Entry(entry.run, *names, group, row["seed"], row, figures[entry.run]))
+        entries.append(ReportedRun(entry.run, *names, group, row["seed"], row, figures[entry.run]))
     return entries
 
 
@@ -173,28 +173,28 @@ def _cells(analytics: Analytics, campaign: str) -> list[CellRow]:
     return cells
 
 
-def detailed(entries: Sequence[Entry]) -> list[Entry]:
+def detailed(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
     """The runs with chapters of their own: the first of each label, each once, up to `DETAILED`."""
     return list({entry.run: entry for entry in firsts(entries)}.values())[:DETAILED]
 
 
-def firsts(entries: Sequence[Entry]) -> list[Entry]:
+def firsts(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
     """The first run of each label on each workload."""
-    found: dict[tuple[str, str], Entry] = {}
+    found: dict[tuple[str, str], ReportedRun] = {}
     for entry in entries:
         found.setdefault((entry.group, entry.label), entry)
     return list(found.values())
 
 
-def grouped(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+def grouped(entries: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
     """The runs by workload and cluster, in order."""
-    groups: dict[str, list[Entry]] = {}
+    groups: dict[str, list[ReportedRun]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
     return groups
 
 
-def labels_of(entries: Sequence[Entry]) -> list[str]:
+def labels_of(entries: Sequence[ReportedRun]) -> list[str]:
     """The distinct labels in the order of the runs, which determine the colours."""
     return list(dict.fromkeys(entry.label for entry in entries))
 

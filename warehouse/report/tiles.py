@@ -8,7 +8,7 @@ from warehouse.analytics.intervals import in_three_digits
 from warehouse.analytics.questions import Analytics
 from warehouse.report.figure import Row
 from warehouse.report.metrics import MAKESPAN, MEAN_JCT, RESTARTS, UNFAIR, WORST_FTF
-from warehouse.report.selection import SUMMARY, Entry, rows_of
+from warehouse.report.selection import SUMMARY, ReportedRun, rows_of
 
 PUBLISHED = "shockwave-published"
 """The policy that is Shockwave as its authors published it."""
@@ -49,7 +49,7 @@ class Tile:
 
 
 def of_run(
-    entry: Entry, worst: int | None, published: Row | None, costs: Sequence[Row] = ()
+    entry: ReportedRun, worst: int | None, published: Row | None, costs: Sequence[Row] = ()
 ) -> list[Tile]:
     """The tiles of one run.
 
@@ -100,7 +100,7 @@ def of_run(
     ]
 
 
-def published_beside(analytics: Analytics, entry: Entry) -> Row | None:
+def published_beside(analytics: Analytics, entry: ReportedRun) -> Row | None:
     """The figures of the published system on the same work, if the warehouse has such a run.
 
     Raises:
@@ -123,7 +123,7 @@ def _beside(
     return [f"published system: {as_text(published[column])}"]
 
 
-def of_policies(entries: Sequence[Entry]) -> list[Tile]:
+def of_policies(entries: Sequence[ReportedRun]) -> list[Tile]:
     """The tiles of several runs: the best policy of each figure, then the others.
 
     They go over the circumstances that all policies ran in, if there are any: means over the runs,
@@ -135,13 +135,15 @@ def of_policies(entries: Sequence[Entry]) -> list[Tile]:
     )
     counted = [e for e in entries if e.circumstances in shared] or list(entries)
 
-    def bound(entry: Entry) -> float | None:
+    def bound(entry: ReportedRun) -> float | None:
         makespan, least = entry.figures["makespan_s"], entry.figures["makespan_bound_s"]
         return makespan / least if least and entry.figures["complete"] else None
 
     several = len(counted) > len(policies)
     known = any(bound(entry) is not None for entry in counted)
-    asked: list[tuple[str, Callable[[Entry], float | None], str, Callable[[list[float]], float]]]
+    asked: list[
+        tuple[str, Callable[[ReportedRun], float | None], str, Callable[[list[float]], float]]
+    ]
     asked = [
         ("Makespan over its lower bound", bound, "×", fmean)
         if known

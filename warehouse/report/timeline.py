@@ -16,7 +16,7 @@ from warehouse.report.figure import (
     data,
     time_axis,
 )
-from warehouse.report.selection import Entry, grouped, labels_of
+from warehouse.report.selection import ReportedRun, grouped, labels_of
 
 COUNT = ",~f"
 """Format of numbers that are mostly integers."""
@@ -65,7 +65,9 @@ FROM numbered GROUP BY run, bucket, gpu_type ORDER BY run, gpu_type, bucket
 """By GPU type."""
 
 
-def load(entries: Sequence[Entry], asked: Mapping[str, Sequence[Row]], key: str = "load") -> Figure:
+def load(
+    entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]], key: str = "load"
+) -> Figure:
     """Share of leased GPUs and number of waiting jobs, over time, with a line per run.
 
     Args:

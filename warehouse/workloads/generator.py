@@ -30,7 +30,7 @@ MEAN_INTERARRIVAL_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class JobRequest:
     """Attributes of a job that are drawn before its epochs and regimes.
 
     Attributes:
@@ -151,13 +151,13 @@ def _draw_job(
     weights = np.array(list(mix.scale_factors.values()))
     gpus = int(rng.choice(list(mix.scale_factors), p=weights / math.fsum(weights)))
     logs = math.log(mix.shortest_seconds), math.log(mix.longest_seconds)
-    request = Request(job_id, mode, gpus, arrival_seconds, seconds=math.exp(rng.uniform(*logs)))
+    request = JobRequest(job_id, mode, gpus, arrival_seconds, seconds=math.exp(rng.uniform(*logs)))
     return draw_regimes(rng, request, family, batch_size, profile)
 
 
 def draw_regimes(
     rng: np.random.Generator,
-    request: Request,
+    request: JobRequest,
     family: Family,
     batch_size: int,
     profile: Profile,

@@ -20,7 +20,13 @@ from tasks.sources import Workload, by_arrival
 from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
 from warehouse.workloads.fields import LARGEST, Row, mended, read_text, rows_of
-from warehouse.workloads.generator import Request, draw_family, draw_model, draw_modes, draw_regimes
+from warehouse.workloads.generator import (
+    JobRequest,
+    draw_family,
+    draw_model,
+    draw_modes,
+    draw_regimes,
+)
 from warehouse.workloads.mix import MODE_WEIGHTS, MOST_SECONDS, check_weights
 
 ROLES = (
@@ -332,7 +338,7 @@ def drawn(
     for job_id, (job, mode) in enumerate(zip(jobs, draw_modes(rng, len(jobs), modes), strict=True)):
         family, batch_size = draw_model(rng, families[job.model] if job.model else None)
         arrival = job.arrival_seconds - first
-        request = Request(job_id, mode, job.gpus, arrival, job.seconds, job.tenant, job.name)
+        request = JobRequest(job_id, mode, job.gpus, arrival, job.seconds, job.tenant, job.name)
         made.append(draw_regimes(rng, request, family, batch_size, profile))
     specs, truths = by_arrival(made)
     places = {job_id: job.place for job_id, job in enumerate(jobs) if job.place}

@@ -28,7 +28,7 @@ SKEWED = ("vgg", "alexnet")
 """Name prefixes of models with skewed gradients, dominated by a large tensor (section 3.3)."""
 
 
-class Shape(NamedTuple):
+class ClusterShape(NamedTuple):
     """Nodes of a cluster, and the GPUs of each."""
 
     nodes: int
@@ -61,7 +61,7 @@ def read_tiresias(jobs: Path) -> Workload:
     )
 
 
-def read_cluster(path: Path) -> Shape:
+def read_cluster(path: Path) -> ClusterShape:
     """Read a cluster spec.
 
     Raises:
@@ -71,7 +71,7 @@ def read_cluster(path: Path) -> Shape:
     if len(rows) != 1:
         raise InputError(str(path), f"holds {len(rows)} clusters", "give one line")
     switches, nodes, gpus = (rows[0].positive(column, int) for column in CLUSTER_COLUMNS)
-    return Shape(switches * nodes, gpus)
+    return ClusterShape(switches * nodes, gpus)
 
 
 def _job_ids(rows: Sequence[Row]) -> list[int]:
