@@ -26,7 +26,8 @@ from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, Timings, one_pool
 from warehouse.analytics.catalog import build
-from warehouse.store.folder import place_of, round_files
+from warehouse.store.folder import place_of
+from warehouse.store.parts import round_files
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 from warehouse.workloads.generator import generate_workload

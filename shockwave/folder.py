@@ -13,6 +13,6 @@ def find_warehouse(folder: str | Path | None) -> Path:
 
 def find_id(run: str, folder: Path) -> str:
     """Return the id of a run that is given by its id or name."""
-    from warehouse.store.labels import find_run
+    from warehouse.store.labelling import find_run
 
     return find_run(folder, run)

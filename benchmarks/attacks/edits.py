@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from predictor.rows import content_hash
 from warehouse.store.checksums import CHECKSUMS, checksum
-from warehouse.store.folder import SNAPSHOT, WHOLE
+from warehouse.store.folder import SNAPSHOT
 from warehouse.store.ledger import LEDGER
+from warehouse.store.parts import WHOLE
 from warehouse.store.signing import Key
 
 Rows = list[dict[str, Any]]

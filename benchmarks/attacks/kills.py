@@ -50,7 +50,7 @@ from tasks.round import Run
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.store import folder, warehouse_audit, writer
+from warehouse.store import parts, warehouse_audit, writer
 from warehouse.store.campaigns import CellStore, write_cells, write_plan
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import name_of, run_folders
@@ -101,9 +101,9 @@ def half_a_run(warehouse: Path) -> None:
 
 def many_small_files(warehouse: Path) -> None:
     """Half a run as written by versions without compaction on the way."""
-    fan, folder.FAN = folder.FAN, 1000
+    fan, parts.FAN = parts.FAN, 1000
     half_a_run(warehouse)
-    folder.FAN = fan
+    parts.FAN = fan
 
 
 def nothing(warehouse: Path) -> None:
@@ -163,7 +163,7 @@ def walk_all(
         Exit code: 1 if one is not 0.
     """
     options = parse(doc)
-    bad, warehouse_audit.WAIT_SECONDS, writer.READ_SECONDS, folder.FAN = 0, 0.0, 0.0, 2
+    bad, warehouse_audit.WAIT_SECONDS, writer.READ_SECONDS, parts.FAN = 0, 0.0, 0.0, 2
     with tempfile.TemporaryDirectory() as place:
         for name in scenes:
             started = perf_counter()

@@ -5,7 +5,8 @@ import sys
 from benchmarks.attacks import promises
 from benchmarks.soak.place import Place
 from warehouse.inbox.inbox import Inbox
-from warehouse.store.folder import name_of, round_files, run_folders
+from warehouse.store.folder import name_of, run_folders
+from warehouse.store.parts import round_files
 from warehouse.store.reader import Reader
 
 BAD = ("lost", "not_once", "without_effect", "unclean", "differs")

@@ -19,7 +19,8 @@ from tasks.replay import Comparison, Recording
 from tasks.round import Round, Run, collect, predict, solve
 from tasks.sources import Trace
 from tasks.state import RunState
-from warehouse.store.folder import round_files, run_folder
+from warehouse.store.folder import run_folder
+from warehouse.store.parts import round_files
 from warehouse.store.reader import Reader
 from warehouse.workloads.generator import declared_truth
 

@@ -66,7 +66,7 @@ def print_runs(
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
     from warehouse.store.folder import run_folder
-    from warehouse.store.labels import find_run
+    from warehouse.store.labelling import find_run
 
     alike = None if like is None else find_run(warehouse, like)
     if alike is not None:
@@ -169,7 +169,7 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
     """Show a run's name, tags, note, settings and figures."""
     from warehouse.analytics.questions import Analytics
     from warehouse.store.folder import run_folder
-    from warehouse.store.labels import read_label
+    from warehouse.store.labelling import read_label
 
     folder, label = run_folder(warehouse, run), read_label(warehouse, run)
     if next(folder.glob("round=*.parquet"), None) is None:
@@ -210,7 +210,7 @@ def name(
     as_json: Json = False,
 ) -> None:
     """Name a run, so that commands accept the name, or show it."""
-    from warehouse.store.labels import name_run, read_label
+    from warehouse.store.labelling import name_run, read_label
 
     new = _changed("name", name, remove)
     label = read_label(warehouse, run) if new is None else name_run(warehouse, run, new)
@@ -227,7 +227,7 @@ def tag(
     as_json: Json = False,
 ) -> None:
     """Add, remove or show a run's tags."""
-    from warehouse.store.labels import tag_run
+    from warehouse.store.labelling import tag_run
 
     _print_label(run, asdict(tag_run(warehouse, run, tags or (), remove or ())), as_json)
 
@@ -240,7 +240,7 @@ def note(
     as_json: Json = False,
 ) -> None:
     """Attach a note to a run, or show it."""
-    from warehouse.store.labels import note_run, read_label
+    from warehouse.store.labelling import note_run, read_label
 
     new = _changed("text", text, remove)
     label = read_label(warehouse, run) if new is None else note_run(warehouse, run, new)

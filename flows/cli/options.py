@@ -124,7 +124,7 @@ def _use_ids(values: dict[str, Any]) -> None:
     """Replace names of runs by their ids."""
     for field in ("run", "other"):
         if isinstance(values.get(field), str):
-            from warehouse.store.labels import find_run
+            from warehouse.store.labelling import find_run
 
             values[field] = find_run(Path(values["warehouse"]), values[field])
 

@@ -168,7 +168,8 @@ def resume(
     """Continue an interrupted run from its last recorded round."""
     started = perf_counter()
     from flows.cli.progress import progress
-    from warehouse.store.folder import WHOLE, run_folder
+    from warehouse.store.folder import run_folder
+    from warehouse.store.parts import WHOLE
     from warehouse.store.reader import Reader
 
     start = Reader(warehouse).start(run)
@@ -192,7 +193,7 @@ def resume(
 
 def earlier_runs(warehouse: Path, history: str | None) -> list[str]:
     """The ids of the runs that `--history` names."""
-    from warehouse.store.labels import find_run
+    from warehouse.store.labelling import find_run
 
     if history is None:
         return []

@@ -38,7 +38,7 @@ def add(
     """Create a token and print it once."""
     from predictor.errors import InputError, meant
     from warehouse.inbox.tokens import Role
-    from warehouse.store.folder import make_folder
+    from warehouse.store.creation import make_folder
 
     if role not in {*Role}:
         raise InputError("role", f"unknown role {role!r}", meant(role, Role))

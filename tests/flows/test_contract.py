@@ -14,7 +14,8 @@ from flows.cli.output import print_table, say
 from flows.supervisor.config import ListenAddress, Service
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, assert_refused, tree
-from warehouse.store.folder import WHOLE, place_of, records_folder
+from warehouse.store.folder import place_of, records_folder
+from warehouse.store.parts import WHOLE
 
 
 def linked(path: Path) -> None:

@@ -23,7 +23,8 @@ from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command, tree
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS
-from warehouse.store.folder import part_names, rounds_of, run_folders
+from warehouse.store.folder import run_folders
+from warehouse.store.parts import part_names, rounds_of
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.process

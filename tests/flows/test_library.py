@@ -16,7 +16,7 @@ from tests.flows.conftest import Finished
 from tests.flows.served import SECRET, served
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
-from warehouse.store.labels import name_run
+from warehouse.store.labelling import name_run
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "library.md"

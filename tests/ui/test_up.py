@@ -29,7 +29,8 @@ from tests.ui.flow_runs import outcome, started
 from tests.ui.service import line_of, ready, start
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
-from warehouse.store.folder import WHOLE, records_folder
+from warehouse.store.folder import records_folder
+from warehouse.store.parts import WHOLE
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect

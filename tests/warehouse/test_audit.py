@@ -21,8 +21,9 @@ from tests.warehouse.conftest import folder
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import AuditFinding, audit
 from warehouse.store.checksums import CHECKSUMS, add_sum, checksum, drop_sums
-from warehouse.store.folder import WHOLE, WORKLOAD_FILE, part_name
+from warehouse.store.folder import WORKLOAD_FILE
 from warehouse.store.ledger import LEDGER
+from warehouse.store.parts import WHOLE, part_name
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 

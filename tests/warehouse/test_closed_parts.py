@@ -30,8 +30,8 @@ SOME = ("records", "placements", "job_outcomes")
 
 @pytest.fixture(autouse=True)
 def parts_of_four_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.store.folder.FAN", 2)
-    monkeypatch.setattr("warehouse.store.folder.MOST_ROUNDS", 4)
+    monkeypatch.setattr("warehouse.store.parts.FAN", 2)
+    monkeypatch.setattr("warehouse.store.parts.MOST_ROUNDS", 4)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.arrow import read_parquet
 from warehouse.store.checksums import CHECKSUMS
-from warehouse.store.folder import EMPTY, RESTORE, WHOLE, records_folder, run_folder
+from warehouse.store.folder import EMPTY, RESTORE, records_folder, run_folder
+from warehouse.store.parts import WHOLE
 from warehouse.store.reader import Reader
 from warehouse.store.removal import remove_run
 from warehouse.store.warehouse_audit import audit_all

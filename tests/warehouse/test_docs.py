@@ -8,7 +8,7 @@ from tests.runs import POLICIES, ended, write
 from warehouse.analytics.catalog import create_views
 from warehouse.analytics.definitions import VIEWS, view_sql
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import make_folder
+from warehouse.store.creation import make_folder
 
 DOCS = (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", DOCS, re.MULTILINE | re.DOTALL))

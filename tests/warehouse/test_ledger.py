@@ -24,9 +24,11 @@ from warehouse.store import warehouse_audit, writer
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import CellStore, write_cells
 from warehouse.store.checksums import add_sum, checksum
+from warehouse.store.creation import make_folder
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.folder import WHOLE, make_folder, place_of, records_folder
+from warehouse.store.folder import place_of, records_folder
 from warehouse.store.ledger import LEDGER, LedgerEntry, enter, folder_name, read_ledger
+from warehouse.store.parts import WHOLE
 from warehouse.store.signing import KEY_VARIABLE
 from warehouse.store.warehouse_audit import accept, audit_all
 from warehouse.store.writer import Writer

@@ -11,11 +11,11 @@ from predictor.errors import WarehouseError
 from tests.runs import Made, ended, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
-from warehouse.store.folder import (
+from warehouse.store.folder import place_of
+from warehouse.store.parts import (
     WHOLE,
     part_name,
     part_names,
-    place_of,
     replaces,
     round_files,
     rounds_of,
@@ -49,7 +49,7 @@ def test_rounds_are_in_few_parts_each_in_one(count: int) -> None:
 def test_a_run_under_way_is_in_few_files_and_reads_the_same_after_each_round(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warehouse.store.folder.FAN", 2)
+    monkeypatch.setattr("warehouse.store.parts.FAN", 2)
     monkeypatch.setattr("warehouse.store.writer.READ_SECONDS", -1.0)
     monkeypatch.setattr("warehouse.store.writer.GROUP_ROUNDS", 3)
     expected = [(record, digest) for record, digest, _ in made.rounds]

@@ -24,15 +24,9 @@ from warehouse.analytics.limits import interruptible
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
-from warehouse.store.folder import (
-    MISPLACED,
-    RESTORE,
-    WHOLE,
-    empty_cells,
-    make_folder,
-    records_folder,
-    run_folders,
-)
+from warehouse.store.creation import make_folder
+from warehouse.store.folder import MISPLACED, RESTORE, empty_cells, records_folder, run_folders
+from warehouse.store.parts import WHOLE
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 

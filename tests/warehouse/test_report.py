@@ -22,7 +22,7 @@ from warehouse.report.accounts import accounts
 from warehouse.report.page import render
 from warehouse.report.selection import by_run, entries_of
 from warehouse.report.timeline import SOLVES, market, solver
-from warehouse.store.labels import name_run
+from warehouse.store.labelling import name_run
 
 pytestmark = pytest.mark.slow
 

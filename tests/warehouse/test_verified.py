@@ -20,7 +20,8 @@ from warehouse.analytics.limits import SPILL, Limits
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS, checksum
-from warehouse.store.folder import WHOLE, place_of
+from warehouse.store.folder import place_of
+from warehouse.store.parts import WHOLE
 from warehouse.store.verified import VERIFIED, Verification
 from warehouse.store.writer import Writer
 

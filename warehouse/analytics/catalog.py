@@ -35,18 +35,11 @@ from warehouse.analytics.sources import (
     stored_rows,
 )
 from warehouse.store.checks import check_files
-from warehouse.store.checksums import checksum
+from warehouse.store.checksums import checksum, hash_contents
+from warehouse.store.creation import make_folder
 from warehouse.store.durable import check_regular, hold_lock, temporary_name, writing
-from warehouse.store.folder import (
-    WHOLE,
-    WORKLOAD_FILE,
-    empty_cells,
-    hash_contents,
-    make_folder,
-    name_of,
-    place_of,
-    run_folders,
-)
+from warehouse.store.folder import WORKLOAD_FILE, empty_cells, name_of, place_of, run_folders
+from warehouse.store.parts import WHOLE
 
 DATABASE = "analytics.duckdb"
 STAMP = ".views"

@@ -23,7 +23,8 @@ from predictor.errors import InputError
 from warehouse.analytics.definitions import MARTS, definitions_digest
 from warehouse.store.checksums import read_sums
 from warehouse.store.durable import check_regular
-from warehouse.store.folder import WHOLE, place_of
+from warehouse.store.folder import place_of
+from warehouse.store.parts import WHOLE
 
 CURRENT = "current.json"
 

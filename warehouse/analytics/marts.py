@@ -38,18 +38,12 @@ from warehouse.analytics.limits import SPILL
 from warehouse.analytics.sources import listed, services
 from warehouse.analytics.verifying import verify_records
 from warehouse.store.checks import check_files, check_runs
-from warehouse.store.checksums import checksum
+from warehouse.store.checksums import checksum, hash_contents
+from warehouse.store.creation import make_folder
 from warehouse.store.durable import hold_lock, temporary_name, write_file, writing
-from warehouse.store.folder import (
-    WHOLE,
-    closed_parts,
-    hash_contents,
-    make_folder,
-    name_of,
-    place_of,
-    run_folders,
-)
+from warehouse.store.folder import name_of, place_of, run_folders
 from warehouse.store.ledger import FolderState, check_key, enter, folder_name, read_ledger
+from warehouse.store.parts import WHOLE, closed_parts
 from warehouse.store.verified import save_written, version_of
 
 LOCK = ".lock"

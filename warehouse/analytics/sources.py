@@ -5,16 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from warehouse.analytics.definitions import services_sql
-from warehouse.store.folder import (
-    EMPTY,
-    RUN_NAME,
-    SERVICE,
-    WHOLE,
-    name_of,
-    place_of,
-    records_folder,
-    round_files,
-)
+from warehouse.store.folder import EMPTY, RUN_NAME, SERVICE, name_of, place_of, records_folder
+from warehouse.store.parts import WHOLE, round_files
 
 ROUNDS = "round=*.parquet"
 """Pattern of files with rounds, unless the files are listed."""

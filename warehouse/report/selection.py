@@ -8,7 +8,7 @@ from predictor.errors import InputError, likely
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellRow
-from warehouse.store.labels import find_run
+from warehouse.store.labelling import find_run
 
 DETAILED = 4
 """Most runs with chapters of their own; a campaign can have hundreds. An engineering choice."""

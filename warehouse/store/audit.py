@@ -31,15 +31,7 @@ from warehouse.store.decoding import (
     decode_round,
 )
 from warehouse.store.durable import find_left_overs
-from warehouse.store.folder import (
-    WHOLE,
-    WORKLOAD_FILE,
-    name_of,
-    place_of,
-    replaces,
-    rounds_of,
-    unknown_run,
-)
+from warehouse.store.folder import WORKLOAD_FILE, name_of, place_of, unknown_run
 from warehouse.store.ledger import (
     HEADER_FILE,
     LEDGER,
@@ -48,6 +40,7 @@ from warehouse.store.ledger import (
     folder_name,
     read_ledger,
 )
+from warehouse.store.parts import WHOLE, replaces, rounds_of
 from warehouse.store.reader import add_taken_in, read_workload
 
 

@@ -23,10 +23,12 @@ from predictor.errors import InputError, WarehouseError, likely
 from predictor.rows import from_row
 from warehouse.store.arrow import read_parquet, rows_to_table, write_table
 from warehouse.store.checksums import checksum
+from warehouse.store.creation import make_folder
 from warehouse.store.durable import check_regular, find_left_overs, hold_lock, write_text, writing
 from warehouse.store.files import CELLS, ROUND, CellRow
-from warehouse.store.folder import RUN_NAME, WHOLE, is_begun, make_folder, place_of
+from warehouse.store.folder import RUN_NAME, is_begun, place_of
 from warehouse.store.ledger import enter
+from warehouse.store.parts import WHOLE
 
 
 @dataclass(frozen=True, slots=True)

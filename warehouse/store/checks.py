@@ -11,18 +11,15 @@ from warehouse.store.folder import (
     MISPLACED,
     READ_ELSEWHERE,
     RESTORE,
-    WHOLE,
     WORKLOAD_FILE,
     check_no_link,
     is_run,
     names_in,
-    part_name,
-    part_names,
     place_of,
     records_folder,
-    rounds_of,
     run_folders,
 )
+from warehouse.store.parts import WHOLE, first_missing, part_names
 
 
 def check_warehouse(warehouse: Path) -> None:
@@ -103,26 +100,9 @@ def _check_files_only(folder: Path) -> set[str]:
     return found
 
 
-def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
-    """The name of the file with the first missing round."""
-    from warehouse.store.checksums import read_sums
-
-    end = 0
-    for rounds in filter(None, map(rounds_of, parts)):
-        if rounds.start > end and WHOLE not in parts:
-            gone = [name for name in read_sums(folder) or {} if end in (rounds_of(name) or ())]
-            return max(gone, key=len, default=part_name(range(end, end + 1)))
-        end = max(end, rounds.stop)
-    if not parts and WHOLE in (
-        read_sums(folder) or {}
-    ):  # its checksum is added before the parts are removed
-        return WHOLE
-    return None
-
-
 def check_files(warehouse: Path) -> None:
     """Raise the error of the first damaged file, if there is one."""
-    from warehouse.store.arrow import read_parquet
+    from warehouse.store.arrow import read_parquet  # imports pyarrow
 
     for folder in run_folders(warehouse):
         for path in sorted(folder.glob("*.parquet")):

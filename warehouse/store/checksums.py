@@ -36,6 +36,11 @@ def find_checksum(path: Path) -> str | None:
         return ""
 
 
+def hash_contents(contents: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 of contents, in hexadecimal digits."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
 def read_sums(folder: Path) -> dict[str, str] | None:
     """Checksum by file name, from complete lines; None if the folder has no checksums."""
     if not os.path.isfile(f"{folder}/{CHECKSUMS}"):

@@ -16,20 +16,21 @@ from warehouse.store.arrow import open_parquet
 from warehouse.store.audit import Audit, audit
 from warehouse.store.bounded_audit import USUAL_MIB, audit_within
 from warehouse.store.checksums import CHECKSUMS, checksum
+from warehouse.store.creation import make_folder
 from warehouse.store.durable import give_name, make_held_folder, temporary_name, write_file, writing
 from warehouse.store.folder import (
     EMPTY,
     RUN_NAME,
-    WHOLE,
     WORKLOAD_FILE,
-    make_folder,
     name_of,
     place_of,
     records_folder,
     run_folder,
 )
-from warehouse.store.labels import Label, label_run, parse_label, read_labels
+from warehouse.store.labelling import label_run
+from warehouse.store.labels import Label, parse_label, read_labels
 from warehouse.store.ledger import HEADER_FILE, check_key, enter
+from warehouse.store.parts import WHOLE
 from warehouse.store.verified import save_written, version_of
 
 LABEL = "label.json"

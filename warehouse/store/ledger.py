@@ -22,7 +22,7 @@ import orjson
 from predictor.errors import InputError, WarehouseError, remedy_of
 from predictor.rows import content_hash, typed_fields
 from warehouse.store.durable import check_regular, hold_lock, writing
-from warehouse.store.folder import WHOLE, replaces, rounds_of
+from warehouse.store.parts import WHOLE, replaces, rounds_of
 from warehouse.store.signing import KEY_VARIABLE, Key, is_signed, read_key
 
 LEDGER = "ledger.jsonl"

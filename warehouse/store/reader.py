@@ -13,7 +13,6 @@ from predictor.rows import from_row, typed_fields
 from tasks.record import Package, RoundRecord, RunHeader, Start, check_chain
 from tasks.sources import Workload
 from warehouse.store.arrow import drop_empty_rows, read_from, read_parquet
-from warehouse.store.checks import first_missing
 from warehouse.store.checksums import read_sums
 from warehouse.store.decoding import (
     GARBLED,
@@ -22,15 +21,8 @@ from warehouse.store.decoding import (
     decode_round,
 )
 from warehouse.store.files import WORKLOAD, PlayedJob
-from warehouse.store.folder import (
-    MISPLACED,
-    RESTORE,
-    WORKLOAD_FILE,
-    name_of,
-    round_files,
-    rounds_of,
-    run_folder,
-)
+from warehouse.store.folder import MISPLACED, RESTORE, WORKLOAD_FILE, name_of, run_folder
+from warehouse.store.parts import first_missing, round_files, rounds_of
 from warehouse.store.verified import verify
 
 Decoded = TypeVar("Decoded")

@@ -6,8 +6,8 @@ from predictor.errors import WarehouseError
 from warehouse.store.audit import check_file
 from warehouse.store.checksums import CHECKSUMS, checksum, drop_sums, read_sums
 from warehouse.store.durable import find_left_overs
-from warehouse.store.folder import part_names, replaces
 from warehouse.store.ledger import LEDGER, FolderState, folder_name, read_ledger
+from warehouse.store.parts import part_names, replaces
 
 
 def recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from warehouse.store.checksums import is_stored
 from warehouse.store.durable import give_name, lock_run, writing
 from warehouse.store.folder import place_of, unknown_run
-from warehouse.store.labels import forget_run
+from warehouse.store.labelling import forget_run
 from warehouse.store.ledger import FolderState, check_key, enter, folder_name, read_ledger
 
 

@@ -1,6 +1,6 @@
 """Writes runs to a warehouse: a file per round, merged into larger files as the run goes on.
 
-A run under way has the parts of `warehouse.store.folder.tidy_parts`, an ended run a single file.
+A run under way has the parts of `warehouse.store.parts.tidy_parts`, an ended run a single file.
 Rounds that can be simulated again may be written together, see `Writer`.
 A file's checksum is noted before it gets its name, and a file that is replaced goes last: at every
 moment each round is in a file with a checksum, and every file in the ledger exists.
@@ -31,6 +31,7 @@ from warehouse.store.arrow import (
     write_table,
 )
 from warehouse.store.checksums import CHECKSUMS, add_sum, drop_sums
+from warehouse.store.creation import make_folder
 from warehouse.store.durable import give_name, lock_run, make_held_folder, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
@@ -41,22 +42,17 @@ from warehouse.store.files import (
     PlayedJob,
     RoundLabel,
 )
-from warehouse.store.folder import (
-    EMPTY,
-    SERVICE,
+from warehouse.store.folder import EMPTY, SERVICE, WORKLOAD_FILE, place_of, records_folder
+from warehouse.store.ledger import HEADER_FILE, check_key, enter
+from warehouse.store.parts import (
     WHOLE,
-    WORKLOAD_FILE,
-    make_folder,
     part_name,
     part_names,
-    place_of,
-    records_folder,
     replaces,
     round_files,
     rounds_of,
     tidy_parts,
 )
-from warehouse.store.ledger import HEADER_FILE, check_key, enter
 from warehouse.store.recovery import recover
 from warehouse.store.verified import Version, save_written, version_of
 

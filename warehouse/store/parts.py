@@ -1,0 +1,122 @@
+"""The files with a run's rounds: a part per power of `FAN` rounds, or one file of an ended run."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from warehouse.store.checksums import read_sums
+from warehouse.store.folder import names_in
+
+WHOLE = "round=all.parquet"
+"""All rounds of a run that has ended."""
+
+FAN = 8
+"""Number of parts that are merged into one. A query of a run under way opens at most FAN - 1 files
+of each size; each round is rewritten once for each size. At 3,000 rounds, such a query takes 1.2
+times as long as for an ended run with 8, up to 1.5 times with 16 (`benchmarks/under_way.py`)."""
+
+MOST_ROUNDS = FAN**4
+"""Rounds of the largest part of a run under way, which bounds what a writer rewrites at once. An
+engineering bound; no sweep is recorded."""
+
+
+def part_name(rounds: range) -> str:
+    """The name of the file with some rounds."""
+    last = "" if len(rounds) == 1 else f"-{rounds[-1]:06d}"
+    return f"round={rounds.start:06d}{last}.parquet"
+
+
+def rounds_of(name: str) -> range | None:
+    """The rounds of a file, by its name; None for other files and the file of all rounds."""
+    found = _PART.fullmatch(name)
+    return range(int(found[1]), int(found[2] or found[1]) + 1) if found else None
+
+
+_PART = re.compile(r"round=(\d{6,18})(?:-(\d{6,18}))?\.parquet")
+
+
+def replaces(name: str, other: str) -> bool:
+    """Whether a file has all rounds of another, by their names."""
+    ours, theirs = rounds_of(name), rounds_of(other)
+    if theirs is None or name == other:
+        return False
+    within = ours is not None and ours.start <= theirs.start and theirs.stop <= ours.stop
+    return within or name == WHOLE
+
+
+def tidy_parts(count: int) -> list[range]:
+    """The parts of a run with a number of rounds: of a power of FAN each, large ones first."""
+    parts, start, size = list[range](), 0, 1
+    while size * FAN <= min(count, MOST_ROUNDS):
+        size *= FAN
+    while start < count:
+        while start + size > count:
+            size //= FAN
+        parts.append(range(start, start + size))
+        start += size
+    return parts
+
+
+def part_names(folder: Path) -> list[str]:
+    """The names of the files with a run's rounds, in order, the larger first at equal starts.
+
+    They are listed twice, as a listing during a merge can miss both the old and the new files.
+    """
+    before, names = None, _round_files(folder)
+    while before is None or not before <= names:
+        before, names = names, _round_files(folder)
+    whole = [WHOLE] if WHOLE in names else []
+    parts = {name: found for name in names if (found := rounds_of(name)) is not None}
+    return whole + sorted(parts, key=lambda name: (parts[name].start, -parts[name].stop))
+
+
+def _round_files(folder: Path) -> set[str]:
+    return {
+        name for name in names_in(folder) if name.startswith("round=") and name.endswith(".parquet")
+    }
+
+
+def closed_parts(folder: Path) -> list[str]:
+    """The names of the parts of a run under way that are not merged until it ends."""
+    names = part_names(folder)
+    if WHOLE in names:
+        return []
+    return [name for name in names if len(rounds_of(name) or ()) >= MOST_ROUNDS]
+
+
+def round_files(folder: Path) -> list[Path]:
+    """The files with a run's rounds, in order, without those whose rounds are all in others.
+
+    Raises:
+        WarehouseError: The file of all rounds is damaged.
+    """
+    found, end = list[Path](), 0
+    names = part_names(folder)
+    for name in names:
+        path, rounds = folder / name, rounds_of(name)
+        if rounds is None:
+            found.append(path)
+            if len(names) > 1:
+                from warehouse.store.arrow import open_parquet  # which queries need not import
+
+                with open_parquet(path) as file:
+                    end = file.metadata.num_rows
+        elif rounds.stop > end:
+            end = rounds.stop
+            found.append(path)
+    return found
+
+
+def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
+    """The name of the file with the first missing round."""
+    end = 0
+    for rounds in filter(None, map(rounds_of, parts)):
+        if rounds.start > end and WHOLE not in parts:
+            gone = [name for name in read_sums(folder) or {} if end in (rounds_of(name) or ())]
+            return max(gone, key=len, default=part_name(range(end, end + 1)))
+        end = max(end, rounds.stop)
+    if not parts and WHOLE in (
+        read_sums(folder) or {}
+    ):  # its checksum is added before the parts are removed
+        return WHOLE
+    return None
