@@ -27,9 +27,8 @@ CYCLIC = (
     *("flows.api.", "flows.scheduler.", "flows.cli."),
 )
 SEVERAL = {
-    *("Account", "Backend", "Campaign", "Cell", "Command", "Difference", "Entry", "Finding"),
-    *("Gang", "Held", "InputError", "Jobs", "Lease", "Ledger", "Limits", "Meter"),
-    *("Pace", "Part", "Placed", "Position", "Program", "Progress", "Recipe", "Request", "Shape"),
+    *("Account", "Campaign", "Cell", "Command", "Difference", "Gang", "InputError"),
+    *("Limits", "Meter", "Pace", "Part", "Placed", "Position", "Program", "Progress"),
     *("Task", "Usage"),
 }
 
