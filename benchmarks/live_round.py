@@ -23,17 +23,30 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from benchmarks.soak.hands import job
 from flows.cli.output import print_table
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
 from harness.postgres import postgres
+from predictor.allocation import Demand
+from predictor.job import JobSpec, Mode
 from tasks import prefect_tasks, round
 from tasks.round import Round, Run, Step, run_round
 from warehouse.inbox.inbox import Inbox
 
 SPEED = 100_000.0
 """Seconds of the service in a second: so many that no round waits for its time."""
+
+
+FAMILIES = (("conv-small", 40_000, 32, 256), ("translator", 16_000, 16, 128))
+"""Models with samples per epoch, batch size and largest batch size."""
+
+
+def job(rng: Random) -> JobSpec:
+    """A short job: one to some three rounds."""
+    model, samples, batch, most = rng.choice(FAMILIES)
+    demand, mode = Demand.gang(rng.choice((1, 1, 1, 2, 2, 4))), rng.choice([*Mode])
+    spec = JobSpec(0, model, batch, most, demand, mode, rng.randint(3, 8), samples, 0.0)
+    return replace(spec, tenant=rng.choice("abcde"))
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import pytest
 import schemathesis
 from hypothesis import given, settings
 
-from benchmarks.attacks import schemas
+from harness.attacks import schemas
 from flows.web.api import create_api
 from flows.web.backend import MOST_BYTES, Backend, RequestRefused
 from flows.web.streams import MOST_OF_ONE, MOST_STREAMS, Slots

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.faults.jobs import workload
-from benchmarks.faults.trial import STORAGE_BYTES, file_system, trial
-from benchmarks.faults.watch import Watch
 from harness.dockerd import dockerd
+from harness.faults.jobs import workload
+from harness.faults.trial import STORAGE_BYTES, file_system, trial
+from harness.faults.watch import Watch
 from tests.daemons import need_daemon
 
 SHARE, JOBS = 0.7, (1, 2, 4, 5)

@@ -1,4 +1,4 @@
-"""A sample of the inputs of `benchmarks.attacks.fuzz`: one of each format."""
+"""A sample of the inputs of `harness.attacks.fuzz`: one of each format."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.attacks.fuzz import FORMATS
+from harness.attacks.fuzz import FORMATS
 from harness.waiting import HANG_SECONDS
 
 
@@ -16,7 +16,7 @@ from harness.waiting import HANG_SECONDS
 def test_mutated_files_and_arguments_are_refused_in_a_line_or_taken() -> None:
     inputs = len(FORMATS)
     ran = subprocess.run(  # forks, which a process with threads should not
-        [sys.executable, "-m", "benchmarks.attacks.fuzz", f"--inputs={inputs}", "--json"],
+        [sys.executable, "-m", "harness.attacks.fuzz", f"--inputs={inputs}", "--json"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

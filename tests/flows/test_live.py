@@ -8,7 +8,6 @@ from socket import AF_UNIX, socket
 
 import pytest
 
-from benchmarks.faults.jobs import workload
 from containers.docker.nodes import Gpu, Nodes
 from containers.docker.rendering import container_name
 from flows.api.authorization import AuthorizedApi, open_local
@@ -33,6 +32,7 @@ from harness.dockerd import (
     node_table,
     with_slots,
 )
+from harness.faults.jobs import workload
 from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind

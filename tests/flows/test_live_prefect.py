@@ -7,7 +7,6 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient
 
 from benchmarks.alone import losses
-from benchmarks.faults.jobs import workload
 from containers.docker.nodes import Gpu
 from containers.runtime import EventKind
 from flows.explain.replay import replay
@@ -15,6 +14,7 @@ from flows.prefect_server.prefect_driver import run_round_in_prefect
 from flows.runs.live import run_live
 from flows.runs.start import make_start
 from harness.dockerd import cluster, dockerd
+from harness.faults.jobs import workload
 from predictor.job import Mode
 from tasks.record import RuntimeKind, Settings, one_pool
 from tests.daemons import need_daemon

@@ -1,4 +1,4 @@
-"""A sample of the kills of `benchmarks.attacks.kills`, which covers every boundary."""
+"""A sample of the kills of `harness.attacks.kills`, which covers every boundary."""
 
 import json
 import subprocess
@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from benchmarks.attacks.kills import SCENES
+from harness.attacks.kills import SCENES
 
 
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_killed_writer_leaves_nothing_that_the_next_does_not_mend() -> None:
-    command = [sys.executable, "-m", "benchmarks.attacks.kills", "--every", "150", "--json"]
+    command = [sys.executable, "-m", "harness.attacks.kills", "--every", "150", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [json.loads(line) for line in done.stdout.splitlines()]

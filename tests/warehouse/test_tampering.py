@@ -1,4 +1,4 @@
-"""A sample of the edits of `benchmarks.attacks.tampering`: each kind once, of bytes a few."""
+"""A sample of the edits of `harness.attacks.tampering`: each kind once, of bytes a few."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from benchmarks.attacks import tampering
-from benchmarks.attacks.edits import BYTES, Target
+from harness.attacks import tampering
+from harness.attacks.edits import BYTES, Target
 from warehouse.store import warehouse_audit
 from warehouse.store.signing import KEY_VARIABLE
 

@@ -5,9 +5,9 @@ import json
 import os
 from pathlib import Path
 
-from benchmarks.attacks import requests, tampering
-from benchmarks.attacks.commands import called
-from benchmarks.attacks.stopped import make_service
+from harness.attacks import requests, tampering
+from harness.attacks.commands import called
+from harness.attacks.stopped import make_service
 
 
 def make(folder: Path) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.attacks.edits import noted
+from harness.attacks.edits import noted
 
 Mutation = Callable[[bytes, Random], bytes]
 

@@ -1,6 +1,6 @@
 """Kills of the leader with a standby: lost and doubled entries and rounds.
 
-    python -m benchmarks.attacks.failover [--kills 50] [--jobs 150] [--speed 120] [--seed 0]
+    python -m harness.attacks.failover [--kills 50] [--jobs 150] [--speed 120] [--seed 0]
         [--postgres]
 
 Two processes serve a warehouse in turn, as with `shockwave up --standby`: the leader has lock and
@@ -9,7 +9,7 @@ moments, during starts and rounds, the leader is killed with -9 or, one time in 
 SIGSTOP, which the standby detects by the lease; then it is started again as standby. Submitters
 hand in jobs and commands meanwhile. `takeover_s` are the median and the longest time from a kill to
 the next round on disk; a round of a real service lasts 120 s. `lost_rounds` counts kills after
-which a round on disk has changed or is missing; the other figures are those of `benchmarks.soak`.
+which a round on disk has changed or is missing; the other figures are those of `harness.soak`.
 Exit code 1 if one of them is not 0, or a takeover took a round. With
 --json it prints one JSON object.
 """
@@ -32,19 +32,19 @@ from pathlib import Path
 from random import Random
 from threading import Event
 
-from benchmarks.attacks.kills import forked
-from benchmarks.attacks.promises import Acknowledged
-from benchmarks.attacks.service_kills import LONG
-from benchmarks.soak.hands import SUBMITTERS, declared, end, keep, submitter
-from benchmarks.soak.kept import BAD, kept
-from benchmarks.soak.place import Gauge, Place, begun, server
-from benchmarks.soak.processes import children
 from flows.api.commands import ServiceCommands
 from flows.cli.output import print_table
 from flows.scheduler import leadership
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
+from harness.attacks.kills import forked
+from harness.attacks.promises import Acknowledged
+from harness.attacks.service_kills import LONG
 from harness.postgres import postgres
+from harness.soak.hands import SUBMITTERS, declared, end, keep, submitter
+from harness.soak.kept import BAD, kept
+from harness.soak.place import Gauge, Place, begun, server
+from harness.soak.processes import children
 from tasks.commands import CommandKind
 from tasks.round import Round, Run, run_round
 from warehouse.inbox.entries import SUBMIT

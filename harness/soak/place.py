@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from benchmarks.attacks.promises import Acknowledged
+from harness.attacks.promises import Acknowledged
 from flows.api.client import Client
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule

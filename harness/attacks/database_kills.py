@@ -1,6 +1,6 @@
 """kill -9 of Postgres while it accepts entries.
 
-    python -m benchmarks.attacks.database_kills [--kills 300] [--seed 0] [--json]
+    python -m harness.attacks.database_kills [--kills 300] [--seed 0] [--json]
 
 Jobs, commands and terms are handed in, one to three at a time. At the first, second, … statement or
 commit of the inbox, or up to 5 ms after that as the seed draws, all processes of Postgres are
@@ -25,11 +25,11 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from benchmarks.attacks import promises
-from benchmarks.attacks.promises import Acknowledged
-from benchmarks.attacks.service_kills import LONG, OPTIONS
 from flows.cli.output import print_table
 from flows.scheduler.scheduler import open_run, schedule
+from harness.attacks import promises
+from harness.attacks.promises import Acknowledged
+from harness.attacks.service_kills import LONG, OPTIONS
 from harness.postgres import Postgres, postgres
 from predictor.allocation import Demand
 from predictor.errors import WarehouseBusy

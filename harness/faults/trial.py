@@ -18,12 +18,12 @@ from typing import Any
 import docker.errors
 
 from benchmarks.alone import losses, train_alone
-from benchmarks.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs
-from benchmarks.faults.watch import Watch
 from containers.docker.rendering import JOB, RUN
 from containers.docker.telemetry import LINES
 from containers.runtime import EventKind
 from harness.dockerd import Dockerd, cluster
+from harness.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs
+from harness.faults.watch import Watch
 from predictor.job import JobSpec
 from tasks.sources import Workload
 from warehouse.store.audit import audit

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.attacks.commands import Arguments
-from benchmarks.attacks.mutations import BYTES, JSON, LINES, ONE_LINE, REQUEST, TEXT, Mutation
-from benchmarks.attacks.requests import SENT
+from harness.attacks.commands import Arguments
+from harness.attacks.mutations import BYTES, JSON, LINES, ONE_LINE, REQUEST, TEXT, Mutation
+from harness.attacks.requests import SENT
 
 Commands = Callable[[Path, Path], Sequence[Arguments]]
 """Commands, each as its arguments, by the folder of all files and the mutated one."""
@@ -226,9 +226,6 @@ FORMATS: dict[str, Format] = {
                 *("--profile", "throughputs.json", "--round-seconds", 3600),
             )
         ],
-    ),
-    "window problems": Format(
-        ("windows.jsonl",), LINES, lambda d, f: [("solve", f, "--backend", "lagrangian")]
     ),
     **{
         name: Format(

@@ -1,6 +1,6 @@
 """Seeded edits of every kind of file of a warehouse; does `audit --all` find them?
 
-    python -m benchmarks.attacks.tampering [--edits 1000] [--seed 0] [--unsigned] [--json]
+    python -m harness.attacks.tampering [--edits 1000] [--seed 0] [--unsigned] [--json]
 
 A small warehouse (two ended runs, one under way, a service and its snapshot, a campaign, copies of
 marts, a ledger that is signed unless `--unsigned` is given) is made once. For each edit it is
@@ -28,12 +28,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from benchmarks.attacks import edits
-from benchmarks.attacks.edits import BYTES, Target
-from benchmarks.attacks.stopped import make_service
 from flows.runs import position
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
+from harness.attacks import edits
+from harness.attacks.edits import BYTES, Target
+from harness.attacks.stopped import make_service
 from tasks.record import Settings, Start, one_pool
 from warehouse.analytics.marts import materialise
 from warehouse.store import warehouse_audit

@@ -1,6 +1,6 @@
 """Seeded mutations of every file that the command line reads, and of its arguments.
 
-    python -m benchmarks.attacks.fuzz [--inputs 3000] [--seed 0] [--format NAME] [--at N] [--json]
+    python -m harness.attacks.fuzz [--inputs 3000] [--seed 0] [--format NAME] [--at N] [--json]
 
 Valid files of each format and a small warehouse are made once. For each input one file is copied
 and mutated, or arguments are drawn, and commands that read it are run, each in a process that is
@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from benchmarks.attacks.commands import (
+from harness.attacks.commands import (
     BUSY_SECONDS,
     SECONDS,
     Arguments,
@@ -29,10 +29,10 @@ from benchmarks.attacks.commands import (
     isolated,
     warm,
 )
-from benchmarks.attacks.formats import FORMATS
-from benchmarks.attacks.mutations import BYTES, NUMBERS, TEXTS, database, packed, rows
-from benchmarks.attacks.requests import SENT, sent
-from benchmarks.attacks.specimens import make
+from harness.attacks.formats import FORMATS
+from harness.attacks.mutations import BYTES, NUMBERS, TEXTS, database, packed, rows
+from harness.attacks.requests import SENT, sent
+from harness.attacks.specimens import make
 from warehouse.store.checksums import CHECKSUMS
 
 
@@ -150,7 +150,7 @@ def rows_of(file: Path, rng: Random) -> int:
     return 0
 
 
-LEFT_OUT = ("up", "down", "conformance")
+LEFT_OUT = ("up", "down", "policy conformance")
 """Commands that serve until they are stopped, stop a service, or take minutes."""
 
 
@@ -161,13 +161,10 @@ def random_arguments(rng: Random) -> Arguments:
     from flows.cli.app import application
     from flows.cli.commands import COMMANDS
 
-    group = typer.main.get_command(application())
-    command = rng.choice([name for name in COMMANDS if name not in LEFT_OUT])
-    chosen = group.commands[command]
-    path = [command]
-    if hasattr(chosen, "commands"):
-        part = rng.choice(sorted(chosen.commands))
-        chosen, path = chosen.commands[part], [command, part]
+    path = rng.choice([name for name in COMMANDS if name not in LEFT_OUT]).split()
+    chosen = typer.main.get_command(application())
+    for word in path:
+        chosen = chosen.commands[word]
     parameters = [part for part in chosen.params if part.name not in ("help", "follow")]
     usual = {
         "gpus": "4",

@@ -7,10 +7,11 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import Any, TextIO
 
-from benchmarks.attacks.promises import Acknowledged
-from benchmarks.soak.place import Place, read, waiting
+from harness.soak.place import Place, read, waiting
+
 from flows.api.client import Client
 from flows.api.commands import ServiceCommands
+from harness.attacks.promises import Acknowledged
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec, Mode

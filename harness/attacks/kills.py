@@ -1,10 +1,10 @@
 """kill -9 at every write, flush, rename and removal of files in a warehouse.
 
-    python -m benchmarks.attacks.kills [--every 1] [--seed 0] [--json]
+    python -m harness.attacks.kills [--every 1] [--seed 0] [--json]
 
 A scene is a sequence of writes: a new warehouse, a run from start to end, the rest of a run, a
 campaign's files, copies of marts. It is acted repeatedly, each time in a new process that kills
-itself at the first, the second, … boundary (`benchmarks.attacks.boundaries`), until it comes to its
+itself at the first, the second, … boundary (`harness.attacks.boundaries`), until it comes to its
 end. Acknowledged writes must survive: `lost` counts the warehouses in which one is missing,
 `noticed` those in which `audit --all` finds something until a command goes on. Then the scene is
 acted to its end, every other time after a second kill at a boundary that SEED draws. `wrong` counts
@@ -40,11 +40,11 @@ from typing import Any
 import numpy as np
 import scipy.special  # noqa: F401 (what a run would import, each process by itself)
 
-from benchmarks.attacks.boundaries import dying_at
 from flows.runs import simulation
 from flows.runs.resuming import resume
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
+from harness.attacks.boundaries import dying_at
 from tasks.record import Settings, Start, one_pool
 from tasks.round import Run
 from warehouse.analytics.catalog import build

@@ -1,6 +1,6 @@
 """A scheduler in a process of its own, that dies on request.
 
-python -m benchmarks.faults.scheduler FOLDER
+python -m harness.faults.scheduler FOLDER
 """
 
 import os
@@ -54,7 +54,7 @@ class Scheduler:
         """Start it if it does not run."""
         if self.process is None or self.process.poll() is not None:
             with (self.folder / "log").open("ab") as log:
-                command = [sys.executable, "-m", "benchmarks.faults.scheduler", self.folder]
+                command = [sys.executable, "-m", "harness.faults.scheduler", self.folder]
                 self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     @property

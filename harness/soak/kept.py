@@ -2,8 +2,9 @@
 
 import sys
 
-from benchmarks.attacks import promises
-from benchmarks.soak.place import Place
+from harness.soak.place import Place
+
+from harness.attacks import promises
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.folder import name_of, run_folders
 from warehouse.store.parts import round_files

@@ -62,7 +62,6 @@ def warm() -> None:
 
     import flows.api.commands
     import flows.cli.app
-    import flows.evaluation.windows
     import flows.explain.whatif
     import flows.runs.cluster_file
     import flows.runs.live

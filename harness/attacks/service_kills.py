@@ -1,11 +1,11 @@
 """kill -9 of submitters and of a service's scheduler at every boundary.
 
-    python -m benchmarks.attacks.service_kills [--every 1] [--seed 0] [--json]
+    python -m harness.attacks.service_kills [--every 1] [--seed 0] [--json]
 
 A scene hands jobs and commands to a service on a virtual cluster, a round after each, and is acted
 again and again, each time in a process of its own that kills itself at the first, the second, …
 boundary: before a statement or a commit of the inbox's database, after a transaction, and at every
-write, flush, rename and removal of a file by Python (`benchmarks.attacks.boundaries`). `lost`
+write, flush, rename and removal of a file by Python (`harness.attacks.boundaries`). `lost`
 counts the kills after which an acknowledged entry was missing or doubled, or a round was lost;
 `noticed` those after which `audit` finds something until the service goes on. Then the scene is
 acted to its end with the same keys, every other time after a second kill at a boundary that SEED
@@ -29,12 +29,12 @@ from random import Random
 import alembic.command  # noqa: F401 (what each process would import by itself)
 import sqlalchemy.dialects.sqlite  # noqa: F401 (likewise)
 
-from benchmarks.attacks import promises
-from benchmarks.attacks.kills import dies, forked, walk_all
-from benchmarks.attacks.promises import Acknowledged
 from flows.explain.replay import replay
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
+from harness.attacks import promises
+from harness.attacks.kills import dies, forked, walk_all
+from harness.attacks.promises import Acknowledged
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind

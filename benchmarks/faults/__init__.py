@@ -1,1 +1,0 @@
-"""Schedulers, containers and daemons killed at random: `python -m benchmarks.faults`."""

@@ -1,0 +1,1 @@
+"""Schedulers, containers and daemons killed at random: `python -m harness.faults`."""
