@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -23,11 +24,11 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array
 
-from flows.evaluation.windows import solve_windows
-from solver.backends.choice import BACKENDS
+from benchmarks.windows import WindowProblem, read_windows
+from solver.backends.choice import BACKENDS, relative_gap
 from solver.window.counts import solve_counts
 from solver.window.market import WindowMarket
-from warehouse.workloads.windows import WindowProblem, read_windows
+from solver.window.timetable import clear_window
 
 GAP = 1e-3
 """Relative gap of the full model, as the published system had it."""
@@ -66,7 +67,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def measure(path: Path, problems: list[WindowProblem], backend: str) -> dict[str, float | str]:
-    """Build, solve and lay out every problem, as `shockwave solve` does."""
+    """Build, solve and lay out every problem, one after another."""
     solved: list[dict[str, Any]] = []
     cpu, before = [], process_time()
     for row in solve_windows(path, backend):
@@ -101,6 +102,45 @@ def measure(path: Path, problems: list[WindowProblem], backend: str) -> dict[str
         "plans worse than published": sum(gain < -ROUNDING for gain in against),
         "least relative gain on published": min(against, default=0.0),
     }
+
+
+def solve_windows(path: Path, backend: str = "auto") -> Iterator[dict[str, object]]:
+    """Solve each problem of a file.
+
+    Args:
+        path: File of recorded window problems.
+        backend: Solver back end.
+
+    Yields:
+        Per problem: `seq`, `jobs`, `objective` and `bound` of the plan as laid out,
+        their relative `gap`, whether the plan is `feasible`, `build_ms` to read the line and
+        build the bids, `solve_ms` to solve and lay out, and the `backend` that solved it.
+
+    Raises:
+        ShockwaveError: The file is damaged, or no back end accepts a problem.
+    """
+    problems = read_windows(path)
+    while True:
+        started = perf_counter()
+        problem = next(problems, None)
+        if problem is None:
+            return
+        market = problem.market
+        built = perf_counter()
+        shortest_first = np.argsort(market.remaining[:, 0], kind="stable").tolist()
+        table, cleared = clear_window(market, shortest_first, backend)
+        solved = perf_counter()
+        yield {
+            "seq": problem.seq,
+            "jobs": len(market.job_ids),
+            "objective": cleared.objective,
+            "bound": cleared.bound,
+            "gap": relative_gap(cleared.bound, cleared.objective),
+            "feasible": bool((market.gangs @ table <= market.gpus).all()),
+            "build_ms": (built - started) * 1e3,
+            "solve_ms": (solved - built) * 1e3,
+            "backend": cleared.backend,
+        }
 
 
 def against_full_model(

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 from containers.docker.daemon import Daemon, NodeGone, Refused
-from containers.docker.escapes import ENGINE, RUNC, TOOLKIT
 from containers.docker.fleet import TAKEN_REMEDY
 from containers.docker.health import SKEW_SECONDS, system_seconds
 from containers.docker.nodes import NVIDIA, Node, Nodes, cdi_name
@@ -189,7 +188,7 @@ def _node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Iterator[
         lambda: _clock(node, info),
         lambda: _limits(node, info),
         lambda: _hardware(node, daemons[info["ID"]], info),
-        lambda: _versions(node, daemon, info),
+        lambda: _versions(node, daemon),
         lambda: _image(node, daemon),
         lambda: _container(nodes, place, daemon),
         *((lambda: _network(nodes, place, daemon),) if nodes.network else ()),
@@ -281,29 +280,11 @@ def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding
     return Finding(node.name, "gpus", sound, found, remedy)
 
 
-def _versions(node: Node, daemon: Daemon, info: dict[str, Any]) -> Finding:
-    """Versions with known escapes; a warning, as distributions mend without a new version."""
+def _versions(node: Node, daemon: Daemon) -> Finding:
+    """Versions of the daemon and of runc."""
     components = daemon.components()
-    plugins = bool((info.get("Plugins") or {}).get("Authorization"))
-    found, known, update = list[str](), list[str](), list[str]()
-    for name, escapes in (("Engine", ENGINE), ("runc", RUNC)):
-        version = components.get(name, "")
-        try:
-            open_ = [escape for escape in escapes if escape.concerns(version)]
-        except ValueError:
-            found.append(f"the version of {name} is unknown")
-            continue
-        found.append(f"{name} {version}")
-        open_ = [escape for escape in open_ if plugins or not escape.authorization]
-        known += (f"{escape.names} ({escape.what})" for escape in open_)
-        if open_:
-            sound = " or ".join(open_[-1].fixed)
-            update.append(f"update {name} to {sound}, unless its distribution has mended it")
-    if _of_nvidia(node):
-        found.append("the version of the NVIDIA container toolkit is unknown")
-        update.append(f"see that nvidia-ctk there is of {TOOLKIT[-1].fixed[-1]} or newer")
-    text = ", ".join(found) + (f"; known escapes: {', '.join(known)}" if known else "")
-    return Finding(node.name, "versions", True, text, ", ".join(update))
+    found = [f"{name} {components.get(name) or 'unknown'}" for name in ("Engine", "runc")]
+    return Finding(node.name, "versions", True, ", ".join(found), "")
 
 
 def _of_nvidia(node: Node) -> list[str]:

@@ -7,11 +7,10 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import Any, TextIO
 
-from harness.soak.place import Place, read, waiting
-
 from flows.api.client import Client
 from flows.api.commands import ServiceCommands
 from harness.attacks.promises import Acknowledged
+from harness.soak.place import Place, read, waiting
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec, Mode

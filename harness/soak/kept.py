@@ -2,9 +2,8 @@
 
 import sys
 
-from harness.soak.place import Place
-
 from harness.attacks import promises
+from harness.soak.place import Place
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.folder import name_of, run_folders
 from warehouse.store.parts import round_files

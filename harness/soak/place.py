@@ -12,12 +12,12 @@ from typing import Any
 
 import uvicorn
 
-from harness.attacks.promises import Acknowledged
 from flows.api.client import Client
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
 from flows.web.api import create_api
 from flows.web.backend import Backend
+from harness.attacks.promises import Acknowledged
 from harness.up import free_port
 from tasks.round import Round, Run, run_round
 from warehouse.inbox.inbox import Inbox

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.coverage import FINISH, LEFT, START, intervals
-from flows.evaluation.forecast_error import ForecastError, forecast_errors
+from benchmarks.forecast_error import ForecastError, forecast_errors
 from predictor.job import Mode
 from warehouse.workloads.trace import read_workload
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.windows import read_windows
 from flows.evaluation.conformance import CASES
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
@@ -27,7 +28,6 @@ from tasks.round import run_round
 from tasks.sources import Workload
 from tests.runs import Memory
 from warehouse.workloads.trace import read_workload
-from warehouse.workloads.windows import read_windows
 
 ALIKE = 12
 """Windows from the start, up to the first in which some job has to wait."""

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.windows import WindowProblem, read_windows
 from solver.backends.choice import Solution, relative_gap
 from solver.window.counts import solve_counts
 from solver.window.timetable import lay_out
-from warehouse.workloads.windows import WindowProblem, read_windows
 
 Solved = dict[str, list[Solution]]
 

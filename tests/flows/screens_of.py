@@ -16,7 +16,6 @@ import tasks.round
 import warehouse.store.writer
 from containers.virtual.real_time import Pace
 from flows.cli import runs, top
-from flows.evaluation import windows
 from flows.runs import code_version
 from flows.scheduler import scheduler
 from tests.flows.test_terminal import ESCAPES
@@ -73,7 +72,6 @@ def still() -> Iterator[Clock]:
         patched.setattr(time, "time", clock.time)
         patched.setattr(tasks.round, "perf_counter", clock.time)
         patched.setattr(runs, "perf_counter", clock.time)
-        patched.setattr(windows, "perf_counter", clock.time)
         patched.setattr(code_version, "version", lambda package: "1.0")
         patched.setattr(code_version.platform, "python_version", lambda: "3.0")
         dates = type("Dates", (), {"now": staticmethod(clock.date)})

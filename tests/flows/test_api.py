@@ -14,10 +14,10 @@ import pytest
 import schemathesis
 from hypothesis import given, settings
 
-from harness.attacks import schemas
 from flows.web.api import create_api
 from flows.web.backend import MOST_BYTES, Backend, RequestRefused
 from flows.web.streams import MOST_OF_ONE, MOST_STREAMS, Slots
+from harness.attacks import schemas
 from predictor.allocation import Demand
 from predictor.options import JobOptions
 from tasks.commands import CommandKind

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.soak.kept import BAD
 
 from flows.scheduler.scheduler import open_run, schedule
 from harness.attacks import promises, service_kills
 from harness.attacks.promises import Acknowledged
 from harness.attacks.service_kills import LONG, OPTIONS, SCENES
+from harness.soak.kept import BAD
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import SUBMIT
 from warehouse.inbox.inbox import FILE, Inbox

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.evaluation.forecast_error import POINTS, forecast_errors, until
+from benchmarks.forecast_error import POINTS, forecast_errors, until
 from predictor.belief import Belief
 from predictor.job import Mode, Regime
 from warehouse.workloads.generator import generate_workload
