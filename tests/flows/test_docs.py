@@ -70,3 +70,20 @@ def test_files_that_a_page_names_exist(name: str) -> None:
     named = NAMED.findall((ROOT / f"{name}.md").read_text(encoding="utf-8"))
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def words(page: Path) -> int:
+    return len(page.read_text(encoding="utf-8").split())
+
+
+def test_pages_stay_short() -> None:
+    assert words(ROOT / "README.md") <= 900
+    assert sum(map(words, DOCS.rglob("*.md"))) <= 65_000
+    for record in (DOCS / "adr").glob("*.md"):
+        assert len(record.read_text(encoding="utf-8").splitlines()) <= 60, record.name
+
+
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "adr"])
+def test_the_index_links_to_every_page(folder: Path) -> None:
+    linked = {path for path, _ in LINK.findall((folder / "README.md").read_text(encoding="utf-8"))}
+    assert {page.name for page in folder.glob("*.md")} - {"README.md"} <= linked
