@@ -63,7 +63,7 @@ sweep is recorded."""
 ENTRY_SECONDS = 300.0
 """Least time between a run's entries in the ledger. An engineering choice; no sweep is recorded."""
 
-DELAY_SECONDS = 1.0
+DELAY_SECONDS = 3.0
 """Longest wait of rounds of a virtual cluster that are written together, which a crash may lose. An
 engineering choice; no sweep is recorded."""
 
