@@ -42,10 +42,10 @@ from flows.runs.start import make_start
 from harness.markdown import markdown
 from predictor.forecast import HELD
 from predictor.intervals import TENTHS, tenth_of
-from tasks.record import RoundRecord, Settings, Timings, one_pool
+from tasks.record import RoundRecord, Settings, Timings, make_pool
 from tasks.replay import Recording
-from tasks.rollouts import expected
-from tasks.round import ROUND, Round, Run, solve, timed
+from tasks.rollouts import forecast_times
+from tasks.round import ROUND, Round, Run, run_timed, solve
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
@@ -248,7 +248,7 @@ class Kept:
     def play(self, run: Run, this: Round) -> None:
         """Keep when a solved round's jobs are expected to start and finish."""
         clock = this.observation.clock_seconds
-        for job_id, ahead in expected(run, this, this.active.keys()).items():
+        for job_id, ahead in forecast_times(run, this, this.active.keys()).items():
             tenth = tenth_of(this.state.beliefs[job_id])
             bounds = [(FINISH, ahead.finish, ahead.finish_low, ahead.finish_high)]
             if job_id not in this.plan.placement:
@@ -276,7 +276,7 @@ def intervals(name: str, policy: str, every: int) -> list[Interval]:
         every: Rounds between those in which starts and finishes are forecast.
     """
     workload, kept = open_workload(name), Kept()
-    start = make_start(workload, Settings(policy=policy, pools=one_pool(gpus_of(name))))
+    start = make_start(workload, Settings(policy=policy, pools=make_pool(gpus_of(name))))
     with prepare(start).under_way(kept) as run, rare_collections():
         while not run.finished:
             go_on(run, kept, every)
@@ -294,7 +294,7 @@ def go_on(run: Run, kept: Kept, every: int, done: RoundRecord | None = None) -> 
     """
     this = Round()
     for step in ROUND:
-        timed(step, run, this)
+        run_timed(step, run, this)
         if step is solve and done:
             placement = {lease.job_id: lease.gpus for lease in done.leases}
             this.plan = replace(this.plan, placement=placement)

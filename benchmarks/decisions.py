@@ -31,7 +31,7 @@ from flows.runs.start import fitted, make_start
 from flows.runs.workload_source import Source
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
-from tasks.record import Parameter, RoundRecord, RuntimeKind, Settings, Timings, one_pool
+from tasks.record import Parameter, RoundRecord, RuntimeKind, Settings, Timings, make_pool
 from tasks.round import run_round
 from tasks.sources import Workload
 
@@ -122,7 +122,7 @@ def prepared(case: Case, data: Path) -> tuple[Workload, Settings]:
     else:
         gpus = gpus_of(case.workload)
         workload = open_workload(case.workload, data / "shockwave")
-        settings = Settings(case.policy, one_pool(gpus, min(gpus, 8) if gpus == 16 else 1))
+        settings = Settings(case.policy, make_pool(gpus, min(gpus, 8) if gpus == 16 else 1))
     kind = RuntimeKind.FAITHFUL if "faithful" in case.options else settings.runtime
     return workload, replace(settings, parameters=parameters, fidelity=fidelity, runtime=kind)
 

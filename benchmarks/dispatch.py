@@ -37,7 +37,7 @@ from harness.dockerd import dockerd, missing, mounts
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, make_pool
 from tasks.round import run_round
 from tasks.sources import Workload
 from warehouse.store.writer import Writer
@@ -117,7 +117,7 @@ def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
     regimes = (Regime(16, EPOCHS),)
     truths = tuple(GroundTruth(spec.job_id, 1.0, regimes, regimes) for spec in specs)
     workload = Workload("idle", specs, truths, Profile.of_type({("LM", 16, 1): 1.0}))
-    settings = Settings("shockwave", one_pool(count, count), runtime=RuntimeKind.DOCKER)
+    settings = Settings("shockwave", make_pool(count, count), runtime=RuntimeKind.DOCKER)
     start = make_start(workload, settings)
     taken = []
     with Writer(nodes.storage / "warehouse", start) as writer:

@@ -25,7 +25,7 @@ from predictor.basis import Basis
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES
 from solver.policies.listed import run_list
-from tasks.record import Parameter, Settings, one_pool
+from tasks.record import Parameter, Settings, make_pool
 
 SHOWN = ("jct_s", "jct_p99_s", "worst_ftf")
 YARDSTICKS = ("fifo", "srtf", "slack")
@@ -170,7 +170,7 @@ def shown(
 
 def run(rule: Rule, case: Case) -> dict[str, float]:
     """Simulate a stream under a rule; its figures."""
-    workload, pools = stream(case), one_pool(case.gpus, min(case.gpus, 8))
+    workload, pools = stream(case), make_pool(case.gpus, min(case.gpus, 8))
     if not rule.times:
         parameters = tuple(Parameter(*named) for named in rule.parameters)
         return streamed(workload, Settings(rule.policy, pools, parameters=parameters))

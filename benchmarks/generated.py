@@ -19,7 +19,7 @@ from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
 from predictor.rows import to_row
 from predictor.throughput import UNTYPED
-from tasks.record import VERSION, RunHeader, Settings, one_pool
+from tasks.record import VERSION, RunHeader, Settings, make_pool
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.store.arrow import rows_to_table, to_table, write_groups, write_table
@@ -106,7 +106,7 @@ class Generated:
             regimes = (Regime(16, 20),)
             truth = GroundTruth(job_id, isolated, regimes, regimes)
             self.jobs.append(PlayedJob(self.run, spec, truth))
-        settings = Settings(policy, one_pool(int(self.gang.sum()), 4, UNTYPED), seed=seed)
+        settings = Settings(policy, make_pool(int(self.gang.sum()), 4, UNTYPED), seed=seed)
         source = f"generated, seed {seed // len(POLICIES)}"
         return RunHeader(VERSION, settings, source, self.run, ())
 

@@ -104,20 +104,20 @@ process_seconds, ended = dict[str, float](), dict[str, float]()
 
 
 def measured(step: Step, run: Run, this: Round) -> None:
-    """`tasks.round.timed`, and the processor time."""
+    """`tasks.round.run_timed`, and the processor time."""
     began = time.process_time()
     timed(step, run, this)
     process_seconds[step.__name__] = time.process_time() - began
     ended[step.__name__] = time.perf_counter()
 
 
-timed = round.timed
+timed = round.run_timed
 
 
 @contextmanager
 def driving(driver: str) -> Iterator[object]:
     """A driver whose steps are measured."""
-    prefect_tasks.timed = round.timed = measured  # type: ignore[attr-defined]
+    prefect_tasks.timed = round.run_timed = measured  # type: ignore[attr-defined]
     if driver == "plain":
         yield run_round
         return

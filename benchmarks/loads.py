@@ -38,7 +38,7 @@ from flows.runs.workload_source import Source
 from harness.markdown import markdown
 from predictor.arrays import Floats
 from solver.policies import POLICIES
-from tasks.record import RoundRecord, Settings, Timings, one_pool
+from tasks.record import RoundRecord, Settings, Timings, make_pool
 from tasks.round import run_round
 from tasks.sources import Workload
 
@@ -141,7 +141,7 @@ class Ends:
 
 def run(case: Case) -> dict[str, float]:
     """Simulate a stream under a policy; its figures."""
-    pools = one_pool(case.gpus, min(case.gpus, 8))
+    pools = make_pool(case.gpus, min(case.gpus, 8))
     return streamed(stream(case), Settings(policy=case.policy, pools=pools))
 
 

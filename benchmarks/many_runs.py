@@ -34,7 +34,7 @@ import numpy as np
 
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from warehouse.analytics.copies import marts_folder
 from warehouse.analytics.marts import NEW_RUNS, materialise
 from warehouse.store.folder import run_folders
@@ -110,7 +110,7 @@ def simulate_all(
     """Simulate runs, a seed each, by default to their ends."""
     for number in numbers:
         settings = Settings(
-            POLICIES[number % len(POLICIES)], one_pool(GPUS), seed=number, round_seconds=360.0
+            POLICIES[number % len(POLICIES)], make_pool(GPUS), seed=number, round_seconds=360.0
         )
         workload = generate_workload(jobs, rng=np.random.default_rng(number))
         simulate(make_start(workload, settings), warehouse, rounds=rounds)

@@ -30,7 +30,7 @@ from flows.cli.output import print_table
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from predictor.basis import Basis
-from tasks.record import Parameter, Settings, one_pool
+from tasks.record import Parameter, Settings, make_pool
 from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
 
@@ -127,7 +127,7 @@ def main() -> None:
 def _settings(name: str, **changes: object) -> Settings:
     values = changes.pop("set", {})
     assert isinstance(values, dict)
-    settings = Settings(policy="shockwave", pools=one_pool(gpus_of(name)))
+    settings = Settings(policy="shockwave", pools=make_pool(gpus_of(name)))
     parameters = tuple(Parameter(key, value) for key, value in sorted(values.items()))
     return replace(settings, parameters=parameters, **changes)  # type: ignore[arg-type]
 

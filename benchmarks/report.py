@@ -32,7 +32,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from warehouse.workloads.generator import generate_workload
 
 ROOT = Path(__file__).parents[1]
@@ -153,7 +153,7 @@ def a_run(warehouse: Path) -> str:
     workload = generate_workload(
         JOBS, rng=np.random.default_rng(3), mean_interarrival_seconds=7_700 / GPUS
     )
-    return simulate(make_start(workload, Settings("shockwave", one_pool(GPUS), seed=3)), warehouse)
+    return simulate(make_start(workload, Settings("shockwave", make_pool(GPUS), seed=3)), warehouse)
 
 
 def a_campaign(warehouse: Path) -> str:

@@ -17,8 +17,8 @@ from flows.cli.output import print_table
 from flows.prefect_server.garbage import rare_collections
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
-from tasks.record import RoundRecord, Settings, Timings, one_pool
-from tasks.round import ROUND, Round, timed
+from tasks.record import RoundRecord, Settings, Timings, make_pool
+from tasks.round import ROUND, Round, run_timed
 from warehouse.workloads.generator import generate_workload
 
 WARM = 3
@@ -53,7 +53,7 @@ def measure(jobs: int, gpus: int, rounds: int, policy: str, seed: int) -> list[d
     """A row for each step of a round."""
     rng = np.random.default_rng(seed)
     workload = generate_workload(jobs, rng=rng, mean_interarrival_seconds=1e-6)
-    start = make_start(workload, Settings(policy=policy, pools=one_pool(gpus, min(gpus, 8))))
+    start = make_start(workload, Settings(policy=policy, pools=make_pool(gpus, min(gpus, 8))))
     taken: dict[str, list[float]] = {step.__name__: [] for step in ROUND}
     active = jobs
     with prepare(start).under_way(Nothing()) as run, rare_collections():
@@ -65,7 +65,7 @@ def measure(jobs: int, gpus: int, rounds: int, policy: str, seed: int) -> list[d
             this = Round()
             for step in ROUND:
                 begun = process_time()
-                timed(step, run, this)
+                run_timed(step, run, this)
                 if number >= WARM:
                     taken[step.__name__].append(1e3 * (process_time() - begun))
     return [

@@ -24,7 +24,7 @@ import numpy as np
 
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from tasks.round import Run
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
@@ -129,7 +129,7 @@ def measure(jobs: int, policy: str, load: float) -> dict[str, float]:
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         warehouse = Path(folder)
-        simulate(make_start(workload, Settings(policy, one_pool(gpus))), warehouse, progress=tally)
+        simulate(make_start(workload, Settings(policy, make_pool(gpus))), warehouse, progress=tally)
         (row,) = Analytics(warehouse).query("SELECT rounds FROM run_summary")[1]
     return {
         "jobs": jobs,

@@ -19,7 +19,7 @@ from time import perf_counter
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from warehouse.analytics.questions import Analytics
 
 TRACE, GPUS = "jobs120_gpus32", 32
@@ -42,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as warehouse:
         for policy in ("fifo", "shockwave"):
             started = perf_counter()
-            start = make_start(source.open(), Settings(policy, one_pool(GPUS)))
+            start = make_start(source.open(), Settings(policy, make_pool(GPUS)))
             run = simulate(start, Path(warehouse))
             figures[f"{policy}_s"] = perf_counter() - started
         columns, rows = Analytics(Path(warehouse)).query(

@@ -24,7 +24,7 @@ import numpy as np
 
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
-from tasks.record import Settings, Timings, one_pool
+from tasks.record import Settings, Timings, make_pool
 from warehouse.analytics.catalog import build
 from warehouse.store.folder import place_of
 from warehouse.store.parts import round_files
@@ -75,7 +75,7 @@ def measure(folder: Path, policy: str, rounds: int, asked: int) -> Iterator[dict
     workload = generate_workload(
         rounds // 20, rng=np.random.default_rng(2), mean_interarrival_seconds=200.0
     )
-    settings = Settings(policy, one_pool(32), round_seconds=16.0, restart_seconds=2.0)
+    settings = Settings(policy, make_pool(32), round_seconds=16.0, restart_seconds=2.0)
     start = make_start(workload, settings)
     records = Reader(simulated).records(simulate(start, simulated, rounds=rounds))
     build(warehouse)

@@ -21,7 +21,7 @@ from benchmarks.loads import Case, stream
 from benchmarks.many_runs import MOST_SECONDS, processor_seconds, show
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.marts import keep_fast
 from warehouse.analytics.questions import Analytics
@@ -78,7 +78,7 @@ def make(warehouse: Path, days: int, gpus: int, load: float) -> None:
     while workload is None or workload.specs[-1].arrival_seconds < days * DAY:
         jobs *= 2
         workload = stream(Case("srtf", gpus, load, 0, jobs))
-    settings = Settings("srtf", one_pool(gpus), round_seconds=ROUND_SECONDS)
+    settings = Settings("srtf", make_pool(gpus), round_seconds=ROUND_SECONDS)
     simulate(make_start(workload, settings), warehouse, rounds=int(days * DAY / ROUND_SECONDS))
 
 

@@ -47,7 +47,7 @@ def is_record(hint: Any) -> bool:
 
 
 @cache
-def typed_fields(record: Any) -> tuple[tuple[str, Any], ...]:
+def get_typed_fields(record: Any) -> tuple[tuple[str, Any], ...]:
     """Names and types of a dataclass's fields, in order."""
     hints = get_type_hints(record)
     return tuple((field.name, hints[field.name]) for field in fields(record))
@@ -101,7 +101,7 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
 
 
 def _record_encoder(record: Any) -> Callable[[Any], dict[str, Any]]:
-    parts = [(name, _encoder(hint)) for name, hint in typed_fields(record)]
+    parts = [(name, _encoder(hint)) for name, hint in get_typed_fields(record)]
     return lambda value: {name: part(getattr(value, name)) for name, part in parts}
 
 
@@ -124,11 +124,11 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
         decode = _decoder(fields_of_tuple)
         return lambda row: hint(*decode(row))
     if is_record(hint):
-        parts = [(name, _decoder(part)) for name, part in typed_fields(hint)]
+        parts = [(name, _decoder(part)) for name, part in get_typed_fields(hint)]
         return lambda row: hint(**{name: part(row[name]) for name, part in parts})
     return hint if issubclass(hint, Enum) else _same
 
 
-def content_hash(row: Any) -> str:
+def hash_content(row: Any) -> str:
     """SHA-256 of plain data, independent of the storage format."""
     return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()

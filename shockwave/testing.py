@@ -26,8 +26,8 @@ from predictor.plugins import Kind, find_plugin
 from solver.fidelity import Fidelity
 from solver.policies.plugged import unfit
 from tasks.invariants import Invariants
-from tasks.record import Parameter, RoundRecord, Settings, Start, Timings, one_pool
-from tasks.round import ROUND, Round, Run, situation, solve, timed
+from tasks.record import Parameter, RoundRecord, Settings, Start, Timings, make_pool
+from tasks.round import ROUND, Round, Run, make_situation, run_timed, solve
 from tasks.sources import Workload
 from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.modelled import tabulated
@@ -68,7 +68,7 @@ def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> No
     for (gpus, per_node), gap in product(CLUSTERS, GAPS_SECONDS):
         asked = Settings(
             name,
-            one_pool(gpus, per_node),
+            make_pool(gpus, per_node),
             parameters=tuple(
                 Parameter(key, value) for key, value in sorted((parameters or {}).items())
             ),
@@ -122,7 +122,7 @@ def check_runtime(name: str, round_seconds: float = 600.0) -> None:
     """
     runtime_named(name)
     for policy in ("fifo", "tiresias-las"):
-        asked = Settings(policy, one_pool(8, 4), round_seconds=round_seconds, runtime=name)
+        asked = Settings(policy, make_pool(8, 4), round_seconds=round_seconds, runtime=name)
         start = make_start(_workload(GAPS_SECONDS[0]), asked)
         where = f"{JOBS} jobs under {policy}"
         first = _Checked(start, where).run()
@@ -233,13 +233,13 @@ class _Checked:
                 for step in ROUND:
                     if step is solve:
                         _check_plans(run, this, where)
-                    timed(step, run, this)
+                    run_timed(step, run, this)
         return self._seen
 
 
 def _check_plans(run: Run, this: Round, where: str) -> None:
     """Plan the coming round twice, and check the plan."""
-    asked = situation(run, this)
+    asked = make_situation(run, this)
     assert asked is not None  # no node is ever drained here
     plan = run.policy.plan(asked)
     for problem in unfit(asked, plan):

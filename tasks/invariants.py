@@ -19,7 +19,7 @@ from tasks.backoff import PATIENCE
 from tasks.commands import Orders
 from tasks.record import RoundRecord, RunHeader
 from tasks.sources import Workload
-from tasks.tenancy import NO_TENANCY, Tenancy, gpu_seconds
+from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
 
 TOLERANCE = 1e-6
 """Relative tolerance of objectives and bounds, for rounding errors."""
@@ -86,7 +86,7 @@ class Invariants:
             for job, gpus in self.leases.items()
             if job in self.active
         )
-        used = gpu_seconds(held, self.tenancy.usage)
+        used = sum_gpu_seconds(held, self.tenancy.usage)
         self.tenancy = self.tenancy.after(record.clock_seconds, used, record.commands)
         for report in record.reports:
             yield from self._reported(report)

@@ -36,7 +36,7 @@ class PairMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class SpreadMeasurement:
     """The throughputs of gangs that span some number of nodes, or more.
 
     Attributes:
@@ -50,11 +50,11 @@ class Spread:
     pairs: tuple[PairMeasurement, ...] = ()
 
 
-def profile_of(
+def make_profile(
     rows: Sequence[Measurement],
     pairs: Sequence[PairMeasurement],
     source: str,
-    spread: Sequence[Spread] = (),
+    spread: Sequence[SpreadMeasurement] = (),
 ) -> Profile:
     """The profile that these rows make up.
 
@@ -81,5 +81,5 @@ def profile_of(
         restarts={
             (row.gpu_type, row.gpus): row.restart_seconds for row in rows if row.restart_seconds
         },
-        by_nodes={on.nodes: profile_of(on.profile, on.pairs, source) for on in spread},
+        by_nodes={on.nodes: make_profile(on.profile, on.pairs, source) for on in spread},
     )

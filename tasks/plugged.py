@@ -29,7 +29,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, PluginError
 from predictor.job import LARGEST_LOSS, JobSpec
 from predictor.plugins import Kind, Plugin, find_plugin
-from predictor.rows import is_record, typed_fields
+from predictor.rows import get_typed_fields, is_record
 from solver.inventory import Inventory
 
 Answer = TypeVar("Answer")
@@ -244,5 +244,5 @@ def misfits(value: Any, hint: Any, what: str) -> Iterator[str]:
     elif hint is float and not math.isfinite(value):
         yield f"{what} has the number {value}"
     elif is_record(hint):
-        for name, part in typed_fields(hint):
+        for name, part in get_typed_fields(hint):
             yield from misfits(getattr(value, name), part, f"{what}, {name},")

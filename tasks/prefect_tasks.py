@@ -17,7 +17,7 @@ from prefect.tasks import Task
 
 from predictor.errors import WarehouseBusy
 from solver.plan import SolveReport
-from tasks.round import ROUND, Round, Run, Step, record, take_steps, timed
+from tasks.round import ROUND, Round, Run, Step, record, run_steps, run_timed
 
 RETRY_SECONDS = (1.0, 5.0)
 """Delays before the first and second retry after a transient error. An engineering choice."""
@@ -39,7 +39,7 @@ def under_way(run: Run) -> Iterator[Round]:
         del _under_way[key]
 
 
-def may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+def should_retry(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Whether a failed task is retried: transient storage errors are, damage is not."""
     return isinstance(state.result(raise_on_failure=False), WarehouseBusy)
 
@@ -55,10 +55,10 @@ def _task(step: Step) -> Task[[str, int], None]:
         # and the run moves on after that.
         retries=len(RETRY_SECONDS) if step is record else 0,
         retry_delay_seconds=list(RETRY_SECONDS),
-        retry_condition_fn=may_pass,
+        retry_condition_fn=should_retry,
     )
     def call(run: str, number: int) -> None:
-        timed(step, *_under_way[run, number])
+        run_timed(step, *_under_way[run, number])
 
     return call
 
@@ -83,7 +83,7 @@ def call_tasks(run: str, number: int) -> None:
 
 def call_steps(run: str, number: int) -> None:
     """Run the round's steps in order, without tasks of their own."""
-    take_steps(*_under_way[run, number])
+    run_steps(*_under_way[run, number])
 
 
 def publish(run: Run, this: Round) -> None:

@@ -15,7 +15,7 @@ from predictor.forecast import RunTime
 from predictor.job import JobProgress
 from solver.plan import ActiveJob, Plan, Situation
 from tasks.eligibility import find_blocked_jobs
-from tasks.tenancy import NO_TENANCY, Tenancy, gpu_seconds
+from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
 
 GROWTH = 0.1
 """Rounds between two plans of a play, as a share of the rounds played. An engineering bound."""
@@ -59,7 +59,7 @@ class QueuedJob:
             held: Their allocation, on a cluster of several GPU types.
         """
         seen = self.seen
-        left = max(self.length - ran / slowness(seen, held), 0.0)
+        left = max(self.length - ran / compute_slowdown(seen, held), 0.0)
         belief, time = seen.belief, seen.run_time(seen.menu[0])
         if ran > 0.0:
             share = left / self.length
@@ -68,7 +68,7 @@ class QueuedJob:
         there = ActiveJob(
             belief, seen.forecast, gpus, lease_rounds, seen.menu, seen.throughput, held=held
         )
-        know(there, time)
+        set_run_time(there, time)
         return QueuedJob(there, left, self.cut)
 
     def held(self, seconds: float, round_seconds: float, late: float = 0.0) -> float:
@@ -88,7 +88,7 @@ class QueuedJob:
         return max(seconds - self.cut * rounds, 0.0)
 
 
-def slowness(job: ActiveJob, held: Allocation | None) -> float:
+def compute_slowdown(job: ActiveJob, held: Allocation | None) -> float:
     """A job's run time on an allocation over that on the first allocation of its menu."""
     first = job.menu[0]
     if held is None or held == first:
@@ -98,13 +98,13 @@ def slowness(job: ActiveJob, held: Allocation | None) -> float:
     return job.rate(first) / job.rate(held)
 
 
-def know(job: ActiveJob, time: RunTime) -> None:
+def set_run_time(job: ActiveJob, time: RunTime) -> None:
     """Take the residual run time on the first allocation of a job's menu as given.
 
     On other GPU types it is in proportion to the present rates.
     """
     for allocation in {*job.menu, *filter(None, [job.held])}:
-        slower = slowness(job, allocation)
+        slower = compute_slowdown(job, allocation)
         job.know(time if slower == 1.0 else _times(time, slower), allocation)
 
 
@@ -275,7 +275,7 @@ class QueueSimulation:
             for job_id, gpus in held.items()
         )
         quotas = self.tenancy.usage
-        self.tenancy = self.tenancy.after(until, gpu_seconds(used, quotas), ())
+        self.tenancy = self.tenancy.after(until, sum_gpu_seconds(used, quotas), ())
         self._observe(until, rounds, paces, held, gone)
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
 
@@ -283,7 +283,7 @@ class QueueSimulation:
         """When a job ends that holds these GPUs."""
         job = self.jobs[job_id]
         there = self._held(job.seen, gpus)
-        seconds = job.length * slowness(job.seen, there)
+        seconds = job.length * compute_slowdown(job.seen, there)
         return pace.end(job.held(seconds, self.now.round_seconds, pace.late))
 
     def _held(self, job: ActiveJob, gpus: Sequence[int]) -> Allocation | None:
@@ -339,7 +339,7 @@ class QueueSimulation:
                 there = self._held(job.seen, gpus)
                 pace = paces[job_id]
                 ran = job.trained(pace.worked(clock), now.round_seconds, pace.late)
-                ran = min(ran, job.length * slowness(job.seen, there))
+                ran = min(ran, job.length * compute_slowdown(job.seen, there))
                 self.jobs[job_id] = job.after(ran, gpus, whole, there)
             elif job.seen.gpus:
                 self.jobs[job_id] = job.after(0.0, (), 0)

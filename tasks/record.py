@@ -17,7 +17,7 @@ from predictor.basis import Basis
 from predictor.belief import Belief, Pace
 from predictor.forecast import Forecast
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Regime
-from predictor.rows import content_hash, to_row
+from predictor.rows import hash_content, to_row
 from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
 from solver.cells.layout import Layout
@@ -26,7 +26,7 @@ from solver.inventory import Inventory, Pool, grown
 from solver.market import Bid
 from solver.plan import SolveReport
 from tasks.commands import Command
-from tasks.measured import Measurement, PairMeasurement, Spread, profile_of
+from tasks.measured import Measurement, PairMeasurement, SpreadMeasurement, make_profile
 from tasks.sources import Workload
 
 VERSION = 1
@@ -42,7 +42,7 @@ class Parameter:
     value: float
 
 
-def values_of(parameters: Iterable[Parameter]) -> dict[str, float]:
+def get_values(parameters: Iterable[Parameter]) -> dict[str, float]:
     """The values of parameters, by name."""
     return {parameter.name: parameter.value for parameter in parameters}
 
@@ -169,7 +169,7 @@ def _layout(
     return layout_of(_inventory(pools), levels, cells)
 
 
-def one_pool(gpus: int, gpus_per_node: int = 1, gpu_type: str = "") -> tuple[Pool, ...]:
+def make_pool(gpus: int, gpus_per_node: int = 1, gpu_type: str = "") -> tuple[Pool, ...]:
     """A cluster of a single pool.
 
     Args:
@@ -232,12 +232,12 @@ class RunHeader:
     service: bool = False
     pairs: tuple[PairMeasurement, ...] = ()
     losses: bool = False
-    spread: tuple[Spread, ...] = ()
+    spread: tuple[SpreadMeasurement, ...] = ()
 
     @cached_property
     def throughputs(self) -> Profile:
         """The profile as a throughput model."""
-        return profile_of(self.profile, self.pairs, self.source, self.spread)
+        return make_profile(self.profile, self.pairs, self.source, self.spread)
 
 
 @dataclass(frozen=True)
@@ -358,9 +358,9 @@ class Timings:
     dispatch_ms: float
 
 
-def record_hash(record: RoundRecord | RunHeader) -> str:
+def hash_record(record: RoundRecord | RunHeader) -> str:
     """The chain hash of a record or header."""
-    return content_hash(to_row(record))
+    return hash_content(to_row(record))
 
 
 def check_chain(record: RoundRecord, digest: str, stored: str, previous: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from containers.runtime import BY_ITS_OWNER, ContainerEvent, EventKind, Lease, Observation
 from predictor.job import JobSpec
-from predictor.rows import content_hash, to_row
+from predictor.rows import hash_content, to_row
 from solver.inventory import Inventory
 from tasks.record import RoundRecord, Timings
 
@@ -112,5 +112,5 @@ class Comparison:
         self.differences += [
             Difference(record.round, name, before[name], after[name])
             for name in before
-            if content_hash(before[name]) != content_hash(after[name])
+            if hash_content(before[name]) != hash_content(after[name])
         ]

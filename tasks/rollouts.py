@@ -21,8 +21,8 @@ from predictor.job import JobSpec
 from predictor.options import JobOptions, Task, stuck_behind
 from solver.deciding import place, reserved
 from solver.plan import ActiveJob, Plan, Situation
-from tasks.queue_simulation import QueuedJob, QueueSimulation, know
-from tasks.round import Round, Run, situation
+from tasks.queue_simulation import QueuedJob, QueueSimulation, set_run_time
+from tasks.round import Round, Run, make_situation
 
 PLAYS = 19
 """Plays of the queue. An engineering bound."""
@@ -55,7 +55,7 @@ _NOTHING = Forecast(-1, (), (), (), (), (), ())
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedTimes:
     """When a job is expected to start and to finish, on the run's clock, in seconds.
 
     Attributes:
@@ -75,7 +75,7 @@ class Expected:
     finish_high: float
 
 
-def room_by(run: Run, this: Round) -> dict[int, float]:
+def seconds_to_reservation(run: Run, this: Round) -> dict[int, float]:
     """Seconds from now by which jobs that are not preempted give way to a gang that waits for them.
 
     Args:
@@ -86,14 +86,14 @@ def room_by(run: Run, this: Round) -> dict[int, float]:
         By job id, of the gang with the reservation of `solver.deciding`, if there is one: seconds
         until the round after the reserved time begins.
     """
-    given = situation(run, this)
+    given = make_situation(run, this)
     found = reserved(given) if given and not given.promises else None
     if given is None or found is None or found.job_id in this.plan.placement:
         return {}
     return {found.job_id: found.seconds + given.round_seconds}
 
 
-def first_by(this: Round) -> dict[int, float]:
+def seconds_to_priority(this: Round) -> dict[int, float]:
     """Seconds from now by which waiting jobs go before all others; see `Plan.first_by`.
 
     Args:
@@ -107,13 +107,13 @@ def first_by(this: Round) -> dict[int, float]:
     return {job_id: by for job_id, by in bounds if job_id not in plan.placement}
 
 
-def unwatched(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Progress that is not reported."""
 
 
-def expected(
-    run: Run, this: Round, asked: Set[int], progress: Progress = unwatched
-) -> dict[int, Expected]:
+def forecast_times(
+    run: Run, this: Round, asked: Set[int], progress: Progress = ignore_progress
+) -> dict[int, ExpectedTimes]:
     """Expected starts and finishes of active jobs under the policy.
 
     Args:
@@ -127,7 +127,7 @@ def expected(
         service, and under policies that read what no play draws: clairvoyant policies the
         jobs' futures, those that read losses the losses of epochs to come.
     """
-    now = situation(run, this)
+    now = make_situation(run, this)
     if now is None or run.policy.clairvoyant or run.header.losses:
         return {}
     active = _going_on(this)
@@ -144,7 +144,7 @@ def expected(
         if job_id not in this.plan.placement:
             starts = _starts([play.starts[job_id] for play in plays], clock, seconds)
         if math.isfinite(max(*starts, *ends)):
-            found[job_id] = Expected(*starts, *ends)
+            found[job_id] = ExpectedTimes(*starts, *ends)
     return found
 
 
@@ -191,7 +191,7 @@ def _going_on(this: Round) -> Mapping[int, ActiveJob]:
     orders = this.state.orders
     out = {*orders.held, *orders.cancelled}
     if this.observation.drained or orders.cordoned:
-        out |= {job_id for job_id in this.active if gpus_short(this, job_id) is not None}
+        out |= {job_id for job_id in this.active if count_available_gpus(this, job_id) is not None}
     if not out:
         return this.active
     options = {job_id: job.spec.options for job_id, job in this.active.items()}
@@ -199,7 +199,7 @@ def _going_on(this: Round) -> Mapping[int, ActiveJob]:
     return {job_id: job for job_id, job in this.active.items() if job_id not in behind}
 
 
-def gpus_short(this: Round, job_id: int) -> int | None:
+def count_available_gpus(this: Round, job_id: int) -> int | None:
     """GPUs in service that a job could hold at most, where these are too few for it.
 
     Those on cordoned nodes count for jobs that hold GPUs only, as no other starts there.
@@ -288,7 +288,7 @@ def _coming(
         menu = now.inventory.menu_of(spec, spec.batch_size, run.throughput)
         if menu:
             like = ActiveJob(belief, _NOTHING, (), 0, menu, run.throughput)
-            know(like, RunTime(length, length, length, (length,)))
+            set_run_time(like, RunTime(length, length, length, (length,)))
             yield QueuedJob(like, length)
 
 

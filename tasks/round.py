@@ -22,7 +22,7 @@ from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 from solver.promised import Promises
 from tasks.commands import Command, Orders
-from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
+from tasks.record import Estimate, RoundRecord, RunHeader, Timings, hash_record
 from tasks.sources import JobSource
 from tasks.state import RunState, advance
 
@@ -208,7 +208,7 @@ def _menu(run: Run, inventory: Inventory, belief: Belief) -> tuple[Allocation, .
     return menu or (run.throughput.reference(belief.spec),)
 
 
-def situation(run: Run, this: Round) -> Situation | None:
+def make_situation(run: Run, this: Round) -> Situation | None:
     """The policy input of a round that was predicted; None where no node is in service."""
     settings, state, inventory = run.header.settings, this.state, this.nodes.inventory
     clock = this.observation.clock_seconds
@@ -256,7 +256,7 @@ def _promises(run: Run, this: Round) -> Promises | None:
 def solve(run: Run, this: Round) -> None:
     """Plan the window and place the jobs of the coming round on the nodes in service."""
     nodes, seen = this.nodes, this.observation
-    given = situation(run, this)
+    given = make_situation(run, this)
     if given is None:
         report = SolveReport(run.policy.name, reason="no node is in service", drained=seen.drained)
         this.plan = Plan({}, report)
@@ -333,7 +333,7 @@ def record(run: Run, this: Round) -> None:
         losses=this.observation.losses,
     )
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
-    digest = record_hash(kept)
+    digest = hash_record(kept)
     run.sink.append(kept, digest, timings)
     run.state, run.active = this.state.decide(run.header, kept, digest), this.active
 
@@ -359,7 +359,7 @@ ROUND: tuple[Step, ...] = (collect, predict, solve, dispatch, record)
 """The steps of a round, in order."""
 
 
-def timed(step: Step, run: Run, this: Round) -> None:
+def run_timed(step: Step, run: Run, this: Round) -> None:
     """Run one step and note how long it took."""
     started, waited_ms = perf_counter(), this.waited_ms
     step(run, this)
@@ -370,11 +370,11 @@ def timed(step: Step, run: Run, this: Round) -> None:
 def run_round(run: Run) -> Round:
     """The plain driver: a round as function calls."""
     this = Round()
-    take_steps(run, this)
+    run_steps(run, this)
     return this
 
 
-def take_steps(run: Run, this: Round) -> None:
+def run_steps(run: Run, this: Round) -> None:
     """Run the steps of a round in order."""
     for step in ROUND:
-        timed(step, run, this)
+        run_timed(step, run, this)

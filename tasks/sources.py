@@ -10,7 +10,7 @@ from typing import Protocol
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec
-from predictor.rows import content_hash, to_row
+from predictor.rows import hash_content, to_row
 from predictor.throughput import Profile
 from solver.inventory import Inventory
 from tasks.commands import Command
@@ -161,7 +161,7 @@ class Workload:
     def digest(self) -> str:
         """The hash of its jobs and ground truths."""
         jobs = zip(self.specs, self.truths, strict=True)
-        return content_hash([[to_row(spec), to_row(truth)] for spec, truth in jobs])
+        return hash_content([[to_row(spec), to_row(truth)] for spec, truth in jobs])
 
     @property
     def trace(self) -> Trace:
@@ -253,7 +253,7 @@ def _shared(
     return replace(truth, isolated_seconds=truth.isolated_seconds * shared / alone)
 
 
-def by_arrival(
+def sort_by_arrival(
     jobs: Iterable[tuple[JobSpec, GroundTruth]],
 ) -> tuple[tuple[JobSpec, ...], tuple[GroundTruth, ...]]:
     """Jobs and their truths, by arrival and then job id."""

@@ -20,7 +20,7 @@ from tasks.learning import EndedJob, Learning
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, SourcePosition
 from tasks.speeds import LastRound
-from tasks.tenancy import Tenancy, gpu_seconds
+from tasks.tenancy import Tenancy, sum_gpu_seconds
 from tasks.time_held import TimeHeld
 
 OfJob = TypeVar("OfJob", EpochReport, EpochLoss)
@@ -224,7 +224,7 @@ class RunState:
             )
             for job, gpus in self.leases.items()
         )
-        used = gpu_seconds(held, self.tenancy.usage)
+        used = sum_gpu_seconds(held, self.tenancy.usage)
         return self.tenancy.after(seen.clock_seconds, used, commands)
 
     def decide(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":

@@ -16,7 +16,7 @@ MOST_WINDOWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class QuotaUse:
     """What a tenant used of its quota.
 
     Attributes:
@@ -29,13 +29,13 @@ class Usage:
     used: float = 0.0
     carried: float = 0.0
 
-    def at(self, clock_seconds: float, terms: TenantTerms) -> "Usage":
+    def at(self, clock_seconds: float, terms: TenantTerms) -> "QuotaUse":
         """The usage in the window of a time: what is left of one is carried into the next."""
         number, found = int(clock_seconds // (terms.window_hours * HOUR)), self
         quota = terms.gpu_hours * HOUR
         for _ in repeat(None, min(number - self.window, MOST_WINDOWS)):
             left = max(quota + found.carried - found.used, 0.0)
-            found = Usage(number, 0.0, min(left, terms.rollover * HOUR))
+            found = QuotaUse(number, 0.0, min(left, terms.rollover * HOUR))
         return found
 
 
@@ -49,7 +49,7 @@ class Tenancy:
     """
 
     terms: Mapping[str, TenantTerms] = field(default_factory=dict)
-    usage: Mapping[str, Usage] = field(default_factory=dict)
+    usage: Mapping[str, QuotaUse] = field(default_factory=dict)
 
     def after(
         self,
@@ -81,7 +81,7 @@ class Tenancy:
                 usage.pop(new.tenant, None)
             elif known is None or known.window_hours != new.window_hours or not known.gpu_hours:
                 window = int(clock_seconds // (new.window_hours * HOUR))
-                usage[new.tenant] = Usage(window)
+                usage[new.tenant] = QuotaUse(window)
         return Tenancy(terms, usage)
 
     def spent_until(self, tenant: str) -> float | None:
@@ -125,14 +125,14 @@ class Tenancy:
 NO_TENANCY = Tenancy()
 
 
-def may_name(terms: TenantTerms | None, image: str) -> bool:
+def may_use_image(terms: TenantTerms | None, image: str) -> bool:
     """Whether a tenant's jobs may name an image."""
     if terms is None or not terms.images or not image:
         return True
     return any(fnmatchcase(image, form) for form in terms.images)
 
 
-def gpu_seconds(
+def sum_gpu_seconds(
     held: Iterable[tuple[str, int, float]], tenants: Collection[str]
 ) -> dict[str, float]:
     """GPU-seconds that jobs held, by tenant, of some tenants.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.job import JobKind, JobSpec, Regime, timed_job
-from tasks.sources import Workload, by_arrival
+from tasks.sources import Workload, sort_by_arrival
 
 CHECKPOINTING, OPAQUE = JobKind.CHECKPOINTING, JobKind.OPAQUE
 WHOLE = (Regime(1, 1),)
@@ -38,5 +38,5 @@ def with_jobs(workload: Workload, jobs: Iterable[tuple[JobSpec, GroundTruth]]) -
         (replace(spec, job_id=first + n), replace(truth, job_id=first + n))
         for n, (spec, truth) in enumerate(jobs)
     ]
-    specs, truths = by_arrival([*known, *added])
+    specs, truths = sort_by_arrival([*known, *added])
     return replace(workload, specs=specs, truths=truths)

@@ -22,10 +22,10 @@ from tasks.record import (
     Settings,
     Start,
     Timings,
-    one_pool,
-    record_hash,
+    hash_record,
+    make_pool,
 )
-from tasks.round import Round, Run, collect, predict, run_round, situation, solve
+from tasks.round import Round, Run, collect, make_situation, predict, run_round, solve
 from tasks.sources import Workload
 from tasks.state import RunState
 from warehouse.store.writer import Writer
@@ -41,7 +41,7 @@ def tiny(
     workload = generate_workload(
         jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=gap_seconds
     )
-    return make_start(workload, Settings(policy, one_pool(8), round_seconds=600.0, seed=seed))
+    return make_start(workload, Settings(policy, make_pool(8), round_seconds=600.0, seed=seed))
 
 
 POOLS = (Pool("v100", 2, 2, 2.48), Pool("p100", 4, 2), Pool("k80", 4, 1))
@@ -101,7 +101,7 @@ def mixed(
 def start_of(header: RunHeader, workload: Workload) -> Start:
     """What a run begins with, unchecked; the hashes are those that belong to it."""
     header = replace(header, workload=workload.digest)
-    return Start(header, workload, record_hash(header))
+    return Start(header, workload, hash_record(header))
 
 
 @dataclass
@@ -152,7 +152,7 @@ def planned(run: Run) -> tuple[Round, Situation]:
     this = Round()
     for step in (collect, predict, solve):
         step(run, this)
-    now = situation(run, this)
+    now = make_situation(run, this)
     assert now
     return this, now
 
@@ -184,6 +184,6 @@ def chained(start: Start, records: Sequence[RoundRecord]) -> list[tuple[RoundRec
     rounds, digest = [], start.digest
     for number, record in enumerate(records):
         linked = replace(record, previous_hash=digest)
-        digest = record_hash(linked)
+        digest = hash_record(linked)
         rounds.append((linked, digest, Timings(0.0, 0.0, number + 1.0, 0.0)))
     return rounds

@@ -8,7 +8,13 @@ from flows.api.history import ServiceHistory, predict_last_round
 from flows.api.rows import QueueRow, describe_status, describe_wait
 from predictor.job import JobSpec
 from solver.plan import ActiveJob
-from tasks.rollouts import Expected, expected, first_by, gpus_short, room_by
+from tasks.rollouts import (
+    ExpectedTimes,
+    count_available_gpus,
+    forecast_times,
+    seconds_to_priority,
+    seconds_to_reservation,
+)
 from tasks.round import Round, Run
 from warehouse.wording import counted
 
@@ -28,7 +34,11 @@ def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[
         asked: Ids of the jobs; all active jobs if empty.
     """
     asked = asked or this.active
-    ahead, room, first = expected(run, this, {*asked}), room_by(run, this), first_by(this)
+    ahead, room, first = (
+        forecast_times(run, this, {*asked}),
+        seconds_to_reservation(run, this),
+        seconds_to_priority(this),
+    )
     rows = (_queue_row(run, this, job_id, ahead.get(job_id)) for job_id in asked)
     return [
         replace(row, room_by_s=room.get(row.job_id), first_by_s=first.get(row.job_id))
@@ -36,7 +46,7 @@ def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[
     ]
 
 
-def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> QueueRow:
+def _queue_row(run: Run, this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRow:
     """Make the row of an active job of a solved round."""
     job, state, plan = this.active[job_id], this.state, this.plan
     clock, spec = this.observation.clock_seconds, job.spec
@@ -78,14 +88,14 @@ def find_gpu_shortages(name: str, history: ServiceHistory) -> dict[int, str]:
 
 def _describe_wait(this: Round, job_id: int) -> str:
     """Describe what keeps a job from running; see `QueueRow.waits_for`."""
-    others, there = describe_wait(this.state, job_id), gpus_short(this, job_id)
+    others, there = describe_wait(this.state, job_id), count_available_gpus(this, job_id)
     if others or there is None:
         return others
     where = "in service and not cordoned" if this.state.orders.cordoned else "in service"
     return f"{counted(this.active[job_id].spec.demand.least, 'GPU')}, {there} {where}"
 
 
-def _describe_deadline(spec: JobSpec, clock: float, ahead: Expected | None) -> dict[str, Any]:
+def _describe_deadline(spec: JobSpec, clock: float, ahead: ExpectedTimes | None) -> dict[str, Any]:
     """The columns about a job's deadline."""
     if not spec.options.deadline_seconds:
         return {}

@@ -13,7 +13,7 @@ from flows.deployments.forms import ReplayForm
 from flows.explain.replay import replay as replay_run
 from flows.prefect_server.failures import failed
 from predictor.errors import ShockwaveError
-from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from tasks.prefect_tasks import RETRY_SECONDS, should_retry
 from tasks.replay import Comparison
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -32,7 +32,7 @@ LONGEST_SHOWN = 500
     cache_policy=NO_CACHE,
     retries=len(RETRY_SECONDS),
     retry_delay_seconds=list(RETRY_SECONDS),
-    retry_condition_fn=may_pass,
+    retry_condition_fn=should_retry,
     persist_result=False,
 )
 def compare_rounds(run: str, number: int | None, warehouse: Path) -> Comparison:

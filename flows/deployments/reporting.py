@@ -18,7 +18,7 @@ from flows.prefect_server.command import REPORTS
 from flows.prefect_server.failures import failed
 from flows.runs.extras import require
 from predictor.errors import ShockwaveError
-from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from tasks.prefect_tasks import RETRY_SECONDS, should_retry
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 
@@ -48,7 +48,7 @@ class Written:
     cache_policy=NO_CACHE,
     retries=len(RETRY_SECONDS),
     retry_delay_seconds=list(RETRY_SECONDS),
-    retry_condition_fn=may_pass,
+    retry_condition_fn=should_retry,
 )
 def write(form: ReportForm, warehouse: Path) -> Written:
     """Write the page and its first figures below the warehouse's `reports`."""

@@ -13,7 +13,7 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
-from tasks.record import Parameter, Settings, one_pool
+from tasks.record import Parameter, Settings, make_pool
 from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
 
@@ -139,7 +139,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
             for policy, tolerance in TOLERANCES.items():
                 settings = Settings(
                     policy,
-                    one_pool(case.gpus),
+                    make_pool(case.gpus),
                     backend="gurobi",  # the published system's solver: optima are not unique
                     fidelity=Fidelity.REFERENCE,
                     parameters=case.tuning if policy == "shockwave-published" else (),

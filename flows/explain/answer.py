@@ -24,7 +24,14 @@ from solver.list_scheduling import must_consolidate
 from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
 from tasks.eligibility import BlockReason
-from tasks.rollouts import Progress, expected, first_by, gpus_short, room_by, unwatched
+from tasks.rollouts import (
+    Progress,
+    count_available_gpus,
+    forecast_times,
+    ignore_progress,
+    seconds_to_priority,
+    seconds_to_reservation,
+)
 from tasks.round import Round, Run
 
 
@@ -43,7 +50,7 @@ def explain(
     number: int,
     waits: tuple[Wait, ...],
     history: tuple[Step, ...],
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
 ) -> Answer:
     """The answer about a job, from its round solved again.
 
@@ -129,7 +136,7 @@ def _obstacles(
         by_array=blocked is not None and blocked.reason is BlockReason.ARRAY,
         retry_seconds=retry if retry > this.observation.clock_seconds else None,
         quota_until_seconds=blocked.until_seconds if blocked and blocked.until_seconds else None,
-        gpus_short=gpus_short(this, job.job_id),
+        gpus_short=count_available_gpus(this, job.job_id),
         scattered=waits and _scattered(this, job, inventory, cordoned),
     )
 
@@ -172,9 +179,9 @@ def _prospects(
     run: Run, this: Round, job: ActiveJob, inventory: Inventory, progress: Progress
 ) -> Prospects:
     job_id, clock = job.job_id, this.observation.clock_seconds
-    by, first = room_by(run, this).get(job_id), first_by(this).get(job_id)
+    by, first = seconds_to_reservation(run, this).get(job_id), seconds_to_priority(this).get(job_id)
     start = finish = ftf = None
-    if ahead := expected(run, this, {job_id}, progress).get(job_id):
+    if ahead := forecast_times(run, this, {job_id}, progress).get(job_id):
         start = Predicted(ahead.start, ahead.start_low, ahead.start_high)
         finish = Predicted(ahead.finish, ahead.finish_low, ahead.finish_high)
         contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)

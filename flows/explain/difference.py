@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.explain.whatif import compared
-from predictor.rows import content_hash, to_row
+from predictor.rows import hash_content, to_row
 from tasks.record import RoundRecord, RunHeader
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
@@ -64,7 +64,7 @@ def _settings(header: RunHeader) -> dict[str, Any]:
     """What a run starts from, in short."""
     row = to_row(header)
     return {
-        name: value if _is_short(value) else f"hash {content_hash(value)[:12]}"
+        name: value if _is_short(value) else f"hash {hash_content(value)[:12]}"
         for name, value in (row.pop("settings") | row).items()
     }
 
@@ -83,7 +83,7 @@ def _first_difference(
         fields = [
             name
             for name in a
-            if name not in LINKS and content_hash(a[name]) != content_hash(b[name])
+            if name not in LINKS and hash_content(a[name]) != hash_content(b[name])
         ]
         if fields:
             return number, tuple(fields)

@@ -25,7 +25,7 @@ from tasks.record import (
     Settings,
     Start,
     Timings,
-    record_hash,
+    hash_record,
 )
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
@@ -264,7 +264,7 @@ def fork(
     ):
         for record, _ in rounds[:number]:
             linked = replace(record, previous_hash=run.state.last_hash)
-            digest = record_hash(linked)
+            digest = hash_record(linked)
             carry_out(run, linked, digest)
             writer.append(linked, digest, Timings(0.0, 0.0, 0.0, 0.0))
         run.state = taken_over(run.state, start.header.settings)
@@ -327,7 +327,7 @@ def _forked(
         profile=recorded.header.profile,
         history=recorded.header.history,
     )
-    return Start(header, workload, record_hash(header))
+    return Start(header, workload, hash_record(header))
 
 
 def compared(

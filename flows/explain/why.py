@@ -17,7 +17,7 @@ from predictor.errors import InputError, WarehouseError, likely
 from predictor.job import JobSpec, named
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
-from tasks.rollouts import Progress, unwatched
+from tasks.rollouts import Progress, ignore_progress
 from tasks.round import Round, Run, collect, predict, solve
 from warehouse.analytics.newest import newest_run
 from warehouse.store.reader import Reader
@@ -28,7 +28,7 @@ def why(
     warehouse: Path,
     name: str | None = None,
     number: int | None = None,
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
 ) -> Answer:
     """Explain the decision about a job in a round.
 
@@ -88,7 +88,7 @@ def of_round(
     job_id: int,
     number: int,
     rounds: Sequence[Lived | RoundRecord],
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
 ) -> Answer:
     """Explain the decision about a job in a round that was solved again.
 

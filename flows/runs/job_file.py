@@ -13,7 +13,7 @@ from predictor.errors import InputError, meant
 from predictor.job import JobKind, JobSpec, Mode, Regime, named, timed_job
 from predictor.options import MOST_RETRIES, NO_ARRAY, JobOptions, Task, tasks_of
 from predictor.throughput import Profile
-from tasks.sources import Workload, by_arrival
+from tasks.sources import Workload, sort_by_arrival
 from warehouse.workloads.kinds import MOST_JOBS
 from warehouse.workloads.regimes import isolated_seconds
 
@@ -355,7 +355,7 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
         places |= {spec.job_id: place for spec, _ in new}
         if len(made) > MOST_JOBS:
             raise InputError(place, f"is more than {MOST_JOBS:,} jobs", "give smaller arrays")
-    specs, truths = by_arrival(made)
+    specs, truths = sort_by_arrival(made)
     return Workload(path.name, specs, truths, profile, places)
 
 

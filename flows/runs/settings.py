@@ -113,12 +113,12 @@ def pools_of(size: ClusterSize) -> "tuple[Pool, ...]":
         InputError: It has no size, two sizes, or an invalid size.
     """
     from flows.runs.pools import parse_pools
-    from tasks.record import one_pool
+    from tasks.record import make_pool
 
     if not size.pools:
         if size.gpus is None:
             raise InputError("gpus", "missing", "give the number of GPUs, or pools")
-        return one_pool(size.gpus, size.gpus_per_node)
+        return make_pool(size.gpus, size.gpus_per_node)
     if size.gpus is not None or size.gpus_per_node != 1:
         raise InputError("pools", "already give the number of GPUs", "give one of the two")
     return parse_pools(size.pools)

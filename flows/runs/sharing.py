@@ -3,7 +3,7 @@
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED, Profile
 from solver.policies import PACKED, parameters, policy_class
-from tasks.record import Fork, RuntimeKind, Settings, values_of
+from tasks.record import Fork, RuntimeKind, Settings, get_values
 
 
 def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
@@ -22,7 +22,7 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
             service or on a runtime of another package; or it is a fork of a run without pairs.
     """
     own = settings.runtime in {*RuntimeKind} and not service
-    asked = bool(values_of(settings.parameters).get(PACKED))
+    asked = bool(get_values(settings.parameters).get(PACKED))
     if asked and not own:
         where = "a service" if service else f"the runtime {settings.runtime}"
         raise InputError(
@@ -53,4 +53,4 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
 def _would_pack(settings: Settings | Fork) -> bool:
     """Whether the policy has jobs share GPUs, by its parameter or by default."""
     default = parameters(policy_class(settings.policy)).get(PACKED, 0.0)
-    return bool(values_of(settings.parameters).get(PACKED, default))
+    return bool(get_values(settings.parameters).get(PACKED, default))

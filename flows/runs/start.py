@@ -27,7 +27,7 @@ from solver.policies import (
     policy_class,
 )
 from solver.policies.mst import check_priced
-from tasks.measured import Measurement, PairMeasurement, Spread
+from tasks.measured import Measurement, PairMeasurement, SpreadMeasurement
 from tasks.record import (
     VERSION,
     Parameter,
@@ -35,8 +35,8 @@ from tasks.record import (
     RunHeader,
     Settings,
     Start,
-    record_hash,
-    values_of,
+    get_values,
+    hash_record,
 )
 from tasks.sources import Workload
 from tasks.state import RunState, advance
@@ -59,7 +59,7 @@ def make_start(
     settings, workload = fitted(workload, asked)
     workload = workload.on(settings.inventory)
     header = make_header(workload, settings, history, service=service)
-    return Start(header, replace(workload, profile=header.throughputs), record_hash(header))
+    return Start(header, replace(workload, profile=header.throughputs), hash_record(header))
 
 
 def fitted(workload: Workload, asked: Settings) -> tuple[Settings, Workload]:
@@ -142,7 +142,7 @@ def make_header(
     settings = _typed(asked, workload.profile)
     profile = _placed(workload.profile, settings.pools)
     several = getattr(policy_of(settings), "several_pools", False)
-    check_switches(settings.policy, values_of(settings.parameters))
+    check_switches(settings.policy, get_values(settings.parameters))
     if len(settings.pools) > 1 and not several:
         raise InputError(
             "policy",
@@ -188,7 +188,9 @@ def make_header(
         pairs=_pair_rows(profile, models) if pairs else (),
         losses=bool(getattr(policy_of(settings), "reads_losses", False)),
         spread=tuple(
-            Spread(nodes, _rows(table, models), _pair_rows(table, models) if pairs else ())
+            SpreadMeasurement(
+                nodes, _rows(table, models), _pair_rows(table, models) if pairs else ()
+            )
             for nodes, table in sorted(profile.by_nodes.items())
             if any(model in models for model, *_ in table.rates)
         ),
@@ -269,7 +271,7 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
     Raises:
         InputError: A pool has no price.
     """
-    if values_of(settings.parameters).get(COSTED):
+    if get_values(settings.parameters).get(COSTED):
         check_priced(pools)
 
 
@@ -326,7 +328,7 @@ def policy_of(settings: Settings) -> Policy:
         settings.policy,
         settings.backend,
         settings.fidelity,
-        values_of(settings.parameters),
+        get_values(settings.parameters),
     )
 
 

@@ -15,7 +15,7 @@ from solver.inventory import MOST_GPUS, Inventory, grown
 from solver.policies import for_several_pools
 from tasks.commands import NewNode, TenantTerms
 from tasks.record import RunHeader, RuntimeKind
-from tasks.tenancy import may_name
+from tasks.tenancy import may_use_image
 from warehouse.workloads.generator import declared_truth
 
 PATTERN = re.compile(r"[A-Za-z0-9*?\[\]!._/:@-]{1,255}")
@@ -61,7 +61,7 @@ def check_terms(terms: TenantTerms) -> None:
 
 def check_tenant(spec: JobSpec, terms: TenantTerms | None) -> None:
     """Raise `InputError` if a job's tenant may not use its image."""
-    if not may_name(terms, spec.image):
+    if not may_use_image(terms, spec.image):
         problem = f"tenant {spec.tenant} may not use {spec.image}"
         raise InputError("image", problem, "use one of its images, or ask an operator")
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from predictor.rows import content_hash
+from predictor.rows import hash_content
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.folder import SNAPSHOT
 from warehouse.store.ledger import LEDGER
@@ -188,7 +188,7 @@ def forged_chain(target: Target, folder: Path) -> None:
             nonlocal previous
             rows[0]["settings"]["seed"] += 1
             content = {name: v for name, v in rows[0].items() if name not in LABELS}
-            rows[0]["hash"] = previous = content_hash(content)
+            rows[0]["hash"] = previous = hash_content(content)
 
         rewritten(folder / "header.parquet", change)
     rows = [row for _, part in files for row in part]
@@ -198,7 +198,7 @@ def forged_chain(target: Target, folder: Path) -> None:
     for row in rows:
         row["previous_hash"] = previous
         content = {name: value for name, value in row.items() if name not in LABELS}
-        row["hash"] = previous = content_hash(content)
+        row["hash"] = previous = hash_content(content)
     for path, part in files:
         rewritten(path, lambda stored, part=part: stored.__setitem__(slice(None), part))  # type: ignore[misc]
     shutil.rmtree(target.folder / "marts", ignore_errors=True)
@@ -265,7 +265,7 @@ def forged_ledger(target: Target, forger: Key | None, change: Callable[[Rows], R
         content = {name: value for name, value in row.items() if name not in ("hash", "signature")}
         name = forger.name if forger else ""
         content |= {"number": number, "previous": previous, "key": name}
-        digest = content_hash(content)
+        digest = hash_content(content)
         content |= {"hash": digest, "signature": forger.sign(digest) if forger else ""}
         line = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         previous = hashlib.sha256(line).hexdigest()

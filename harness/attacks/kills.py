@@ -45,7 +45,7 @@ from flows.runs.resuming import resume
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from harness.attacks.boundaries import dying_at
-from tasks.record import Settings, Start, one_pool
+from tasks.record import Settings, Start, make_pool
 from tasks.round import Run
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
@@ -71,7 +71,7 @@ FIGURES = ("noticed", *BAD)
 @cache
 def start() -> Start:
     workload = generate_workload(2, rng=np.random.default_rng(2), mean_interarrival_seconds=90.0)
-    return make_start(workload, Settings("srtf", one_pool(8), round_seconds=600.0))
+    return make_start(workload, Settings("srtf", make_pool(8), round_seconds=600.0))
 
 
 def run(warehouse: Path) -> None:

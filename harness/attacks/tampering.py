@@ -34,7 +34,7 @@ from flows.runs.start import make_start
 from harness.attacks import edits
 from harness.attacks.edits import BYTES, Target
 from harness.attacks.stopped import make_service
-from tasks.record import Settings, Start, one_pool
+from tasks.record import Settings, Start, make_pool
 from warehouse.analytics.marts import materialise
 from warehouse.store import warehouse_audit
 from warehouse.store.campaigns import CellStore, write_cells, write_plan
@@ -124,7 +124,7 @@ def make(warehouse: Path, *, signed: bool) -> Target:
 
 def start(policy: str) -> Start:
     workload = generate_workload(3, rng=np.random.default_rng(2), mean_interarrival_seconds=90.0)
-    return make_start(workload, Settings(policy, one_pool(8), round_seconds=600.0))
+    return make_start(workload, Settings(policy, make_pool(8), round_seconds=600.0))
 
 
 def kinds() -> dict[str, Edit]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from flows.runs.live import resume_live, run_live
 from flows.runs.start import make_start
 from tasks import round as tasks_round
-from tasks.record import RuntimeKind, Settings, one_pool
-from tasks.round import Round, Run, timed
+from tasks.record import RuntimeKind, Settings, make_pool
+from tasks.round import Round, Run, run_timed
 from warehouse.store.folder import name_of, records_folder, run_folders
 from warehouse.store.reader import Reader
 
@@ -123,7 +123,7 @@ def schedule(folder: Path) -> None:
         this = Round()
         boundary("before collect")
         for step in tasks_round.ROUND:
-            timed(step, run, this)
+            run_timed(step, run, this)
             boundary(f"after {step.__name__}")
         return this
 
@@ -131,7 +131,7 @@ def schedule(folder: Path) -> None:
     warehouse = folder / "warehouse"
     settings = Settings(
         "shockwave",
-        one_pool(nodes.gpus, len(nodes.nodes[0].gpus)),
+        make_pool(nodes.gpus, len(nodes.nodes[0].gpus)),
         round_seconds=ROUND_SECONDS,
         restart_seconds=1.0,
         window=5,

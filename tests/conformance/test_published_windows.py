@@ -23,7 +23,7 @@ from solver.policies import shockwave_published
 from solver.policies.shockwave_published import Account
 from solver.window.counts import solve_counts
 from solver.window.published import lay_out_by_priority, make_published_market
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from tasks.round import run_round
 from tasks.sources import Workload
 from tests.runs import Memory
@@ -58,7 +58,10 @@ def test_the_first_windows_are_the_recorded_ones(
 
     monkeypatch.setattr(shockwave_published, "make_published_market", listen)
     settings = Settings(
-        "shockwave-published", one_pool(32), fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
+        "shockwave-published",
+        make_pool(32),
+        fidelity=Fidelity.REFERENCE,
+        parameters=CASES[0].tuning,
     )
     start = make_start(workload, settings)
     with prepare(start).under_way(Memory()) as run:

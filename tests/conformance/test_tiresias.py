@@ -16,7 +16,7 @@ from containers.runtime import EventKind
 from containers.virtual.truth import GroundTruth
 from flows.runs.start import make_start
 from predictor.job import Regime
-from tasks.record import Parameter, Settings, one_pool
+from tasks.record import Parameter, Settings, make_pool
 from tasks.sources import Workload
 from tests.conformance.events import Job, Outcome, Rules, simulate
 from tests.runs import make
@@ -60,7 +60,7 @@ def run(
 ) -> Figures:
     settings = Settings(
         policy,
-        one_pool(16, 4),
+        make_pool(16, 4),
         parameters=parameters,
         round_seconds=round_seconds,
         restart_seconds=0.0,

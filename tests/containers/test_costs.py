@@ -20,7 +20,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec, Regime
 from predictor.throughput import Profile
 from tasks.backoff import PATIENCE
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, make_pool
 from tasks.sources import Workload
 from tests.containers.driver import driven, job, long
 from warehouse.store.audit import audit
@@ -84,7 +84,7 @@ def ran(nodes: Nodes, warehouse: Path, *specs: JobSpec) -> tuple[str, dict[int, 
     truths = tuple(GroundTruth(number, 2.0, regimes, regimes) for number, regimes in held.items())
     profile = Profile.of_type({("Recommendation", 32, 1): 10.0})
     settings = Settings(
-        "fifo", one_pool(5, 5), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
+        "fifo", make_pool(5, 5), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
     )
     start = make_start(Workload("costly", specs, truths, profile), settings)
     name = run_live(start, nodes, warehouse)

@@ -16,7 +16,7 @@ from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec
 from predictor.throughput import Profile
 from tasks.invariants import Invariants
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, make_pool
 from tasks.sources import Workload
 from tests.containers.driver import driven
 from tests.kinds import CHECKPOINTING, OPAQUE, timed, with_jobs
@@ -73,7 +73,7 @@ def test_eight_jobs_of_others_run_are_preempted_go_on_and_end(
         *(others(n, *count, limit=200.0, at=1.5, environment=few) for n in range(4, 8)),
     )
     settings = Settings(
-        "srtf", one_pool(2, 2), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
+        "srtf", make_pool(2, 2), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
     )
     start = make_start(asked, settings)
     name = run_live(start, nodes, tmp_path)
@@ -128,7 +128,7 @@ def test_jobs_may_name_the_images_that_are_listed_and_no_others(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
     nodes = cluster(daemon, storage, images=())
-    settings = Settings("srtf", one_pool(4, 4), round_seconds=1.0, runtime=RuntimeKind.DOCKER)
+    settings = Settings("srtf", make_pool(4, 4), round_seconds=1.0, runtime=RuntimeKind.DOCKER)
     settings = replace(settings, restart_seconds=0.5)
     start = make_start(workload(others(0, "true", limit=60.0)), settings)
     with pytest.raises(InputError, match=f"job 0, image: {PLAIN} is none of the images that jobs"):

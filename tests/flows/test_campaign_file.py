@@ -18,7 +18,7 @@ from flows.campaigns.plan import (
 from flows.runs.settings import SimulationSettings
 from flows.runs.workload_source import Jobs, Source
 from predictor.errors import InputError
-from tasks.record import Parameter, Settings, one_pool
+from tasks.record import Parameter, Settings, make_pool
 from tests.flows.conftest import Command, tree
 from warehouse.store.files import CellRow
 
@@ -58,9 +58,9 @@ def test_a_cell_for_each_combination(tmp_path: Path) -> None:
         for seed in (3, 4)
     ]
     assert cells[2].settings == Settings(
-        "shockwave", one_pool(4), parameters=(Parameter("lateness", 1e-4),), window=9, seed=3
+        "shockwave", make_pool(4), parameters=(Parameter("lateness", 1e-4),), window=9, seed=3
     )
-    assert cells[4].settings == Settings("fifo", one_pool(4), window=5, seed=3)
+    assert cells[4].settings == Settings("fifo", make_pool(4), window=5, seed=3)
     assert cells[0].source == Source(jobs=2, seed=3)
 
 

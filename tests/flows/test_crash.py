@@ -19,7 +19,7 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.up import PROGRAM
 from harness.waiting import HANG_SECONDS
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from tests.flows.conftest import Command, tree
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS
@@ -39,7 +39,7 @@ class Undisturbed:
 
     def __init__(self, warehouse: Path) -> None:
         start = make_start(
-            Source(jobs=8).open(), Settings("shockwave", one_pool(4), round_seconds=60)
+            Source(jobs=8).open(), Settings("shockwave", make_pool(4), round_seconds=60)
         )
         self.run = simulate(start, warehouse)
         self.outcome = outcome(warehouse, self.run)

@@ -36,7 +36,7 @@ from harness.faults.jobs import workload
 from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, make_pool
 from tests.containers.driver import job, long
 from tests.flows.served import SECRET, served
 from tests.flows.test_live_page import Browser
@@ -54,7 +54,7 @@ def test_a_run_goes_on_with_the_images_that_it_began_with(
     daemon.add_image(name, ["true"])
     nodes = cluster(daemon, storage, image=name)
     settings = Settings(
-        "srtf", one_pool(4, 4), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
+        "srtf", make_pool(4, 4), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
     )
     run = run_live(make_start(workload(jobs=[0]), settings), nodes, tmp_path, rounds=1)
     first = daemon.client().images.get(name).id
@@ -81,7 +81,7 @@ def test_a_run_goes_on_with_the_images_that_it_began_with(
 def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     nodes = cluster(Dockerd(tmp_path / "no-daemon", None, 0), tmp_path / "jobs")  # type: ignore[arg-type]
     settings = Settings(
-        "srtf", one_pool(4, 4), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
+        "srtf", make_pool(4, 4), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
     )
     start = make_start(workload(), settings)
     name = run_live(start, nodes, tmp_path / "w", rounds=1)
@@ -115,7 +115,7 @@ def test_a_run_takes_no_container_of_another_warehouse_for_its_own(
 ) -> None:
     """Of the same settings, and with a storage of its own, where no folder has the name."""
     start = make_start(
-        workload(jobs=[0]), Settings("srtf", one_pool(4, 4), runtime=RuntimeKind.DOCKER)
+        workload(jobs=[0]), Settings("srtf", make_pool(4, 4), runtime=RuntimeKind.DOCKER)
     )
     slow = with_slots(cluster(daemon, storage / "first"), 0.25)
     first = run_live(start, slow, tmp_path / "w", rounds=1)

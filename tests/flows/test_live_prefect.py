@@ -16,7 +16,7 @@ from flows.runs.start import make_start
 from harness.dockerd import cluster, dockerd
 from harness.faults.jobs import workload
 from predictor.job import Mode
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, make_pool
 from tests.daemons import need_daemon
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
@@ -32,7 +32,7 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
     need_daemon()
     settings = Settings(
         "shockwave",
-        one_pool(2, 2),
+        make_pool(2, 2),
         round_seconds=4.0,
         restart_seconds=2.0,
         runtime=RuntimeKind.DOCKER,

@@ -16,7 +16,7 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.up import PROGRAM
 from harness.waiting import HANG_SECONDS
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from tests.flows.conftest import Finished
 from tests.newcomer import RECORDER, elsewhere, in_terminal, is_this_machine, lookups_of, newcomer
 
@@ -141,7 +141,9 @@ def ran(
         own = folder / command
         warehouse = own / "w"
         shutil.copytree(finished.warehouse, warehouse)
-        start = make_start(Source(jobs=2).open(), Settings("fifo", one_pool(4), round_seconds=1800))
+        start = make_start(
+            Source(jobs=2).open(), Settings("fifo", make_pool(4), round_seconds=1800)
+        )
         unfinished = simulate(start, warehouse, rounds=1) if command == "resume" else ""
         (own / "cluster.toml").write_text(CLUSTER.format(folder=own))
         for line, _ in asked:

@@ -12,7 +12,7 @@ from flows.runs.settings import ClusterSize, machines_of, pools_of
 from predictor.errors import InputError
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from tests.flows.conftest import Command
 from tests.warehouse.test_gavel import HEADER, TEN
 
@@ -56,7 +56,7 @@ def test_pools_out_of_bounds_are_named(text: str, said: str) -> None:
 
 def test_a_cluster_has_one_size() -> None:
     assert pools_of(ClusterSize(pools=MIXED)) == POOLS
-    assert pools_of(ClusterSize(8, 4)) == one_pool(8, 4)
+    assert pools_of(ClusterSize(8, 4)) == make_pool(8, 4)
     for size in (ClusterSize(8, pools=MIXED), ClusterSize(None, 4, MIXED), ClusterSize()):
         with pytest.raises(InputError, match=r"already give the number|missing; give the number"):
             pools_of(size)
@@ -90,7 +90,7 @@ def test_cells_that_cannot_be_promised_are_refused(
 
 def test_pools_of_a_form_stand_in_place_of_its_gpus() -> None:
     assert SimulationForm(pools=MIXED).settings.pools == POOLS
-    assert SimulationForm().settings.pools == one_pool(16)
+    assert SimulationForm().settings.pools == make_pool(16)
     assert (SimulationForm(pools=MIXED).machines, SimulationForm().machines) == (MIXED, "16 GPUs")
 
 

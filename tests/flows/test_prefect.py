@@ -41,8 +41,8 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
-from tasks.prefect_tasks import TASKS, may_pass
-from tasks.record import Parameter, Settings, Start, one_pool
+from tasks.prefect_tasks import TASKS, should_retry
+from tasks.record import Parameter, Settings, Start, make_pool
 from tasks.round import ROUND, Run
 from tests.flows.conftest import Command
 from warehouse.analytics.questions import Analytics
@@ -55,7 +55,7 @@ pytestmark = pytest.mark.prefect
 
 ROOT = Path(__file__).parents[2]
 STEPS = [step.__name__ for step in ROUND]
-START = make_start(Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=3600))
+START = make_start(Source(jobs=2).open(), Settings("shockwave", make_pool(4), round_seconds=3600))
 
 
 def flow_runs(client: SyncPrefectClient, tag: str) -> list[FlowRun]:
@@ -255,7 +255,7 @@ def test_a_record_that_cannot_be_written_at_first_is_written_later(
 
     def out_of_it_once_it_failed(task: Any, task_run: TaskRun, state: Any) -> bool:
         next(records_folder(tmp_path).glob("run=*/round=000001.parquet")).rmdir()
-        return may_pass(task, task_run, state)
+        return should_retry(task, task_run, state)
 
     monkeypatch.setattr(TASKS[-1], "retry_condition_fn", out_of_it_once_it_failed)
 

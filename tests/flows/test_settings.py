@@ -25,7 +25,7 @@ from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver import inventory
 from solver.backends.choice import BACKENDS
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from tests.flows.conftest import command_named
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +50,9 @@ def test_options_are_those_of_the_settings(command: str, group: type[Any]) -> No
 
 
 def test_settings_are_recorded_with_the_defaults_of_a_record() -> None:
-    assert recorded("fifo", ClusterSize(4), SimulationSettings()) == Settings("fifo", one_pool(4))
+    assert recorded("fifo", ClusterSize(4), SimulationSettings()) == Settings("fifo", make_pool(4))
     live = recorded("fifo", ClusterSize(8, 4), RunSettings(window=3), seed=2, runtime="docker")
-    assert live.pools == one_pool(8, 4)
+    assert live.pools == make_pool(8, 4)
     assert (live.window, live.seed, live.runtime) == (3, 2, "docker")
 
 

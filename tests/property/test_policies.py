@@ -11,7 +11,7 @@ from flows.runs.start import make_start
 from predictor.job import JobSpec
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
-from tasks.record import Settings, Start, one_pool
+from tasks.record import Settings, Start, make_pool
 from tasks.sources import SourcePosition
 from tests.runs import Made, make
 from tests.strategies import among, examples
@@ -39,7 +39,7 @@ def starts(draw: st.DrawFn, policy: str) -> Start:
     )
     asked = Settings(
         policy,
-        one_pool(gpus, per_node),
+        make_pool(gpus, per_node),
         fidelity=draw(among(*Fidelity)),
         round_seconds=draw(among(600.0, 1_500.0)),
         window=draw(among(1, 5)),

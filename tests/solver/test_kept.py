@@ -20,8 +20,8 @@ from solver.inventory import Inventory, Pool
 from solver.placement import Gang, place
 from solver.plan import ActiveJob, Situation
 from solver.policies import make_policy
-from tasks.record import Settings, one_pool
-from tasks.rollouts import room_by
+from tasks.record import Settings, make_pool
+from tasks.rollouts import seconds_to_reservation
 from tasks.round import run_round
 from tasks.sources import Workload
 from tests.kinds import CHECKPOINTING, OPAQUE, timed, with_jobs
@@ -111,7 +111,7 @@ def test_no_job_is_started_that_could_delay_the_gang_that_waits_for_kept_gpus() 
 def test_a_stream_of_opaque_jobs_keeps_no_gang_waiting_for_longer_than_is_reported() -> None:
     stream = [timed(0, 900.0, limit=1_000.0, kind=OPAQUE, at=300.0 * n) for n in range(40)]
     large = timed(0, 1_000.0, limit=2_000.0, gpus=4, at=1_000.0)
-    asked = Settings("fifo", one_pool(4), round_seconds=100.0)
+    asked = Settings("fifo", make_pool(4), round_seconds=100.0)
     bounds, began, clock = dict[int, float](), dict[int, float](), 0.0
     start = make_start(with_jobs(NOTHING, [*stream, large]), asked)
     with prepare(start).under_way(Memory()) as run:
@@ -120,7 +120,7 @@ def test_a_stream_of_opaque_jobs_keeps_no_gang_waiting_for_longer_than_is_report
             clock = this.observation.clock_seconds
             for job_id in this.plan.placement:
                 began.setdefault(job_id, clock)
-            for job_id, seconds in room_by(run, this).items():
+            for job_id, seconds in seconds_to_reservation(run, this).items():
                 bounds.setdefault(job_id, clock + seconds)
     (gang,) = [spec.job_id for spec in start.workload.specs if spec.kind is CHECKPOINTING]
     assert 1_000.0 < began[gang] <= bounds[gang] <= 2_200.0, "the limit of those found, and a round"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flows.runs.start import make_start
-from predictor.rows import content_hash
+from predictor.rows import hash_content
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES, for_several_pools
 from tasks.record import VERSION, RuntimeKind, Start
@@ -42,13 +42,13 @@ def decided(start: Start) -> str:
     """A hash of which job held which GPUs in which round."""
     rounds = make(start).records
     leases = [[(lease.job_id, lease.gpus) for lease in record.leases] for record in rounds]
-    return content_hash([[record.clock_seconds for record in rounds], leases])[:16]
+    return hash_content([[record.clock_seconds for record in rounds], leases])[:16]
 
 
 @pytest.mark.slow
 def test_decisions_and_columns_are_as_they_were_stored() -> None:
     columns = [str(schema) for schema in (HEADER, ROUND, WORKLOAD)]
-    lines = [f"layout {VERSION}: {content_hash(columns)[:16]}"]
+    lines = [f"layout {VERSION}: {hash_content(columns)[:16]}"]
     lines += [f"{name}: {decided(start)}" for name, start in starts()]
     if os.environ.get("STORE"):
         GOLDEN.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ from flows.explain.why import why
 from flows.runs.start import make_start
 from tasks.commands import NO_NODE, Command, CommandKind, NewNode
 from tasks.invariants import Invariants
-from tasks.record import RuntimeKind, Settings, Start, one_pool
+from tasks.record import RuntimeKind, Settings, Start, make_pool
 from tasks.state import RunState, advance
 from tests.runs import chained, make, write
 from tests.strategies import examples
@@ -77,7 +77,7 @@ def service(given: Given) -> Start:
         ),
     )
     settings = Settings(
-        "shockwave", one_pool(8, 2), round_seconds=600.0, runtime=RuntimeKind.FAITHFUL
+        "shockwave", make_pool(8, 2), round_seconds=600.0, runtime=RuntimeKind.FAITHFUL
     )
     return make_start(workload, settings, service=True)
 

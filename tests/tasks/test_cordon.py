@@ -12,7 +12,7 @@ from flows.runs.start import make_start
 from solver.policies import POLICIES
 from tasks.commands import Command, CommandKind
 from tasks.invariants import Invariants
-from tasks.record import RuntimeKind, Settings, Start, one_pool
+from tasks.record import RuntimeKind, Settings, Start, make_pool
 from tests.runs import Made, make, write
 from tests.strategies import examples
 from tests.tasks.test_eligibility import JOB, start
@@ -36,7 +36,7 @@ def service(path: Path, text: str, *given: tuple[CommandKind, int, float], polic
         ),
         service=True,
     )
-    settings = Settings(policy, one_pool(8, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
+    settings = Settings(policy, make_pool(8, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
     return make_start(workload, settings, service=True)
 
 

@@ -24,7 +24,7 @@ from flows.runs.simulation import prepare, terms
 from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec
 from tasks.backoff import PATIENCE
-from tasks.record import RuntimeKind, Settings, Start, one_pool
+from tasks.record import RuntimeKind, Settings, Start, make_pool
 from tasks.round import run_round
 from tasks.state import RunState, advance
 from tests.runs import Made, Memory, chained, write
@@ -129,7 +129,7 @@ def start(jobs: int, gpus_per_node: int = 4) -> Start:
     workload = generate_workload(jobs, rng=np.random.default_rng(7), mean_interarrival_seconds=90.0)
     settings = Settings(
         "fifo",
-        one_pool(8, gpus_per_node),
+        make_pool(8, gpus_per_node),
         round_seconds=ROUND_SECONDS,
         runtime=RuntimeKind.FAITHFUL,
     )

@@ -15,7 +15,7 @@ from predictor.errors import InputError
 from predictor.options import tasks_of
 from tasks.commands import Command, CommandKind
 from tasks.invariants import Invariants
-from tasks.record import RuntimeKind, Settings, Start, one_pool
+from tasks.record import RuntimeKind, Settings, Start, make_pool
 from tasks.state import RunState, advance
 from tests.runs import Made, make, write
 from warehouse.store.audit import audit
@@ -42,7 +42,9 @@ deadline_seconds = 5000
 
 def start(path: Path, text: str) -> Start:
     (file := path / "jobs.toml").write_text(text)
-    settings = Settings("shockwave", one_pool(8), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
+    settings = Settings(
+        "shockwave", make_pool(8), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL
+    )
     return make_start(Source(trace=file, format="jobs").open(), settings)
 
 

@@ -18,7 +18,7 @@ from predictor.throughput import UNTYPED
 from solver.inventory import Pool, grown
 from tasks.commands import Command, CommandKind, NewNode
 from tasks.invariants import Invariants
-from tasks.record import RuntimeKind, Settings, Start, one_pool
+from tasks.record import RuntimeKind, Settings, Start, make_pool
 from tasks.sources import Workload
 from tests.runs import Made, make, mixed, write
 from tests.strategies import examples
@@ -39,7 +39,7 @@ def service(
     Nodes that are added have two GPUs, or so many in turn.
     """
     new = (NewNode("", UNTYPED, gpus) for gpus in chain(sizes, repeat(2)))
-    settings = Settings(policy, one_pool(4, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
+    settings = Settings(policy, make_pool(4, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
     return as_service(start(path, text).workload, settings, orders, new)
 
 
@@ -152,7 +152,7 @@ def test_why_knows_no_type_whose_nodes_were_removed(tmp_path: Path) -> None:
 def test_a_fork_has_the_nodes_of_its_run(tmp_path: Path) -> None:
     made = make(service(tmp_path, SINGLES, [(ADD, -1, 100.0), (REMOVE, 0, 400.0)]))
     name, last = write(tmp_path, made.start, made.rounds), len(made.rounds) - 1
-    for change in (Change(gpus=8), Change(pools=one_pool(8, 2, UNTYPED))):
+    for change in (Change(gpus=8), Change(pools=make_pool(8, 2, UNTYPED))):
         for number in (0, last):
             with pytest.raises(InputError, match=r"(gpus|pools): run .* had nodes added"):
                 fork(name, tmp_path, number, change, tmp_path / "fork")

@@ -14,17 +14,19 @@ from predictor.basis import Basis
 from predictor.options import JobOptions, Task
 from solver.deciding import place
 from tasks.queue_simulation import QueuedJob, QueueSimulation
-from tasks.record import Parameter, RuntimeKind, Settings, one_pool
-from tasks.rollouts import PLAYS, Expected, _coming, _starts, expected
-from tasks.round import ROUND, Round, Run, collect, predict, run_round, situation, solve
+from tasks.record import Parameter, RuntimeKind, Settings, make_pool
+from tasks.rollouts import PLAYS, ExpectedTimes, _coming, _starts, forecast_times
+from tasks.round import ROUND, Round, Run, collect, make_situation, predict, run_round, solve
 from tests.runs import Memory, mixed, planned
 from warehouse.workloads.generator import generate_workload
 
 
-def asked(policy: str, jobs: int = 9, gpus: int = 4) -> tuple[dict[int, Expected], Memory, float]:
+def asked(
+    policy: str, jobs: int = 9, gpus: int = 4
+) -> tuple[dict[int, ExpectedTimes], Memory, float]:
     """Forecasts of all jobs in the second round, by when all have come, then the whole run."""
     workload = generate_workload(jobs, rng=np.random.default_rng(5), mean_interarrival_seconds=1e-6)
-    settings = Settings(policy, one_pool(gpus, gpus), forecasts=Basis.ORACLE)
+    settings = Settings(policy, make_pool(gpus, gpus), forecasts=Basis.ORACLE)
     kept = Memory()
     with prepare(make_start(workload, settings)).under_way(kept) as run:
         run_round(run)
@@ -34,8 +36,8 @@ def asked(policy: str, jobs: int = 9, gpus: int = 4) -> tuple[dict[int, Expected
                 this.milliseconds[step.__name__] = 0.0
             step(run, this)
             if step is solve:
-                found = expected(run, this, this.active.keys())
-                assert found == expected(run, this, this.active.keys())
+                found = forecast_times(run, this, this.active.keys())
+                assert found == forecast_times(run, this, this.active.keys())
         while not run.finished:
             run_round(run)
     return found, kept, this.observation.clock_seconds
@@ -82,10 +84,10 @@ def test_intervals_hold_about_four_fifths_of_starts_though_many_plays_agree(roun
 @pytest.mark.parametrize("seed", range(3))
 def test_a_job_that_waits_for_no_other_finishes_in_the_interval_of_its_run_time(seed: int) -> None:
     workload = generate_workload(1, rng=np.random.default_rng(seed))
-    start = make_start(workload, Settings("fifo", one_pool(16, 16)))
+    start = make_start(workload, Settings("fifo", make_pool(16, 16)))
     with prepare(start).under_way(Memory()) as run:
         this, _ = planned(run)
-        found = expected(run, this, {0})[0]
+        found = forecast_times(run, this, {0})[0]
         low, high = run.state.learning.calibration.interval_of(
             this.active[0].belief, this.active[0].run_time(this.active[0].menu[0])
         )
@@ -101,7 +103,7 @@ def test_an_interval_holds_the_start_that_all_plays_agree_on() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_360.0])
 def test_a_round_ends_before_a_step_does(seconds: float) -> None:
     workload = generate_workload(1, rng=np.random.default_rng(0))
-    start = make_start(workload, Settings("fifo", one_pool(4, 4)))
+    start = make_start(workload, Settings("fifo", make_pool(4, 4)))
     with prepare(start).under_way(Memory()) as run:
         this = Round()
         for step in (collect, predict):
@@ -121,7 +123,7 @@ def test_a_round_ends_before_a_step_does(seconds: float) -> None:
 
 def test_a_play_of_several_rounds_at_a_time_is_that_of_one_at_a_time() -> None:
     workload = generate_workload(1, rng=np.random.default_rng(0))
-    start = make_start(workload, Settings("fifo", one_pool(4, 4)))
+    start = make_start(workload, Settings("fifo", make_pool(4, 4)))
     ends = []
     with prepare(start).under_way(Memory()) as run:
         this, now = planned(run)
@@ -171,7 +173,7 @@ def test_jobs_that_share_gpus_finish_as_forecast(runtime: RuntimeKind) -> None:
             if step is not ROUND[-1]:
                 step(run, this)
             if step is solve:
-                found = expected(run, this, this.active.keys())
+                found = forecast_times(run, this, this.active.keys())
         ROUND[-1](run, this)
         while not run.finished:
             run_round(run)
@@ -186,11 +188,11 @@ def test_jobs_that_share_gpus_finish_as_forecast(runtime: RuntimeKind) -> None:
 
 def test_a_play_ends_with_the_jobs_that_are_asked_for() -> None:
     workload = generate_workload(6, rng=np.random.default_rng(1), mean_interarrival_seconds=60.0)
-    start = make_start(workload, Settings("shockwave", one_pool(4, 4), seed=3))
+    start = make_start(workload, Settings("shockwave", make_pool(4, 4), seed=3))
 
-    def forecast(run: Run, jobs: set[int]) -> dict[int, Expected]:
+    def forecast(run: Run, jobs: set[int]) -> dict[int, ExpectedTimes]:
         this, _ = planned(run)
-        return expected(run, this, jobs)
+        return forecast_times(run, this, jobs)
 
     with prepare(start).under_way(Memory()) as run:
         for _ in range(4):
@@ -210,7 +212,7 @@ def test_arrays_come_as_often_as_jobs_and_with_all_their_tasks() -> None:
         for at, spec in enumerate(tasks)
     )
     start = make_start(
-        replace(workload, specs=(*alone, *array)), Settings("fifo", one_pool(4, 4), seed=3)
+        replace(workload, specs=(*alone, *array)), Settings("fifo", make_pool(4, 4), seed=3)
     )
     with prepare(start).under_way(Memory()) as run:
         while run.state.arrived < len(workload.specs):
@@ -218,7 +220,7 @@ def test_arrays_come_as_often_as_jobs_and_with_all_their_tasks() -> None:
         this = Round()
         for step in (collect, predict):
             step(run, this)
-        now = situation(run, this)
+        now = make_situation(run, this)
         assert now is not None
         now = replace(now, clock_seconds=array[0].arrival_seconds)
         active = {job_id: QueuedJob(job, 1_000.0) for job_id, job in this.active.items()}

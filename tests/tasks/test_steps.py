@@ -5,7 +5,7 @@ import pytest
 from containers.runtime import EventKind, Observation
 from flows.runs.simulation import prepare
 from predictor.forecast import Forecast
-from tasks.record import record_hash
+from tasks.record import hash_record
 from tasks.round import run_round
 from tests.runs import POLICIES, Made, Memory, make, tiny
 
@@ -123,12 +123,12 @@ def test_the_clock_never_goes_back_and_no_round_is_too_long(made: Made) -> None:
 
 
 def test_each_record_carries_the_hash_of_the_one_before(made: Made) -> None:
-    before = record_hash(made.header)
+    before = hash_record(made.header)
     assert before == made.start.digest
     for number, (record, digest, _) in enumerate(made.rounds):
         assert record.round == number
         assert record.previous_hash == before
-        assert record_hash(record) == digest
+        assert hash_record(record) == digest
         before = digest
     assert made.run.state.last_hash == before
 

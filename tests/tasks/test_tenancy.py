@@ -23,8 +23,8 @@ from solver.deciding import place
 from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.invariants import Invariants
 from tasks.queue_simulation import QueuedJob, QueueSimulation
-from tasks.record import RuntimeKind, Settings, Start, one_pool
-from tasks.tenancy import Tenancy, Usage, may_name
+from tasks.record import RuntimeKind, Settings, Start, make_pool
+from tasks.tenancy import QuotaUse, Tenancy, may_use_image
 from tests.runs import Memory, make, planned, write
 from tests.tasks.test_eligibility import JOB, start
 from warehouse.store.audit import audit
@@ -49,7 +49,9 @@ def service(path: Path, text: str, *terms: TenantTerms) -> Start:
         ),
         service=True,
     )
-    settings = Settings("shockwave", one_pool(4), round_seconds=ROUND, runtime=RuntimeKind.FAITHFUL)
+    settings = Settings(
+        "shockwave", make_pool(4), round_seconds=ROUND, runtime=RuntimeKind.FAITHFUL
+    )
     return make_start(workload, settings, service=True)
 
 
@@ -148,9 +150,9 @@ def test_no_more_is_carried_over_than_was_left_and_may_be(
 
 def test_idle_windows_are_rolled_over_one_by_one() -> None:
     terms = replace(TERMS, rollover=2.5)
-    assert Usage().at(2 * HOUR, terms) == Usage(2, 0.0, 2 * HOUR)
-    assert Usage().at(9 * HOUR, terms) == Usage(9, 0.0, 2.5 * HOUR)
-    assert Usage(0, 0.75 * HOUR).at(HOUR, terms) == Usage(1, 0.0, 0.25 * HOUR)
+    assert QuotaUse().at(2 * HOUR, terms) == QuotaUse(2, 0.0, 2 * HOUR)
+    assert QuotaUse().at(9 * HOUR, terms) == QuotaUse(9, 0.0, 2.5 * HOUR)
+    assert QuotaUse(0, 0.75 * HOUR).at(HOUR, terms) == QuotaUse(1, 0.0, 0.25 * HOUR)
 
 
 def job(job_id: int, tenant: str, budget: float = 1.0, priority: float = 1.0) -> Belief:
@@ -191,5 +193,5 @@ def test_a_job_of_a_higher_priority_goes_first(tmp_path: Path) -> None:
 def test_terms_of_images_are_patterns() -> None:
     terms = TenantTerms("a", images=("team/*:v?", "x@sha256:*"))
     named = ("", "team/train:v1", "x@sha256:" + "0" * 64, "team/train:v10", "y")
-    assert [may_name(terms, image) for image in named] == [True, True, True, False, False]
-    assert may_name(None, "y")
+    assert [may_use_image(terms, image) for image in named] == [True, True, True, False, False]
+    assert may_use_image(None, "y")

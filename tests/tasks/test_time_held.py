@@ -13,7 +13,7 @@ from flows.explain.why import why
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import JobSpec
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, make_pool
 from tasks.state import RunState, advance
 from tests.runs import Made, make, tiny, write
 from warehouse.store.audit import audit
@@ -24,7 +24,7 @@ def limited(policy: str, runtime: RuntimeKind, max_seconds: float) -> Made:
     """Jobs of which the first may hold GPUs for so long."""
     workload = tiny().workload
     specs = (replace(workload.specs[0], max_seconds=max_seconds), *workload.specs[1:])
-    settings = Settings(policy, one_pool(8), round_seconds=600.0, seed=7, runtime=runtime)
+    settings = Settings(policy, make_pool(8), round_seconds=600.0, seed=7, runtime=runtime)
     return make(make_start(replace(workload, specs=specs), settings))
 
 

@@ -15,7 +15,7 @@ from flows.runs.start import make_start
 from predictor.job import JobKind
 from predictor.throughput import Profile
 from tasks.invariants import Invariants
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, make_pool
 from tasks.round import run_round
 from tasks.sources import Workload
 from tasks.state import RunState, advance
@@ -39,7 +39,7 @@ def mixed(policy: str = "shockwave", runtime: RuntimeKind = RuntimeKind.VIRTUAL)
         for n in range(16)
     ]
     workload = with_jobs(tiny().workload, jobs)
-    asked = Settings(policy, one_pool(8), round_seconds=600.0, seed=7, runtime=runtime)
+    asked = Settings(policy, make_pool(8), round_seconds=600.0, seed=7, runtime=runtime)
     return make(make_start(workload, asked))
 
 
@@ -153,7 +153,7 @@ def test_forecasts_of_jobs_that_report_are_scored_with_those_alike(reporting: bo
     jobs = [timed(0, 1_500.0, limit=9_000.0, name="train") for _ in range(3)]
     start = make_start(
         with_jobs(Workload("none", (), (), Profile({})), jobs),
-        Settings("fifo", one_pool(1), round_seconds=100.0),
+        Settings("fifo", make_pool(1), round_seconds=100.0),
     )
     lengths = {truth.job_id: truth.isolated_seconds for truth in start.workload.truths}
     with prepare(start).under_way(Memory()) as run:

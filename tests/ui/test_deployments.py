@@ -44,7 +44,7 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.up import Up
 from harness.waiting import HANG_SECONDS, wait_for
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from tests.runs import chained, make, write
 from tests.ui.attacks import authorization
 from tests.ui.browser import browser, log_in
@@ -60,7 +60,7 @@ pytestmark = pytest.mark.prefect
 def unfinished(up: Up) -> str:
     """A run that was left after two rounds."""
     start = make_start(
-        Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=1800)
+        Source(jobs=2).open(), Settings("shockwave", make_pool(4), round_seconds=1800)
     )
     return simulate(start, up.warehouse, rounds=2)
 
@@ -166,7 +166,7 @@ def test_a_form_out_of_bounds_makes_no_flow_run(
 
 
 def test_a_replay_shows_what_it_found(up: Up, client: SyncPrefectClient) -> None:
-    start = make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
+    start = make_start(Source(jobs=1).open(), Settings("fifo", make_pool(4), round_seconds=3600))
     run = simulate(start, up.warehouse)
     rounds = len(Reader(up.warehouse).records(run))
     flow_run = called(client, replay, ReplayForm(run=run), up)
@@ -178,7 +178,7 @@ def test_a_replay_shows_what_it_found(up: Up, client: SyncPrefectClient) -> None
 
 def test_a_replay_that_differs_fails_and_shows_where(up: Up, client: SyncPrefectClient) -> None:
     made = make(
-        make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
+        make_start(Source(jobs=1).open(), Settings("fifo", make_pool(4), round_seconds=3600))
     )
     first, *others = made.records
     changed = replace(first, solve=replace(first.solve, objective=first.solve.objective + 1))
@@ -194,7 +194,7 @@ def test_a_report_is_linked_and_handed_out(
     up: Up, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(REPORTS, of_what_serves(up, REPORTS))
-    start = make_start(Source(jobs=2).open(), Settings("srtf", one_pool(4), round_seconds=3600))
+    start = make_start(Source(jobs=2).open(), Settings("srtf", make_pool(4), round_seconds=3600))
     run = simulate(start, up.warehouse)
     flow_run = called(client, report, ReportForm(about=run, title="Two jobs"), up)
     page = up.warehouse / "reports" / f"{run}.html"

@@ -29,7 +29,7 @@ from tasks.record import (
     RunHeader,
     Settings,
     Start,
-    one_pool,
+    make_pool,
 )
 from tasks.sources import Workload
 from tests.runs import chained, start_of, write
@@ -51,7 +51,7 @@ HEADER = RunHeader(
     version=VERSION,
     settings=Settings(
         "shockwave",
-        one_pool(2, gpu_type=UNTYPED),
+        make_pool(2, gpu_type=UNTYPED),
         backend="highs",
         round_seconds=100.0,
         restart_seconds=20.0,

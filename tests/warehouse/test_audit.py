@@ -15,7 +15,7 @@ import pytest
 from containers.runtime import EventKind, Lease
 from flows.explain.replay import replay
 from predictor.errors import InputError, WarehouseError
-from tasks.record import record_hash
+from tasks.record import hash_record
 from tests.runs import POLICIES, Made, chained, ended, write
 from tests.warehouse.conftest import folder
 from warehouse.analytics.questions import Analytics
@@ -187,7 +187,7 @@ def test_an_edit_with_a_new_hash_breaks_the_link_to_the_next_record(
 ) -> None:
     record, _, timings = made.rounds[3]
     forged = replace(record, memory="else")
-    rounds = [*made.rounds[:3], (forged, record_hash(forged), timings), *made.rounds[4:]]
+    rounds = [*made.rounds[:3], (forged, hash_record(forged), timings), *made.rounds[4:]]
     run = write(tmp_path, made.start, rounds)
     assert problems(tmp_path, run) == [
         (4, "round=all.parquet, row 4 does not follow round 3: another hash is noted")

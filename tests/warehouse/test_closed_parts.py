@@ -10,7 +10,7 @@ import pytest
 
 from predictor.errors import WarehouseError
 from tasks.commands import NewNode
-from tasks.record import Fork, RoundRecord, one_pool
+from tasks.record import Fork, RoundRecord, make_pool
 from tests.contents import columns_and_rows, contents, seen_by_analysts
 from tests.runs import Made, ended, make, make_start, mixed, write
 from tests.tasks.test_nodes import ADD, REMOVE, Given, as_service
@@ -40,7 +40,7 @@ def runs() -> list[Made]:
     market, few = ended("shockwave", jobs=4), mixed("fifo", jobs=6)
     settings = market.header.settings
     fork = Fork("run", "0" * 64, 4, settings.pools, settings.policy, settings.parameters)
-    forked = replace(settings, pools=one_pool(12), forked=(fork,))
+    forked = replace(settings, pools=make_pool(12), forked=(fork,))
     orders: Given = [(ADD, -1, 100.0), (REMOVE, 0, 9000.0)]
     new = iter([NewNode("", "v100", 2, 1.5)])
     return [

@@ -13,7 +13,7 @@ from solver.inventory import Pool
 from tasks.record import (
     Fork,
     RoundRecord,
-    one_pool,
+    make_pool,
 )
 from tests.runs import chained, start_of, write
 from tests.warehouse.by_hand import (
@@ -160,7 +160,7 @@ def test_placement_by_node(tmp_path: Path) -> None:
         )
         for record in records()
     ]
-    start = with_settings(pools=one_pool(4, 2, UNTYPED))
+    start = with_settings(pools=make_pool(4, 2, UNTYPED))
     write(tmp_path, start, chained(start, rounds))
     analytics = Analytics(tmp_path)
     figures = "(job_id, gpus, nodes, fewest_nodes, spread)"

@@ -11,7 +11,7 @@ from predictor.throughput import UNTYPED
 from solver.inventory import Pool
 from solver.market import Price
 from tasks.measured import Measurement
-from tasks.record import Fork, one_pool
+from tasks.record import Fork, make_pool
 from tests.runs import chained, start_of, write
 from tests.warehouse.by_hand import (
     CLEARED,
@@ -50,13 +50,13 @@ def test_no_schedule_ends_before_the_work_that_arrives_is_done(analytics: Analyt
 
 
 def test_no_schedule_ends_before_the_last_job_could_alone(tmp_path: Path) -> None:
-    start = with_settings(pools=one_pool(8))
+    start = with_settings(pools=make_pool(8))
     write(tmp_path, start, chained(start, records()))
     assert summary(Analytics(tmp_path))["makespan_bound_s"] == 250.0
 
 
 def test_no_bound_is_known_of_a_run_that_had_several_types(tmp_path: Path) -> None:
-    slower = Fork("other-1", "", 1, one_pool(2, gpu_type="k80"), "fifo", ())
+    slower = Fork("other-1", "", 1, make_pool(2, gpu_type="k80"), "fifo", ())
     for start in (
         with_settings(pools=(Pool(UNTYPED, 2), Pool("k80", 2))),
         with_settings(forked=(slower,)),
@@ -108,7 +108,7 @@ def test_unfair_is_above_1_05_after_rounding_to_five_decimals(
 
 
 def test_fewer_jobs_than_gpus_do_not_lower_the_contention_below_one(tmp_path: Path) -> None:
-    start = with_settings(pools=one_pool(6, gpu_type=UNTYPED))
+    start = with_settings(pools=make_pool(6, gpu_type=UNTYPED))
     write(tmp_path, start, chained(start, records()))
     assert by_job(Analytics(tmp_path), "ftf") == [round(END / 200, 5), 2.0, 1.3]
     assert by_job(Analytics(tmp_path), "ftf_themis") == [round(END / 200, 5), 2.0, 1.3]

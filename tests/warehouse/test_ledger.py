@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from predictor.errors import WarehouseError
-from predictor.rows import content_hash
+from predictor.rows import hash_content
 from tests.runs import Made, ended, write
 from warehouse.analytics.catalog import build
 from warehouse.store import files as forms
@@ -358,7 +358,7 @@ def test_a_changed_line_is_named(tmp_path: Path, change: str, hashed: bool) -> N
     CHANGES[change](rows[2])
     if hashed:
         content = {n: v for n, v in rows[2].items() if n not in ("hash", "signature")}
-        rows[2]["hash"] = content_hash(content)
+        rows[2]["hash"] = hash_content(content)
     text = [orjson.dumps(row, option=orjson.OPT_SORT_KEYS) + b"\n" for row in rows]
     (tmp_path / LEDGER).write_bytes(b"".join(text))
     assert {line for line, _ in read_ledger(tmp_path).problems} == {3}

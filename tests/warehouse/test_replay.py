@@ -11,7 +11,7 @@ from flows.explain.replay import replay
 from flows.runs.resuming import resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
-from tasks.record import VERSION, RoundRecord, Timings, record_hash
+from tasks.record import VERSION, RoundRecord, Timings, hash_record
 from tasks.replay import Difference
 from tests.runs import POLICIES, Made, chained, ended, start_of, write
 from warehouse.store.checks import check_warehouse
@@ -161,7 +161,7 @@ def test_another_clock_breaks_the_chain_even_where_nothing_follows_from_it(
 def test_a_new_hash_does_not_hide_a_change_from_the_next_record(tmp_path: Path, made: Made) -> None:
     rounds = forged(made, 3, later)
     record, _, timings = rounds[3]
-    rounds[3] = (record, record_hash(record), timings)
+    rounds[3] = (record, hash_record(record), timings)
     run = write(tmp_path, made.start, rounds)
     with pytest.raises(WarehouseError, match="round 4: was changed after it was recorded"):
         replay(run, tmp_path)

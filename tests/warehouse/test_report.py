@@ -12,7 +12,7 @@ import pytest
 
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, make_pool
 from tests.reports import HOSTILE, figure, fill, store
 from tests.runs import ended, start_of, write
 from warehouse.analytics.marts import materialise
@@ -233,7 +233,7 @@ def test_one_seed_of_a_policy_is_shown_round_by_round(report: Report, runs: list
 
 def test_settings_that_differ_are_named(tmp_path: Path) -> None:
     made = ended("srtf", jobs=3)
-    settings = Settings("srtf", one_pool(8, gpu_type=UNTYPED), window=5, seed=7)
+    settings = Settings("srtf", make_pool(8, gpu_type=UNTYPED), window=5, seed=7)
     other = start_of(replace(made.header, settings=settings), made.start.workload)
     names = [write(tmp_path, start, made.rounds) for start in (made.start, other)]
     labels = [entry.label for entry in entries_of(Analytics(tmp_path), names)]

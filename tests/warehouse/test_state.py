@@ -10,7 +10,7 @@ from containers.runtime import ContainerEvent, EventKind, Observation
 from flows.runs.simulation import simulate
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobProgress
-from tasks.record import Fork, RoundRecord, Start, one_pool
+from tasks.record import Fork, RoundRecord, Start, make_pool
 from tasks.round import Run
 from tasks.state import RunState, advance
 from tests.runs import POLICIES, make, tiny
@@ -30,7 +30,7 @@ def test_a_fork_with_other_gpus_has_the_even_share_of_the_rounds_that_it_took_ov
     made = make(tiny("shockwave", jobs=5))
     settings = made.header.settings
     fork = Fork("run", "0" * 64, 4, settings.pools, settings.policy, settings.parameters)
-    other = replace(settings, pools=one_pool(1), forked=(fork,))
+    other = replace(settings, pools=make_pool(1), forked=(fork,))
     header = replace(made.header, settings=other)
     state = RunState.initial(made.start)
     for (record, digest, _), after in zip(made.rounds[:5], made.states[1:6], strict=True):

@@ -14,7 +14,7 @@ from predictor.errors import InputError
 from predictor.job import Mode, named
 from predictor.throughput import UNTYPED, epoch_seconds
 from solver.inventory import Inventory
-from tasks.record import one_pool
+from tasks.record import make_pool
 from tasks.sources import Workload
 from warehouse.workloads.families import FAMILIES
 from warehouse.workloads.job_table import read_job_table
@@ -297,7 +297,7 @@ def test_a_gang_larger_than_the_cluster_is_named_with_its_line(table: Path) -> N
         table, {"arrival": "at", "duration": "took", "gpus": "n"}, rng=np.random.default_rng(0)
     )
     with pytest.raises(InputError, match=r"t\.csv:3, job 1: needs 9 GPUs, and the cluster has 8"):
-        workload.check_fits(Inventory(one_pool(8, gpu_type=UNTYPED)))
+        workload.check_fits(Inventory(make_pool(8, gpu_type=UNTYPED)))
 
 
 def test_quoted_fields(table: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from predictor.errors import InputError
 from solver.inventory import Inventory
-from tasks.record import one_pool
+from tasks.record import make_pool
 from tests.warehouse.trace_files import Files, job_line
 
 
@@ -219,9 +219,9 @@ def test_a_job_that_needs_more_gpus_than_there_are(files: Files) -> None:
     files.write_profile({"('LM (batch size 5)', 4)": {"null": 10.0}})
     files.write_trace(scale_factor="4")
     workload = replace(files.read(), source="generated.trace")
-    workload.check_fits(Inventory(one_pool(4, gpu_type="v100")))
+    workload.check_fits(Inventory(make_pool(4, gpu_type="v100")))
     with pytest.raises(InputError) as caught:
-        workload.check_fits(Inventory(one_pool(3, gpu_type="v100")))
+        workload.check_fits(Inventory(make_pool(3, gpu_type="v100")))
     assert str(caught.value).replace(f"{files.folder}/", "") == (
         "one.trace:1, job 0: needs 4 GPUs, and the cluster has 3; "
         "give a larger cluster or leave the job out"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from predictor.errors import WarehouseError, first_line, remedy_of
-from predictor.rows import is_record, typed_fields
+from predictor.rows import get_typed_fields, is_record
 from warehouse.store.durable import Ahead, check_regular, write_file
 from warehouse.store.folder import RESTORE, is_run
 
@@ -35,7 +35,7 @@ _SCALARS = {
 
 def arrow_schema(record: Any) -> pa.Schema:
     """The Arrow schema of a dataclass: a column per field."""
-    return pa.schema([pa.field(name, _arrow_type(hint)) for name, hint in typed_fields(record)])
+    return pa.schema([pa.field(name, _arrow_type(hint)) for name, hint in get_typed_fields(record)])
 
 
 def to_table(schema: pa.Schema, *parts: Any) -> pa.Table:
@@ -57,7 +57,7 @@ def rows_to_table(schema: pa.Schema, *parts: Sequence[Any]) -> pa.Table:
     for part in parts:
         kind: Any = type(part[0])
         columns += (
-            _array(hint, list(map(attrgetter(name), part))) for name, hint in typed_fields(kind)
+            _array(hint, list(map(attrgetter(name), part))) for name, hint in get_typed_fields(kind)
         )
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -81,7 +81,8 @@ def _array(hint: Any, values: Sequence[Any]) -> pa.Array:
     elif is_record(hint):
         buffers = [None]
         children = [
-            _array(part, list(map(attrgetter(name), values))) for name, part in typed_fields(hint)
+            _array(part, list(map(attrgetter(name), values)))
+            for name, part in get_typed_fields(hint)
         ]
     elif issubclass(hint, str):
         texts = [str(value).encode() for value in values]

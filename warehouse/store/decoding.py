@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
-from predictor.rows import content_hash, from_row
+from predictor.rows import from_row, hash_content
 from tasks.record import VERSION, RoundRecord, RunHeader
 from warehouse.store.files import HeaderLabel, RoundLabel
 from warehouse.store.folder import other_layout
@@ -48,5 +48,5 @@ def _decode(row: dict[str, Any], kind: type[Record], label: Any) -> Stored[Recor
     if row["version"] != VERSION:
         raise other_layout(row["run"], row["version"])
     names = {field.name for field in fields(label)}
-    content = content_hash({name: value for name, value in row.items() if name not in names})
+    content = hash_content({name: value for name, value in row.items() if name not in names})
     return Stored(from_row(kind, row), row["hash"], content)

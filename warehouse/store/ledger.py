@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from predictor.errors import InputError, WarehouseError, remedy_of
-from predictor.rows import content_hash, typed_fields
+from predictor.rows import get_typed_fields, hash_content
 from warehouse.store.durable import check_regular, hold_lock, writing
 from warehouse.store.parts import WHOLE, replaces, rounds_of
 from warehouse.store.signing import KEY_VARIABLE, Key, is_signed, read_key
@@ -178,7 +178,7 @@ def enter(
             "previous": "" if line is None else hashlib.sha256(line).hexdigest(),
             "key": "" if key is None else key.name,
         }
-        digest = content_hash(content)
+        digest = hash_content(content)
         content |= {"hash": digest, "signature": "" if key is None else key.sign(digest)}
         _append(file, _dump(content) + b"\n")
 
@@ -283,10 +283,10 @@ def _entry(line: bytes) -> LedgerEntry | None:
     content = {name: value for name, value in row.items() if name not in ("hash", "signature")}
     typed = all(
         isinstance(row[name], dict if name == "files" else kind)
-        for name, kind in typed_fields(LedgerEntry)
+        for name, kind in get_typed_fields(LedgerEntry)
     )
     texts = typed and all(isinstance(checksum, str) for checksum in entry.files.values())
-    return entry if texts and _dump(row) == line and content_hash(content) == entry.hash else None
+    return entry if texts and _dump(row) == line and hash_content(content) == entry.hash else None
 
 
 def _dump(row: Mapping[str, Any]) -> bytes:

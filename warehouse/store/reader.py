@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from predictor.errors import WarehouseError
-from predictor.rows import from_row, typed_fields
+from predictor.rows import from_row, get_typed_fields
 from tasks.record import Package, RoundRecord, RunHeader, Start, check_chain
 from tasks.sources import Workload
 from warehouse.store.arrow import drop_empty_rows, read_from, read_parquet
@@ -203,7 +203,7 @@ def _parts_in(
 ) -> list[Part]:
     """Some fields of a file's rounds before a round, without the first ones."""
     record: Any = kind
-    table = read_from(path, skipped, [name for name, _ in typed_fields(record)])
+    table = read_from(path, skipped, [name for name, _ in get_typed_fields(record)])
     rows = (drop_empty_rows(table) if filled else table).to_pylist()
     return [from_row(kind, row) for row in rows if row["round"] < stop]
 

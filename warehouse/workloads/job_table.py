@@ -16,7 +16,7 @@ from predictor.errors import InputError
 from predictor.image import NAME
 from predictor.job import Mode
 from predictor.numbers import plain
-from tasks.sources import Workload, by_arrival
+from tasks.sources import Workload, sort_by_arrival
 from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
 from warehouse.workloads.fields import LARGEST, Row, mended, read_text, rows_of
@@ -340,7 +340,7 @@ def drawn(
         arrival = job.arrival_seconds - first
         request = JobRequest(job_id, mode, job.gpus, arrival, job.seconds, job.tenant, job.name)
         made.append(draw_regimes(rng, request, family, batch_size, profile))
-    specs, truths = by_arrival(made)
+    specs, truths = sort_by_arrival(made)
     places = {job_id: job.place for job_id, job in enumerate(jobs) if job.place}
     return Workload(source=source, specs=specs, truths=truths, profile=profile, places=places)
 

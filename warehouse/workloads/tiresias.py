@@ -14,7 +14,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
-from tasks.sources import Workload, by_arrival
+from tasks.sources import Workload, sort_by_arrival
 from warehouse.workloads.fields import LARGEST, Row, read_rows
 from warehouse.workloads.mix import MOST_SECONDS
 
@@ -48,7 +48,7 @@ def read_tiresias(jobs: Path) -> Workload:
         raise InputError(str(jobs), "holds no jobs", "give a list with at least one line")
     numbered = list(zip(_job_ids(rows), rows, strict=True))
     specs = [_parse_job(row, job_id) for job_id, row in numbered]
-    ordered, truths = by_arrival((spec, _truth(spec)) for spec in specs)
+    ordered, truths = sort_by_arrival((spec, _truth(spec)) for spec in specs)
     return Workload(
         source=jobs.name,
         specs=ordered,

@@ -19,7 +19,7 @@ from predictor.job import JobSpec, Mode
 from predictor.options import JobOptions
 from predictor.plugins import Kind, find_plugin
 from predictor.throughput import Profile
-from tasks.sources import Workload, by_arrival
+from tasks.sources import Workload, sort_by_arrival
 from warehouse.workloads import gavel
 from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, read_text
 from warehouse.workloads.mix import MOST_SECONDS
@@ -86,7 +86,7 @@ def read_workload(
     declared = _jobs(trace)
     jobs = {job_id: _known(line, table, changes) for job_id, line in declared.items()}
     changes.check_jobs(jobs)
-    specs, truths = by_arrival(jobs.values())
+    specs, truths = sort_by_arrival(jobs.values())
     places = {job_id: line.place for job_id, line in declared.items()}
     return Workload(source=trace.name, specs=specs, truths=truths, profile=table, places=places)
 
