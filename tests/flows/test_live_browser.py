@@ -114,14 +114,14 @@ def test_it_refreshes_itself_and_commands(shown: SimpleNamespace) -> None:
     with Inbox(shown.warehouse) as inbox:
         entry = inbox.entries_after(inbox.last() - 1)[0]
     assert (entry.kind, entry.target) == ("hold", job)
-    opened.page.get_by_text("refresh by itself").click()
+    opened.page.get_by_text("refresh automatically").click()
     go(shown.warehouse, 1)
     opened.page.reload()
     assert opened.page.locator("#tiles .value").first.text_content() == "held"
     opened.page.get_by_role("link", name="The cluster").click()
     opened.page.get_by_role("link", name="What if?").click()
     opened.page.get_by_label("Nodes drained").fill("1")
-    opened.page.get_by_role("button", name="Foretell").click()
+    opened.page.get_by_role("button", name="Forecast").click()
     opened.page.wait_for_url("**/live/whatif?*drain=1*")
     assert opened.page.locator("tbody tr").count() >= 1
     assert violations(opened.page) == []
@@ -143,7 +143,7 @@ def test_a_job_is_handed_in_by_a_form(shown: SimpleNamespace) -> None:
     assert "epochs" in (page.get_by_role("alert").text_content() or "")
     page.get_by_label("epochs", exact=True).fill("5")
     page.get_by_role("button", name="When would it end?").click()
-    assert page.locator("tbody tr").last.get_by_text("this one of-a-form").count() == 1
+    assert page.locator("tbody tr").last.get_by_text("this job of-a-form").count() == 1
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") == 500
     page.get_by_role("button", name="Submit").click()

@@ -104,14 +104,8 @@ def test_its_own_pages_are_for_its_user_only(up: Up, path: str) -> None:
 
 
 def test_the_live_page_is_for_who_logs_in(up: Up) -> None:
-    host, secret = f"{FOREIGN}:{up.port}", authorization(up.access)
-    status, body = ask(up.access, "GET", "/live", headers=secret)  # it takes sessions alone
-    assert (status, b'action="/live/login"' in body) == (401, True)
-    for headers in ({"Host": host}, {"Origin": f"http://{host}"}):
-        for method, path in (("GET", "/live"), ("POST", "/live/login")):
-            assert ask(up.access, method, path, headers=secret | headers)[0] == 403
-    for path in ("/live/login", "/live/logout", "/live/jobs/1/hold"):
-        assert ask(up.access, "POST", path, headers=secret)[0] in (401, 403)
+    status, body = ask(up.access, "GET", "/live", headers=authorization(up.access))
+    assert (status, b'action="/live/login"' in body) == (401, True)  # it takes sessions alone
 
 
 @pytest.fixture

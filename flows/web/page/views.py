@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from flows.api.authorization import AuthorizedApi
 from flows.api.job_history import PriceRow
 from flows.api.log_format import format_logs
 from flows.api.requests import WhatIf, parse_budget_factor
-from flows.api.rows import JobRow, NodeRow
+from flows.api.rows import JobRow
 from flows.web.page.drawing import Point, draw_chart
 from predictor.errors import InputError
 from tasks.commands import CommandKind
@@ -55,58 +54,9 @@ SUPPOSED = {
 ACTIVE = ("accepted", "waits", "runs", "held", "cancelled")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuTile:
-    """A GPU.
-
-    Attributes:
-        number: Its index.
-        held: Whether a job holds it.
-        job: That job, if the caller sees it.
-        name: Its name.
-    """
-
-    number: int
-    held: bool
-    job: int | None
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTile:
-    """A node and its GPUs."""
-
-    row: NodeRow
-    gpus: tuple[GpuTile, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PriceChart:
-    """The last prices of a GPU type."""
-
-    gpu_type: str
-    last: float
-    chart: Markup
-
-
 def make_overview(api: AuthorizedApi) -> dict[str, Any]:
     """Make the overview of cluster, queue, prices and tenants."""
-    jobs, queue = api.list_jobs(), api.list_queue()
-    holders = {gpu: job for job in jobs for gpu in job.held_gpus}
-    nodes = []
-    for row in api.list_nodes():
-        gpus = [(number, holders.get(number)) for number in row.gpu_indices]
-        nodes.append(
-            NodeTile(
-                row,
-                tuple(
-                    GpuTile(
-                        n, n in row.held_gpus, job.job_id if job else None, job.name if job else ""
-                    )
-                    for n, job in gpus
-                ),
-            )
-        )
+    jobs, queue, nodes = api.list_jobs(), api.list_queue(), api.list_nodes()
     ended = sorted(
         (job for job in jobs if job.status not in ACTIVE),
         key=lambda job: (-1.0 if job.ended_s is None else job.ended_s, job.job_id),
@@ -115,36 +65,34 @@ def make_overview(api: AuthorizedApi) -> dict[str, Any]:
     return {
         "status": api.get_status(),
         "nodes": nodes,
+        "holders": {
+            gpu: job for job in jobs for gpu in job.held_gpus
+        },  # those that the caller sees
         "commands": [kind.value for kind in NODE_COMMANDS]
         if api.caller.role is Role.OPERATOR
         else [],
         "named": bool(api.service.inbox.cluster),
-        "types": len({node.row.gpu_type for node in nodes}),
+        "types": len({node.gpu_type for node in nodes}),
         "queue": queue[:MOST_QUEUED],
         "more": max(len(queue) - MOST_QUEUED, 0),
         "tenants": api.list_tenants(),
-        "prices": _prices(api.list_prices()),
+        "prices": _draw_prices(api.list_prices()),
         "ended": ended[:MOST_ENDED],
     }
 
 
-def _prices(rows: Sequence[PriceRow]) -> list[PriceChart]:
+def _draw_prices(rows: Sequence[PriceRow]) -> list[tuple[str, float, Markup]]:
+    """Draw the prices of each GPU type: the type, its last price, and a chart."""
     by_type = defaultdict[str, list[PriceRow]](list)
     for row in rows:
         by_type[row.gpu_type].append(row)
-    return [
-        PriceChart(
-            kind,
-            typed[-1].price,
-            draw_chart(
-                [Point(row.at_s / 3600.0, row.price) for row in typed],
-                "hours on the run's clock",
-                "price",
-                f"Price of a GPU-round{f' of {kind}' * bool(kind)} in the last {len(typed)} rounds",
-            ),
-        )
-        for kind, typed in sorted(by_type.items())
-    ]
+    drawn = []
+    for kind, typed in sorted(by_type.items()):
+        points = [Point(row.at_s / 3600.0, row.price) for row in typed]
+        about = f"Price of a GPU-round{f' of {kind}' * bool(kind)} in the last {len(typed)} rounds"
+        chart = draw_chart(points, "hours on the run's clock", "price", about)
+        drawn.append((kind, typed[-1].price, chart))
+    return drawn
 
 
 def make_job_page(api: AuthorizedApi, target: str) -> dict[str, Any]:
@@ -211,14 +159,6 @@ def make_log_page(row: JobRow, logs: "JobLogs") -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class SupposedField:
-    """A field of that form."""
-
-    label: str
-    text: str
-
-
 def make_whatif_page(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str, Any]:
     """Make the page about the effect of a change.
 
@@ -233,7 +173,7 @@ def make_whatif_page(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str,
     change: dict[str, Any] = {name: text.split()[:100] for name, text in texts.items()}
     change["budget"] = dict(parse_budget_factor(text) for text in change["budget"])
     return {
-        "fields": {name: SupposedField(SUPPOSED[name], text) for name, text in texts.items()},
+        "fields": {name: (SUPPOSED[name], text) for name, text in texts.items()},
         "rows": api.forecast(WhatIf(**change)),
         "new": [],
     }
