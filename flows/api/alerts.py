@@ -1,8 +1,7 @@
-"""Alerts of a service: what has just gone wrong with it.
+"""Alerts of a service: late rounds, failed nodes, unfair treatment, a stuck inbox.
 
-An alert is reported once, when its condition begins, and again after the condition has ended in
-between. The reported alerts that still stand survive a restart of the watching process, which is
-not the scheduler's: a scheduler that hangs is reported, too.
+An alert is reported once, when its condition begins. Reported alerts that still stand survive a
+restart of the watching process. That is not the scheduler, so that a hanging one is reported, too.
 """
 
 from collections.abc import Iterator
@@ -13,11 +12,11 @@ from flows.api.history import ServiceHistory, predict_last_round
 from flows.api.queue import estimate_fair_run_time
 
 UNFAIR = 1.05
-"""ρ above which a job is unfairly treated, as in `run_summary.unfair_fraction`."""
+"""ρ above which a job is treated unfairly, as in `run_summary.unfair_fraction`."""
 
 PATIENT_SECONDS = 30.0
-"""Time for which a round may be missing, or an entry wait, beyond what is usual: schedulers are
-started again within it. An engineering choice."""
+"""Delay of a round or an entry beyond the usual that causes no alert: a scheduler restarts within
+it. An engineering choice."""
 
 
 class AlertKind(StrEnum):
@@ -30,7 +29,7 @@ class AlertKind(StrEnum):
 
 
 Known = frozenset[tuple[AlertKind, int | None]]
-"""Alerts that were reported and still stand: kinds, each with its round, node or job, if any."""
+"""Reported alerts that still stand: kinds, each with its round, node or job, if any."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,12 @@ class Alert:
 
 
 class Watch:
-    """Detects alerts by repeated looks at a service.
+    """Detects alerts when called at intervals.
 
     Args:
         run: Its run.
         speed: Seconds of its run in a second.
-        now: Beginning of the watch, in seconds of a monotonic clock.
+        now: Start of the watch, in seconds of a monotonic clock.
         known: Alerts reported before.
 
     Attributes:
@@ -75,7 +74,7 @@ class Watch:
         self.known = known
 
     def look(self, history: ServiceHistory, lag_seconds: float, now: float) -> list[Alert]:
-        """The alerts that are new since the last look.
+        """Return the alerts that are new since the last call.
 
         Args:
             history: The service's history.
@@ -108,7 +107,7 @@ class Watch:
     def _late(
         self, before: ServiceHistory, history: ServiceHistory, silent: float, patience: float
     ) -> Iterator[Alert]:
-        """Rounds that were recorded as late, or a round that is missing while jobs run."""
+        """Late rounds, or a round that is missing while jobs run."""
         more, state = history.position.late - before.position.late, history.state
         if more > 0:
             which = f"round {state.round - 1}" if more == 1 else f"{more} rounds"
@@ -119,7 +118,7 @@ class Watch:
             yield Alert(AlertKind.LATE, self._run, state.round, text)
 
     def _down(self, history: ServiceHistory) -> Iterator[Alert]:
-        """Nodes that are out of service though nobody ordered it."""
+        """Nodes out of service that no command drained."""
         if not (last := history.last):
             return
         problems = {problem.node: problem.problem for problem in last.problems}
@@ -135,7 +134,7 @@ class Watch:
         clock, length = history.last.clock_seconds, run.header.settings.round_seconds
         for job_id, job in this.active.items():
             if not this.state.may_run(job_id):
-                continue  # its owner, its tenant's quota or other jobs keep it
+                continue  # held back by its owner, its tenant's quota or other jobs
             fair = estimate_fair_run_time(run, this, job)
             took = clock - job.spec.arrival_seconds + job.run_time(job.own).remaining
             if took > UNFAIR * fair + length:
@@ -144,7 +143,7 @@ class Watch:
                 yield Alert(AlertKind.UNFAIR, self._run, history.last.round, text, job=job_id)
 
     def _stuck(self, history: ServiceHistory, waited: float, patience: float) -> Iterator[Alert]:
-        """An inbox that no round takes in."""
+        """An inbox whose entries no round takes in."""
         if waited > patience:
             text = f"the oldest entry of the inbox has waited for {waited:.0f} s"
             yield Alert(AlertKind.STUCK, self._run, history.state.round - 1, text)

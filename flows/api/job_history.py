@@ -1,4 +1,4 @@
-"""Rows about tenants, prices and single jobs, from the rounds so far."""
+"""Rows about tenants, prices and single jobs, made from the records of rounds."""
 
 import sys
 from collections import defaultdict
@@ -17,12 +17,12 @@ from tasks.record import Estimate, Timings
 from tasks.tenancy import Tenancy
 
 MOST_PRICES = 240
-"""Number of last rounds whose prices are shown: eight hours of two minutes. A choice of layout."""
+"""Rounds whose prices are shown: eight hours of two-minute rounds. A choice of layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundChanges:
-    """What came and ended with a round: fields of its record."""
+    """Arrivals, ends and commands of a round: fields of its record."""
 
     round: int
     arrivals: tuple[JobSpec, ...]
@@ -32,7 +32,7 @@ class RoundChanges:
 
 @dataclass(frozen=True, slots=True)
 class RoundPrices:
-    """A round's prices: fields of its record."""
+    """The prices of a round: fields of its record."""
 
     round: int
     clock_seconds: float
@@ -41,7 +41,7 @@ class RoundPrices:
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """What jobs held and were expected to do in a round: fields of its record."""
+    """Leases and forecasts of a round: fields of its record."""
 
     round: int
     clock_seconds: float
@@ -53,7 +53,7 @@ class RoundOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RoundTimings:
-    """How long the steps of a round took: columns of its file."""
+    """Durations of a round's steps: columns of its file."""
 
     round: int
     timings: Timings
@@ -61,22 +61,22 @@ class RoundTimings:
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
-    """A tenant with active jobs, or that has held GPUs.
+    """A tenant that has active jobs or has held GPUs.
 
     Attributes:
         tenant: Its name.
         jobs: Its active jobs.
-        running: Those that hold GPUs.
-        factor: Factor on the budgets of its jobs, as of `tenant set --budget`.
+        running: Jobs that hold GPUs.
+        factor: Factor on the budgets of its jobs (`tenant set --budget`).
         budget: Sum of the budgets of its active jobs in the market, times that factor.
         budget_share: Its share of the budgets of all tenants, in [0, 1].
         gpus: GPUs that it holds.
         gpu_share: Its share of the held GPUs, in [0, 1].
-        gpu_hours: GPU-hours that it has held; of GPUs that two jobs share, half for each.
-        cost: What they cost by the prices of the cluster's pools; 0 where none was given.
-        market_cost: What they cost at the prices of each round's market; None without one.
-        quota_hours: GPU-hours that it may hold in a window, with those carried over; None without a
-            quota.
+        gpu_hours: GPU-hours that it has held; two jobs that share a GPU count half each.
+        cost: Their cost at the prices of the cluster's pools; 0 without prices.
+        market_cost: Their cost at each round's market prices; None without a market.
+        quota_hours: GPU-hours that it may hold in a window, carried-over ones included; None
+            without a quota.
         used_hours: GPU-hours that it has held in this window.
         window_ends_s: End of this window, on the run's clock in seconds.
     """
@@ -99,11 +99,11 @@ class TenantRow:
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """What a GPU-round of a type cost in a round's market.
+    """The market price of a GPU-round of a type in a round.
 
     Attributes:
         round: The round.
-        at_s: When it began, on the run's clock in seconds.
+        at_s: Start of the round on the run's clock in seconds.
         gpu_type: The GPU type; empty for the only type of a cluster.
         price: The dual price, in units of the market's objective.
     """
@@ -116,11 +116,11 @@ class PriceRow:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """A time for which a job held the same GPUs.
+    """A period in which a job held the same GPUs.
 
     Attributes:
-        from_s: Its beginning, on the run's clock in seconds.
-        to_s: Its end; None if it goes on.
+        from_s: Its start on the run's clock in seconds.
+        to_s: Its end; None if it still holds them.
         gpus: The GPUs.
     """
 
@@ -131,15 +131,15 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True)
 class RunTimeForecast:
-    """A forecast of a job's residual run time, as it was made.
+    """A recorded forecast of a job's remaining run time.
 
     Attributes:
         at_s: When it was made, on the run's clock in seconds.
         done: Completed share of its epochs; see `Belief.share_done`.
         run_s: Run time so far, in seconds.
-        remaining_s: Run time expected until its end.
-        low_s: Lower end of the interval of 80 %.
-        high_s: Upper end.
+        remaining_s: Expected remaining run time.
+        low_s: Lower end of the 80 % interval.
+        high_s: Upper end of the interval.
     """
 
     at_s: float
@@ -165,15 +165,15 @@ class LossRow:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """A job so far.
+    """What happened to a job so far.
 
     Attributes:
-        held: When it held which GPUs.
+        held: The periods in which it held GPUs.
         forecasts: Its forecasts, from the rounds in which they changed.
-        losses: Its training loss by epoch; none on a virtual cluster.
+        losses: Its training loss by epoch; empty on a virtual cluster.
         gpu_hours: GPU-hours that it has held up to the last round; see `TenantRow`.
-        cost: What they cost by the prices of the cluster's pools.
-        market_cost: What they cost at the prices of each round's market; None without one.
+        cost: Their cost at the prices of the cluster's pools.
+        market_cost: Their cost at each round's market prices; None without a market.
     """
 
     held: tuple[LeaseRow, ...]
@@ -185,7 +185,7 @@ class JobHistory:
 
 
 def make_tenant_rows(history: ServiceHistory) -> list[TenantRow]:
-    """The tenants of a service, by name."""
+    """Make the rows of a service's tenants, by name."""
     state = history.state
     accounts = history.position.accounts
     gpus = defaultdict[str, int](int)
@@ -217,7 +217,7 @@ def make_tenant_rows(history: ServiceHistory) -> list[TenantRow]:
 
 
 def _cost(account: Account) -> dict[str, Any]:
-    """GPU-hours and what they cost, as rows have it."""
+    """The columns about GPU-hours and their cost."""
     return {
         "gpu_hours": account.gpu_seconds / 3600.0,
         "cost": account.cost,
@@ -226,7 +226,7 @@ def _cost(account: Account) -> dict[str, Any]:
 
 
 def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
-    """What a tenant has used of its quota."""
+    """The columns about a tenant's quota."""
     usage = tenancy.usage.get(tenant)
     if usage is None:
         return {}
@@ -239,7 +239,7 @@ def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
 
 
 def make_price_rows(rounds: Iterable[RoundPrices]) -> list[PriceRow]:
-    """Prices of rounds that had a market, in order."""
+    """Make the rows of the prices of rounds that had a market, in order."""
     return [
         PriceRow(record.round, record.clock_seconds, price.gpu_type, price.price)
         for record in rounds
@@ -248,7 +248,7 @@ def make_price_rows(rounds: Iterable[RoundPrices]) -> list[PriceRow]:
 
 
 def find_lifetime(news: Iterable[RoundChanges], job_id: int) -> range:
-    """The rounds from a job's arrival to its end, as far as known."""
+    """Find the rounds from a job's arrival to its end, as far as recorded."""
     first = 0
     for record in news:
         if any(spec.job_id == job_id for spec in record.arrivals):
@@ -261,14 +261,7 @@ def find_lifetime(news: Iterable[RoundChanges], job_id: int) -> range:
 def make_job_history(
     history: ServiceHistory, records: Sequence[RoundOutcome], job_id: int, losses: Sequence[LossRow]
 ) -> JobHistory:
-    """A job so far.
-
-    Args:
-        history: The service's run.
-        records: The rounds of the job's life.
-        job_id: The job.
-        losses: Its losses.
-    """
+    """Make the history of a job from the rounds of its life and its losses."""
     forecasts = tuple(
         RunTimeForecast(
             at_s=record.clock_seconds,
@@ -289,7 +282,7 @@ def make_job_history(
 def _accounts(
     history: ServiceHistory, records: Sequence[RoundOutcome], job_id: int
 ) -> Iterator[Account]:
-    """What a job held, round by round."""
+    """Account for what a job held, round by round."""
     header = history.start.header
     inventory = history.state.inventory(header)
     for record, after in pairwise(records):

@@ -1,4 +1,4 @@
-"""The service that the command line asks: an address and a token, kept for its user alone."""
+"""The service that the command line uses: its address and a token, stored for this user alone."""
 
 import json
 import os
@@ -9,15 +9,15 @@ from pathlib import Path
 from predictor.errors import InputError, WarehouseError
 
 URL, TOKEN = "SHOCKWAVE_URL", "SHOCKWAVE_TOKEN"
-"""Environment variables that override the kept login."""
+"""Environment variables that override the stored login."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A service's API and a token of it.
+    """The address of a service and a token.
 
     Attributes:
-        url: Where the service is.
+        url: Address of the service.
         token: The token.
     """
 
@@ -26,13 +26,13 @@ class Login:
 
 
 def login_file(env: Mapping[str, str] = os.environ) -> Path:
-    """The file that keeps a login."""
+    """The file that stores a login."""
     home = env.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "shockwave" / "login.json"
 
 
 def read_login(env: Mapping[str, str] = os.environ) -> Login | None:
-    """The login of this user; None where there is none.
+    """Read the login of this user; None if there is none.
 
     Raises:
         InputError: Others can read the file, its content is invalid, or a variable is missing.
@@ -55,7 +55,7 @@ def read_login(env: Mapping[str, str] = os.environ) -> Login | None:
 
 
 def save_login(login: Login, env: Mapping[str, str] = os.environ) -> Path:
-    """Keep a login, readable by its user only; returns the file.
+    """Store a login in a file that only its user can read; returns the file.
 
     Raises:
         WarehouseError: It cannot be written.
@@ -77,7 +77,7 @@ def save_login(login: Login, env: Mapping[str, str] = os.environ) -> Path:
 
 
 def delete_login(env: Mapping[str, str] = os.environ) -> bool:
-    """Remove the kept login; returns whether there was one.
+    """Delete the stored login; returns whether there was one.
 
     Raises:
         WarehouseError: Its file cannot be removed.

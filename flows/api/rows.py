@@ -1,4 +1,4 @@
-"""Rows of a service's answers: its jobs, queue, events, nodes and status."""
+"""Rows that a service's API returns: jobs, queue, events, nodes and status."""
 
 import re
 from collections.abc import Container, Iterator, Sequence
@@ -11,18 +11,18 @@ from tasks.eligibility import BlockReason
 from tasks.state import RunState
 
 SHOWN = 6
-"""Most jobs that are listed in a sentence. A choice of layout."""
+"""Longest list of jobs in a sentence. A choice of layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A job or a command that is on disk.
+    """A job or command that is durable in the inbox.
 
     Attributes:
         entry: Its number in the inbox.
-        kind: `submit`, or the command's kind.
+        kind: `submit`, or the kind of command.
         job_id: The job; None for nodes.
-        jobs: Number of jobs: of an array its tasks, whose ids, and numbers, are consecutive.
+        jobs: Number of jobs; the tasks of an array have consecutive ids and numbers.
     """
 
     entry: int
@@ -42,13 +42,13 @@ class JobRow:
         model: Its model; empty if it has none.
         gpus: GPUs that it asks for.
         status: accepted, refused, waits, runs, held, cancelled, or how it ended.
-        held_gpus: GPUs that it has.
-        done: Completed share of its epochs, in [0, 1]; of a timed job as it reports, else of its
-            limit; None if it ended before its last.
-        arrival_s: When it came, on the run's clock in seconds; None before it is taken in.
-        ended_s: When it ended.
-        reason: Why it failed or was refused, or what keeps it from running (see `waits_for` of
-            `QueueRow`), in words.
+        held_gpus: GPUs that it holds.
+        done: Completed share of its epochs in [0, 1]; a timed job's as it reports, or else of its
+            time limit. None if it ended early.
+        arrival_s: Its arrival on the run's clock in seconds; None before a round takes it in.
+        ended_s: Its end on that clock.
+        reason: Why it failed or was refused, or what keeps it from running (see
+            `QueueRow.waits_for`).
     """
 
     job_id: int
@@ -66,36 +66,36 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """An active job and what is expected of it.
+    """An active job with its forecast.
 
-    Seconds are from the beginning of the last round on; each comes with an interval of 80 %. They
-    are None where the policy or the forecasts give none.
+    Seconds count from the start of the last round and have 80 % intervals. They are None if policy
+    or forecasts give none.
 
     Attributes:
-        place: Its place in the line of the last round; None if it was in none.
+        place: Its place in the queue of the last round; None if it had none.
         job_id: Its id.
         name: Its name.
         tenant: Its tenant.
         gpus: GPUs that it asks for.
-        status: runs, waits, held or cancelled; accepted if no round has taken it in.
-        starts_in_s: When it starts; 0 if it runs.
+        status: runs, waits, held or cancelled; accepted before a round takes it in.
+        starts_in_s: When it starts; 0 if it is running.
         starts_low_s: Lower end.
         starts_high_s: Upper end.
         ends_in_s: When it ends.
         ends_low_s: Lower end.
         ends_high_s: Upper end.
-        ftf: Its finish-time fairness ρ, if it ends then.
-        price: What a GPU-round of its type costs in the market.
-        waits_for: What keeps it from running, in words: other jobs, its tenant's quota, or too few
-            GPUs in service and not cordoned; empty if nothing does.
-        deadline_in_s: When it is to end; None if it has no deadline.
-        in_time: Whether it should end by then: yes or no if all of the interval does, maybe, or
-            missed; empty without a deadline or an expectation.
-        room_by_s: Latest time at which jobs that are not preempted give it their GPUs, whatever
-            arrives; None if it waits for no such job.
-        first_by_s: When it becomes overdue at the present load and goes before all others, 0 if it
-            is: it then waits only for jobs that were overdue before it, and for those that keep
-            their GPUs. None if it runs, or its policy bounds no postponement.
+        ftf: Its finish-time fairness ρ if it ends as forecast.
+        price: Market price of a GPU-round of its type.
+        waits_for: What keeps it from running: other jobs, the quota of its tenant, or too few GPUs
+            in service and not cordoned; empty if nothing does.
+        deadline_in_s: Its deadline; None if it has none.
+        in_time: Whether it should meet the deadline: yes or no if the whole interval agrees, maybe,
+            or missed; empty without a deadline or a forecast.
+        room_by_s: Latest time at which non-preemptible jobs free GPUs for it, whatever arrives;
+            None if it waits for no such job.
+        first_by_s: When it becomes overdue at the present load, 0 if it is. From then on it waits
+            only for jobs that were overdue before it or keep their GPUs. None if it is running, or
+            the policy bounds no postponement.
     """
 
     place: int | None
@@ -121,16 +121,16 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """What happened to a job or node in a round, or was asked of it.
+    """An event of a job or node, or a command about it.
 
     Attributes:
         round: The round that recorded it.
         at_s: When, on the run's clock in seconds.
-        kind: A kind of event of a container, or of a command; `submit` for a job taken in.
+        kind: Kind of a container's event or of a command; `submit` for an arrival.
         job_id: The job; None for nodes.
         name: Its name.
-        gpus: GPUs that it got or gave back.
-        reason: Why, in words; of commands, their content.
+        gpus: GPUs that it got or returned.
+        reason: Why it happened; the content of a command.
     """
 
     round: int
@@ -173,7 +173,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a service stands.
+    """The state of a service.
 
     Attributes:
         run: Its run.
@@ -184,12 +184,12 @@ class Status:
         busy_gpus: GPUs that are held.
         drained: Nodes that are out of service.
         running: Jobs that hold GPUs.
-        waiting: Other active jobs that are not on hold.
+        waiting: Other active jobs, except those on hold.
         held: Jobs on hold.
         ended: Jobs that ended.
         inbox: Entries accepted.
-        pending: Entries that no round has taken in yet.
-        late: Rounds that began a tenth of a round or more after their time.
+        pending: Entries that no round has taken in.
+        late: Rounds that started at least a tenth of a round late.
     """
 
     run: str
@@ -218,13 +218,13 @@ def make_job_row(
     ended_s: float | None = None,
     reason: str = "",
 ) -> JobRow:
-    """A job as a row."""
+    """Make the row of a job."""
     about = spec.job_id, spec.name, spec.tenant, spec.model, spec.demand.least
     return JobRow(*about, status, held_gpus, done, arrival_s, ended_s, reason)
 
 
 def describe_status(state: RunState, job_id: int) -> str:
-    """The status of an active job after a round."""
+    """Describe the status of an active job after a round."""
     if job_id in state.orders.cancelled:
         return "cancelled"
     if job_id in state.orders.held:
@@ -233,7 +233,7 @@ def describe_status(state: RunState, job_id: int) -> str:
 
 
 def describe_wait(state: RunState, job_id: int) -> str:
-    """The other jobs, or the quota, that keep a job from running, in words; empty if none does."""
+    """Describe the jobs or the quota that keep a job from running; empty if nothing does."""
     reason = state.blocked.get(job_id)
     if reason is None:
         return ""
@@ -248,7 +248,7 @@ def describe_wait(state: RunState, job_id: int) -> str:
 
 
 def format_jobs(jobs: Sequence[int]) -> str:
-    """Some jobs in words: the first of them, and how many more there are."""
+    """Format the first of some jobs, and how many more there are."""
     shown = ", ".join(map(str, jobs[:SHOWN]))
     more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
     return f"job{'s' * (len(jobs) > 1)} {shown}{more}"
@@ -263,9 +263,9 @@ _JOBS = re.compile(r"\bjobs? (\d+(?:, \d+)*)( and \d+ more)?")
 
 
 def censor(text: str, seen: Container[int]) -> str:
-    """A reason, censored for a caller who sees some jobs only.
+    """Censor a reason for a caller who sees only some jobs.
 
-    It has no ids of other jobs, and no messages of nodes' daemons, which may name hosts.
+    Removes ids of other jobs, and messages of nodes' daemons, which may name hosts.
 
     Args:
         text: The reason.
@@ -281,7 +281,7 @@ def censor(text: str, seen: Container[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvents:
-    """What happened in a round: fields of its record."""
+    """The events of a round: fields of its record."""
 
     round: int
     arrivals: tuple[JobSpec, ...]
@@ -291,12 +291,7 @@ class RoundEvents:
 
 
 def make_event_rows(record: RoundEvents, names: dict[int, str]) -> Iterator[EventRow]:
-    """What happened in a round, as rows.
-
-    Args:
-        record: The round.
-        names: Names of jobs by id.
-    """
+    """Make the rows of a round's events; `names` has names of jobs by id."""
     for event in record.finished:
         yield EventRow(
             *(record.round, event.at_seconds, event.kind.value, event.job_id),

@@ -20,7 +20,7 @@ from predictor.errors import InputError
 
 if TYPE_CHECKING:
     from predictor.throughput import Profile
-    from tasks.record import RunHeader, Settings
+    from tasks.record import RunHeader, Settings, Start
 
 DATABASE_URL = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 """Environment variable with the URL of Prefect's database and, if it is Postgres, the inbox's."""
@@ -77,9 +77,15 @@ class ServiceOptions(RunSettings):
         check_bounds(type(self), self)
         if self.driver not in ("plain", "prefect"):
             raise InputError("driver", f"unknown driver {self.driver!r}", "give prefect or plain")
-        from flows.scheduler.scheduler import make_new_start
+        self.make_start()
 
-        make_new_start(self)
+    def make_start(self) -> "Start":
+        """Make the start of a new service."""
+        from flows.runs.start import make_start
+        from tasks.sources import Workload
+
+        workload = Workload("inbox", (), (), self.read_profile())
+        return make_start(workload, self.make_settings(), service=True)
 
     def make_settings(self) -> "Settings":
         """Make the settings that the header of its run records."""
@@ -127,10 +133,8 @@ class ServiceOptions(RunSettings):
         Raises:
             InputError: A setting differs; the error names it.
         """
-        from flows.scheduler.scheduler import make_new_start
-
-        mine = make_new_start(self).header.settings
-        default = make_new_start(type(self)(cluster=self.cluster)).header.settings
+        mine = self.make_start().header.settings
+        default = type(self)(cluster=self.cluster).make_start().header.settings
         for field in fields(mine):
             asked, began = getattr(mine, field.name), getattr(header.settings, field.name)
             if asked not in (began, getattr(default, field.name)):

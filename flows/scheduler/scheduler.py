@@ -27,7 +27,6 @@ from flows.runs.live import begun, going_on
 from flows.runs.position import Keeping, Position, kept, reached
 from flows.runs.resuming import carry_out, check_plugins
 from flows.runs.simulation import Driver, prepare, terms
-from flows.runs.start import make_start
 from flows.scheduler.admission import check_job, check_node, check_tenant, find_truth_maker
 from flows.scheduler.intake import InboxSource, ReplaySource
 from flows.scheduler.leadership import TOKEN
@@ -36,9 +35,8 @@ from flows.scheduler.sinks import FencedSink, LoggingSink
 from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import NewNode, TenantTerms
-from tasks.record import RoundRecord, RunHeader, Start
+from tasks.record import RoundRecord, RunHeader
 from tasks.round import Run, run_round
-from tasks.sources import Workload
 from warehouse.analytics.catalog import build
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases
@@ -155,9 +153,7 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
             nodes = read_cluster_file(options.cluster)
             at = warehouse / SNAPSHOT
             going = going_on(name, nodes, warehouse, at) if name else None
-            live = opened.enter_context(
-                going or begun(make_new_start(options), nodes, warehouse, at)
-            )
+            live = opened.enter_context(going or begun(options.make_start(), nodes, warehouse, at))
             run, now, speed, truth = live.run, live.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
             inbox.set_cluster(options.cluster.absolute())
@@ -184,12 +180,6 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
         yield run
 
 
-def make_new_start(options: ServiceOptions) -> Start:
-    """Make the start of a new service."""
-    profile = options.read_profile()
-    return make_start(Workload("inbox", (), (), profile), options.make_settings(), service=True)
-
-
 @contextmanager
 def _open_virtual(
     name: str, warehouse: Path, options: ServiceOptions
@@ -199,7 +189,7 @@ def _open_virtual(
     Yields the run, the pace of its clock, and the function that makes ground truths of jobs.
     """
     reader = Reader(warehouse)
-    start = reader.original_start(name) if name else make_new_start(options)
+    start = reader.original_start(name) if name else options.make_start()
     if name:
         options.check_same(name, start.header)
         check_plugins(name, start, reader)

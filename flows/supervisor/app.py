@@ -27,13 +27,13 @@ def _app() -> "FastAPI":
     from flows.prefect_server.server import beside, closed, hand_out, own_secret, prefect_app
     from flows.scheduler.options import DATABASE_URL
     from flows.web.api import PREFIX, create_api
-    from flows.web.backend import Backend
+    from flows.web.backend import ServiceBackend
     from flows.web.page.app import PAGE, create_page
 
     app, secret = prefect_app(), own_secret()
     hand_out(app, "/reports", StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False))
     database_url = os.environ.get(DATABASE_URL, "")
-    backend = Backend(Path(os.environ[WAREHOUSE]), secret, database_url)
+    backend = ServiceBackend(Path(os.environ[WAREHOUSE]), secret, database_url)
     beside(app, PREFIX, create_api(backend))
     beside(app, PAGE, create_page(backend, secret))
     return closed(app)

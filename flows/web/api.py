@@ -22,7 +22,7 @@ from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
 from flows.web import streams
-from flows.web.backend import Backend, BodyLimit, Problem, get_http_status
+from flows.web.backend import BodyLimit, Problem, ServiceBackend, get_http_status
 from flows.web.dependencies import AfterRound, Api, Caller, Key, Service, Target
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
@@ -206,7 +206,7 @@ async def get_status(api: Api, backend: Service) -> Status:
     return await backend.read(api.get_status)
 
 
-def create_api(backend: Backend) -> ASGIApp:
+def create_api(backend: ServiceBackend) -> ASGIApp:
     """Create the API of a service."""
     api = FastAPI(
         title="Shockwave",

@@ -69,7 +69,7 @@ class _Lookup:
     done: bool = False
 
 
-class Backend:
+class ServiceBackend:
     """A warehouse's service behind HTTP: it authenticates callers and runs calls in threads.
 
     Args:

@@ -7,7 +7,7 @@ from fastapi import Depends, Header, Path, Query, Request, Security
 from fastapi.security import HTTPBasic, HTTPBearer
 
 from flows.api.authorization import AuthorizedApi
-from flows.web.backend import Backend, RequestRefused
+from flows.web.backend import RequestRefused, ServiceBackend
 from warehouse.inbox.tokens import Token
 
 _TOKEN = HTTPBearer(
@@ -22,13 +22,13 @@ _SECRET = HTTPBasic(
 )
 
 
-async def get_backend(request: Request) -> Backend:
+async def get_backend(request: Request) -> ServiceBackend:
     """The service behind the API."""
-    backend: Backend = request.app.state.backend
+    backend: ServiceBackend = request.app.state.backend
     return backend
 
 
-Service = Annotated[Backend, Depends(get_backend)]
+Service = Annotated[ServiceBackend, Depends(get_backend)]
 
 
 async def get_credentials(

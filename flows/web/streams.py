@@ -18,7 +18,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import TypeAdapter, ValidationError
 
 from flows.api.job_logs import JobLogs, LogPlace
-from flows.web.backend import Backend, Problem, RequestRefused
+from flows.web.backend import Problem, RequestRefused, ServiceBackend
 from flows.web.dependencies import AfterRound, Api, Caller, Credentials, Service, Target
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
@@ -164,7 +164,7 @@ async def stream_logs(
 
 
 async def _follow(
-    backend: Backend,
+    backend: ServiceBackend,
     credentials: str,
     read_new: Callable[[], Awaitable[list[ServerSentEvent]]],
 ) -> AsyncIterator[ServerSentEvent]:

@@ -83,12 +83,12 @@ def sent(file: Path) -> int:
     """
     from flows.prefect_server.gate import Gate
     from flows.web.api import create_api
-    from flows.web.backend import Backend
+    from flows.web.backend import ServiceBackend
     from flows.web.page.app import create_page
 
     before, request = entries(), json.loads(file.read_text())
     page = isinstance(request, dict) and text(request.get("path", "")).startswith(PAGE)
-    backend = Backend(WAREHOUSE, SECRET)
+    backend = ServiceBackend(WAREHOUSE, SECRET)
     app = Gate(create_page(backend, SECRET) if page else create_api(backend), [ORIGIN])
     status, answer = asyncio.run(asked(app, request))
     if status < 400:

@@ -16,7 +16,7 @@ from flows.api.client import Client
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
 from flows.web.api import create_api
-from flows.web.backend import Backend
+from flows.web.backend import ServiceBackend
 from harness.attacks.promises import Acknowledged
 from harness.up import free_port
 from tasks.round import Round, Run, run_round
@@ -118,7 +118,7 @@ def scheduler(place: Place) -> None:
 
 def server(place: Place) -> None:
     """A service's API, as `flows.supervisor.app` has it beside Prefect's."""
-    backend = Backend(place.warehouse, SECRET, place.url)
+    backend = ServiceBackend(place.warehouse, SECRET, place.url)
     uvicorn.run(create_api(backend), host="127.0.0.1", port=place.port, log_level="error")
 
 

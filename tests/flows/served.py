@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from flows.prefect_server.command import KEPT_SECONDS
 from flows.prefect_server.gate import Beside, Gate
 from flows.web.api import PREFIX, create_api
-from flows.web.backend import Backend
+from flows.web.backend import ServiceBackend
 from flows.web.page.app import PAGE, create_page
 from harness.waiting import POLL_SECONDS
 
@@ -26,7 +26,7 @@ def served(warehouse: Path) -> Iterator[str]:
     with socket() as listening:
         listening.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        backend = Backend(warehouse, SECRET)
+        backend = ServiceBackend(warehouse, SECRET)
         nobody = PlainTextResponse("Not Found", 404)
         app = Beside(
             Beside(nobody, PREFIX, create_api(backend)), PAGE, create_page(backend, SECRET)

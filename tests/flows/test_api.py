@@ -15,7 +15,7 @@ import schemathesis
 from hypothesis import given, settings
 
 from flows.web.api import create_api
-from flows.web.backend import MOST_BYTES, Backend, RequestRefused
+from flows.web.backend import MOST_BYTES, RequestRefused, ServiceBackend
 from flows.web.streams import MOST_OF_ONE, MOST_STREAMS, Slots
 from harness.attacks import schemas
 from predictor.allocation import Demand
@@ -36,7 +36,7 @@ class Client:
     """A client of an API in this process."""
 
     def __init__(self, warehouse: Path) -> None:
-        app: Any = create_api(Backend(warehouse, SECRET))
+        app: Any = create_api(ServiceBackend(warehouse, SECRET))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._loop = asyncio.Runner()
@@ -304,7 +304,7 @@ def test_the_schema_names_each_model_once_and_both_ways_to_authenticate(api: Api
 
 @pytest.mark.slow
 def test_whatever_the_schema_allows_or_not_is_answered_by_it_and_changes_nothing(api: Api) -> None:
-    app = create_api(Backend(api.warehouse, SECRET))
+    app = create_api(ServiceBackend(api.warehouse, SECRET))
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app)
     tried = Counter[int]()
 
@@ -323,7 +323,7 @@ def test_whatever_the_schema_allows_or_not_is_answered_by_it_and_changes_nothing
 
 @pytest.mark.slow
 def test_an_answer_that_the_schema_does_not_have_is_noticed(api: Api) -> None:
-    app = create_api(Backend(api.warehouse, SECRET))
+    app = create_api(ServiceBackend(api.warehouse, SECRET))
     asked = schemathesis.openapi.from_asgi("/v1/openapi.json", app)["/v1/status"]["GET"].Case()
     answer = asked.call(headers=api.headers["reader"])
     assert not [*schemas.wrong(asked, answer, 0)]

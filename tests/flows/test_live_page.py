@@ -15,7 +15,7 @@ import pytest
 from markupsafe import escape
 
 from flows.runs.job_file import JobFile
-from flows.web.backend import Backend
+from flows.web.backend import ServiceBackend
 from flows.web.page.app import Page
 from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
@@ -141,7 +141,7 @@ def test_each_role_at_each_address(shown: SimpleNamespace, asked: tuple[str, str
 
 
 def test_the_table_has_every_address(shown: SimpleNamespace) -> None:
-    for route in Page(Backend(shown.warehouse, SECRET), SECRET).routes:
+    for route in Page(ServiceBackend(shown.warehouse, SECRET), SECRET).routes:
         if route.path not in ("/live/login", "/live/logout"):
             pattern = re.compile(re.sub(r"\{\w+\}", r"(\\w+)", route.path))
             rows = [pattern.fullmatch(path) for how, path in ACCESS if how in (route.methods or ())]

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from flows.web.backend import Backend
+from flows.web.backend import ServiceBackend
 from predictor.errors import WarehouseBusy, WarehouseError
 from warehouse.inbox.inbox import FILE as DATABASE
 from warehouse.inbox.tokens import Role, Tokens
@@ -29,12 +29,12 @@ def test_tokens_are_looked_up_together_and_a_damaged_token_fails_its_caller_only
         asked.extend([statement] if "FROM shockwave_tokens" in statement else [])
 
     async def who(*names: str) -> list[Any]:
-        backend = Backend(tmp_path, "shockwave:secret")
+        backend = ServiceBackend(tmp_path, "shockwave:secret")
         given = (backend.authenticate(made.get(name, "Bearer none")) for name in names)
         return await asyncio.gather(*given, return_exceptions=True)
 
     async def who_of_none() -> list[Any]:
-        backend = Backend(tmp_path, "shockwave:secret")
+        backend = ServiceBackend(tmp_path, "shockwave:secret")
         assert await backend.authenticate(made["ann"])
         with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
             database.execute("DROP TABLE shockwave_tokens")

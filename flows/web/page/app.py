@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from flows.api.authorization import AuthorizedApi
 from flows.api.requests import NodeRequest
 from flows.prefect_server.secret import authorization
-from flows.web.backend import Backend, BodyLimit, get_http_status
+from flows.web.backend import BodyLimit, ServiceBackend, get_http_status
 from flows.web.page.form import forecast_form, make_form, make_key, parse_form
 from flows.web.page.sessions import Sessions
 from flows.web.page.views import (
@@ -71,7 +71,7 @@ class Page:
         secret: The installation's secret, `USER:PASSWORD`.
     """
 
-    def __init__(self, backend: Backend, secret: str) -> None:
+    def __init__(self, backend: ServiceBackend, secret: str) -> None:
         self._backend = backend
         self._sessions = Sessions(PAGE, secret)
 
@@ -273,7 +273,7 @@ async def _read_form(request: Request) -> dict[str, str]:
         return {name: text for name, text in form.items() if isinstance(text, str)}
 
 
-def create_page(backend: Backend, secret: str) -> ASGIApp:
+def create_page(backend: ServiceBackend, secret: str) -> ASGIApp:
     """Create the live page of a service.
 
     Args:
