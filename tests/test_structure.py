@@ -24,7 +24,7 @@ TRAINER = "containers.images.trainer"
 
 CYCLIC = (
     *("solver.cells.gangs", "solver.plan", "warehouse.store."),
-    *("flows.api.", "flows.scheduler.", "flows.cli."),
+    *("flows.cli."),
 )
 SEVERAL = {
     *("Account", "Campaign", "Cell", "Command", "Difference", "Gang", "InputError"),
