@@ -7,6 +7,8 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -104,19 +106,29 @@ def run_time(
         for size, log in zip(forecast.batch_sizes, forecast.slowness, strict=True)
     ]
 
-    def seconds(work: Work) -> float:
-        total = 0.0
-        for epochs, epoch_time in zip(work, epoch_times, strict=True):
-            total += epochs * epoch_time
-        return total
-
-    remaining = seconds(forecast.median)
+    works = [forecast.median, forecast.low, forecast.high, *forecast.trajectories]
+    remaining, low, high, *samples = _total(works, epoch_times)
+    samples.sort()
     return RunTime(
         remaining=remaining,
-        low=min(seconds(forecast.low), remaining),
-        high=max(seconds(forecast.high), remaining),
-        samples=tuple(sorted(map(seconds, forecast.trajectories))),
+        low=min(low, remaining),
+        high=max(high, remaining),
+        samples=tuple(samples),
     )
+
+
+def _total(works: Sequence[Work], epoch_times: Sequence[float]) -> list[float]:
+    """Seconds of each trajectory."""
+    if len(epoch_times) == 1:  # most jobs; no loop over regimes
+        (only,) = epoch_times
+        return [epochs * only for (epochs,) in works]
+    if len(epoch_times) == 2:
+        first, second = epoch_times
+        return [epochs * first + then * second for epochs, then in works]
+    # Newer versions of Python round `sum` in another way.
+    return [
+        reduce(add, [e * time for e, time in zip(work, epoch_times, strict=True)]) for work in works
+    ]
 
 
 def forecast(

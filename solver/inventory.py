@@ -151,10 +151,15 @@ class Inventory:
         self._pool_of(gpu)
         return bisect_right(self.first_gpus, gpu) - 1
 
+    def gpu_type(self, gpu: int) -> str:
+        """The type of a GPU."""
+        return self.pools[self.pool(gpu)].gpu_type
+
     def allocation(self, gpus: Sequence[int]) -> Allocation:
         """The allocation of some GPUs of a pool, at least one."""
-        kind = self.pools[self.pool(gpus[0])].gpu_type
-        return Allocation(kind, len(gpus), len(set(map(self.node, gpus))))
+        pool, first, _ = self._pool_of(gpus[0])
+        nodes = {(gpu - first) // pool.gpus_per_node for gpu in gpus}
+        return Allocation(pool.gpu_type, len(gpus), len(nodes))
 
     def gpus_of(self, node: int) -> range:
         """The GPUs of a node."""

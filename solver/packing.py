@@ -56,7 +56,7 @@ class PackedRound:
         market, packing = self.market, self.packing
         worth = market.utility
         runs = {
-            job: market.rows[job, situation.inventory.allocation(gpus).gpu_type]
+            job: market.rows[job, situation.inventory.gpu_type(gpus[0])]
             for job, gpus in plan.placement.items()
         }
         paired = {job for pair in plan.pairs for job in pair}

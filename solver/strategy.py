@@ -105,7 +105,7 @@ class Strategy(ABC):
         inventory = situation.inventory
         rows = np.array(
             sorted(
-                market.rows[job_id, inventory.allocation(gpus).gpu_type]
+                market.rows[job_id, inventory.gpu_type(gpus[0])]
                 for job_id, gpus in plan.placement.items()
             ),
             dtype=np.int64,

@@ -188,7 +188,6 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
         expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
         rounds = state.lease_rounds[job_id] if gpus else 0
         menu = _menu(run, inventory, belief)
-        held = inventory.allocation(gpus) if gpus else None
         job = run.active.get(job_id)
         if not (
             job
@@ -197,6 +196,7 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
             and (job.gpus, job.lease_rounds, job.menu) == (gpus, rounds, menu)
         ):
             schedule = run.schedules.get(job_id, ()) if run.policy.clairvoyant else ()
+            held = inventory.allocation(gpus) if gpus else None
             job = ActiveJob(belief, expected, gpus, rounds, menu, run.throughput, schedule, held)
         active[job_id] = job
     return active

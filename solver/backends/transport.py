@@ -39,8 +39,8 @@ OPTIONS = 64
 """Bound on effort: rows of the core of a type, beside those chosen. No sweep is recorded."""
 
 KNAPSACK_OPTIONS = (64, 64, 4096)
-"""The same for a round on one type. The first search finds a plan, by whose value the next ones
-leave most rows out."""
+"""The same for a round on one type, one search after another. A better plan leaves more rows out of
+the next search."""
 
 
 def solve_round(problem: CountProblem) -> CountSolution:
@@ -72,29 +72,42 @@ def solve_round(problem: CountProblem) -> CountSolution:
 
 def _solve_one_type(problem: CountProblem, worth: Floats) -> CountSolution:
     """Solve a round on GPUs of one type, in which each job has a row: a knapsack."""
-    gangs, capacity = problem.gangs.astype(float), float(problem.capacities[0])
-    price, bound, net = _relax(worth, gangs, capacity)
+    gangs, capacity = problem.gangs.astype(float), int(problem.capacities[0])
+    price, bound, net, order = _relax(worth, gangs, float(capacity))
+    chosen = _take_in_order(order, problem.gangs * problem.most, problem.most, capacity)
+    value = float(worth @ chosen)
     losses = np.stack([np.maximum(net, 0.0), np.maximum(-net, 0.0)], axis=1)
     losses[problem.most == 0, 1] = np.inf
-    chosen, value, status = np.zeros_like(problem.most), -1.0, "work_limit"
     for options in KNAPSACK_OPTIONS:
+        if bound - value <= RELATIVE_GAP * bound:
+            break
         found, complete = solve_core(
-            losses, problem.gangs, int(capacity), price, most_loss=bound - value, options=options
+            losses, problem.gangs, capacity, price, most_loss=bound - value, options=options
         )
         if float(worth @ found) > value:
             chosen, value = found, float(worth @ found)
         if complete:
             bound = min(bound, value * (1.0 + 2.0**-52 * len(worth)))
-        if bound - value <= RELATIVE_GAP * bound:
-            status = "optimal"
-            break
+    status = "optimal" if bound - value <= RELATIVE_GAP * bound else "work_limit"
     return CountSolution(chosen, max(bound, value), np.array([price]), status)
 
 
-def _relax(worth: Floats, gangs: Floats, capacity: float) -> tuple[float, float, Floats]:
-    """The price at which the best rows per GPU fill a capacity, the bound, and net worths there.
+def _take_in_order(order: Ints, needs: Ints, most: Ints, capacity: int) -> Ints:
+    """The rows that fit in order, with backfilling, as counts."""
+    counts, needed = np.zeros_like(most), needs[order].tolist()
+    for row, gpus in zip(order.tolist(), needed, strict=True):
+        if 0 < gpus <= capacity:
+            counts[row] = 1
+            capacity -= gpus
+    return counts
 
-    The bound is raised by its rounding error.
+
+def _relax(worth: Floats, gangs: Floats, capacity: float) -> tuple[float, float, Floats, Ints]:
+    """The price at which the best rows per GPU fill a capacity, and what follows from it.
+
+    Returns:
+        The price; the bound, raised by its rounding error; net worths at that price; and the rows
+        by descending worth per GPU.
     """
     ratios = worth / gangs
     order = np.argsort(-ratios, kind="stable")
@@ -102,7 +115,7 @@ def _relax(worth: Floats, gangs: Floats, capacity: float) -> tuple[float, float,
     price = float(ratios[order[int(beyond.argmax())]]) if beyond.any() else 0.0
     net: Floats = gangs * (ratios - price)  # in this form its sign is exact
     bound = price * capacity + float(np.maximum(net, 0.0).sum())
-    return price, bound * (1.0 + 2.0**-52 * len(worth)), net
+    return price, bound * (1.0 + 2.0**-52 * len(worth)), net, order
 
 
 class _Round:
