@@ -13,7 +13,7 @@ from statistics import median
 import typer.main
 
 from benchmarks.commands import NEW, processor_seconds
-from flows.cli.app import application
+from flows.cli.app import build_application
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="times that each runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    group = typer.main.get_command(application())
+    group = typer.main.get_command(build_application())
     pages = {"": [str(NEW), "--help"]} | {
         " ".join(words): [str(NEW), *words, "--help"] for words in commands(group)
     }

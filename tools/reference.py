@@ -1,13 +1,15 @@
-"""Write docs/cli.md from the declarations of the commands.
+"""Write docs/cli.md, and the tables of docs/prefect.md, from the declarations in the code.
 
     python tools/reference.py
 
-A test fails while the page differs from what this writes.
+Tests fail while the pages differ from what this writes.
 """
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 PAGE = ROOT / "docs" / "cli.md"
+FORMS = ROOT / "docs" / "prefect.md"
 SHARED_BY = 3
 """Commands that have the same option from which on it is documented once."""
 
@@ -23,18 +26,19 @@ Option = tuple[str, str, str]
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the pages."""
     PAGE.write_text(page(), encoding="utf-8")
+    FORMS.write_text(forms(FORMS.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def page() -> str:
     """The text of the page."""
     import typer
 
-    from flows.cli.app import application
+    from flows.cli.app import build_application
     from flows.cli.commands import COMMANDS, EVERYDAY, GROUPS
 
-    group: Any = typer.main.get_command(application())
+    group: Any = typer.main.get_command(build_application())
     commands = {name: find(group, name) for name in COMMANDS}
     rows = {name: dict(options(command)) for name, command in commands.items()}
     count = Counter(row for of in rows.values() for row in of.values())
@@ -149,6 +153,85 @@ def table(heads: tuple[str, ...], rows: Any) -> str:
     """A table in Markdown."""
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def forms(text: str) -> str:
+    """The page of deployments with the tables of their forms, as Prefect draws them."""
+    from flows.deployments.deployments import read_deployments
+
+    for deployment in read_deployments():
+        before, heading, rest = text.partition(f"\n### {deployment.name}\n")
+        old = re.search(r"^\| Field .*\n(\|.*\n)*", rest, re.MULTILINE)
+        assert heading, deployment.name
+        assert old, deployment.name
+        new = table(("Field", "Default", "Bounds", "Meaning"), fields(deployment)) + "\n"
+        text = before + heading + rest[: old.start()] + new + rest[old.end() :]
+    return text
+
+
+def fields(deployment: Any) -> Iterator[tuple[str, str, str, str]]:
+    """The rows of a deployment's table, from the schema that Prefect checks."""
+    module, _, function = deployment.entrypoint.rpartition(".")
+    schema = getattr(import_module(module), function).parameters.model_dump_for_openapi()
+    models, form = schema.get("definitions", {}), schema
+    if "form" in schema["properties"]:
+        form = models[schema["properties"]["form"]["$ref"].rpartition("/")[2]]
+    for name, field in form["properties"].items():
+        if name != "warehouse":  # a field of all forms, whose default is that of `shockwave up`
+            default = format_default(name, field, form)
+            yield f"`{name}`", default, format_bounds(field, models), find_meaning(field, models)
+
+
+def find_meaning(field: dict[str, Any], models: dict[str, Any]) -> str:
+    """The description of a field, in one line."""
+    found: str = field.get("description") or resolve(field, models)["description"]
+    return found.partition("\n")[0]
+
+
+def resolve(field: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
+    """The definition that a field refers to."""
+    field = field.get("allOf", [field])[0]
+    found: dict[str, Any] = models[field["$ref"].rpartition("/")[2]] if "$ref" in field else field
+    return found
+
+
+def format_default(name: str, field: dict[str, Any], asked: dict[str, Any]) -> str:
+    """The default of a field as text."""
+    if name in asked.get("required", []):
+        return "required"
+    value = field.get("default")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "empty" if value in (None, "") else f"{value:,g}" if type(value) is float else f"{value}"
+
+
+def format_bounds(field: dict[str, Any], models: dict[str, Any]) -> str:
+    """The values that a field may have."""
+    if "anyOf" in field:
+        field = next(choice for choice in field["anyOf"] if choice.get("type") != "null")
+    field = resolve(field, models)
+    if "enum" in field:
+        return ", ".join(f"`{choice}`" for choice in field["enum"])
+    bounds = [
+        f"{word} {format_number(field[bound])}"
+        for bound, word in (
+            ("exclusiveMinimum", "above"),
+            ("minimum", "at least"),
+            ("maximum", "at most"),
+        )
+        if bound in field
+    ]
+    if field.get("type") == "string" and field.get("minLength"):
+        bounds = [f"{field['minLength']} to {field['maxLength']} characters"]
+    elif "maxLength" in field:
+        bounds = [f"at most {field['maxLength']} characters"]
+    kind = {"boolean": "yes or no", "object": "[a campaign](campaigns.md#the-file)"}
+    return ", ".join(bounds) or kind.get(field["type"], "any")
+
+
+def format_number(bound: float) -> str:
+    """A bound as text."""
+    return f"{int(bound):,}"
 
 
 if __name__ == "__main__":

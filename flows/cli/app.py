@@ -8,20 +8,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from flows.cli.commands import ABOUT, COMMANDS, GROUPS, OPTIONS, find_command, overview
-from flows.cli.options import Command
+from flows.cli.commands import ABOUT, COMMANDS, GROUPS, OPTIONS, find_command, format_overview
+from flows.cli.options import ShockwaveCommand
+
+CITE = "To cite: CITATION.cff, or Zheng et al., Shockwave (NSDI '23), which it implements."
 
 
 class _Overview(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the overview of all commands, even if only a subset is loaded."""
-        formatter.write(overview())
+        """Write the overview of all commands, of which only some are loaded."""
+        formatter.write(format_overview())
 
 
-def application(words: Sequence[str] = ()) -> typer.Typer:
-    """The command line with the command or group that a line begins with, or with all.
+def build_application(words: Sequence[str] = ()) -> typer.Typer:
+    """Build the command line with only the command or group that a line begins with, or with all.
 
-    Importing a command's module takes tenths of a second, so no other is imported.
+    Importing a command's module takes tenths of a second.
     """
     app = typer.Typer(
         cls=_Overview,
@@ -45,13 +47,15 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
             app.add_typer(groups[group], name=group)
         module, _, function = where.partition(":")
         command = getattr(import_module(f"flows.cli.{module}"), function)
-        groups.get(group, app).command(verb or name, cls=Command, short_help=summary)(command)
+        groups.get(group, app).command(
+            verb or name, cls=ShockwaveCommand, help=command.__doc__ or summary, short_help=summary
+        )(command)
     return app
 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(installed_version("shockwave"))
+        typer.echo(f"shockwave {installed_version('shockwave')}\n{CITE}")
         raise typer.Exit
 
 

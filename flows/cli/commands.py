@@ -15,23 +15,23 @@ OPTIONS = {
 }
 EVERYDAY = {
     "simulate": (
-        "runs:simulate",
+        "simulate:simulate",
         "Run a trace or a generated workload to its end on a virtual cluster.",
     ),
     "compare": (
-        "runs:compare",
+        "simulate:compare",
         "Run one workload under several policies, as one Prefect flow run.",
     ),
-    "resume": ("runs:resume", "Continue an interrupted run from its last recorded round."),
-    "report": ("reports:report", "Write one self-contained HTML page about runs, with figures."),
-    "why": ("history:why", "Explain why a job runs, waits or was preempted in a round."),
-    "sql": ("history:sql", "Query the history of all runs."),
-    "views": ("history:views", "Rebuild and list the views that SQL can query."),
+    "resume": ("simulate:resume", "Continue an interrupted run from its last recorded round."),
+    "report": ("report:report", "Write one self-contained HTML page about runs, with figures."),
+    "why": ("query:why", "Explain why a job runs, waits or was preempted in a round."),
+    "sql": ("query:sql", "Query the history of all runs."),
+    "views": ("query:views", "Rebuild and list the views that SQL can query."),
     "up": ("service:up", "Start a service that accepts jobs, and Prefect's server with its UI."),
     "down": ("service:down", "Stop a warehouse's service; its jobs continue when it starts again."),
     "status": ("service:status", "Show the service's rounds, GPUs, jobs and pending requests."),
-    "submit": ("jobs:submit", "Submit a job durably: once accepted, no crash loses it."),
-    "queue": ("jobs:queue", "List active jobs in order, with expected starts, ends and price."),
+    "submit": ("submit:submit", "Submit a job durably: once accepted, no crash loses it."),
+    "queue": ("job:queue", "List active jobs in order, with expected starts, ends and price."),
     "login": ("service:login", "Send commands to a remote service; reads a token from stdin."),
     "logout": ("service:logout", "Forget the remote service and use the local warehouse again."),
 }
@@ -52,62 +52,62 @@ GROUPS = {
 """Summaries of the groups."""
 
 GROUPED = {
-    "run list": ("catalogue:print_runs", "List runs with their figures, names and tags."),
-    "run show": ("catalogue:show", "Show a run's name, tags, note, settings and figures."),
+    "run list": ("run:print_runs", "List runs with their figures, names and tags."),
+    "run show": ("run:show", "Show a run's name, tags, note, settings and figures."),
     "run diff": (
-        "catalogue:diff",
+        "run:diff",
         "Compare two runs: settings, outcomes, and the first round that differs.",
     ),
-    "run name": ("catalogue:name", "Name a run, so that commands accept the name, or show it."),
-    "run tag": ("catalogue:tag", "Add, remove or show a run's tags."),
-    "run note": ("catalogue:note", "Attach a note to a run, or show it."),
-    "run rm": ("keeping:rm", "Delete a run for good; the ledger records the removal."),
-    "run export": ("keeping:export", "Audit an ended run and write it, with labels, to a file."),
-    "run import": ("keeping:import_", "Audit the run in a file and add it to the warehouse."),
+    "run name": ("run:name", "Name a run, so that commands accept the name, or show it."),
+    "run tag": ("run:tag", "Add, remove or show a run's tags."),
+    "run note": ("run:note", "Attach a note to a run, or show it."),
+    "run rm": ("run:rm", "Delete a run for good; the ledger records the removal."),
+    "run export": ("run:export", "Audit an ended run and write it, with labels, to a file."),
+    "run import": ("run:import_", "Audit the run in a file and add it to the warehouse."),
     "run audit": (
-        "audit:audit",
+        "run_checks:audit",
         "Verify a run or all runs: bytes, hash chain, completeness, ledger.",
     ),
-    "run replay": ("history:replay", "Repeat the predictions and plans of recorded rounds."),
-    "run whatif": ("history:whatif", "Fork a run at a round, change something, and compare."),
-    "campaign run": ("campaigns:campaign", "Run all cells of a campaign as one Prefect flow run."),
-    "campaign show": ("campaigns:campaigns", "List campaigns, or show the results of one."),
-    "workload generate": ("workloads:generate", "Write a workload, generated or read, as a trace."),
+    "run replay": ("run_checks:replay", "Repeat the predictions and plans of recorded rounds."),
+    "run whatif": ("run_checks:whatif", "Fork a run at a round, change something, and compare."),
+    "campaign run": ("campaign:campaign", "Run all cells of a campaign as one Prefect flow run."),
+    "campaign show": ("campaign:campaigns", "List campaigns, or show the results of one."),
+    "workload generate": ("workload:generate", "Write a workload, generated or read, as a trace."),
     "policy list": (
-        "evaluation:print_policies",
+        "policy:print_policies",
         "List the policies, their sources and parameters.",
     ),
     "policy conformance": (
-        "evaluation:conformance",
+        "policy:conformance",
         "Check the published policies against their published results.",
     ),
-    "cluster check": ("live:check", "Check that the hosts of a cluster file can run jobs."),
-    "cluster profile": ("live:profile", "Measure throughputs by training, for the predictor."),
-    "cluster run": ("live:run", "Run a trace in containers until its last job ends."),
-    "job list": ("jobs:print_jobs", "List all jobs of the service."),
-    "job cancel": ("jobs:cancel", "Cancel a job at the end of this round."),
-    "job hold": ("jobs:hold", "Withhold GPUs from a job until it is released."),
-    "job release": ("jobs:release", "Release a held job."),
-    "job requeue": ("jobs:requeue", "Preempt a job for a round and reset its back-off."),
-    "job budget": ("jobs:budget", "Change a job's budget in the market."),
-    "job logs": ("jobs:logs", "Print the output of a job's containers."),
-    "node list": ("nodes:print_nodes", "List the nodes, their GPUs, and the jobs on them."),
-    "node add": ("nodes:add", "Add a node while the service runs."),
-    "node remove": ("nodes:remove", "Remove a node for good; its jobs are preempted."),
-    "node drain": ("nodes:drain", "Take a node out of service; its jobs are preempted."),
-    "node cordon": ("nodes:cordon", "Let no new job start on a node; its jobs continue."),
-    "node uncordon": ("nodes:uncordon", "Return a drained or cordoned node to service."),
-    "service events": ("jobs:events", "List events of jobs and nodes, and users' requests."),
-    "service top": ("top:top", "Show nodes and queue, refreshed until interrupted."),
+    "cluster check": ("cluster:check", "Check that the hosts of a cluster file can run jobs."),
+    "cluster profile": ("cluster:profile", "Measure throughputs by training, for the predictor."),
+    "cluster run": ("cluster:run", "Run a trace in containers until its last job ends."),
+    "job list": ("job:print_jobs", "List all jobs of the service."),
+    "job cancel": ("job:cancel", "Cancel a job at the end of this round."),
+    "job hold": ("job:hold", "Withhold GPUs from a job until it is released."),
+    "job release": ("job:release", "Release a held job."),
+    "job requeue": ("job:requeue", "Preempt a job for a round and reset its back-off."),
+    "job budget": ("job:budget", "Change a job's budget in the market."),
+    "job logs": ("job:logs", "Print the output of a job's containers."),
+    "node list": ("node:print_nodes", "List the nodes, their GPUs, and the jobs on them."),
+    "node add": ("node:add", "Add a node while the service runs."),
+    "node remove": ("node:remove", "Remove a node for good; its jobs are preempted."),
+    "node drain": ("node:drain", "Take a node out of service; its jobs are preempted."),
+    "node cordon": ("node:cordon", "Let no new job start on a node; its jobs continue."),
+    "node uncordon": ("node:uncordon", "Return a drained or cordoned node to service."),
+    "service events": ("service:events", "List events of jobs and nodes, and users' requests."),
+    "service top": ("service:top", "Show nodes and queue, refreshed until interrupted."),
     "service forecast": (
-        "forecast:forecast",
+        "service:forecast",
         "Forecast starts and ends of the active jobs, with and without a change.",
     ),
-    "tenant list": ("tenants:print_tenants", "List tenants with budgets, use and quotas."),
-    "tenant set": ("tenants:set_tenant", "Change a tenant's budget, quota or images."),
-    "token add": ("tokens:add", "Create a token and print it once."),
-    "token list": ("tokens:print_tokens", "List tokens without their secrets."),
-    "token rm": ("tokens:rm", "Revoke a token."),
+    "tenant list": ("tenant:print_tenants", "List tenants with budgets, use and quotas."),
+    "tenant set": ("tenant:set_tenant", "Change a tenant's budget, quota or images."),
+    "token add": ("token:add", "Create a token and print it once."),
+    "token list": ("token:print_tokens", "List tokens without their secrets."),
+    "token rm": ("token:rm", "Revoke a token."),
 }
 """Commands of the groups, as in `EVERYDAY`."""
 
@@ -124,13 +124,13 @@ WITHOUT_RECORDS = frozenset(
 
 
 def find_command(words: Sequence[str]) -> str:
-    """The command that a line begins with; empty if it begins with none."""
+    """Find the command that a line begins with; empty if there is none."""
     names = (" ".join(words[:length]) for length in (2, 1))
     return next((name for name in names if name in COMMANDS), "")
 
 
-def overview() -> str:
-    """The text that `shockwave --help` prints."""
+def format_overview() -> str:
+    """Format the text that `shockwave --help` prints."""
     width = shutil.get_terminal_size().columns
     wide = max(map(len, (*EVERYDAY, *GROUPS, *OPTIONS)))
     everyday = {name: summary for name, (_, summary) in EVERYDAY.items()}

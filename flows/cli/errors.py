@@ -1,4 +1,4 @@
-"""Errors on the command line: one line each, in which a field is the option that sets it."""
+"""Errors on the command line: one line each, which names options in place of fields."""
 
 import os
 import re
@@ -18,11 +18,11 @@ _COMMAND = re.compile(r"shockwave ([a-z-]+)( [a-z-]+)?( \S+-\d+)?(?![\w-])")
 """A command in a remedy, and the id of its run."""
 
 
-def reported(error: BaseException) -> ShockwaveError | None:
-    """An error that a user can act on; None for a defect of the program.
+def convert_error(error: BaseException) -> ShockwaveError | None:
+    """Convert an error that a user can mend; None for a defect of the program.
 
-    Besides the program's own errors these are wrong usage of a command, wrong settings of Prefect,
-    and what the operating system refuses, whatever called it.
+    Users can mend errors of this program, wrong usage, wrong settings of Prefect and errors of the
+    operating system.
     """
     if isinstance(error, ShockwaveError):
         return error
@@ -51,15 +51,15 @@ def reported(error: BaseException) -> ShockwaveError | None:
     return InputError(command, first_line(usage()).rstrip("."), remedy)
 
 
-def option_of(warehouse: Path) -> str:
-    """The option with which another command reads a warehouse; empty if it is the default."""
+def make_warehouse_option(warehouse: Path) -> str:
+    """Return the option that selects a warehouse; empty if it is the default."""
     usual = os.environ.get(WAREHOUSE_VARIABLE) or DEFAULT_WAREHOUSE
     return "" if warehouse == Path(usual) else f" --warehouse {quote(str(warehouse))}"
 
 
-def with_warehouse(remedy: str, warehouse: Path) -> str:
-    """A remedy whose commands read the same warehouse as this command."""
-    option = option_of(warehouse)
+def add_warehouse(remedy: str, warehouse: Path) -> str:
+    """Add `--warehouse` to the commands of a remedy, if this command has it."""
+    option = make_warehouse_option(warehouse)
     if not option or "--warehouse" in remedy:
         return remedy
 
@@ -75,13 +75,13 @@ def with_warehouse(remedy: str, warehouse: Path) -> str:
     return _COMMAND.sub(complete, remedy)
 
 
-def in_file(place: str) -> bool:
-    """Whether a place is a field of a TOML file, `FILE: FIELD`, where no option has a say."""
+def is_in_file(place: str) -> bool:
+    """Whether a place is a field of a TOML file, `FILE: FIELD`, which no option sets."""
     return ".toml: " in place
 
 
-def with_options(remedy: str, parameters: Sequence[Any]) -> str:
-    """A remedy in which fields are their options: `scale_factors`, and one word as in `set run`."""
+def name_options(remedy: str, parameters: Sequence[Any]) -> str:
+    """Replace fields in a remedy by options: `scale_factors`; one word only after `set`."""
     for parameter in parameters:
         name = str(parameter.name)
         if parameter.opts[0].startswith("--"):
@@ -90,8 +90,8 @@ def with_options(remedy: str, parameters: Sequence[Any]) -> str:
     return remedy
 
 
-def printable(text: str) -> str:
-    """The text with control characters escaped, newlines included."""
+def escape(text: str) -> str:
+    """Escape control characters, newlines included."""
     if text.isprintable():
         return text
     return "".join(
@@ -99,8 +99,8 @@ def printable(text: str) -> str:
     )
 
 
-def place_as_option(place: str, parameters: Sequence[Any]) -> str:
-    """The place of an error, with a field replaced by the option that sets it.
+def convert_place(place: str, parameters: Sequence[Any]) -> str:
+    """Replace a field, as place of an error, by the option that sets it.
 
     Args:
         place: A field such as `gpus`, or an element of a repeatable field, such as

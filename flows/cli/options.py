@@ -1,6 +1,7 @@
-"""Options shared by commands; those of runs and workloads are derived from their settings."""
+"""Options shared by commands; options of runs and workloads derive from their settings."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,10 +16,10 @@ from typer.core import TyperCommand
 from flows.cli.commands import GLOSSARY
 from flows.cli.errors import (
     WAREHOUSE_VARIABLE,
-    in_file,
-    place_as_option,
-    with_options,
-    with_warehouse,
+    add_warehouse,
+    convert_place,
+    is_in_file,
+    name_options,
 )
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import (
@@ -32,30 +33,31 @@ from flows.runs.settings import (
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
 from predictor.numbers import plain
+from tasks.record import Parameter as PolicyParameter
 
 warehouse_named = ContextVar("warehouse_named", default=True)
-"""Whether the running command has `--warehouse`, and so asks no service over HTTP."""
+"""Whether the running command has `--warehouse`, and so uses no login."""
 
 after_dashes = ContextVar[Sequence[str]]("after_dashes", default=())
 """The words after `--` of the running command."""
 
 
-class Command(TyperCommand):
+class ShockwaveCommand(TyperCommand):
     """A command whose errors name its options."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.epilog = f"Words are explained in the glossary: {GLOSSARY}"
+        self.epilog = f"Terms are explained in the glossary: {GLOSSARY}"
         for parameter in self.params:
             if parameter.param_type_name == "argument":  # as the docs do
                 parameter.metavar = str(parameter.name).upper()
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The arguments in the usage line: `JOB`, where Typer has `{JOB}`."""
+        """Return the arguments of the usage line: `JOB`, where Typer has `{JOB}`."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the line, and keep the words after `--`."""
+        """Parse the line, and store the words after `--`."""
         after_dashes.set(args[args.index("--") + 1 :] if "--" in args else ())
         words = [*args]
         rest = super().parse_args(ctx, args)
@@ -75,21 +77,21 @@ class Command(TyperCommand):
             _use_ids(ctx.params)
             return super().invoke(ctx)
         except ShockwaveError as error:
-            place = place_as_option(error.place, self.params)
+            place = convert_place(error.place, self.params)
             remedy, kept = error.remedy, ctx.params.get("warehouse")
-            if not in_file(error.place):
-                remedy = with_options(remedy, self.params)
+            if not is_in_file(error.place):
+                remedy = name_options(remedy, self.params)
             if kept is not None:
-                remedy = with_warehouse(remedy, Path(kept))
+                remedy = add_warehouse(remedy, Path(kept))
             raise type(error)(place, error.problem, remedy) from error
 
 
 def _check_texts(
     parameters: Sequence[Any], values: Mapping[str, Any], texts: Mapping[str, Any]
 ) -> None:
-    """Refuse what Typer takes: numbers that `plain` refuses, and empty paths.
+    """Refuse texts that Typer accepts: numbers such as 1_000, and empty paths.
 
-    An empty path, as of a shell's unset variable, would be the current folder.
+    An empty path, such as an unset variable of the shell, would be the current folder.
 
     Raises:
         InputError: A parameter has such a text; the error names it.
@@ -106,8 +108,8 @@ def _check_texts(
                 if type(value) in (int, float):
                     plain(text)
             except ValueError:
-                remedy = "write it in digits from 0 to 9, with nothing between them"
-                raise InputError(_typed(parameter), f"{text!r} is no number", remedy) from None
+                remedy = "write it in digits from 0 to 9, without separators"
+                raise InputError(_typed(parameter), f"{text!r} is not a number", remedy) from None
 
 
 def _as_list(value: Any) -> Sequence[Any]:
@@ -115,7 +117,7 @@ def _as_list(value: Any) -> Sequence[Any]:
 
 
 def _typed(parameter: Any) -> str:
-    """A parameter as users type it: its option, or its name as in the usage line."""
+    """Return a parameter as users type it: its option, or its name in the usage line."""
     option: str = parameter.opts[0]
     return option if option.startswith("--") else option.upper()
 
@@ -136,27 +138,27 @@ class DriverName(StrEnum):
     PREFECT = "prefect"
 
 
-def option(setting: Setting, *names: str, panel: str | None = None) -> Any:
-    """A setting as an option; its bounds are checked when the run starts."""
+def make_option(setting: Setting, *names: str, panel: str | None = None) -> Any:
+    """Make an option of a setting, whose bounds are checked when the run starts."""
     return typer.Option(*names, help=setting.meaning, rich_help_panel=panel)
 
 
 Warehouse = Annotated[
     Path,
-    typer.Option(envvar=WAREHOUSE_VARIABLE, help="Folder that keeps the records of all runs."),
+    typer.Option(envvar=WAREHOUSE_VARIABLE, help="Folder of the records of all runs."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
 RunId = Annotated[str, typer.Argument(help="A recorded run, by its id or name.")]
-Gpus = Annotated[int | None, option(GPUS)]
-Pools = Annotated[str, option(POOLS)]
-Backend = Annotated[str, option(BACKEND)]
-Policy = Annotated[str, option(POLICY)]
+Gpus = Annotated[int | None, make_option(GPUS)]
+Pools = Annotated[str, make_option(POOLS)]
+Backend = Annotated[str, make_option(BACKEND)]
+Policy = Annotated[str, make_option(POLICY)]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A policy's parameter, NAME=VALUE; can be repeated."),
 ]
 HistoryOption = Annotated[
-    str | None, typer.Option(help="Earlier runs whose finished jobs to learn from: RUN,…")
+    str | None, typer.Option(help="Earlier runs to learn from, by their finished jobs: RUN,…")
 ]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
 
@@ -170,7 +172,7 @@ class ClusterOptions(ClusterSize):
     ] = None
 
     def size(self, default: int | None = None) -> ClusterSize:
-        """The requested cluster.
+        """Return the requested cluster.
 
         Args:
             default: Number of GPUs if none is given; None makes it an error.
@@ -196,13 +198,13 @@ class ClusterOptions(ClusterSize):
         return ClusterSize(gpus, shape.gpus_per_node, "", self.cells, self.levels)
 
 
-def gpus_and_types(source: Source, gpus: int | None, pools: str) -> tuple[int | None, list[str]]:
-    """The number of GPUs, if known, and the GPU types of the cluster that jobs are for.
+def resolve_gpus(source: Source, gpus: int | None, pools: str) -> tuple[int | None, list[str]]:
+    """Return the number of GPUs, if known, and the GPU types of the cluster.
 
     Args:
         source: The jobs.
         gpus: Number of GPUs.
-        pools: In its place, pools.
+        pools: Pools, in place of the number.
 
     Raises:
         InputError: Both are given, pools are invalid, or the jobs have no throughputs by GPU type.
@@ -217,43 +219,77 @@ def gpus_and_types(source: Source, gpus: int | None, pools: str) -> tuple[int | 
 
 
 PANELS: dict[type[Any], str] = {Source: "Jobs"}
-"""Heading in `--help` by group of settings; other groups are listed with the command's own."""
+"""Heading in `--help` by group of settings; other groups have none."""
 
 
-def takes(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Expand a command's parameters that are groups of settings into options.
+Expansion = tuple[Sequence[Parameter], Callable[[dict[str, Any]], Any]]
+"""Options, and what makes a value of theirs by name."""
 
-    Args:
-        groups: By parameter of the command, the dataclass of settings that it receives.
-    """
 
-    def taking(command: Callable[..., None]) -> Callable[..., None]:
+def expand(**groups: Expansion) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Expand parameters of a command into options, by parameter."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def called(**values: Any) -> None:
             made = {
-                name: group(**{field: values.pop(field) for field, _, _ in settings_in(group)})
-                for name, group in groups.items()
+                name: make({part.name: values.pop(part.name) for part in parts})
+                for name, (parts, make) in groups.items()
             }
             command(**made, **values)
 
         parts: list[Parameter] = []
         for part in signature(command).parameters.values():
-            parts += _options(groups[part.name]) if part.name in groups else [part]
+            parts += groups[part.name][0] if part.name in groups else [part]
         parts = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in parts]
         called.__annotations__ = {part.name: part.annotation for part in parts}
         vars(called)["__signature__"] = Signature(parts)
         return called
 
-    return taking
+    return decorate
+
+
+def expand_settings(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Expand parameters of a command that are dataclasses of settings into options."""
+
+    def make(group: type[Any]) -> Callable[[dict[str, Any]], Any]:
+        return lambda values: group(**values)
+
+    return expand(**{name: ([*_options(group)], make(group)) for name, group in groups.items()})
 
 
 def _options(group: type[Any]) -> Iterator[Parameter]:
-    """The options of a group, in the order of its fields."""
+    """Make the options of a group, in the order of its fields."""
     defaults = signature(group).parameters
     annotated: Any = Annotated  # mypy requires a static type as argument
     for name, kind, setting in settings_in(group):
         flag = [f"--{name.replace('_', '-')}"] if kind is bool else []  # without a `--no-…`
-        annotation = annotated[kind, option(setting, *flag, panel=PANELS.get(group))]
+        annotation = annotated[kind, make_option(setting, *flag, panel=PANELS.get(group))]
         yield Parameter(
             name, Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=annotation
         )
+
+
+def parse_parameters(texts: Iterable[str]) -> tuple[PolicyParameter, ...]:
+    """Parse parameters of a policy; returns them sorted by name.
+
+    Args:
+        texts: Texts of the form NAME=VALUE.
+
+    Raises:
+        InputError: A text is not of that form, a value is not finite, or a name is repeated.
+    """
+    parsed: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            number = float(plain(value))
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            problem = f"{text!r} is not NAME=VALUE with a finite number"
+            raise InputError("parameters", problem, "give one, such as favour=1.5")
+        if name in parsed:
+            raise InputError(f"parameters.{name}", "is given twice", "give it once")
+        parsed[name] = number
+    return tuple(PolicyParameter(name, parsed[name]) for name in sorted(parsed))

@@ -1,5 +1,6 @@
 """Results on stdout: lines of text, and rows as JSON lines or as a table."""
 
+import io
 import json
 import os
 import shutil
@@ -11,45 +12,49 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flows.cli.errors import printable
-from flows.cli.progress import end_bar
-from flows.cli.tables import FEW_ROWS, Line, fields, side_by_side, table
+from flows.cli.errors import escape
+from flows.cli.progress import end_progress
 from warehouse.analytics.values import plain
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from warehouse.analytics.paired import Difference
 
 
 USUAL_WIDTH = 100
-"""Width in characters if stdout is no terminal. A choice of layout."""
+"""Width of records side by side if stdout is not a terminal, in characters. A choice of layout."""
+
+UNLIMITED = 10**9
+"""Width of a single record if stdout is not a terminal."""
 
 
-def terminal_width() -> int | None:
-    """Width of the terminal on stdout, in characters; None if stdout is no terminal."""
+def get_terminal_width() -> int | None:
+    """Return the width of the terminal on stdout; None if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def say(text: str, *, err: bool = False) -> None:
     """Print lines on stdout, on a terminal wrapped at spaces, or on stderr.
 
-    Other control characters, such as of names, are escaped.
+    Other control characters are escaped.
     """
-    end_bar()
-    width = None if err else terminal_width()
-    for line in map(printable, text.split("\n")):
+    end_progress()
+    width = None if err else get_terminal_width()
+    for line in map(escape, text.split("\n")):
         lines = [line] if width is None else wrap(line, width, **_AT_SPACES) or [line]
         typer.echo("\n".join(lines), err=err)
 
 
 def print_log(text: bytes) -> None:
     """Print the output of a program verbatim; on a terminal, escape control characters."""
-    end_bar()
+    end_progress()
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
         return
     for line in text.decode(errors="replace").splitlines():
-        typer.echo(printable(line))
+        typer.echo(escape(line))
 
 
 _AT_SPACES: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
@@ -60,7 +65,7 @@ def print_rows(
     as_json: bool,
     *,
     paged: bool = False,
-    asked: Sequence[str] = (),
+    important: Sequence[str] = (),
 ) -> None:
     """Print rows: as JSON lines as they arrive, or as a table of all rows.
 
@@ -68,41 +73,40 @@ def print_rows(
         rows: The rows, with the same columns.
         as_json: Whether to print JSON lines.
         paged: Whether a table that is longer than the terminal goes to a pager.
-        asked: Columns that are left out last where the table does not fit.
+        important: Columns to leave out last if the table does not fit.
     """
     if as_json:
         for row in rows:
             typer.echo(json.dumps(plain(row), allow_nan=False))
     elif shown := list(rows):
         cells = [list(row.values()) for row in shown]
-        print_table(list(shown[0]), cells, paged=paged, asked=asked)
+        print_table(list(shown[0]), cells, paged=paged, important=important)
 
 
-def print_listed(
+def print_filled(
     rows: Sequence[dict[str, Any]],
     as_json: bool,
-    asked: Sequence[str] = (),
+    important: Sequence[str] = (),
     always: Sequence[str] = (),
 ) -> None:
-    """Print rows that people look at often, paged.
+    """Print rows, paged, without the columns that are empty in all rows.
 
-    A table has a line per row, and no columns that are empty in all rows. If it does not fit,
-    bounds of intervals are left out first, and the columns `asked` last.
+    If the table does not fit, bounds of intervals are left out first, `important` columns last.
 
     Args:
         rows: The rows.
-        as_json: Whether they are printed as JSON.
-        asked: Columns that are left out last where the table does not fit.
-        always: Columns that a table has even where all are empty.
+        as_json: Whether to print JSON lines.
+        important: Columns to leave out last if the table does not fit.
+        always: Columns to print even if they are empty.
     """
     if as_json or not rows:
         print_rows(rows, as_json)
         return
     filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
     columns = sorted(rows[0], key=lambda name: "_low_" in name or "_high_" in name)
-    kept = [name for name in columns if name in filled or name in always]
-    cells = [[row[name] for name in kept] for row in rows]
-    print_table(kept, cells, paged=True, few=0, asked=asked)
+    columns = [name for name in columns if name in filled or name in always]
+    cells = [[row[name] for name in columns] for row in rows]
+    print_table(columns, cells, paged=True, important=important)
 
 
 def print_table(
@@ -110,55 +114,66 @@ def print_table(
     rows: Sequence[Sequence[object]],
     *,
     paged: bool = False,
-    few: int = FEW_ROWS,
-    asked: Sequence[str] = (),
+    important: Sequence[str] = (),
 ) -> None:
-    """Print a table on stdout: of any width into a pipe or file, fitting on a terminal.
+    """Print a table on stdout: complete into a pipe or file, fitting on a terminal.
 
     Args:
         columns: The columns' names.
-        rows: A value a column each; texts are shown verbatim (no markup).
+        rows: One value per column.
         paged: Whether a table that is longer than the terminal goes to a pager.
-        few: See `table`.
-        asked: See `table`.
+        important: Columns to leave out last if the table does not fit.
     """
-    _print(table(columns, rows, terminal_width(), few, asked), paged)
+    from flows.cli.tables import join_table, make_table
+
+    if (width := get_terminal_width()) is not None:
+        print_parts(make_table(columns, rows, width, important), paged)
+        return
+    end_progress()
+    for line in join_table(columns, rows):
+        typer.echo(line)
 
 
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
     """Print records as columns, headed by one of their fields; columns that do not fit go below."""
-    _print(side_by_side(rows, heading, terminal_width() or USUAL_WIDTH))
+    from flows.cli.tables import make_records
+
+    print_parts(make_records(rows, heading, get_terminal_width() or USUAL_WIDTH))
 
 
 def print_fields(record: Mapping[str, object]) -> None:
-    """Print a record, a field a line; on a terminal, long values are wrapped below each other."""
-    _print(fields(record, terminal_width()), paged=True)
+    """Print a record, one field a line; on a terminal, long values are wrapped."""
+    from flows.cli.tables import make_fields
+
+    print_parts([make_fields(record)], paged=True)
 
 
-def _print(lines: Sequence[Line], paged: bool = False) -> None:
-    end_bar()
-    if terminal_width() is None:
-        typer.echo("\n".join(text for text, _ in lines))
+def print_parts(parts: "Iterable[RenderableType]", paged: bool = False) -> None:
+    """Print what Rich lays out; without colours and trailing spaces into a pipe or file."""
+    from rich.console import Console, Group  # costs a tenth of a second to import
+
+    end_progress()
+    whole = Group(*parts)
+    if get_terminal_width() is None:
+        console = Console(file=io.StringIO(), width=UNLIMITED, highlight=False, color_system=None)
+        for line in console.render_lines(whole, pad=False):
+            typer.echo("".join(segment.text for segment in line).rstrip())
         return
-    from rich.console import Console  # costs a tenth of a second to import
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     with ExitStack() as pager:
-        if paged and len(lines) > console.height:
-            os.environ.setdefault("LESS", "FRX")  # colours, and what was shown stays there
+        if paged and len(console.render_lines(whole)) > console.height:
+            os.environ.setdefault("LESS", "FRX")  # colours, and the text stays on the terminal
             pager.enter_context(console.pager(styles=console.color_system is not None))
-        for text, style in lines:
-            console.print(Text(text), style=style or None)
+        console.print(whole)
 
 
-def less(after: float | None, before: float | None) -> float | None:
-    """The difference of two figures; None if either is missing."""
+def subtract(after: float | None, before: float | None) -> float | None:
+    """Return the difference of two figures; None if either is missing."""
     return None if after is None or before is None else after - before
 
 
-def jct_row(difference: "Difference | None", as_json: bool) -> dict[str, Any]:
-    """A difference of jobs' JCTs, in seconds, as a part of a row."""
+def make_jct_columns(difference: "Difference | None", as_json: bool) -> dict[str, Any]:
+    """Make the columns of a difference of jobs' JCTs, in seconds."""
     from warehouse.analytics.intervals import as_columns
 
     name, change = "jct_difference_s", None if difference is None else difference.change

@@ -1,23 +1,43 @@
-"""The service as a whole: `up`, `down`, `status`."""
+"""Commands about the service as a whole."""
 
 import re
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import Json, Warehouse, takes
-from flows.cli.output import print_fields, print_rows, say
+from flows.cli.connection import connect, find_login
+from flows.cli.job import to_columns
+from flows.cli.options import Json, Warehouse, expand_settings
+from flows.cli.output import (
+    UNLIMITED,
+    get_terminal_width,
+    print_fields,
+    print_filled,
+    print_parts,
+    print_rows,
+    say,
+)
+from flows.cli.progress import get_progress
 from flows.prefect_server.logs import LogFormat, structured, tell
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
-def _without_password(ctx: typer.Context, option: typer.CallbackParam, url: str) -> str:
-    """A database's URL; a URL with a password is refused on the command line."""
+    from flows.api.authorization import AuthorizedApi
+    from flows.api.client import Client
+    from flows.api.rows import EventRow
+
+
+def _refuse_password(ctx: typer.Context, option: typer.CallbackParam, url: str) -> str:
+    """Refuse a database URL with a password on the command line."""
     source = ctx.get_parameter_source(option.name or "")
     if source and source.name == "COMMANDLINE" and re.search(r"//[^/@]*:[^/]+@|[?&]password=", url):
         problem = "has a password, which all users of this machine see in the list of processes"
@@ -25,7 +45,7 @@ def _without_password(ctx: typer.Context, option: typer.CallbackParam, url: str)
     return url
 
 
-@takes(options=ServiceOptions)
+@expand_settings(options=ServiceOptions)
 def up(
     options: ServiceOptions,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -36,25 +56,25 @@ def up(
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's key (PEM).")] = None,
     behind_proxy: Annotated[
         str,
-        typer.Option(help="Address at which a proxy or tunnel serves it, as browsers write it."),
+        typer.Option(help="URL under which a proxy or tunnel serves it."),
     ] = "",
     database_url: Annotated[
         str,
         typer.Option(
             envvar=DATABASE_URL,
-            callback=_without_password,
-            help="Prefect's database: Postgres or SQLite; a file of its own if not given.",
+            callback=_refuse_password,
+            help="Prefect's database, Postgres or SQLite; by default a file of the warehouse.",
         ),
     ] = "",
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once it is ready, and let it run on.")
+        bool, typer.Option("--detach", help="Run in the background; return once it is ready.")
     ] = False,
     standby: Annotated[
         bool,
-        typer.Option("--standby", help="Wait, and take over when the one that serves ends."),
+        typer.Option("--standby", help="Wait, and take over when the serving one ends."),
     ] = False,
     log_format: Annotated[
-        LogFormat, typer.Option(help="Lines of text, or JSON objects with ids of what happens.")
+        LogFormat, typer.Option(help="Lines of text, or JSON objects.")
     ] = LogFormat.TEXT,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
@@ -75,17 +95,16 @@ def up(
             "standby", "cannot be detached", "start it by systemd, or with nohup and &"
         )
     if detach:
-        from flows.cli.progress import progress
         from flows.supervisor.service import start_detached
 
-        progress().stage("starting the service")
+        get_progress().begin("starting the service")
         say(start_detached(service), err=True)
     else:
         serve(service, _print_line)
 
 
 def _print_line(line: str) -> None:
-    """Print a line of status; a full disk of the log does not stop the service."""
+    """Print a line of status; a full disk does not stop the service."""
     if structured():
         tell("up", line)
         return
@@ -103,18 +122,17 @@ def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 
 def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """Show the service's rounds, GPUs, jobs and pending requests."""
-    from flows.cli.jobs import asked_login, desk
     from flows.scheduler.process import find_service
 
     folder = Path(warehouse).absolute()
-    login = asked_login()
+    login = find_login()
     process = None if login else find_service(folder)
     about = {
         "service": "running" if process and process.ready else "starting" if process else "stopped",
         "url": process.url if process else None,
         "speed": process.speed if process else None,
     }
-    with desk(folder) as service:
+    with connect(folder) as service:
         rows = {**about, **asdict(service.get_status())}
     if login:
         rows |= {"service": "running", "url": login.url}
@@ -126,7 +144,7 @@ def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> N
 
 def login(
     url: Annotated[
-        str, typer.Argument(help="Where the service is: https://…, http://127.0.0.1:4200.")
+        str, typer.Argument(help="URL of the service: https://…, http://127.0.0.1:4200.")
     ],
 ) -> None:
     """Send commands to a remote service; reads a token from stdin."""
@@ -143,18 +161,177 @@ def login(
         raise InputError(
             "token",
             "is missing",
-            "type one, or have it read from a file: shockwave login URL < FILE; "
-            "the service's machine makes one: shockwave token add NAME",
+            "type one, or read it from a file: shockwave login URL < FILE; "
+            "create one on the service's machine: shockwave token add NAME",
         )
     with Client(url, token) as client:
         caller = client.get_caller()
         file = save_login(Login(client.url, token))
     of = f" of {caller.tenant}" if caller.tenant else ""
-    say(f"logged in to {client.url} as {caller.name}, {caller.role}{of}; kept in {file}")
+    say(f"logged in to {client.url} as {caller.name}, {caller.role}{of}; token saved in {file}")
 
 
 def logout() -> None:
     """Forget the remote service and use the local warehouse again."""
     from flows.api.login import delete_login
 
-    say("logged out" if delete_login() else "nobody is logged in")
+    say("logged out" if delete_login() else "not logged in")
+
+
+def events(
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Print new lines as they come, until interrupted."),
+    ] = False,
+    after: Annotated[int, typer.Option(help="List only events after this round.")] = -1,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """List events of jobs and nodes, and users' requests."""
+    with connect(warehouse) as service:
+        for row in service.read_events(after, follow=follow):
+            if as_json:
+                print_rows([to_columns(row)], as_json)
+            else:
+                say(_describe_event(row))
+
+
+def _describe_event(row: "EventRow") -> str:
+    about = "" if row.job_id is None else f" job {row.job_id}{f' ({row.name})' * bool(row.name)}"
+    gpus = f" on GPUs {' '.join(map(str, row.gpus))}" if row.gpus else ""
+    reason = f": {row.reason}" if row.reason else ""
+    return f"{row.at_s:>12,.1f} s  round {row.round}  {row.kind}{about}{gpus}{reason}"
+
+
+Jobs = list[str] | None
+
+CHANGED = ("whatif_ends_in_s", "later_s", "name", "whatif_starts_in_s", "ends_in_s", "starts_in_s")
+"""Columns to leave out last if a forecast does not fit the terminal."""
+
+
+def forecast(
+    submit: Annotated[
+        list[Path] | None, typer.Option(help="File (TOML) of a job to submit.")
+    ] = None,
+    cancel: Annotated[Jobs, typer.Option(help="A job to cancel.")] = None,
+    hold: Annotated[Jobs, typer.Option(help="A job to hold.")] = None,
+    release: Annotated[Jobs, typer.Option(help="A held job to release.")] = None,
+    drain: Annotated[Jobs, typer.Option(help="A node to drain.")] = None,
+    cordon: Annotated[Jobs, typer.Option(help="A node to cordon.")] = None,
+    uncordon: Annotated[Jobs, typer.Option(help="A node to uncordon.")] = None,
+    budget: Annotated[
+        Jobs, typer.Option(help="TENANT=FACTOR: factor on the budgets of its jobs.")
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Forecast starts and ends of the active jobs, with and without a change."""
+    from dataclasses import asdict
+
+    from flows.api.requests import WhatIf, parse_budget_factor
+    from flows.api.rows import SHOWN
+    from flows.api.submission import parse_job
+    from flows.runs.toml_file import read_toml
+    from warehouse.wording import counted
+
+    files = ((path, read_toml(path, "a job's TOML file")) for path in submit or ())
+    change = WhatIf(
+        submit=[parse_job(path, fields) for path, fields in files],
+        cancel=cancel or [],
+        hold=hold or [],
+        release=release or [],
+        drain=drain or [],
+        cordon=cordon or [],
+        uncordon=uncordon or [],
+        budget=dict(map(parse_budget_factor, budget or ())),
+    )
+    with connect(warehouse) as service:
+        asked = change.model_dump(mode="json", exclude_unset=True)
+        rows = [asdict(row) for row in service.forecast(asked)]
+    if not change.changes:
+        rows = [
+            {field: row[field] for field in row if not field.startswith(("whatif", "later"))}
+            for row in rows
+        ]
+    if as_json or not change.changes:
+        print_filled(rows, as_json)
+        return
+    reasons = [(row["name"] or f"job {row['job_id']}", row.pop("whatif_reason")) for row in rows]
+    print_filled(rows, as_json, CHANGED, always=CHANGED)
+    moved = [row["later_s"] for row in rows if row["later_s"]]
+    say("")
+    later = sum(seconds > 0 for seconds in moved)
+    say(f"{counted(later, 'job')} should end later, {len(moved) - later} earlier")
+    endless = [f"{name} {reason}" for name, reason in reasons if reason]
+    if endless:
+        more = f"; and {len(endless) - SHOWN} more" if len(endless) > SHOWN else ""
+        say(f"{counted(len(endless), 'job')} would not end: {'; '.join(endless[:SHOWN])}{more}")
+
+
+QUEUED = ("place", "job_id", "name", "tenant", "gpus", "status", "starts_in_s", "ends_in_s", "ftf")
+"""Columns of the queue. A choice of layout."""
+
+NODES = ("node", "gpu_type", "gpus", "held_gpus", "jobs", "drained", "cordoned")
+
+
+def top(
+    interval: Annotated[
+        float, typer.Option(help="Seconds between refreshes, on a terminal.", min=0.2)
+    ] = 2.0,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Show nodes and queue, refreshed until interrupted."""
+    with connect(warehouse) as service:
+        if as_json:
+            state = {
+                "status": asdict(service.get_status()),
+                "nodes": [asdict(row) for row in service.list_nodes()],
+                "queue": [asdict(row) for row in service.list_queue()],
+            }
+            print_rows([state], as_json)
+        elif get_terminal_width() is None:
+            print_parts(lay_out(service, UNLIMITED))
+        else:
+            from rich.console import Console
+
+            with suppress(KeyboardInterrupt):
+                follow(service, Console(highlight=False), lambda: time.sleep(interval))
+
+
+def follow(service: "AuthorizedApi | Client", console: "Console", wait: Callable[[], None]) -> None:
+    """Show the cluster on a terminal, again and again.
+
+    Args:
+        service: The service.
+        console: The terminal.
+        wait: Waits for the next refresh.
+    """
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(Group(*lay_out(service, console.width)), refresh=True)
+            wait()
+
+
+def lay_out(service: "AuthorizedApi | Client", width: int) -> "Iterator[RenderableType]":
+    """Lay out the state of the cluster, its nodes and its queue for a terminal's width."""
+    from rich.text import Text
+
+    from flows.cli.tables import make_table
+
+    status = service.get_status()
+    yield Text(f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s")
+    yield Text(
+        f"{status.busy_gpus} of {status.gpus} GPUs held; jobs: {status.running} running, "
+        f"{status.waiting} waiting, {status.held} on hold, {status.ended} ended, "
+        f"{status.pending} just accepted"
+    )
+    nodes = service.list_nodes()
+    named = NODES[:1] + ("name",) * any(row.name for row in nodes) + NODES[1:]
+    for columns, rows in ((named, nodes), (QUEUED, service.list_queue())):
+        yield ""
+        cells = [[row[name] for name in columns] for row in map(to_columns, rows)]
+        yield from make_table(columns, cells, width)

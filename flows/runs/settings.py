@@ -63,25 +63,23 @@ VIRTUAL_RUNTIMES = ("virtual", "faithful")
 RUNTIMES = (*VIRTUAL_RUNTIMES, "docker")
 """Mirrors `tasks.record.RuntimeKind`, without its imports."""
 
-POLICY = Setting("Policy", "Who schedules; see shockwave policies.", choices=policy_names)
+POLICY = Setting("Policy", "Scheduling policy; see shockwave policy list.", choices=policy_names)
 RUNTIME = Setting(
     "Runtime",
-    "How jobs run: virtual (as in the published simulator), faithful (as in containers), a plugin.",
+    "Runtime: virtual (the published simulator), faithful (like containers), or a plugin.",
     choices=runtime_names,
 )
 BACKEND = Setting("Back end", "Solver: auto, lagrangian, gurobi or highs.", choices=backend_names)
 GPUS = Setting("GPUs", "GPUs in the cluster.", least=1, most=MOST_GPUS)
 GPUS_PER_NODE = Setting(
-    "GPUs per node", "GPUs that share a node; must divide the GPUs.", least=1, most=MOST_GPUS
+    "GPUs per node", "GPUs per node; must divide the number of GPUs.", least=1, most=MOST_GPUS
 )
-POOLS = Setting(
-    "Pools", "In their place, GPUs of several types: TYPE:NODESxGPUS or TYPE:NODESxGPUS@PRICE,…"
-)
-CELLS = Setting("Cells", "What tenants are promised of the cluster: TENANT:TYPE:LEVEL:COUNT,…")
+POOLS = Setting("Pools", "GPUs of several types, instead of a number: TYPE:NODESxGPUS[@PRICE],…")
+CELLS = Setting("Cells", "GPUs reserved for tenants: TENANT:TYPE:LEVEL:COUNT,…")
 LEVELS = Setting(
-    "Levels", "Levels of cells above GPUs, from the lowest up: TYPE:NAME:PARTS,…; nodes by default."
+    "Levels", "Levels of cells above GPUs, lowest first: TYPE:NAME:PARTS,…; by default nodes."
 )
-SEED = Setting("Seed", "Seed of all that is drawn.", least=0, most=MOST_SEED)
+SEED = Setting("Seed", "Seed of all random numbers.", least=0, most=MOST_SEED)
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ class RunSettings:
         float,
         Setting(
             "Restart (s)",
-            "What a restart costs a job, in seconds; less than a round.",
+            "Time that a restart costs a job, in seconds; less than a round.",
             least=0,
             most=1_000_000,
         ),
@@ -157,13 +155,15 @@ class SimulationSettings(RunSettings):
     fidelity: Annotated[
         Fidelity,
         Setting(
-            "Fidelity", "Run policies all alike, or with the limits of the published simulator."
+            "Fidelity",
+            "Rules: alike for all policies (fair), or as published (reference).",
         ),
     ] = Fidelity.FAIR
     forecasts: Annotated[
         Basis,
         Setting(
-            "Forecasts", "From what was seen and learned, the present batch size, or the truth."
+            "Forecasts",
+            "Forecasts: learned (posterior), at today's batch size (reactive), or true (oracle).",
         ),
     ] = Basis.POSTERIOR
     runtime: Annotated[str, RUNTIME] = DEFAULT_RUNTIME

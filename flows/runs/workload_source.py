@@ -35,26 +35,31 @@ class FromTrace:
         Path | None, Setting("Trace", "Job trace; without it, jobs are generated.")
     ] = None
     format: Annotated[
-        str, Setting("Format", "What the trace is: public, table, …", choices=format_names)
+        str, Setting("Format", "Format of the trace: public, table, …", choices=format_names)
     ] = Format.PUBLIC.value
     profile: Annotated[
         Path | None,
-        Setting("Profile", "Throughputs of jobs (JSON); of a public trace also a model's name."),
+        Setting(
+            "Profile",
+            "Throughput table (JSON), or the name of a throughput model for a public trace.",
+        ),
     ] = None
     throughputs: Annotated[
         Path | None,
         Setting(
             "Throughputs",
-            "In its place: Gavel's table (CSV, may be .gz) of all GPU types; "
+            "Throughputs by GPU type (Gavel's CSV, may be .gz), instead of a profile; "
             "without a trace, jobs are drawn from it.",
         ),
     ] = None
-    regimes: Annotated[Path | None, Setting("Regimes", "Regimes (CSV) of a public trace.")] = None
-    columns: Annotated[str, Setting("Columns", "What a table's columns mean: ROLE=COLUMN,…")] = ""
-    only: Annotated[str, Setting("Only", "Lines of a table to read: COLUMN=VALUE,…")] = ""
+    regimes: Annotated[
+        Path | None, Setting("Regimes", "Batch-size regimes (CSV) of a public trace.")
+    ] = None
+    columns: Annotated[str, Setting("Columns", "Meaning of a table's columns: ROLE=COLUMN,…")] = ""
+    only: Annotated[str, Setting("Only", "Filter on a table's lines: COLUMN=VALUE,…")] = ""
     skip_unusable: Annotated[
         bool,
-        Setting("Skip unusable lines", "Leave out lines of a table that can be no jobs."),
+        Setting("Skip unusable lines", "Skip lines of a table that are not valid jobs."),
     ] = False
 
 
@@ -64,16 +69,16 @@ class Generated:
 
     jobs: Annotated[
         int,
-        Setting("Jobs", "Jobs to generate.", least=1, most=MOST_JOBS),
+        Setting("Jobs", "Number of jobs to generate.", least=1, most=MOST_JOBS),
     ] = 60
-    arrivals: Annotated[Arrivals, Setting("Arrivals", "How generated jobs arrive.")] = (
+    arrivals: Annotated[Arrivals, Setting("Arrivals", "Arrival process of generated jobs.")] = (
         Arrivals.POISSON
     )
     mean_interarrival_seconds: Annotated[
         float | None,
         Setting(
             "Mean gap (s)",
-            "Mean gap between Poisson arrivals, in seconds; 90 if not given.",
+            "Mean time between Poisson arrivals, in seconds; by default 90.",
             above=0,
             most=1_000_000_000,
         ),
@@ -82,7 +87,7 @@ class Generated:
         float | None,
         Setting(
             "Contention factor",
-            "In place of the mean gap: work that arrives over what the GPUs can do.",
+            "Arriving work over the capacity of the GPUs, instead of a mean gap.",
             above=0,
         ),
     ] = None
@@ -90,7 +95,7 @@ class Generated:
         float,
         Setting(
             "Shortest (s)",
-            "Least isolated run time of generated jobs, in seconds.",
+            "Shortest isolated run time of generated jobs, in seconds.",
             least=1,
             most=1_000_000_000,
         ),
@@ -99,7 +104,7 @@ class Generated:
         float,
         Setting(
             "Longest (s)",
-            "Largest isolated run time of generated jobs, in seconds.",
+            "Longest isolated run time of generated jobs, in seconds.",
             least=1,
             most=1_000_000_000,
         ),
@@ -108,12 +113,12 @@ class Generated:
         str,
         Setting(
             "Scale factors",
-            "Weights of generated scale factors: GPUS=WEIGHT,… If not given "
-            "1=0.6,2=0.3,4=0.09,8=0.01, from a table of throughputs 1=0.7,2=0.1,4=0.15,8=0.05.",
+            "Weights of generated scale factors: GPUS=WEIGHT,… By default "
+            "1=0.6,2=0.3,4=0.09,8=0.01; with throughputs 1=0.7,2=0.1,4=0.15,8=0.05.",
         ),
     ] = ""
     modes: Annotated[
-        str, Setting("Adaptation modes", "Weights of drawn adaptation modes: MODE=WEIGHT,…")
+        str, Setting("Adaptation modes", "Weights of generated adaptation modes: MODE=WEIGHT,…")
     ] = "gns=0.5,accordion=0.5"
 
 

@@ -38,18 +38,18 @@ class ServiceOptions(RunSettings):
         float,
         Setting(
             "Speed",
-            "Seconds that pass on a virtual cluster in a second.",
+            "Speed of a virtual cluster's clock, relative to real time.",
             above=0,
             most=100_000,
         ),
     ] = 1.0
     cluster: Annotated[
         Path | None,
-        Setting("Cluster", "Cluster file (TOML) of Docker hosts, in place of a virtual cluster."),
+        Setting("Cluster", "Cluster file (TOML) of Docker hosts, instead of a virtual cluster."),
     ] = None
     profile: Annotated[
         Path | None,
-        Setting("Profile", "Throughput table (JSON) of the models that jobs may have."),
+        Setting("Profile", "Throughput table (JSON) of the models that jobs may train."),
     ] = None
     driver: Annotated[
         str,

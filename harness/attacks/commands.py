@@ -69,7 +69,7 @@ def warm() -> None:
     import warehouse.analytics.marts
     import warehouse.report
 
-    flows.cli.app.application()
+    flows.cli.app.build_application()
     assert all((duckdb, pandas, pyarrow.parquet, warehouse.report))
 
 

@@ -158,11 +158,11 @@ def random_arguments(rng: Random) -> Arguments:
     """Arguments of any command but `up` and `down`: options that it has or not, with any values."""
     import typer
 
-    from flows.cli.app import application
+    from flows.cli.app import build_application
     from flows.cli.commands import COMMANDS
 
     path = rng.choice([name for name in COMMANDS if name not in LEFT_OUT]).split()
-    chosen = typer.main.get_command(application())
+    chosen = typer.main.get_command(build_application())
     for word in path:
         chosen = chosen.commands[word]
     parameters = [part for part in chosen.params if part.name not in ("help", "follow")]

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from flows.cli import main as cli
-from flows.cli.app import application
+from flows.cli.app import build_application
 from harness.up import PROGRAM
 from harness.waiting import HANG_SECONDS
 
@@ -48,7 +48,7 @@ class Ran:
 
 def command_named(name: str) -> Any:
     """The command of a name such as `run list`."""
-    command: Any = typer.main.get_command(application(name.split()))
+    command: Any = typer.main.get_command(build_application(name.split()))
     for word in name.split():
         command = command.commands[word]
     return command

@@ -15,7 +15,7 @@ import pytest
 import tasks.round
 import warehouse.store.writer
 from containers.virtual.real_time import Pace
-from flows.cli import runs, top
+from flows.cli import service, simulate
 from flows.runs import code_version
 from flows.scheduler import scheduler
 from tests.flows.test_terminal import ESCAPES
@@ -71,12 +71,12 @@ def still() -> Iterator[Clock]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(time, "time", clock.time)
         patched.setattr(tasks.round, "perf_counter", clock.time)
-        patched.setattr(runs, "perf_counter", clock.time)
+        patched.setattr(simulate, "perf_counter", clock.time)
         patched.setattr(code_version, "version", lambda package: "1.0")
         patched.setattr(code_version.platform, "python_version", lambda: "3.0")
         dates = type("Dates", (), {"now": staticmethod(clock.date)})
         patched.setattr(warehouse.store.writer, "datetime", dates)
-        patched.setattr(top, "time", Interrupted())
+        patched.setattr(service, "time", Interrupted())
         patched.setattr(
             scheduler, "Pace", lambda at, speed: Pace(at, speed, clock.now, clock.sleep)
         )
@@ -108,6 +108,10 @@ class Shown:
         text = out.getvalue()
         assert colour or not re.search(r"\x1b\[[349]\d", text)
         if CONTROLS.search(text):  # of a screen that is drawn again and again
-            text = "\n".join(line.rstrip() for line in CONTROLS.sub("", text).splitlines())
-            text = text.strip() + "\n"
-        return text if colour else ESCAPES.sub("", text)
+            text = CONTROLS.sub("", text).strip() + "\n"
+        return text if colour else uncoloured(text)
+
+
+def uncoloured(text: str) -> str:
+    """The text without colours, and without spaces at the ends of lines."""
+    return "".join(f"{line.rstrip()}\n" for line in ESCAPES.sub("", text).splitlines())

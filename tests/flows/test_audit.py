@@ -27,7 +27,7 @@ def copy(finished: Finished, tmp_path: Path) -> Path:
 def test_a_run_is_whole_and_in_the_ledger(here: Command, finished: Finished) -> None:
     ran = here("run", "audit", finished.run, "--warehouse", finished.warehouse)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.endswith(" files: chain and rounds are whole\n")
+    assert ran.out.endswith(" files: chain and rounds are intact\n")
     (row,) = here("run", "audit", finished.run, "--warehouse", finished.warehouse, "--json").rows
     assert (row["findings"], row["entered"]) == (0, row["rounds"])
     asked = ("run", "audit", finished.run, "--warehouse", finished.warehouse, "--expect")
@@ -45,8 +45,8 @@ def test_all_is_whole_and_as_the_ledger_has_it(here: Command, finished: Finished
     assert (row["findings"], row["runs"], row["signed"]) == (0, 1, 0)
     first, second = ran.out.splitlines()
     assert first.startswith(f"{finished.warehouse}: 1 run, {row['rounds']} rounds, {row['files']}")
-    assert first.endswith(": whole, and as the ledger has it")
-    assert second.endswith(f"{row['entries']} entries, the last has the hash {row['last_hash']}")
+    assert first.endswith(": intact and as in the ledger")
+    assert second.endswith(f"{row['entries']} entries, last hash {row['last_hash']}")
     assert here(*asked, "--expect", row["last_hash"]).code == 0
     assert here(*asked, "--expect", "0" * 64).code == 1
 

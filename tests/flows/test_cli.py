@@ -9,47 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import runs
+from flows.cli import simulate
 from flows.cli.commands import COMMANDS, EVERYDAY, GROUPS
 from flows.cli.output import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
-from tests.flows.conftest import Command, Finished, Ran, assert_refused, command_named
+from tests.flows.conftest import Command, Finished, assert_refused, command_named
 
 
 def test_simulate_reports_the_headline_figures_in_order(finished: Finished) -> None:
     assert finished.ran.err == ""
     (row,) = finished.ran.rows
-    assert list(row) == [
-        "run",
-        "policy",
-        "fidelity",
-        "trace",
-        "gpus",
-        "jobs",
-        "makespan_s",
-        "mean_jct_s",
-        "worst_ftf",
-        "unfair_fraction",
-        "worst_ftf_themis",
-        "unfair_fraction_themis",
-        "utilization",
-        "rounds",
-        "preemptions",
-        "wall_s",
-        "solve_ms_p50",
-        "solve_ms_p95",
-        "solve_ms_max",
-        "max_gap",
-        "jct_p50_s",
-        "jct_p95_s",
-        "jct_p99_s",
-        "mean_queueing_s",
-        "restart_s",
-        "gpu_hours",
-        "nash_welfare",
-        "proportionality_violations",
-        "envy_violations",
-    ]
+    assert tuple(row) == simulate.SIMULATE_FIELDS
     assert (row["policy"], row["gpus"], row["jobs"]) == ("shockwave", 4, 2)
     assert 0 < row["mean_jct_s"] <= row["makespan_s"]
     assert 0 < row["utilization"] <= 1
@@ -100,7 +70,7 @@ def test_simulate_prints_a_table_without_json(here: Command, tmp_path: Path) -> 
     assert heading.strip() == "fifo"
     shown_above = ("policy", "fidelity", "trace", "gpus", "jobs", "wall_s")
     assert [line.split()[0] for line in figures] == [
-        name for name in runs.SIMULATE_FIELDS if name not in shown_above
+        name for name in simulate.SIMULATE_FIELDS if name not in shown_above
     ]
 
 
@@ -183,9 +153,9 @@ def test_the_plain_driver_does_not_import_prefect(tmp_path: Path) -> None:
     script = """
 import sys
 from typer.testing import CliRunner
-from flows.cli.app import application
+from flows.cli.app import build_application
 assert not {"torch", "duckdb", "pandas", "gurobipy"} & set(sys.modules)
-done = CliRunner().invoke(application(), sys.argv[1:])
+done = CliRunner().invoke(build_application(), sys.argv[1:])
 assert done.exit_code == 0, done.output
 assert "warehouse.store.reader" in sys.modules
 assert "prefect" not in sys.modules
@@ -198,7 +168,7 @@ assert "prefect" not in sys.modules
 
 
 def test_version(here: Command) -> None:
-    assert here("--version") == Ran(0, f"{version('shockwave')}\n", "")
+    assert here("--version").out.startswith(f"shockwave {version('shockwave')}\nTo cite: ")
 
 
 def test_policies_fit_a_terminal(here: Command) -> None:
@@ -282,13 +252,6 @@ finally:
     done = subprocess.run([sys.executable, "-c", script, *given], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not spared & set(done.stdout.splitlines()[-1].split())
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help(here: Command, command: str) -> None:
-    ran = here(*command.split(), "--help")
-    assert (ran.code, ran.err) == (0, "")
-    assert f"shockwave {command}" in ran.out
 
 
 @pytest.mark.slow

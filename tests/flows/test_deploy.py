@@ -13,7 +13,7 @@ import pytest
 import typer
 import yaml
 
-from flows.cli.app import application
+from flows.cli.app import build_application
 from flows.prefect_server import command as server
 from flows.scheduler.process import announce
 
@@ -54,7 +54,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("line", sorted(set(COMMANDS)))
 def test_commands_are_parsed(line: str) -> None:
-    command: Any = typer.main.get_command(application())
+    command: Any = typer.main.get_command(build_application())
     program, *arguments = shlex.split(line, comments=True)
     assert Path(program).name == "shockwave"
     context = None

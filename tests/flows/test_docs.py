@@ -20,6 +20,11 @@ def test_the_reference_of_commands_is_generated() -> None:
     assert reference["page"]() == stored, "write it anew: python tools/reference.py"
 
 
+def test_the_tables_of_forms_are_generated() -> None:
+    stored = (DOCS / "prefect.md").read_text(encoding="utf-8")
+    assert reference["forms"](stored) == stored, "write it anew: python tools/reference.py"
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_is_there_with_its_parameters(name: str) -> None:
     policy = POLICIES[name]

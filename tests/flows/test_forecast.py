@@ -8,7 +8,7 @@ import pytest
 from flows.api.commands import ServiceCommands
 from flows.api.forecast import forecast_change
 from flows.api.requests import WhatIf
-from flows.cli import forecast as forecast_command
+from flows.cli.service import forecast
 from flows.runs.job_file import JobFile
 from predictor.allocation import Demand
 from predictor.errors import InputError
@@ -155,7 +155,7 @@ def test_jobs_that_would_not_end_are_listed_with_the_reason(
     too_few = {"wide": "waits for 4 GPUs, 1 in service", "small": "waits for 2 GPUs, 1 in service"}
     assert {row.name: row.whatif_reason for row in rows} == too_few
     assert {row.whatif_reason for row in asked} == {"is cancelled", "is on hold"}
-    forecast_command.forecast(warehouse=short, drain=["1", "2"])
+    forecast(warehouse=short, drain=["1", "2"])
     head, *_, changed, unending = capsys.readouterr().out.splitlines()
     assert "whatif_ends_in_s" in head
     assert changed == "0 jobs should end later, 0 earlier"

@@ -16,14 +16,15 @@ from typer.testing import CliRunner
 from flows.api.authorization import open_local
 from flows.api.submission import describe_launch, parse_job
 from flows.cli import main
-from flows.cli.app import application
-from flows.cli.top import follow, now
+from flows.cli.app import build_application
+from flows.cli.service import follow, lay_out
 from flows.scheduler.process import announce
 from predictor.errors import InputError
 from predictor.job import JobKind
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE
 from tests.flows.test_scheduler import JOB, go
+from tests.flows.test_terminal import render
 from tests.runs import ended, write
 from warehouse.inbox.inbox import Inbox
 
@@ -52,7 +53,7 @@ def typed(warehouse: Path, *words: str) -> list[dict[str, Any]]:
     at = words.index("--") if "--" in words else len(words)
     asked = [] if "SHOCKWAVE_URL" in os.environ else ["--warehouse", str(warehouse)]
     line = [*words[:at], *asked, "--json", *words[at:]]
-    done = CliRunner().invoke(application(words), line)
+    done = CliRunner().invoke(build_application(words), line)
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert done.exit_code == 0, done.output
@@ -93,7 +94,7 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
     (status,) = typed(tmp_path, "status")
     runs = "running" if "SHOCKWAVE_URL" in os.environ else "stopped"
     assert (status["service"], status["run"], status["drained"]) == (runs, name, [3])
-    ran = CliRunner().invoke(application(("queue",)), ["queue", "--warehouse", str(tmp_path)])
+    ran = CliRunner().invoke(build_application(("queue",)), ["queue", "--warehouse", str(tmp_path)])
     assert ran.stderr.startswith("(the service is stopped")  # about the warehouse, served or not
     (answer,) = typed(tmp_path, "why", "1")
     assert (answer["run"], answer["job_id"], answer["status"]) == (name, 1, "runs")
@@ -112,8 +113,8 @@ MISTAKES = {
     ("submit", *SMALL, "--budget", "-1"): "budget",
     ("submit", *SMALL, "--priority", "0"): "priority",
     ("submit", "none.toml"): "none.toml",
-    ("submit", "mine.csv", *SMALL): "'mine.csv' is no job's file, which ends in .toml",
-    ("submit", "a.toml", *SMALL, "--", "echo"): "'a.toml' is no job's file",
+    ("submit", "mine.csv", *SMALL): "'mine.csv' is not a job's file, which ends in .toml",
+    ("submit", "a.toml", *SMALL, "--", "echo"): "'a.toml' is not a job's file",
     ("submit", *SMALL, "--after", "none"): "there is no job 'none'",
     ("submit", *SMALL, "--array", "3-1"): "array: '3-1' ends before it begins",
     ("submit", *SMALL, "--env", "SEED"): "--env: 'SEED' is not NAME=VALUE",
@@ -175,7 +176,9 @@ def test_why_says_of_which_of_two_runs_it_is(tmp_path: Path) -> None:
     other = write(tmp_path, made.start, made.rounds)
 
     def asked() -> tuple[str, str]:
-        ran = CliRunner().invoke(application(("why",)), ["why", "1", "--warehouse", str(tmp_path)])
+        ran = CliRunner().invoke(
+            build_application(("why",)), ["why", "1", "--warehouse", str(tmp_path)]
+        )
         return ran.stderr.strip(), ran.stdout.splitlines()[0]
 
     said, first = asked()
@@ -188,7 +191,7 @@ def test_why_says_of_which_of_two_runs_it_is(tmp_path: Path) -> None:
 
 
 def test_the_schema_of_a_jobs_file_is_printed(tmp_path: Path) -> None:
-    done = CliRunner().invoke(application(("submit",)), ["submit", "--schema"])
+    done = CliRunner().invoke(build_application(("submit",)), ["submit", "--schema"])
     assert {"model", "batch_size", "epochs", "mode"} <= json.loads(done.stdout)["properties"].keys()
 
 
@@ -201,7 +204,9 @@ def test_jobs_of_any_image_are_played_on_a_virtual_cluster(tmp_path: Path) -> No
     go(tmp_path, 2)
     rows = {row["name"]: row for row in typed(tmp_path, "job", "list")}
     assert rows["etl"]["status"] == "runs"
-    ran = CliRunner().invoke(application(("why",)), ["why", "2", "--warehouse", str(tmp_path)])
+    ran = CliRunner().invoke(
+        build_application(("why",)), ["why", "2", "--warehouse", str(tmp_path)]
+    )
     first, what, *_ = ran.stdout.splitlines()
     assert first.startswith("Job 2 (etl) runs in round")
     assert what.startswith("python:3-slim, opaque, 2 GPUs, tenant default, budget 1; it has held ")
@@ -258,7 +263,7 @@ def test_a_login_selects_that_service_and_a_logout_the_warehouse(
     file = tmp_path / "config" / "shockwave" / "login.json"
 
     def printed(*words: str, said: str = "") -> str:
-        done = CliRunner().invoke(application(words), [*words], input=said)
+        done = CliRunner().invoke(build_application(words), [*words], input=said)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return done.stdout
@@ -353,7 +358,7 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=80, height=24, highlight=False)
     with open_local(service) as desk:
-        once = [text for text, _ in now(desk, 80)]
+        once = render(lay_out(desk, 80), 80)
         with pytest.raises(KeyboardInterrupt):
             follow(desk, console, wait)
     assert any("mine" in line for line in once)

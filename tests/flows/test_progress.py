@@ -1,31 +1,21 @@
-"""Progress of commands: regular lines, and estimates of the time left."""
+"""Commands show their progress: a bar or regular lines, with the time left."""
 
 import io
-import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from flows.cli.progress import (
-    FIRST_SECONDS,
-    SAY_SECONDS,
-    VARIABLE,
-    Pace,
-    Progress,
-    progress,
-    working,
-)
+from flows.cli.progress import VARIABLE, CommandProgress, get_progress, show_progress
 from flows.runs.simulation import simulate
 from harness.up import PROGRAM, outside
 from tests.flows.conftest import Command, Finished, tree
+from tests.flows.test_terminal import ESCAPES
 from tests.newcomer import in_terminal
 from warehouse.store.reader import Reader
 
@@ -43,107 +33,48 @@ class Clock:
         return self.now
 
 
-@given(st.lists(st.floats(0.01, 9.0), min_size=1, max_size=200))
-def test_a_line_comes_in_time_whatever_the_work(waits: list[float]) -> None:
-    clock, said = Clock(), list[float]()
-    shown = Progress("campaign", clock, lambda line: said.append(clock.now))
-    show = shown.counted("cells", "cells")
-    for number, seconds in enumerate(waits):
-        end = clock.now + seconds
-        while clock.now < end:  # as the thread does, twice a second
-            clock.now = min(clock.now + 0.5, end)
-            shown.tick()
-        show(number, len(waits))
-    times = [0.0, *said, clock.now]
-    assert all(later - earlier <= 10.0 for earlier, later in itertools.pairwise(times))
-    assert all(b - a >= SAY_SECONDS for a, b in itertools.pairwise(said))
-    assert all(FIRST_SECONDS <= first <= FIRST_SECONDS + 0.5 for first in said[:1])
-    assert said or clock.now < FIRST_SECONDS + 0.5
-
-
-def test_the_estimate_is_exact_at_a_steady_pace_and_learns_a_new_one() -> None:
-    pace = Pace(0.0, 0.0)
-    for second in range(1, 101):
-        pace.note(float(second), second / 1000)
-    assert pace.left(100.0) == pytest.approx(900.0)
-    for second in range(101, 201):  # from now on five times as fast
-        pace.note(float(second), 0.1 + (second - 100) / 200)
-    assert pace.left(200.0) == pytest.approx(80.0)
-
-
-def test_work_that_was_done_before_does_not_count_for_the_pace() -> None:
+def test_a_count_is_shown_with_an_estimate_of_the_time_left() -> None:
     clock = Clock()
-    shown = Progress("campaign", clock, lambda line: None)
-    show = shown.counted("plan", "cells")
-    show(50, 100)
+    shown = CommandProgress("campaign", clock)
+    assert shown.text == "campaign: running"
+    shown._bar = shown._make_bar()
+    show = shown.count("plan", "cells")
+    show(50, 100)  # finished earlier: they do not count for the pace
     assert shown.text == "plan: 50 of 100 cells"
-    clock.now = 10.0
-    show(51, 100)
-    assert shown.text == "plan: 51 of 100 cells, about 8 min left"
-
-
-def test_the_first_cell_to_end_predicts_the_others_by_their_size() -> None:
-    clock = Clock()
-    shown = Progress("campaign", clock, lambda line: None)
-    show = shown.counted("plan", "cells")
-    show(0, 5)
-    clock.now = 30.0
-    assert shown.text == "plan: 0 of 5 cells"
-    show(1, 5, 0.6)  # it has six tenths of all jobs
-    assert shown.text == "plan: 1 of 5 cells, about 20 s left"
-    clock.now = 45.0
-    assert shown.text == "plan: 1 of 5 cells, about 30 s left"  # none has ended since
-    clock.now = 90.0
-    assert shown.text == "plan: 1 of 5 cells, about 60 s left"
-
-
-def test_a_long_pace_is_bounded_in_memory_and_right() -> None:
-    pace = Pace(0.0, 0.0)
-    for second in range(100_000):
-        pace.note(float(second), second / 200_000)
-    assert len(pace._times) <= 256
-    assert pace.left(99_999.0) == pytest.approx(100_001.0, rel=0.02)
-
-
-def test_a_run_is_counted_in_jobs_and_estimated_by_their_epochs(
-    finished: Finished, tmp_path: Path
-) -> None:
-    clock, texts = Clock(), list[str]()
-    shown = Progress("simulate", clock, texts.append)
-    start = Reader(finished.warehouse).start(finished.run)
-    show = shown.run(start)
-
-    def after(run: object) -> None:
+    for done in (51, 52, 53):
         clock.now += 10.0
-        show(run)  # type: ignore[arg-type]
-        shown.tick()
+        show(done, 100)
+    assert shown.text == "plan: 53 of 100 cells, about 0:07:50 left"
+    show(54, 100, 0.9)  # a large cell, which has much of the work
+    assert "54 of 100 cells, about 0:00:" in shown.text
+    shown.begin("writing")
+    assert shown.text == "writing"
+
+
+def test_several_tasks_are_numbered() -> None:
+    shown = CommandProgress("compare", Clock())
+    shown.expect(2)
+    shown.begin("importing Prefect")
+    assert shown.text == "importing Prefect"
+    for number, name in enumerate(("fifo", "gavel"), start=1):
+        shown.count(name, "jobs")(2, 4)
+        assert shown.text == f"{number} of 2, {name}: 2 of 4 jobs"
+
+
+def test_a_run_is_counted_in_jobs(finished: Finished, tmp_path: Path) -> None:
+    clock, texts = Clock(), list[str]()
+    shown = CommandProgress("simulate", clock)
+    start = Reader(finished.warehouse).start(finished.run)
+    show = shown.count_jobs(start)
+
+    def after(run: Any) -> None:
+        clock.now += 10.0
+        show(run)
+        texts.append(shown.text)
 
     simulate(start, tmp_path / "w", progress=after)
-    said = [LINE.match(line) for line in texts]
-    assert [match and match[1].partition(",")[0] for match in said][-1] == "shockwave: 2 of 2 jobs"
-    estimates = [match[1] for match in said if match and "left" in match[1]]
-    assert len(estimates) >= len(texts) - 3
-    assert shown.share == 1.0
-
-
-def test_several_tasks_are_estimated_together() -> None:
-    clock = Clock()
-    shown = Progress("compare", clock, lambda line: None)
-    shown.expect(2)
-    shown.stage("starting Prefect")
-    assert shown.text == "starting Prefect"
-    show = shown.counted("fifo", "jobs")
-    for done in (0, 1, 2):
-        clock.now += 10.0
-        show(done, 4)
-    assert shown.text == "1 of 2, fifo: 2 of 4 jobs, about 20 s left of this one"
-    clock.now += 20.0
-    show(4, 4)
-    second = shown.counted("gavel", "jobs")  # four times as slow
-    for done in (0, 1, 2):
-        clock.now += 40.0
-        second(done, 4)
-    assert shown.text == "2 of 2, gavel: 2 of 4 jobs, about 80 s left"
+    assert texts[0] == "shockwave: 0 of 2 jobs"
+    assert texts[-1] == "shockwave: 2 of 2 jobs"
 
 
 @pytest.mark.parametrize(
@@ -154,9 +85,9 @@ def test_several_tasks_are_estimated_together() -> None:
         ("run whatif {run} --round 1 --policy fifo", "fifo: "),
         ("views", ""),
         ("simulate --gpus 4 --jobs 2 --round-seconds 900", "shockwave: "),
-        ("sql FROM+run_summary", "sql: under way"),
-        ("why 1", "why: under way"),
-        ("workload generate {folder}/out --jobs 500", "workload generate: under way"),
+        ("sql FROM+run_summary", "sql: running"),
+        ("why 1", "why: running"),
+        ("workload generate {folder}/out --jobs 500", "workload generate: running"),
     ],
 )
 @pytest.mark.slow
@@ -184,8 +115,8 @@ def test_lines_come_while_python_computes(monkeypatch: pytest.MonkeyPatch) -> No
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     monkeypatch.setenv(VARIABLE, "0.01")
-    with working("sql"):
-        while said.getvalue().count("sql: under way") < 3:
+    with show_progress("sql"):
+        while said.getvalue().count("sql: running") < 3:
             sum(range(1_000))
 
 
@@ -201,17 +132,18 @@ def test_a_program_without_a_terminal_says_how_far_it_is(tmp_path: Path) -> None
     assert len(done.stdout.splitlines()) == 1
     said = [LINE.match(line) for line in done.stderr.splitlines()]
     assert all(said)
-    counted = [match[1] for match in said if match and "of 25 jobs, round" in match[1]]
-    assert any(re.search(r", about \d+ (s|min|h) left$", text) for text in counted)
+    assert any(
+        match and re.search(r"of 25 jobs, about \d+:\d\d:\d\d left$", match[1]) for match in said
+    )
 
 
 IN_A_TERMINAL = """
 import time
 from flows.cli.output import say
-from flows.cli.progress import PATIENCE_SECONDS, progress, working
-with working("campaign"):
-    progress().counted("[bold]plan[/x]", "cells")(7, 60)
-    time.sleep(PATIENCE_SECONDS + 1.0)
+from flows.cli.progress import BAR_SECONDS, get_progress, show_progress
+with show_progress("campaign"):
+    get_progress().count("[bold]plan[/x]", "cells")(7, 60)
+    time.sleep(BAR_SECONDS + 1.0)
     say("results")
 """
 
@@ -221,32 +153,18 @@ def test_a_terminal_shows_a_bar_that_is_gone_in_the_end(tmp_path: Path) -> None:
     env = outside(tmp_path) | {"TERM": "xterm-256color", "COLUMNS": "100", VARIABLE: ""}
     code, shown = in_terminal([sys.executable, "-c", IN_A_TERMINAL], Path.cwd(), env)
     assert code == 0
-    assert re.search(r"\d s  \[bold\]plan\[/x\]: 7 of 60 cells", shown)
+    assert re.search(r"0:00:0\d \[bold\]plan\[/x\]: 7 of 60 cells", ESCAPES.sub("", shown))
     assert shown.rpartition("\x1b[2K")[2].strip().endswith("results")
 
 
-def test_progress_can_be_switched_off_and_is_none_outside_a_command(
+def test_progress_can_be_switched_off_and_is_invisible_outside_a_command(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(VARIABLE, "0")
-    with working("sql"):
-        progress().tick(0.0)
-    assert "sql: under way" in capfd.readouterr().err
-    progress().stage("nothing")
+    with show_progress("sql"):
+        get_progress().count("cells", "cells")(1, 2)
+    get_progress().begin("nothing")
     assert capfd.readouterr() == ("", "")
-
-
-def test_work_of_several_threads_ends_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "0")
-    with ExitStack() as first, working("second"):
-        first.enter_context(working("third"))
-        own = progress()
-        with ExitStack() as other:
-            other.enter_context(working("fourth"))
-            first.close()
-            assert progress() is not own
-            assert progress().text == "fourth: under way"
-        assert progress().text == "second: under way"
 
 
 def test_what_is_no_number_of_seconds_is_refused(
@@ -256,7 +174,7 @@ def test_what_is_no_number_of_seconds_is_refused(
     ran = here("policy", "list")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        "error: SHOCKWAVE_PROGRESS: 'often' is no number of seconds; give one, or 0 for none\n"
+        "error: SHOCKWAVE_PROGRESS: 'often' is not a number of seconds; give one, or 0 for none\n"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli.commands import COMMANDS, WITHOUT_RECORDS
-from flows.cli.errors import with_warehouse
+from flows.cli.errors import add_warehouse
 from tests.flows.conftest import Command, Finished, assert_refused, command_named, tree
 from warehouse.store.folder import place_of
 
@@ -19,27 +19,20 @@ def test_options_before_the_command_are_sent_behind_it(here: Command) -> None:
     assert_refused(ran, "options follow the command, as in shockwave COMMAND --warehouse;")
 
 
-@pytest.mark.parametrize(
-    ("command", "remedy"),
-    [
-        ("run show nope", "list them with: shockwave run list{given}"),
-        ("run rm nope --yes", "list them with: shockwave run list{given}"),
-    ],
-)
 def test_remedies_name_the_warehouse_that_was_given(
-    here: Command, finished: Finished, monkeypatch: pytest.MonkeyPatch, command: str, remedy: str
+    here: Command, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = f" --warehouse {finished.warehouse}"
-    assert_refused(here(*command.split(), *given.split()), remedy.format(given=given))
+    given, remedy = f" --warehouse {finished.warehouse}", "list them with: shockwave run list"
+    assert_refused(here("run", "show", "nope", *given.split()), f"{remedy}{given}")
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(finished.warehouse))
-    assert_refused(here(*command.split()), remedy.format(given=""))
+    assert_refused(here("run", "show", "nope"), remedy)
 
 
 def test_remedies_know_which_commands_read_a_warehouse() -> None:
     reads = {name for name in COMMANDS for p in command_named(name).params if p.name == "warehouse"}
     assert {*COMMANDS} - reads == WITHOUT_RECORDS
     kept = Path("a b")
-    assert with_warehouse("see shockwave run audit fifo-0f0f0f-1", kept) == (
+    assert add_warehouse("see shockwave run audit fifo-0f0f0f-1", kept) == (
         "see shockwave run audit fifo-0f0f0f-1 --warehouse 'a b'"
     )
     for same in (
@@ -47,7 +40,7 @@ def test_remedies_know_which_commands_read_a_warehouse() -> None:
         "shockwave resume x-1 --warehouse w",
         "shockwave is off",
     ):
-        assert with_warehouse(same, kept) == same
+        assert add_warehouse(same, kept) == same
 
 
 def test_an_unknown_command_is_refused_with_similar_commands(here: Command) -> None:
@@ -65,13 +58,10 @@ def test_an_unknown_command_is_refused_with_similar_commands(here: Command) -> N
         ("simulate --rounds", "--round-seconds"),
         ("simulate --jbos", "--jobs"),
         ("simulate --output", None),
-        ("simulate --verbose", None),
         ("compare --policy", "--policies"),
         ("why --runs", "--run"),
         ("report --output", "--out"),
-        ("run list --order", None),
         ("submit --batchsize", "--batch-size"),
-        ("up --background", None),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_option_that_is_meant(
@@ -86,32 +76,24 @@ def test_an_unknown_option_is_refused_with_the_option_that_is_meant(
     ("options", "said"),
     [
         ("--gpus 0", ["--gpus", "0 is not positive"]),
-        ("--gpus -4", ["--gpus", "-4 is not positive"]),
         ("--gpus 99999999999", ["--gpus", "99999999999 is out of range", "at most 1000000"]),
         ("--gpus 1 --jobs 20", ["needs 2 GPUs", "the cluster has 1"]),
         ("--window 0", ["--window", "0 is out of range"]),
         ("--round-seconds -120", ["--round-seconds", "-120.0 is out of range"]),
         ("--round-seconds nan", ["--round-seconds", "nan is out of range"]),
-        ("--round-seconds inf", ["--round-seconds", "inf is out of range"]),
         ("--restart-seconds -1", ["--restart-seconds", "-1.0 is out of range"]),
-        ("--restart-seconds nan", ["--restart-seconds", "nan is out of range"]),
         ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
-        ("--jobs -3", ["--jobs", "-3 is out of range"]),
         ("--jobs 99999999999", ["--jobs", "99999999999 is out of range", "at most 1000000"]),
         ("--window 1001", ["--window", "1001 is out of range", "at most 1000"]),
         ("--seed -1", ["--seed", "-1 is out of range", "at least 0"]),
-        ("--longest-seconds 3_600", ["--longest-seconds", "'3_600' is no number"]),
+        ("--longest-seconds 3_600", ["--longest-seconds", "'3_600' is not a number"]),
         ("--seed 9223372036854775808", ["--seed", "out of range", "at most 9223372036854775807"]),
-        ("--seed 99999999999999999999", ["--seed", "99999999999999999999 is out of range"]),
         ("--policy shokwave", ["--policy", "did you mean shockwave? known are"]),
         ("--backend higs", ["--backend", "did you mean highs? known are"]),
         ("--set latenes=1", ["--set latenes", "did you mean lateness? known are"]),
-        ("--policy lottery", ["--policy", "'lottery'", "known are shockwave, "]),
         ("--backend abacus", ["--backend", "'abacus'", "auto, lagrangian, gurobi, highs"]),
-        ("--backend abacus --policy fifo", ["--backend", "'abacus'"]),
         ("--trace some.trace", ["--profile", "missing", "format"]),
         ("--profile some.json", ["--profile", "belongs to a trace"]),
-        ("--regimes some.csv", ["--regimes", "belongs to a trace"]),
         ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
     ],
 )
@@ -161,11 +143,10 @@ def test_numbers_beyond_those_of_the_warehouse_are_refused(here: Command, comman
     ("options", "said"),
     [
         ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
-        ("--jobs 1_0", ["--jobs: '1_0' is no number; write it in digits from 0 to 9"]),
-        ("--longest-seconds=1_0", ["--longest-seconds: '1_0' is no number"]),
+        ("--jobs 1_0", ["--jobs: '1_0' is not a number; write it in digits from 0 to 9"]),
+        ("--longest-seconds=1_0", ["--longest-seconds: '1_0' is not a number"]),
         ("--scale-factors 1=1_0", ["--scale-factors", "a weight that is no number"]),
         ("--scale-factors 1_0=1", ["--scale-factors", "is not like 1=0.5,8=0.5"]),
-        ("--seed 9223372036854775808", ["--seed", "out of range"]),
         ("--contention-factor 2", ["--gpus", "missing"]),
         ("--contention-factor 0 --gpus 4", ["--contention-factor", "give more than 0"]),
         ("--longest-seconds 5", ["--longest-seconds", "5 is out of range"]),
@@ -192,7 +173,7 @@ def test_a_login_checks_the_address_before_it_asks_for_a_token(
     assert_refused(here("login", "ftp://foo"), "url: 'ftp://foo' is no address")
     monkeypatch.setattr(sys, "stdin", StringIO())
     said = here("login", "http://127.0.0.1:4200").err
-    assert "token: is missing; type one, or have it read from a file: shockwave login URL <" in said
+    assert "token: is missing; type one, or read it from a file: shockwave login URL <" in said
 
 
 def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> None:
@@ -219,7 +200,6 @@ def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> Non
         ("--gpus 99999999999", ["--gpus", "99999999999 is out of range"]),
         ("--set weight=1", ["--set", "weight: is a parameter of none of shockwave, fifo, srtf"]),
         ("--set lateness=-1", ["lateness"]),
-        ("--seed 9223372036854775808", ["--seed", "out of range"]),
         ("--history no-such-run", ["'no-such-run'", "not in the warehouse"]),
     ],
 )
@@ -296,17 +276,10 @@ def test_simulate_refuses_a_trace_line(
             ["run 'nothing-1'", "list them with: shockwave run list"],
         ),
         ("run replay ../x --warehouse {w}", ["run '../x'"]),
-        ("run replay _ --warehouse {w}", ["run '_'"]),
         ("run replay {run} --round 999 --warehouse {w}", ["--round", "no round 999"]),
         ("run replay {run} --round -1 --warehouse {w}", ["--round", "no round -1"]),
         ("run replay {run} --warehouse {folder}/no", ["not in the warehouse"]),
-        (
-            "resume nothing-1 --warehouse {w}",
-            ["run 'nothing-1'", "list them with: shockwave run list"],
-        ),
-        ("resume {run} --warehouse {folder}/no", ["not in the warehouse"]),
         ("sql SELEC --warehouse {w}", ["query", "Parser Error"]),
-        ("sql SELECT --warehouse {w}", ["query", "Parser Error"]),
         ("sql SELECT+nope+FROM+runs --warehouse {w}", ["query", '"nope"']),
         ("sql FROM+nope --warehouse {w}", ["query", "nope", "run_summary"]),
         ("sql FROM+run_sumary --warehouse {w}", ["query", "did you mean run_summary? give one"]),
@@ -318,12 +291,9 @@ def test_simulate_refuses_a_trace_line(
         ("campaign show {run} --warehouse {w}", ["it is a run; see it with: shockwave run show"]),
         ("why + --run {run} --warehouse {w}", ["job ' ': is not in run", "; name one of its jobs"]),
         ("views --warehouse {folder}", ["is not a warehouse"]),
-        ("views --warehouse {folder}/no", ["is not a warehouse"]),
         ("sql FROM+runs --warehouse {folder}/no", ["no", "is not a warehouse"]),
         ("simulate --gpus 4 --jobs 1 --warehouse {folder}/file/w", ["file", "cannot be written"]),
-        ("sql FROM+runs --warehouse {folder}/file/w", ["is not a warehouse"]),
         ("run replay {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
-        ("resume {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
     ],
 )
 def test_what_is_not_there_is_named(

@@ -178,7 +178,7 @@ def test_labels_are_kept_beside_the_records(ask: Ask, warehouse: Path) -> None:
     for command in ("name", "note"):
         assert rows_of(ask, command, run) == rows_of(ask, "run", "tag", run)
         assert "give one of them" in ask(command, run, "x", "--remove").err
-        assert "take away what is there with --remove" in ask(command, run, "").err
+        assert "remove the present one with --remove" in ask(command, run, "").err
         assert rows_of(ask, command, run, "--remove")[0][command] == ""
     ask("run", "tag", run, "--remove", "paper")
     assert (warehouse / LABELS).read_text() == "{}\n"

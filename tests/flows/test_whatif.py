@@ -388,4 +388,4 @@ def test_the_command_shows_figures_and_jobs(
     _, ((run,),) = Analytics(tmp_path / "kept").query("SELECT run FROM runs")
     assert f"kept as run {run} in the warehouse {tmp_path / 'kept'}" in output
     changed = sum(row["difference_seconds"] != 0 for row in jobs)
-    assert f"{changed} of 8 jobs end otherwise" in output
+    assert f"{changed} of 8 jobs end at another time" in output

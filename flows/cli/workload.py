@@ -1,4 +1,4 @@
-"""The command `generate`."""
+"""Commands about workloads."""
 
 from pathlib import Path
 from shlex import quote
@@ -6,23 +6,21 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.errors import printable
-from flows.cli.options import Gpus, Json, Pools, gpus_and_types, takes
+from flows.cli.errors import escape
+from flows.cli.options import Gpus, Json, Pools, expand_settings, resolve_gpus
 from flows.cli.output import print_rows, say
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, pools_of
 from flows.runs.workload_source import Source
 from warehouse.wording import counted
 
 
-@takes(source=Source)
+@expand_settings(source=Source)
 def generate(
     source: Source,
     out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     gpus: Gpus = None,
     pools: Pools = "",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that are there.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a workload, generated or read, as a trace."""
@@ -32,7 +30,7 @@ def generate(
     from warehouse.workloads.trace_writer import write_workload
 
     check_writable(out)
-    workload = source.open(*gpus_and_types(source, gpus, pools))
+    workload = source.open(*resolve_gpus(source, gpus, pools))
     number = gpus or max(spec.demand.least for spec in workload.specs)
     # A table with rates by nodes says more than would be written.
     table = source.profile if workload.profile.placement_matters else None
@@ -52,4 +50,4 @@ def generate(
         cluster = f"--pools {quote(pools)}" if pools else f"--gpus {number}"
         say(f"{counted(len(workload.specs), 'job')} ({workload.source}) written. To run them:")
         command = f"  shockwave simulate {cluster} {options}"
-        typer.echo(printable(command))  # in one line, to copy
+        typer.echo(escape(command))  # in one line, to copy

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Json
-from flows.cli.output import print_rows, say, terminal_width
+from flows.cli.output import get_terminal_width, print_rows, say
+from flows.cli.progress import get_progress
 
 
 def print_policies(as_json: Json = False) -> None:
@@ -25,7 +26,7 @@ def print_policies(as_json: Json = False) -> None:
         lines += [f"parameters: {' '.join(settable)}"] if settable else []
         say(policy.policy)
         for line in lines:
-            for part in wrap(line, min(90, (terminal_width() or 94) - 4)):
+            for part in wrap(line, min(90, (get_terminal_width() or 94) - 4)):
                 say(f"    {part}")
 
 
@@ -34,7 +35,6 @@ def conformance(
     as_json: Json = False,
 ) -> None:
     """Check the published policies against their published results."""
-    from flows.cli.progress import progress
     from flows.evaluation.conformance import CASES, TOLERANCES
     from flows.evaluation.conformance import conformance as of_one_type
     from flows.evaluation.conformance_of_types import (
@@ -43,7 +43,7 @@ def conformance(
         published_runs,
     )
 
-    show, rows = progress().counted("published policies", "runs"), []
+    show, rows = get_progress().count("published policies", "runs"), []
     if (folder / THROUGHPUTS).exists():
         judged, count = conformance_of_types(folder), len(published_runs(folder))
     else:

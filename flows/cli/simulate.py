@@ -1,4 +1,4 @@
-"""Start and resume runs on the virtual cluster: `simulate`, `compare`, `resume`."""
+"""Commands that start and resume runs."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.errors import option_of, printable
+from flows.cli.errors import escape, make_warehouse_option
 from flows.cli.options import (
     ClusterOptions,
     DriverName,
@@ -20,9 +20,11 @@ from flows.cli.options import (
     Policy,
     SetOption,
     Warehouse,
-    takes,
+    expand_settings,
+    parse_parameters,
 )
-from flows.cli.output import jct_row, print_rows, print_side_by_side, say
+from flows.cli.output import make_jct_columns, print_rows, print_side_by_side, say
+from flows.cli.progress import get_progress
 from flows.runs.settings import DEFAULT_POLICY, SimulationSettings, policy_names
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -35,37 +37,13 @@ if TYPE_CHECKING:
 
 
 SIMULATE_FIELDS = (
-    "run",
-    "policy",
-    "fidelity",
-    "trace",
-    "gpus",
-    "jobs",
-    "makespan_s",
-    "mean_jct_s",
-    "worst_ftf",
-    "unfair_fraction",
-    "worst_ftf_themis",
-    "unfair_fraction_themis",
-    "utilization",
-    "rounds",
-    "preemptions",
-    "wall_s",
-    "solve_ms_p50",
-    "solve_ms_p95",
-    "solve_ms_max",
-    "max_gap",
-    "jct_p50_s",
-    "jct_p95_s",
-    "jct_p99_s",
-    "mean_queueing_s",
-    "restart_s",
-    "gpu_hours",
-    "nash_welfare",
-    "proportionality_violations",
-    "envy_violations",
+    *("run", "policy", "fidelity", "trace", "gpus", "jobs", "makespan_s", "mean_jct_s"),
+    *("worst_ftf", "unfair_fraction", "worst_ftf_themis", "unfair_fraction_themis"),
+    *("utilization", "rounds", "preemptions", "wall_s", "solve_ms_p50", "solve_ms_p95"),
+    *("solve_ms_max", "max_gap", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s"),
+    *("restart_s", "gpu_hours", "nash_welfare", "proportionality_violations", "envy_violations"),
 )
-"""Columns of `run_summary` that `simulate`, `resume` and `compare` print."""
+"""Columns of `run_summary` in the summary of runs."""
 
 SOLVERS = """
 SELECT backend, reason, count(*) FROM solves WHERE backend <> 'none' GROUP BY ALL ORDER BY ALL
@@ -73,7 +51,7 @@ SELECT backend, reason, count(*) FROM solves WHERE backend <> 'none' GROUP BY AL
 """Rounds by solver back end, printed below the figures."""
 
 
-@takes(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
+@expand_settings(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
 def simulate(
     source: Source,
     cluster: ClusterOptions,
@@ -87,8 +65,6 @@ def simulate(
 ) -> None:
     """Run a trace or a generated workload to its end on a virtual cluster."""
     started = perf_counter()
-    from flows.cli.parameters import parse_parameters
-    from flows.cli.progress import progress
     from flows.runs.simulation import simulate as run_simulation
     from flows.runs.start import asked_start
 
@@ -99,14 +75,16 @@ def simulate(
         settings,
         warehouse,
         parameters=parse_parameters(parameters or ()),
-        history=earlier_runs(warehouse, history),
+        history=parse_history(warehouse, history),
     )
-    with driving(driver) as call:
-        run = run_simulation(start, warehouse, driver=call, progress=progress().run(start))
+    with open_driver(driver) as call:
+        run = run_simulation(
+            start, warehouse, driver=call, progress=get_progress().count_jobs(start)
+        )
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
-@takes(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
+@expand_settings(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
 def compare(
     source: Source,
     cluster: ClusterOptions,
@@ -120,8 +98,6 @@ def compare(
     """Run one workload under several policies, as one Prefect flow run."""
     started = perf_counter()
     from flows.campaigns.compare import planned, run_comparison
-    from flows.cli.parameters import parse_parameters
-    from flows.cli.progress import progress
 
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
@@ -130,24 +106,24 @@ def compare(
         raise InputError("policies", problem, f"give some of {', '.join(policy_names())}")
     values = parse_parameters(parameters or ())
     plan = planned(
-        source, size, settings, names, warehouse, values, tuple(earlier_runs(warehouse, history))
+        source, size, settings, names, warehouse, values, tuple(parse_history(warehouse, history))
     )
-    shown = progress()
+    shown = get_progress()
     shown.expect(len(names))
-    shown.stage("importing Prefect")
+    shown.begin("importing Prefect")
     from flows.prefect_server.prefect_driver import waited_for
 
-    shown.stage(waited_for())
-    runs = run_comparison(plan, warehouse, shown.run)
+    shown.begin(waited_for())
+    runs = run_comparison(plan, warehouse, shown.count_jobs)
     from warehouse.analytics.paired import job_by_job
 
     jobs = job_by_job(warehouse, runs[0], runs[1:])
     print_summary(warehouse, runs, perf_counter() - started, as_json, jobs)
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
-        kept = option_of(warehouse)
+        kept = make_warehouse_option(warehouse)
         say(
-            "\nEvery round is kept. Ask, for instance:\n"
+            "\nEvery round is recorded. For example:\n"
             f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf '
             f"FROM job_outcomes WHERE run = '{runs[0]}' ORDER BY ftf DESC LIMIT 5\"{kept}\n"
             f"  {here}/shockwave run replay {runs[0]}{kept}\n"
@@ -167,15 +143,14 @@ def resume(
 ) -> None:
     """Continue an interrupted run from its last recorded round."""
     started = perf_counter()
-    from flows.cli.progress import progress
     from warehouse.store.folder import run_folder
     from warehouse.store.parts import WHOLE
     from warehouse.store.reader import Reader
 
     start = Reader(warehouse).start(run)
     ended = (run_folder(warehouse, run) / WHOLE).exists()
-    show = progress().run(start)
-    with driving(driver) as call:
+    show = get_progress().count_jobs(start)
+    with open_driver(driver) as call:
         if cluster is None:
             from flows.runs.resuming import resume as resume_simulation
 
@@ -187,12 +162,12 @@ def resume(
             nodes = read_cluster_file(cluster)
             resume_live(run, nodes, warehouse, driver=call, progress=show)
     if ended:
-        say(f"{run} had ended: nothing was left to do", err=True)
+        say(f"{run} had already ended", err=True)
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
-def earlier_runs(warehouse: Path, history: str | None) -> list[str]:
-    """The ids of the runs that `--history` names."""
+def parse_history(warehouse: Path, history: str | None) -> list[str]:
+    """Return the ids of the runs that `--history` names."""
     from warehouse.store.labelling import find_run
 
     if history is None:
@@ -206,8 +181,8 @@ def earlier_runs(warehouse: Path, history: str | None) -> list[str]:
 
 
 @contextmanager
-def driving(driver: DriverName) -> "Iterator[Driver]":
-    """The chosen driver, with the server that it needs."""
+def open_driver(driver: DriverName) -> "Iterator[Driver]":
+    """Open the chosen driver, with the server that it needs."""
     if driver is DriverName.PLAIN:
         from tasks.round import run_round
 
@@ -234,14 +209,13 @@ def print_summary(
         runs: The runs.
         wall_seconds: How long they took.
         as_json: Whether to print JSON lines.
-        jobs: By run, how JCTs of its jobs differ from those of the same jobs in the first run.
+        jobs: By run, differences of its jobs' JCTs from the first run's.
     """
-    from flows.cli.progress import progress
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
 
-    keep_fast(warehouse, progress().counted("copying figures", "files"))
-    progress().stage("reading figures")
+    keep_fast(warehouse, get_progress().count("copying figures", "files"))
+    get_progress().begin("reading figures")
     asked = ["FROM run_summary"] if as_json else ["FROM run_summary", SOLVERS]
     (columns, rows), *others = Analytics(warehouse).queries(asked, runs)
     summaries = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
@@ -249,14 +223,15 @@ def print_summary(
     figures = [{name: (summaries[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
     if jobs:
         figures = [
-            row | jct_row(jobs.get(run), as_json) for run, row in zip(runs, figures, strict=True)
+            row | make_jct_columns(jobs.get(run), as_json)
+            for run, row in zip(runs, figures, strict=True)
         ]
     if as_json:
         print_rows(figures, as_json)
     else:
         first = figures[0]
         say(
-            f"{counted(first['jobs'], 'job')} ({printable(first['trace'])}) "
+            f"{counted(first['jobs'], 'job')} ({escape(first['trace'])}) "
             f"on {counted(first['gpus'], 'GPU')}, fidelity {first['fidelity']}, "
             f"in {wall_seconds:.1f} s"
         )

@@ -1,6 +1,7 @@
-"""Commands on the list of runs: `runs`, `show`, `name`, `tag`, `note`, `diff`."""
+"""Commands that list, describe, label and move recorded runs."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.options import Json, RunId, Warehouse
-from flows.cli.output import jct_row, less, print_fields, print_listed, print_rows, say
+from flows.cli.output import make_jct_columns, print_fields, print_filled, print_rows, say, subtract
+from flows.cli.progress import get_progress
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -19,49 +21,53 @@ from warehouse.wording import counted
 if TYPE_CHECKING:
     from warehouse.analytics.listing import Selection
 
+
+IMPORTANT = ("policy", "name", "gpus", "jobs", "makespan_s", "mean_jct_s", "worst_ftf")
+"""Columns to leave out last if the list does not fit. A choice of layout."""
+
 FEW_RUNS = 50
 """Runs that are listed by default. A choice of layout."""
 
 
 def print_runs(
     ctx: typer.Context,
-    policy: Annotated[str | None, typer.Option(help="Runs of this policy only.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Only runs of this policy.")] = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="Runs with this tag only; can be repeated.")
+        list[str] | None, typer.Option(help="Only runs with this tag; can be repeated.")
     ] = None,
-    campaign: Annotated[str | None, typer.Option(help="Runs of this campaign only.")] = None,
+    campaign: Annotated[str | None, typer.Option(help="Only runs of this campaign.")] = None,
     where: Annotated[
         str | None,
-        typer.Option(help="A condition over figures, such as 'makespan_s < 30000 AND gpus = 16'."),
+        typer.Option(help="Condition on figures, such as 'makespan_s < 30000 AND gpus = 16'."),
     ] = None,
     sort: Annotated[
         str | None,
         typer.Option(
-            help="A figure, such as jct_p99_s or 'worst_ftf DESC'.", show_default="newest"
+            help="Figure to sort by, such as jct_p99_s or 'worst_ftf DESC'.", show_default="newest"
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(help="At most so many runs; 0: all.", min=0, max=1_000_000_000)
+        int, typer.Option(help="Most runs to list; 0: all.", min=0, max=1_000_000_000)
     ] = FEW_RUNS,
     of_jobs: Annotated[
         str | None,
-        typer.Option(help="Figures of some jobs of each run only, such as 'scale_factor = 4'."),
+        typer.Option(help="Restrict figures to some jobs, such as 'scale_factor = 4'."),
     ] = None,
     like: Annotated[
         str | None,
-        typer.Option(help="A run: those of the same jobs on as many GPUs only, to be compared."),
+        typer.Option(help="Only runs with the same jobs and GPUs as this run."),
     ] = None,
     by_policy: Annotated[
-        bool, typer.Option("--by-policy", help="Means over the ended runs of each policy, ± 95 %.")
+        bool,
+        typer.Option("--by-policy", help="List means over the ended runs of each policy, ± 95 %."),
     ] = False,
     identical: Annotated[
-        bool, typer.Option("--identical", help="List each of several identical runs.")
+        bool, typer.Option("--identical", help="List identical runs one by one.")
     ] = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """List runs with their figures, names and tags."""
-    from flows.cli.progress import progress
     from warehouse.analytics.listing import Selection, list_runs
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
@@ -71,7 +77,7 @@ def print_runs(
     alike = None if like is None else find_run(warehouse, like)
     if alike is not None:
         run_folder(warehouse, alike)
-    keep_fast(warehouse, progress().counted("copying figures", "files"))
+    keep_fast(warehouse, get_progress().count("copying figures", "files"))
     most = limit + 1 if limit else None
     tags = tuple(tag or ())
     selected = Selection(policy, tags, where, sort, most, of_jobs, alike, identical, campaign)
@@ -85,38 +91,38 @@ def print_runs(
     rows = list_runs(Analytics(warehouse), selected)
     more = bool(limit) and len(rows) > limit
     rows = rows[: limit or None]
-    shown = rows if as_json else _without_usual(rows)
+    shown = rows if as_json else _drop_usual(rows)
     if sort:
-        asked = (*_ordered_by(sort), "name", "gpus", "jobs", "seed")
-        print_listed(shown, as_json, asked)
+        important = (*_list_sorted(sort), "name", "gpus", "jobs", "seed")
+        print_filled(shown, as_json, important)
     else:
-        print_rows(shown, as_json, paged=True)
+        print_rows(shown, as_json, paged=True, important=IMPORTANT)
     if not rows:
         _say_none("run", warehouse, selected, as_json)
-    if sort and len(set(map(_circumstances, rows))) > 1 and not as_json:
-        say("(of different jobs or GPUs: --like RUN lists those to be compared)", err=True)
+    if sort and len(set(map(_get_conditions, rows))) > 1 and not as_json:
+        say("(these runs differ in jobs or GPUs: --like RUN lists comparable ones)", err=True)
     if more and not as_json:
-        say(f"(the first {limit} only; --limit 0 lists all)")
+        say(f"(only the first {limit}; --limit 0 lists all)")
 
 
-def _ordered_by(sort: str) -> tuple[str, ...]:
-    """Columns to show first: the policy, then those that an order names."""
+def _list_sorted(sort: str) -> tuple[str, ...]:
+    """List the columns to leave out last: the policy, then those that an order names."""
     return ("policy", *re.findall(r"\w+", sort.lower()))
 
 
 def _say_none(what: str, warehouse: Path, selected: "Selection", as_json: bool) -> None:
-    """Say that no run was selected, and which policy or tag no run has, maybe misspelt."""
+    """Report that no run matches, and policies and tags that no run has."""
     from warehouse.analytics.listing import unknown
     from warehouse.analytics.questions import Analytics
 
     if not as_json:
-        say(f"(no {what} is like that)", err=True)
+        say(f"(no {what} matches)", err=True)
     for line in unknown(Analytics(warehouse), selected):
         say(f"({line})", err=True)
 
 
-def _circumstances(row: dict[str, Any]) -> tuple[object, int]:
-    """The jobs and the number of GPUs, which comparable runs share."""
+def _get_conditions(row: dict[str, Any]) -> tuple[object, int]:
+    """Return the jobs and the number of GPUs, which comparable runs share."""
     return row["workload"] or (row["trace"], row["seed"]), row["gpus"]
 
 
@@ -133,32 +139,33 @@ def _print_policies(rows: list[dict[str, Any]], selected: "Selection", as_json: 
             text = "" if mean is None else str(mean)
             about |= as_columns(name, mean) if as_json else {name: text}
         shown.append(about)
-    print_listed(shown, as_json, _ordered_by(selected.sort or ""))
+    print_filled(shown, as_json, _list_sorted(selected.sort or ""))
     if as_json:
         return
     times = {policy: Counter[object]() for policy in ran}
     settings = {policy: set[str]() for policy in ran}
     for row in rows:
-        times[row["policy"]][_circumstances(row)] += 1
+        times[row["policy"]][_get_conditions(row)] += 1
         settings[row["policy"]].add(row["settings"])
     shares = [
         {of: Fraction(n, found.total()) for of, n in found.items()} for found in times.values()
     ]
-    which = "--campaign, --tag or --where says which runs count"
+    which = "select runs with --campaign, --tag or --where"
     if any(share != shares[0] for share in shares):
         say(
-            f"(the policies ran different jobs or GPUs, or in other proportions: {which})", err=True
+            f"(the policies ran different jobs or GPUs, or in different proportions: {which})",
+            err=True,
         )
     if mixed := sorted(policy for policy, found in settings.items() if len(found) > 1):
         of = ", ".join(mixed)
-        say(f"(of different parameters, forecasts or other settings: {of}; {which})", err=True)
+        say(f"(runs of {of} differ in parameters, forecasts or other settings: {which})", err=True)
 
 
 USUAL = {"name": "", "tags": "", "same": 1, "complete": True}
-"""Columns of the list that are left out of a table where all runs have this value."""
+"""Columns that a table leaves out if all runs have this value."""
 
 
-def _without_usual(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _drop_usual(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     left = ["workload"] + [
         name for name, usual in USUAL.items() if all(row.get(name, usual) == usual for row in rows)
     ]
@@ -185,18 +192,18 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
         print_rows([about], as_json)
         return
     about["tags"] = " ".join(label.tags)
-    about["pools"] = _pools(about["pools"])
+    about["pools"] = _format_pools(about["pools"])
     about["packages"] = ", ".join(f"{package['name']} {package['version']}" for package in packages)
 
     print_fields({name: value for name, value in about.items() if value not in ("", None, [])})
 
 
-def _pools(pools: Iterable[dict[str, Any]]) -> str:
-    return ", ".join(map(_pool, pools))
+def _format_pools(pools: Iterable[dict[str, Any]]) -> str:
+    return ", ".join(map(_format_pool, pools))
 
 
-def _pool(pool: dict[str, Any]) -> str:
-    """A pool as `--pools` takes it; a record has no price where there is none."""
+def _format_pool(pool: dict[str, Any]) -> str:
+    """Return a pool as `--pools` takes it."""
     price = f"@{pool['price']:g}" if pool.get("price") else ""
     nodes, each = pool["gpus"] // pool["gpus_per_node"], pool["gpus_per_node"]
     return f"{pool['gpu_type'] or 'gpu'}:{nodes}x{each}{price}"
@@ -205,14 +212,14 @@ def _pool(pool: dict[str, Any]) -> str:
 def name(
     run: RunId,
     name: Annotated[str | None, typer.Argument(help="The name.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the name away.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the name.")] = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """Name a run, so that commands accept the name, or show it."""
     from warehouse.store.labelling import name_run, read_label
 
-    new = _changed("name", name, remove)
+    new = _check_label("name", name, remove)
     label = read_label(warehouse, run) if new is None else name_run(warehouse, run, new)
     _print_label(run, asdict(label), as_json)
 
@@ -235,24 +242,24 @@ def tag(
 def note(
     run: RunId,
     text: Annotated[str | None, typer.Argument(help="The note.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the note away.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the note.")] = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """Attach a note to a run, or show it."""
     from warehouse.store.labelling import note_run, read_label
 
-    new = _changed("text", text, remove)
+    new = _check_label("text", text, remove)
     label = read_label(warehouse, run) if new is None else note_run(warehouse, run, new)
     _print_label(run, asdict(label), as_json)
 
 
-def _changed(field: str, text: str | None, remove: bool) -> str | None:
-    """The new name or note: empty to remove it, None to leave it."""
+def _check_label(field: str, text: str | None, remove: bool) -> str | None:
+    """Return the new name or note: empty to remove it, None to keep it."""
     if remove and text is not None:
         raise InputError("remove", f"and {text!r} were given", "give one of them")
     if text == "":
-        raise InputError(field, "is empty", "take away what is there with --remove")
+        raise InputError(field, "is empty", "remove the present one with --remove")
     return "" if remove else text
 
 
@@ -278,34 +285,105 @@ def diff(
     found, jobs = difference(warehouse, run, other), job_by_job(warehouse, run, [other]).get(other)
     settings = [{"setting": name, "one": a, "other": b} for name, a, b in found.settings]
     figures = [
-        {"figure": name, "one": a, "other": b, "difference": less(b, a)}
+        {"figure": name, "one": a, "other": b, "difference": subtract(b, a)}
         for name, a, b in found.figures
     ]
     if as_json:
         rounds = {"rounds": found.rounds, "first_round": found.first_round, "fields": found.fields}
-        paired = [{"jobs": jobs.pairs} | jct_row(jobs, as_json)] if jobs else []
+        paired = [{"jobs": jobs.pairs} | make_jct_columns(jobs, as_json)] if jobs else []
         print_rows([*settings, *figures, *paired, rounds], as_json)
         return
     say(f"one: {run}; other: {other}")
     say("")
     for row in settings:
         if row["setting"] == "pools":
-            row |= {of: _pools(row[of]) for of in ("one", "other") if isinstance(row[of], list)}
+            row |= {
+                of: _format_pools(row[of]) for of in ("one", "other") if isinstance(row[of], list)
+            }
     if settings:
         print_rows(settings, as_json)
     else:
-        say("the same settings and workload")
+        say("same settings and workload")
     say("")
     print_rows(figures, as_json)
     say("")
     if jobs is not None:
         say(
             f"job by job, JCT differs by {jobs.change} s (95 %) over "
-            f"{counted(jobs.pairs, 'job')}: {jobs.less} end sooner, {jobs.more} later"
+            f"{counted(jobs.pairs, 'job')}: {jobs.less} end earlier, {jobs.more} later"
         )
     if found.first_round is None:
-        say(f"all {found.rounds[0]} rounds are the same")
+        say(f"all {found.rounds[0]} rounds are identical")
     elif found.fields:
-        say(f"round {found.first_round} is the first that differs: in {', '.join(found.fields)}")
+        say(f"round {found.first_round} is the first to differ, in {', '.join(found.fields)}")
     else:
-        say(f"the same up to round {found.first_round}, which only one of them has")
+        say(f"same until round {found.first_round}, which only one of them has")
+
+
+def rm(
+    run: RunId,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Delete a run for good; the ledger records the removal."""
+    from warehouse.analytics.catalog import build
+    from warehouse.store.folder import run_folder
+    from warehouse.store.removal import remove_run
+
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError(f"run {run!r}", "would be deleted for good", "confirm with --yes")
+        run_folder(warehouse, run)
+        typer.confirm(f"Delete {run} for good?", abort=True, err=True)
+    remove_run(warehouse, run)
+    build(warehouse)  # views without the run
+    if as_json:
+        print_rows([{"run": run, "removed": True}], as_json)
+    else:
+        say(f"{run}: deleted")
+
+
+def export(
+    run: RunId,
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Audit an ended run and write it, with labels, to a file."""
+    from warehouse.store.durable import check_writable
+    from warehouse.store.exchange import export_run
+
+    check_writable(file)
+    exported = export_run(warehouse, run, file)
+    size = file.stat().st_size
+    if as_json:
+        row = {"run": run, "file": str(file), "bytes": size, "rounds": exported.rounds}
+        print_rows([row], as_json)
+    else:
+        say(f"{file}: {run}, {counted(exported.rounds, 'round')}, {size / 1e6:.1f} MB")
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="File written by shockwave run export.")],
+    memory: Annotated[
+        int, typer.Option(help="Memory limit of its audit, in MiB.", min=64, max=2**24)
+    ] = 2048,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Audit the run in a file and add it to the warehouse."""
+    from warehouse.analytics.catalog import build
+    from warehouse.analytics.marts import keep_fast
+    from warehouse.store.exchange import import_run
+
+    imported = import_run(warehouse, file, memory)
+    build(warehouse)
+    keep_fast(warehouse, get_progress().count("copying figures", "files"))
+    if as_json:
+        print_rows(
+            [{"run": imported.run, "rounds": imported.rounds, "jobs": imported.jobs}], as_json
+        )
+    else:
+        held = f"{counted(imported.rounds, 'round')}, {counted(imported.jobs, 'job')}"
+        say(f"{imported.run}: {held}, chain and rounds are intact")

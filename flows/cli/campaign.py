@@ -1,4 +1,4 @@
-"""The commands `campaign` and `campaigns`."""
+"""Commands about campaigns."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
+from flows.cli.progress import get_progress
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -23,10 +24,10 @@ class RunnerName(StrEnum):
 
 
 def campaign(
-    file: Annotated[Path, typer.Argument(help="What to run (TOML).")],
+    file: Annotated[Path, typer.Argument(help="File (TOML) of the campaign.")],
     runner: Annotated[RunnerName, typer.Option(help="What runs the cells.")] = RunnerName.PROCESSES,
     workers: Annotated[
-        int, typer.Option(min=0, max=1024, help="Cells at the same time; 0: one a core.")
+        int, typer.Option(min=0, max=1024, help="Cells at the same time; 0: one per core.")
     ] = 0,
     address: Annotated[
         str | None, typer.Option(help="Existing Dask scheduler or Ray head node.")
@@ -40,14 +41,13 @@ def campaign(
     """Run all cells of a campaign as one Prefect flow run."""
     from flows.campaigns.campaign_file import read_campaign
     from flows.campaigns.cells import check_start
-    from flows.cli.progress import progress
     from warehouse.store.durable import check_writable
 
     plan = read_campaign(file)
     check_start(plan, warehouse)
     check_writable(warehouse)
-    shown = progress()
-    shown.stage("importing Prefect")
+    shown = get_progress()
+    shown.begin("importing Prefect")
     from flows.campaigns.campaign import CellsFailed, run_campaign
     from flows.campaigns.execution import campaign_id, watched
     from flows.campaigns.runners import Runner, check_runner
@@ -55,9 +55,9 @@ def campaign(
 
     kind = Runner(runner)
     check_runner(kind, address)
-    shown.stage(waited_for())
+    shown.begin(waited_for())
     failure: CellsFailed | None = None
-    with watched(cells=shown.cells(plan.name)):
+    with watched(cells=shown.count_cells(plan.name)):
         try:
             run_campaign(plan, kind, workers, address, warehouse, fresh)
         except CellsFailed as error:
@@ -76,37 +76,36 @@ def _keep_file(file: Path, warehouse: Path, campaign: str) -> None:
 
 
 def campaigns(
-    name: Annotated[str | None, typer.Argument(help="A campaign, to show what it came to.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A campaign, to show its results.")] = None,
     of_jobs: Annotated[
         str | None,
-        typer.Option(help="Its figures of some jobs only, such as 'scale_factor = 4'."),
+        typer.Option(help="Restrict figures to some jobs, such as 'scale_factor = 4'."),
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
-            help="Policy that others are held against.", show_default="the campaign's first"
+            help="Policy to compare the others with.", show_default="the campaign's first"
         ),
     ] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """List campaigns, or show the results of one."""
-    from flows.cli.progress import progress
     from warehouse.analytics.listing import list_campaigns
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
 
     for option, value in (("of_jobs", of_jobs), ("against", against)):
         if value is not None and name is None:
-            raise InputError(option, "is a question about one campaign", "name the campaign")
-    keep_fast(warehouse, progress().counted("copying figures", "files"))
+            raise InputError(option, "applies to one campaign", "name the campaign")
+    keep_fast(warehouse, get_progress().count("copying figures", "files"))
     if name is not None:
         _report(warehouse, name, as_json, of_jobs, against)
         return
     rows = list_campaigns(Analytics(warehouse))
     print_rows(rows, as_json, paged=True)
     if not rows and not as_json:
-        say("(no campaign was run)", err=True)
+        say("(no campaigns)", err=True)
 
 
 def _report(
@@ -116,7 +115,7 @@ def _report(
     of_jobs: str | None = None,
     against: str | None = None,
 ) -> None:
-    """Print the means over seeds, and how the policies differ from one of them."""
+    """Print means over seeds, and differences of the policies from one of them."""
     from flows.campaigns.summary import differences, summarize
     from warehouse.store.campaigns import read_cells
 
@@ -127,7 +126,7 @@ def _report(
         rows = [*(group.row() for group in groups), *(pair.row() for pair in pairs)]
         print_rows([{"campaign": campaign} | row for row in rows], as_json)
     if of_jobs and groups and not any(group.row()["jobs"] for group in groups):
-        say("(no job is like that)", err=True)
+        say("(no job matches)", err=True)
         return
     if as_json:
         return
@@ -138,7 +137,7 @@ def _report(
         f"{f', of jobs with {of_jobs}' if of_jobs else ''}"
     )
     asked = ("workload", "cluster", "options", "mean_jct_s", "jct_p99_s") if of_jobs else ()
-    print_rows([group.shown() for group in groups], as_json, asked=asked)
+    print_rows([group.shown() for group in groups], as_json, important=asked)
     if pairs:
         say(f"\ndifferences from {pairs[0].against} over pairs that share all else, ± 95 %")
         rows = [pair.shown() for pair in pairs]

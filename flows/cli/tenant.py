@@ -1,33 +1,34 @@
-"""Tenants of a service: `tenant set`, `tenant list`."""
+"""Commands about tenants of a service."""
 
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from flows.cli.jobs import Key, desk, print_accepted
+from flows.cli.connection import connect
+from flows.cli.job import Key, print_accepted
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_listed, say
+from flows.cli.output import print_filled, say
 from warehouse import DEFAULT_WAREHOUSE
 
 
 def set_tenant(
     name: Annotated[str, typer.Argument(help="The tenant.")],
-    budget: Annotated[
-        float | None, typer.Option(help="What its jobs' budgets are multiplied by.")
-    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Factor on the budgets of its jobs.")] = None,
     gpu_hours: Annotated[
-        float | None, typer.Option(help="GPU-hours that it may hold in a window; 0 for any.")
+        float | None, typer.Option(help="Quota of GPU-hours per window; 0: no quota.")
     ] = None,
-    window_hours: Annotated[float | None, typer.Option(help="Length of a window.")] = None,
+    window_hours: Annotated[
+        float | None, typer.Option(help="Length of the window of the quota.")
+    ] = None,
     rollover: Annotated[
-        float | None, typer.Option(help="Most unused GPU-hours that go into the next window.")
+        float | None, typer.Option(help="Most unused GPU-hours carried into the next window.")
     ] = None,
     image: Annotated[
-        list[str] | None, typer.Option(help="Pattern of images that its jobs may name.")
+        list[str] | None, typer.Option(help="Pattern of images that its jobs may use.")
     ] = None,
     any_image: Annotated[
-        bool, typer.Option("--any-image", help="Its jobs may name any image again.")
+        bool, typer.Option("--any-image", help="Let its jobs use any image.")
     ] = False,
     key: Key = "",
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
@@ -42,15 +43,15 @@ def set_tenant(
         "images": [] if any_image else image or None,
     }
     terms = {field: value for field, value in options.items() if value is not None}
-    with desk(warehouse) as service:
+    with connect(warehouse) as service:
         accepted = service.update_tenant(name, terms, key=key)
     if as_json:
         print_accepted(accepted, name, as_json)
     else:
-        say(f"what holds for tenant {name} is accepted; the next round takes it in")
+        say(f"the change of tenant {name} is accepted; it takes effect in the next round")
 
 
 def print_tenants(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List tenants with budgets, use and quotas."""
-    with desk(warehouse) as service:
-        print_listed([asdict(row) for row in service.list_tenants()], as_json)
+    with connect(warehouse) as service:
+        print_filled([asdict(row) for row in service.list_tenants()], as_json)

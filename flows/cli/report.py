@@ -7,28 +7,28 @@ import typer
 
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
+from flows.cli.progress import get_progress
 from flows.runs.extras import require
 from warehouse import DEFAULT_WAREHOUSE
 
 
 def report(
-    name: Annotated[str, typer.Argument(help="RUN, RUN,RUN,… or a campaign.")],
+    name: Annotated[str, typer.Argument(help="RUN; RUN,RUN,…; or a campaign.")],
     out: Annotated[
-        Path | None, typer.Option(help="File, or folder, for the page; replaces an earlier page.")
+        Path | None, typer.Option(help="File or folder for the page; replaces an earlier page.")
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the figures as SVG and PNG.")
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(help="Policy that others are held against.", show_default="the first"),
+        typer.Option(help="Policy to compare the others with.", show_default="the first"),
     ] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML page about runs, with figures."""
     require("report", "report")
-    from flows.cli.progress import progress
     from warehouse.analytics.questions import Analytics
     from warehouse.report import (
         page_path,
@@ -38,17 +38,17 @@ def report(
     )
     from warehouse.store.durable import check_writable
 
-    shown = progress()
+    shown = get_progress()
     path = page_path(out, warehouse, name)
     if figures:
         check_writable(figures / "figure")  # which is a folder, or can be made
-    shown.stage(f"reading {name}")
+    shown.begin(f"reading {name}")
     content = report_of(Analytics(warehouse), name, against)
     runs = content.runs
     title = ", ".join(runs) if len(runs) < 4 else name if "," not in name else f"{len(runs)} runs"
-    shown.stage("writing the page")
+    shown.begin("writing the page")
     write_page(content, path, f"Shockwave: {title}")
-    shown.stage("drawing figures")
+    shown.begin("drawing figures")
     drawn = write_figures(content.figures, figures) if figures else []
     print_written(path, runs, figures, drawn, as_json)
 

@@ -1,4 +1,4 @@
-"""Commands on real machines: `run`, `profile`, `cluster check`."""
+"""Commands about Docker hosts."""
 
 from contextlib import closing
 from pathlib import Path
@@ -15,10 +15,12 @@ from flows.cli.options import (
     Policy,
     SetOption,
     Warehouse,
-    takes,
+    expand_settings,
+    parse_parameters,
 )
 from flows.cli.output import print_rows
-from flows.cli.runs import driving, earlier_runs, print_summary
+from flows.cli.progress import get_progress
+from flows.cli.simulate import open_driver, parse_history, print_summary
 from flows.runs.settings import DEFAULT_POLICY, RunSettings, recorded
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -27,7 +29,7 @@ from warehouse import DEFAULT_WAREHOUSE
 ClusterToml = Annotated[Path, typer.Option(help="Cluster file (TOML): the Docker hosts.")]
 
 
-@takes(source=Source, settings=RunSettings)
+@expand_settings(source=Source, settings=RunSettings)
 def run(
     source: Source,
     cluster: ClusterToml,
@@ -42,8 +44,6 @@ def run(
     """Run a trace in containers until its last job ends."""
     started = perf_counter()
     from containers.docker.checking import check_before_run
-    from flows.cli.parameters import parse_parameters
-    from flows.cli.progress import progress
     from flows.runs.cluster_file import read_cluster_file
     from flows.runs.default_profile import with_default_profile
     from flows.runs.live import run_live
@@ -63,38 +63,42 @@ def run(
             seed=source.seed,
             runtime="docker",
         ),
-        past_jobs(warehouse, earlier_runs(warehouse, history)),
+        past_jobs(warehouse, parse_history(warehouse, history)),
     )
     check_before_run(nodes)
-    with driving(driver) as call:
-        name = run_live(start, nodes, warehouse, driver=call, progress=progress().run(start))
+    with open_driver(driver) as call:
+        name = run_live(
+            start, nodes, warehouse, driver=call, progress=get_progress().count_jobs(start)
+        )
     print_summary(warehouse, [name], perf_counter() - started, as_json)
 
 
 def profile(
     cluster: ClusterToml,
-    out: Annotated[Path, typer.Option(help="Table to write, or to add to if it is there.")],
+    out: Annotated[Path, typer.Option(help="Table to write, or to extend if it exists.")],
     trace: Annotated[
-        Path | None, typer.Option(help="Job trace: measure all that its jobs can run with.")
+        Path | None, typer.Option(help="Job trace: measure all combinations that its jobs can use.")
     ] = None,
     models: Annotated[str, typer.Option(help="Models to measure: MODEL,…")] = "",
     batch_sizes: Annotated[str, typer.Option(help="Batch sizes of each: SIZE,…")] = "",
     scale_factors: Annotated[str, typer.Option(help="GPUs of each: COUNT,…")] = "1",
-    epochs: Annotated[int, typer.Option(min=2, help="Epochs of each; the first warms up.")] = 5,
+    epochs: Annotated[
+        int, typer.Option(min=2, help="Epochs per combination; the first one warms up.")
+    ] = 5,
     steps: Annotated[
-        int, typer.Option(min=1, help="Training steps of an epoch; the jobs' own, if fewer.")
+        int, typer.Option(min=1, help="Training steps per epoch; the jobs' own number, if smaller.")
     ] = 10,
     together: Annotated[
-        bool, typer.Option("--together", help="Fill the cluster, instead of one at a time.")
+        bool,
+        typer.Option("--together", help="Fill the cluster, instead of one combination at a time."),
     ] = False,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="Also measure each two of them on the same GPUs.")
+        bool, typer.Option("--pairs", help="Also measure pairs of them on the same GPUs.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure throughputs by training, for the predictor."""
     from containers.docker.checking import check_before_run, machine
-    from flows.cli.progress import progress
     from flows.runs.cluster_file import read_cluster_file
     from flows.runs.pair_profiling import measure_pairs, pairs_of, with_pairs
     from flows.runs.profiling import asked, measure, method, table, table_so_far, write_table
@@ -108,7 +112,7 @@ def profile(
         node = next(node for node in nodes.nodes if node.gpu_type == kind)
         # Queried before measuring: results are not lost if the host stops responding.
         about = {**machine(node), "method": method(epochs, steps, together=together)}
-        show = progress().counted("measuring", "combinations")
+        show = get_progress().count("measuring", "combinations")
         results = measure(
             nodes,
             wanted,
@@ -130,7 +134,7 @@ def profile(
                 epochs=epochs,
                 steps=steps,
                 gpu_type=kind,
-                progress=progress().counted("measuring", "pairs"),
+                progress=get_progress().count("measuring", "pairs"),
             )
             with closing(both):
                 for pair in both:  # what is measured is not lost if a later pair is stopped

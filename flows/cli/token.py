@@ -1,4 +1,4 @@
-"""Tokens of the API: `token add`, `token list`, `token rm`."""
+"""Commands about tokens of the API."""
 
 import os
 from dataclasses import asdict
@@ -16,10 +16,10 @@ from warehouse import DEFAULT_WAREHOUSE
 if TYPE_CHECKING:
     from warehouse.inbox.tokens import Tokens
 
-Name = Annotated[str, typer.Argument(help="Whom the token is for.")]
+Name = Annotated[str, typer.Argument(help="Name of the token's owner.")]
 
 
-def _tokens(warehouse: Path) -> "Tokens":
+def _open_tokens(warehouse: Path) -> "Tokens":
     from warehouse.inbox.tokens import Tokens
     from warehouse.store.checks import check_warehouse
 
@@ -29,10 +29,8 @@ def _tokens(warehouse: Path) -> "Tokens":
 
 def add(
     name: Name,
-    role: Annotated[
-        str, typer.Option(help="What it may do: reader, tenant or operator.")
-    ] = "reader",
-    tenant: Annotated[str, typer.Option(help="Whose jobs, of the role tenant.")] = "",
+    role: Annotated[str, typer.Option(help="Role: reader, tenant or operator.")] = "reader",
+    tenant: Annotated[str, typer.Option(help="Tenant, for the role tenant.")] = "",
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Create a token and print it once."""
@@ -43,13 +41,13 @@ def add(
     if role not in {*Role}:
         raise InputError("role", f"unknown role {role!r}", meant(role, Role))
     make_folder(Path(warehouse))
-    with _tokens(warehouse) as tokens:
+    with _open_tokens(warehouse) as tokens:
         typer.echo(tokens.add(name, Role(role), tenant))
 
 
 def print_tokens(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List tokens without their secrets."""
-    with _tokens(warehouse) as tokens:
+    with _open_tokens(warehouse) as tokens:
         rows = [asdict(token) for token in tokens.all()]
     for row in () if as_json else rows:
         row["made_at"] = f"{datetime.fromtimestamp(row['made_at'], UTC):%Y-%m-%d %H:%M} UTC"
@@ -58,6 +56,6 @@ def print_tokens(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
 
 def rm(name: Name, warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Revoke a token."""
-    with _tokens(warehouse) as tokens:
+    with _open_tokens(warehouse) as tokens:
         tokens.remove(name)
-    say(f"whoever has the token of {name} is refused from now on")
+    say(f"the token of {name} is revoked")
