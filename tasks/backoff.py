@@ -1,4 +1,4 @@
-"""Exponential back-off of jobs whose containers fail, and when such jobs are given up."""
+"""Exponential back-off of jobs whose containers fail, and when to give up such jobs."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ from containers.runtime import ContainerEvent, EventKind, Observation
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a job is launched again after failures of one kind.
+    """Retries of a job after failures of one kind.
 
     Attributes:
         tries: Failures, without a completed epoch between them, after which the job is given up.
@@ -26,9 +26,9 @@ PATIENCE: Mapping[EventKind, Patience] = {
     EventKind.STOPPED: Patience(tries=10, longest_wait=3),
     EventKind.LOST: Patience(tries=math.inf, longest_wait=3),
 }
-"""By kind of failure. Losses are the host's fault, for people to mend, however long it takes. The
-exit code does not show who stopped a container, its job or somebody on its host: the job
-gets twice the tries of a crash, over some 30 rounds, in which a host can be mended. Engineering
+"""By kind of failure. Losses are the host's fault, so jobs wait until people repair the host. The
+exit code does not show whether the job or somebody on its host stopped a container: the job gets
+twice the tries of a crash, over some 30 rounds, in which the host can be repaired. Engineering
 choices; no sweep is recorded."""
 
 
@@ -69,7 +69,7 @@ class BackOff:
         )
 
     def without(self, job_ids: Collection[int]) -> "BackOff":
-        """The back-off with a new beginning for some jobs."""
+        """The back-off without the failures of some jobs."""
         if not job_ids:
             return self
         return BackOff(

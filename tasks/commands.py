@@ -1,4 +1,4 @@
-"""Commands that a service takes in, and the standing orders that they add up to."""
+"""Commands to a service, and the standing orders that follow from them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -127,8 +127,8 @@ class Command:
         value: The new budget; 0 for other kinds.
         by: Who gave it; empty if unknown.
         reason: Reason of a refusal, in words.
-        terms: The new terms of a tenant. In rows only if they are set.
-        node: A node that is added, or refused. In rows only if there is one.
+        terms: The new terms of a tenant.
+        node: A node that is added, or refused.
     """
 
     number: int

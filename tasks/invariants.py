@@ -27,7 +27,7 @@ TOLERANCE = 1e-6
 
 @dataclass
 class Invariants:
-    """Invariants of a run, over the state that its rounds so far imply.
+    """Checks the rounds of a run against the state that its earlier rounds imply.
 
     Attributes:
         header: Header of the run.

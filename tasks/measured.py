@@ -1,4 +1,4 @@
-"""The rows of a run's profile, as its header has them: throughputs, of pairs too."""
+"""Throughputs in a run's header: of jobs alone, of pairs, of gangs on several nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

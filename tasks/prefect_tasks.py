@@ -51,8 +51,7 @@ def _task(step: Step) -> Task[[str, int], None]:
         task_run_name=f"{step.__name__} {{run}} round {{number}}",
         tags=["shockwave", step.__name__],
         cache_policy=NO_CACHE,
-        # Only this step does nothing by halves: what it writes counts once it is renamed,
-        # and the run moves on after that.
+        # Only `record` is atomic (its file counts once it is renamed), so only it is retried.
         retries=len(RETRY_SECONDS) if step is record else 0,
         retry_delay_seconds=list(RETRY_SECONDS),
         retry_condition_fn=should_retry,
@@ -130,7 +129,7 @@ def _summary(run: Run, number: int, this: Round) -> str:
 
 
 def _market(report: SolveReport) -> str:
-    """What was solved, and what of it is lost where gangs do not fit together."""
+    """How the market was solved, and the gap that placing whole gangs leaves."""
     prices = "".join(
         f"| price of a GPU-round ({row.gpu_type}) | {row.price:.3g} |\n" for row in report.prices
     )

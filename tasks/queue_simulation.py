@@ -1,4 +1,4 @@
-"""A play of the queue: jobs of given lengths, as a policy would schedule them."""
+"""A simulation of the queue: jobs of given lengths, as a policy would schedule them."""
 
 import heapq
 import math
@@ -18,23 +18,23 @@ from tasks.eligibility import find_blocked_jobs
 from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
 
 GROWTH = 0.1
-"""Rounds between two plans of a play, as a share of the rounds played. An engineering bound."""
+"""Rounds between two plans, as a share of the rounds simulated so far. An engineering bound."""
 
 LEAST_RATE = 1e-9
-"""Steps per second at least, of a job beside another one, against divisions by zero."""
+"""Least steps per second of a job that shares GPUs; it prevents divisions by zero."""
 
 MOST_PLANS = 150
-"""Most plans of a play, which reach some 10⁶ rounds. An engineering bound."""
+"""Most plans of a simulation; they reach some 10⁶ rounds. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job of a play: what the policy sees of it, and what it does not.
+    """A job of a simulation: what the policy sees of it, and what it does not.
 
     Attributes:
         seen: Policy input.
-        length: Residual run time in this play, on the first allocation of its menu, in seconds.
-        cut: Seconds of each whole round that it does not train, as the round's end cuts a step.
+        length: Drawn residual run time on the first allocation of its menu, in seconds.
+        cut: Seconds lost per whole round to an unfinished step.
     """
 
     seen: ActiveJob
@@ -48,14 +48,14 @@ class QueuedJob:
         lease_rounds: int,
         held: Allocation | None = None,
     ) -> "QueuedJob":
-        """The job after it ran for some seconds, on its GPUs of the next round so far.
+        """The job after it trained for `ran` seconds on GPUs.
 
-        Its forecast shrinks with what is left: relative errors last until the end.
+        Its forecast shrinks in proportion to its residual run time, so relative errors stay.
 
         Args:
             ran: The seconds.
-            gpus: The GPUs.
-            lease_rounds: Rounds that it has held them.
+            gpus: Its GPUs.
+            lease_rounds: Rounds for which it has held them.
             held: Their allocation, on a cluster of several GPU types.
         """
         seen = self.seen
@@ -72,36 +72,36 @@ class QueuedJob:
         return QueuedJob(there, left, self.cut)
 
     def held(self, seconds: float, round_seconds: float, late: float = 0.0) -> float:
-        """How long it holds GPUs to train for some seconds, once it begins to.
+        """Seconds for which it holds GPUs to train for `seconds`, without the restart.
 
         Args:
-            seconds: The seconds.
+            seconds: Seconds of training.
             round_seconds: Length of a round.
-            late: How long after the begin of a round it begins to train.
+            late: Seconds between the start of a round and the start of training.
         """
         rounds = (seconds + late % round_seconds) // (round_seconds - self.cut)
         return seconds + self.cut * rounds
 
     def trained(self, seconds: float, round_seconds: float, late: float = 0.0) -> float:
-        """How long it trains while it holds GPUs for some seconds; see `held`."""
+        """Seconds of training while it holds GPUs for `seconds`; the inverse of `held`."""
         rounds = (seconds + late % round_seconds) // round_seconds
         return max(seconds - self.cut * rounds, 0.0)
 
 
 def compute_slowdown(job: ActiveJob, held: Allocation | None) -> float:
-    """A job's run time on an allocation over that on the first allocation of its menu."""
+    """A job's run time on an allocation, relative to that on the first allocation of its menu."""
     first = job.menu[0]
     if held is None or held == first:
         return 1.0
     if not job.throughput.can_run(job.spec, job.belief.batch_size, held):
-        return 1.0  # on a single GPU type menus have what a job cannot run on, too
+        return 1.0  # on a single GPU type, menus also have allocations that a job cannot run on
     return job.rate(first) / job.rate(held)
 
 
 def set_run_time(job: ActiveJob, time: RunTime) -> None:
-    """Take the residual run time on the first allocation of a job's menu as given.
+    """Set a job's residual run time on the first allocation of its menu.
 
-    On other GPU types it is in proportion to the present rates.
+    On other GPU types, the present rates scale it.
     """
     for allocation in {*job.menu, *filter(None, [job.held])}:
         slower = compute_slowdown(job, allocation)
@@ -118,7 +118,7 @@ def _times(time: RunTime, factor: float) -> RunTime:
 
 
 def _further(belief: Belief, ran: float) -> JobProgress:
-    """Progress of a job after it ran, as far as policies look at it."""
+    """Progress of a job after it trained, in the fields that policies read."""
     spec, was, run_seconds = belief.spec, belief.progress, belief.run_seconds + ran
     if was is None:
         return JobProgress(spec.job_id, 0, 0.0, spec.batch_size, ran, run_seconds, spec.total_steps)
@@ -129,13 +129,13 @@ def _further(belief: Belief, ran: float) -> JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """How fast a job trains on its GPUs: beside another job until that one ends, then alone.
+    """When a job trains, and how fast: with a partner on its GPUs until that one ends, then alone.
 
     Attributes:
-        since: Begin of the round since which it has its GPUs.
-        late: How long after that it begins to train.
-        slower: How many times as long it takes beside the other job; 1 alone.
-        until: When the other job ends; never where that is after it, or there is none.
+        since: Start of the round in which it got its GPUs.
+        late: Seconds from then until it trains.
+        slower: Slowdown while it shares its GPUs; 1 without a partner.
+        until: When the partner ends; infinite if the partner outlives this job.
     """
 
     since: float
@@ -145,16 +145,16 @@ class _Pace:
 
     @property
     def began(self) -> float:
-        """When it begins to train."""
+        """When it starts to train."""
         return self.since + self.late
 
     def worked(self, clock: float) -> float:
-        """What it has done by then, in seconds alone."""
+        """The work done by then, in seconds of training alone."""
         beside = max(min(clock, self.until) - self.began, 0.0)
         return beside / self.slower + max(clock - max(self.until, self.began), 0.0)
 
     def end(self, seconds: float) -> float:
-        """When it has done as much as in some seconds alone."""
+        """When it has done the work of `seconds` of training alone."""
         beside = max(self.until - self.began, 0.0)
         if seconds * self.slower <= beside:
             return self.began + seconds * self.slower
@@ -163,15 +163,15 @@ class _Pace:
 
 @dataclass
 class QueueSimulation:
-    """A play of the queue.
+    """A simulation of the queue.
 
     Attributes:
         plan: Plans a round.
         now: Policy input of the next plan.
         jobs: Active jobs, by job id.
-        coming: Jobs still to come, by arrival.
-        rng: Source of draws.
-        tenancy: What tenants used of their quotas.
+        coming: Future jobs, by arrival.
+        rng: Random generator.
+        tenancy: Use of quotas.
         starts: Start of each job that has run, by job id.
         ends: End of each job that has ended, by job id.
     """
@@ -187,16 +187,11 @@ class QueueSimulation:
 
     def __post_init__(self) -> None:
         options = [job.seen.spec.options for job in self.jobs.values()]
-        self._bars = bool(self.tenancy.usage)
-        self._bars |= any(given.after or given.task.at_once for given in options)
+        self._may_block = bool(self.tenancy.usage)
+        self._may_block |= any(given.after or given.task.at_once for given in options)
 
-    def to_the_end(self, plan: Plan, asked: Set[int]) -> None:
-        """Play until the jobs asked for have ended.
-
-        Args:
-            plan: The first plan.
-            asked: Ids of jobs that are active.
-        """
+    def run(self, plan: Plan, asked: Set[int]) -> None:
+        """Simulate from a first plan until the given jobs end, at infinity after `MOST_PLANS`."""
         rounds = step = 0
         for _ in range(MOST_PLANS):
             before, step = step, max(1, int(rounds * GROWTH))
@@ -211,7 +206,7 @@ class QueueSimulation:
             self.ends[job_id] = math.inf
 
     def _begin(self, plan: Plan, before: int) -> None:
-        """Note the first starts of a plan: in any of the rounds since the plan before it."""
+        """Draw the first starts of a plan's jobs from the rounds since the previous plan."""
         now = self.now
         for job_id in plan.placement:
             if job_id not in self.starts:
@@ -219,9 +214,9 @@ class QueueSimulation:
                 self.starts[job_id] = now.clock_seconds - early * now.round_seconds
 
     def _carry_out(self, plan: Plan, rounds: int) -> None:
-        """Carry a plan out for some rounds, and see what has come of it.
+        """Carry out a plan for some rounds.
 
-        GPUs of jobs that end go to the next in line at the following round.
+        GPUs of jobs that end go to the next jobs in line at the following round.
         """
         clock, round_seconds = self.now.clock_seconds, self.now.round_seconds
         until = clock + rounds * round_seconds
@@ -251,7 +246,7 @@ class QueueSimulation:
         taken = set(chain.from_iterable(held.values()))
         cordoned = self.now.cordoned
         free = [g for g in range(self.now.inventory.gpus) if g not in taken and g not in cordoned]
-        gone: list[ActiveJob] = []
+        ended: list[ActiveJob] = []
         while ending and ending[0][0] <= until:
             end, job_id = heapq.heappop(ending)
             self.ends[job_id] = end
@@ -259,12 +254,12 @@ class QueueSimulation:
             if other.get(job_id) not in held:
                 free += (gpu for gpu in gpus if gpu not in cordoned)
             used.append((seen.spec.tenant, len(gpus), end - paces[job_id].since))
-            gone.append(seen)
+            ended.append(seen)
             boundary = clock + math.ceil((end - clock) / round_seconds) * round_seconds
             if boundary >= until or (ending and ending[0][0] <= boundary):
                 continue
             for waiting, job in list(line.items()):
-                taken = set(self._room(job, free))
+                taken = set(self._fit(job, free))
                 if taken:
                     del line[waiting]
                     launch(waiting, tuple(sorted(taken)), boundary)
@@ -276,11 +271,11 @@ class QueueSimulation:
         )
         quotas = self.tenancy.usage
         self.tenancy = self.tenancy.after(until, sum_gpu_seconds(used, quotas), ())
-        self._observe(until, rounds, paces, held, gone)
+        self._observe(until, rounds, paces, held, ended)
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
 
     def _end(self, job_id: int, gpus: Sequence[int], pace: _Pace) -> float:
-        """When a job ends that holds these GPUs."""
+        """When a job with these GPUs ends."""
         job = self.jobs[job_id]
         there = self._held(job.seen, gpus)
         seconds = job.length * compute_slowdown(job.seen, there)
@@ -289,8 +284,8 @@ class QueueSimulation:
     def _held(self, job: ActiveJob, gpus: Sequence[int]) -> Allocation | None:
         """The allocation that a job holds; None without GPUs.
 
-        The next job in line takes any free GPUs. Where a job cannot run on as many nodes as they
-        span, it holds as many GPUs on as few nodes as it bids for.
+        Jobs in line take any free GPUs. If a job cannot run on as many nodes as its GPUs span, it
+        is simulated on the same number of GPUs on the fewest nodes.
         """
         if not gpus:
             return None
@@ -300,7 +295,7 @@ class QueueSimulation:
         return job.on_fewest_nodes(found)
 
     def _pair(self, first: int, second: int, gpus: Sequence[int], paces: dict[int, _Pace]) -> None:
-        """Have two jobs train on the same GPUs, until the first of them ends."""
+        """Slow two jobs on the same GPUs down until the first of them ends."""
         for job_id, beside_id in ((first, second), (second, first)):
             job, beside = self.jobs[job_id].seen, self.jobs[beside_id].seen
             there = self._held(job, gpus) or job.own
@@ -310,8 +305,8 @@ class QueueSimulation:
         later = second if sooner == first else first
         paces[later] = replace(paces[later], until=end)
 
-    def _room(self, job: ActiveJob, free: Sequence[int]) -> Sequence[int]:
-        """The first free GPUs that a job can run on; none if there are too few."""
+    def _fit(self, job: ActiveJob, free: Sequence[int]) -> Sequence[int]:
+        """The first free GPUs that fit a job; none if too few are free."""
         inventory = self.now.inventory
         if len(inventory.pools) == 1:
             return free[: job.gang] if job.gang <= len(free) else ()
@@ -328,9 +323,9 @@ class QueueSimulation:
         rounds: int,
         paces: Mapping[int, _Pace],
         held: Mapping[int, tuple[int, ...]],
-        gone: Sequence[ActiveJob],
+        ended: Sequence[ActiveJob],
     ) -> None:
-        """The policy input after some rounds."""
+        """Update jobs and policy input after some rounds."""
         now = self.now
         for job_id, job in self.jobs.items():
             gpus = held.get(job_id, ())
@@ -351,20 +346,20 @@ class QueueSimulation:
         self.now = replace(
             now,
             clock_seconds=clock,
-            jobs=tuple(self._may_run()),
+            jobs=tuple(self._eligible_jobs()),
             jobs_seen=now.jobs_seen + len(arrived),
             ended_gpu_seconds=(
                 *now.ended_gpu_seconds,
-                *(job.belief.run_seconds * job.gang for job in gone),
+                *(job.belief.run_seconds * job.gang for job in ended),
             ),
             even=now.even.after(clock, arrived, self.jobs, now.inventory.gpus),
         )
 
-    def _may_run(self) -> Iterator[ActiveJob]:
-        """The jobs that no other job keeps from running."""
+    def _eligible_jobs(self) -> Iterator[ActiveJob]:
+        """The jobs that are not blocked by another job or a quota."""
         seen = {job_id: job.seen for job_id, job in self.jobs.items()}
         waits: Collection[int] = ()
-        if self._bars:
+        if self._may_block:
             holding = {job_id for job_id, job in seen.items() if job.gpus}
             beliefs = {job_id: job.belief for job_id, job in seen.items()}
             waits = find_blocked_jobs(beliefs, holding, (), self.tenancy)

@@ -1,8 +1,8 @@
 """Records of a run: its header, and a record per round.
 
-A round's record holds the inputs and outputs of all its decisions, arrivals included, so that
-the run's state is a fold over records and any round can be solved again. Records form a hash
-chain that starts with the header's hash: two runs with the same last hash are identical.
+A record holds the inputs and outputs of a round's decisions: the run's state is a fold over
+records, and any round can be solved again. Records form a hash chain from the header's hash: two
+runs with the same last hash are identical.
 """
 
 from collections.abc import Iterable, Iterator

@@ -43,16 +43,16 @@ class Recording:
         self._now: RoundRecord
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
-        """Its jobs are there."""
+        """Do nothing: jobs are recorded."""
 
     def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
-        """What was withdrawn is recorded."""
+        """Do nothing: withdrawals are recorded."""
 
     def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
-        """Its nodes are as they were."""
+        """Do nothing: placements are recorded."""
 
     def advance(self, idle_until: float | None) -> None:
-        """Nothing passes; `observe` goes on to the next record."""
+        """Do nothing: `observe` goes to the next record."""
 
     def observe(self) -> Observation:
         """The next record's observation."""
@@ -73,10 +73,10 @@ class Recording:
         return tuple(self._answer(lease.job_id, lease.gpus, preempted=False) for lease in leases)
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """Nothing to remove."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
     def _answer(self, job_id: int, gpus: tuple[int, ...], *, preempted: bool) -> ContainerEvent:
         for event in self._now.events:

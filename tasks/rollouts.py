@@ -1,8 +1,8 @@
-"""When jobs will start and finish: the queue played forward under the policy, many times.
+"""Forecasts of starts and finishes: simulations of the queue under the policy.
 
-Each play draws the unknowns, the residual run time of each active job and the jobs still to come,
-and lets the policy plan round after round until all active jobs have ended. The plays
-are equally likely futures; of `PLAYS` and the truth, each rank is equally likely for the truth.
+Each simulation draws the residual run time of each active job and the future arrivals, and the
+policy plans round after round until the jobs have ended. Simulations are equally likely futures:
+among them, each rank is equally likely for the truth.
 """
 
 import math
@@ -24,34 +24,33 @@ from solver.plan import ActiveJob, Plan, Situation
 from tasks.queue_simulation import QueuedJob, QueueSimulation, set_run_time
 from tasks.round import Round, Run, make_situation
 
-PLAYS = 19
-"""Plays of the queue. An engineering bound."""
+SIMULATIONS = 19
+"""Simulations of the queue. An engineering bound."""
 
 LOWEST, HIGHEST = 1, 17
-"""Ranks of the plays, by time, at which an interval ends: the second and the second last. The truth
-lies between them with a probability of 80 % if it is exchangeable with the plays."""
+"""Ranks, by time, at which intervals end: the second and the second last. The truth lies between
+them with a probability of 80 % if it is exchangeable with the simulations."""
 
-LEVELS = tuple((number + 1.0) / (PLAYS + 1.0) for number in range(PLAYS))
-"""Levels at which the plays draw a job's run time: the mean level of each rank among as many random
-draws (Weibull 1939). The intervals end at 10 and 90 % of what hangs on one job's run time alone."""
+LEVELS = tuple((number + 1.0) / (SIMULATIONS + 1.0) for number in range(SIMULATIONS))
+"""Levels at which simulations draw a job's run time: the mean level of each rank among as many
+random draws (Weibull 1939). If only one run time matters, intervals end at its 10 and 90 %."""
 
 SPREAD = tuple(level - 0.5 for level in LEVELS)
-"""Shift of the starts of each play, in rounds. Jobs start on round boundaries: many plays agree,
-and an interval that ended on such a boundary would hold them all, and so too many of the truths."""
+"""Shift of the starts of each simulation, in rounds. Jobs start on round boundaries, so many
+simulations agree: an interval that ends on such a boundary would cover too many truths."""
 
 MOST_COMING = 3
-"""Most arrivals of a play, as a multiple of those seen so far, an array as one: three quarters of
-the arrival processes end before. Later ones seldom decide when a job that is here ends, but make
-the latest plays later without a bound."""
+"""Most arrivals of a simulation, as a multiple of those seen so far; an array counts once. Later
+arrivals seldom change when a present job ends, but delay the latest simulations without a bound."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of plays done, and that of all plays."""
+"""Called with the number of simulations done, and the number of all."""
 
 LEAST_SECONDS = 1.0
-"""Least residual run time that a play draws. A convention."""
+"""Least residual run time that is drawn. A convention."""
 
 _NOTHING = Forecast(-1, (), (), (), (), (), ())
-"""Forecast of jobs still to come, whose run times are given."""
+"""Forecast of future jobs, whose run times are set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +75,13 @@ class ExpectedTimes:
 
 
 def seconds_to_reservation(run: Run, this: Round) -> dict[int, float]:
-    """Seconds from now by which jobs that are not preempted give way to a gang that waits for them.
+    """Seconds until a waiting gang with a reservation gets its GPUs at the latest, by job id.
+
+    Non-preemptible jobs delay such a gang (`solver.deciding`).
 
     Args:
         run: The run.
         this: The round, solved.
-
-    Returns:
-        By job id, of the gang with the reservation of `solver.deciding`, if there is one: seconds
-        until the round after the reserved time begins.
     """
     given = make_situation(run, this)
     found = reserved(given) if given and not given.promises else None
@@ -94,13 +91,12 @@ def seconds_to_reservation(run: Run, this: Round) -> dict[int, float]:
 
 
 def seconds_to_priority(this: Round) -> dict[int, float]:
-    """Seconds from now by which waiting jobs go before all others; see `Plan.first_by`.
+    """Seconds until waiting jobs go before all others, by job id; see `Plan.first_by`.
+
+    Empty under policies that do not bound postponement.
 
     Args:
         this: The round, solved.
-
-    Returns:
-        By job id; empty under policies that bound no postponement.
     """
     plan = this.plan
     bounds = zip(plan.order, plan.first_by, strict=True) if plan.first_by else ()
@@ -108,7 +104,7 @@ def seconds_to_priority(this: Round) -> dict[int, float]:
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Progress that is not reported."""
+    """Report no progress."""
 
 
 def forecast_times(
@@ -119,36 +115,35 @@ def forecast_times(
     Args:
         run: The run, before the round.
         this: The round, solved.
-        asked: Ids of these jobs; a play ends with the last of them.
-        progress: Called before each play.
+        asked: Ids of these jobs; a simulation ends with the last of them.
+        progress: Called before each simulation.
 
     Returns:
-        By job id, of those that are to run as things are (`_going_on`); empty where no node is in
-        service, and under policies that read what no play draws: clairvoyant policies the
-        jobs' futures, those that read losses the losses of epochs to come.
+        By job id, without jobs that cannot run at present (`_runnable_jobs`). Empty if no node is
+        in service, and under policies that read what is not simulated: true futures or losses.
     """
     now = make_situation(run, this)
     if now is None or run.policy.clairvoyant or run.header.losses:
         return {}
-    active = _going_on(this)
+    active = _runnable_jobs(this)
     asked = asked & active.keys()
     if not asked:
         return {}
     rng = np.random.default_rng((run.header.settings.seed, run.state.round))
-    plays = _played(run, this, now, active, asked, rng, progress)
+    simulations = _simulate(run, this, now, active, asked, rng, progress)
     clock, seconds = now.clock_seconds, now.round_seconds
     found = {}
     for job_id in sorted(asked):
-        ends = _held((play.ends[job_id] for play in plays), clock)
+        ends = _interval_of((each.ends[job_id] for each in simulations), clock)
         starts = (clock, clock, clock)
         if job_id not in this.plan.placement:
-            starts = _starts([play.starts[job_id] for play in plays], clock, seconds)
+            starts = _starts([each.starts[job_id] for each in simulations], clock, seconds)
         if math.isfinite(max(*starts, *ends)):
             found[job_id] = ExpectedTimes(*starts, *ends)
     return found
 
 
-def _played(
+def _simulate(
     run: Run,
     this: Round,
     now: Situation,
@@ -157,16 +152,16 @@ def _played(
     rng: np.random.Generator,
     progress: Progress,
 ) -> list[QueueSimulation]:
-    """The plays of jobs that go on, each to the end of those asked for."""
+    """Simulations of runnable jobs, each until the jobs asked for have ended."""
     plan = partial(place, run.policy)
-    first = _in_service(this)
+    first = _plan_in_service(this)
     tenancy = this.state.tenancy
     levels = {job_id: rng.permutation(LEVELS).tolist() for job_id in active}
-    intervals = {job_id: _interval(this, job_id) for job_id in active}
+    intervals = {job_id: _run_time_interval(this, job_id) for job_id in active}
     cuts = {job_id: _cuts(job, now.round_seconds, rng) for job_id, job in active.items()}
-    plays = []
-    for number in range(PLAYS):
-        progress(number, PLAYS)
+    simulations = []
+    for number in range(SIMULATIONS):
+        progress(number, SIMULATIONS)
         jobs = {
             job_id: QueuedJob(
                 job,
@@ -176,17 +171,17 @@ def _played(
             for job_id, job in active.items()
         }
         coming = deque(_coming(run, this, now, jobs, rng))
-        play = QueueSimulation(plan, now, jobs, coming, rng, tenancy)
-        play.to_the_end(first, asked)
-        plays.append(play)
-    return plays
+        simulation = QueueSimulation(plan, now, jobs, coming, rng, tenancy)
+        simulation.run(first, asked)
+        simulations.append(simulation)
+    return simulations
 
 
-def _going_on(this: Round) -> Mapping[int, ActiveJob]:
-    """The active jobs that are to run as things are, by job id.
+def _runnable_jobs(this: Round) -> Mapping[int, ActiveJob]:
+    """The active jobs that can run at present, by job id.
 
-    Neither those on hold or cancelled, nor those for which too few nodes are in service, nor those
-    that come after them.
+    Jobs on hold, cancelled jobs, jobs for which too few nodes are in service, and jobs that depend
+    on any of these are left out.
     """
     orders = this.state.orders
     out = {*orders.held, *orders.cancelled}
@@ -200,16 +195,13 @@ def _going_on(this: Round) -> Mapping[int, ActiveJob]:
 
 
 def count_available_gpus(this: Round, job_id: int) -> int | None:
-    """GPUs in service that a job could hold at most, where these are too few for it.
+    """GPUs in service that a job could hold at most, if these are too few; None if it fits.
 
-    Those on cordoned nodes count for jobs that hold GPUs only, as no other starts there.
+    GPUs of cordoned nodes count only for jobs that hold GPUs: no other job starts there.
 
     Args:
         this: The round, predicted.
         job_id: The job, active in it.
-
-    Returns:
-        None where it fits; 0 where it runs on none that are in service.
     """
     job, inventory, cordoned = this.active[job_id], this.nodes.inventory, this.state.orders.cordoned
     if cordoned and not job.gpus:
@@ -224,14 +216,14 @@ def count_available_gpus(this: Round, job_id: int) -> int | None:
     return most if most < demand.least else 0
 
 
-def _in_service(this: Round) -> Plan:
-    """The plan of the round, with GPUs as they are numbered among the nodes in service."""
+def _plan_in_service(this: Round) -> Plan:
+    """The plan of the round, with GPU numbers of the nodes in service."""
     placement = this.plan.placement.items()
     return replace(this.plan, placement={j: this.nodes.numbered(gpus) for j, gpus in placement})
 
 
-def _interval(this: Round, job_id: int) -> tuple[float, float, float]:
-    """Residual run time on the first of its menu: calibrated lower end, point, upper end."""
+def _run_time_interval(this: Round, job_id: int) -> tuple[float, float, float]:
+    """Residual run time on the first allocation of a menu: calibrated low end, point, high end."""
     job = this.active[job_id]
     time = job.run_time(job.menu[0])
     low, high = this.state.learning.calibration.interval_of(
@@ -241,25 +233,25 @@ def _interval(this: Round, job_id: int) -> tuple[float, float, float]:
 
 
 def _quantile(interval: tuple[float, float, float], level: float) -> float:
-    """A residual run time at a level: linear on either side of the point, through 10 and 90 %."""
+    """The residual run time at a level: linear from the point through 10 % and through 90 %."""
     low, point, high = interval
     slope = (point - low if level < 0.5 else high - point) / (HELD / 2.0)
     return max(point + (level - 0.5) * slope, LEAST_SECONDS)
 
 
 def _cuts(job: ActiveJob, round_seconds: float, rng: np.random.Generator) -> list[float]:
-    """Draws of what the end of a round leaves of a step: any part of one is as likely."""
+    """Draws of the part of a step that a round's end discards, which is uniform."""
     step = min(1.0 / job.rate(job.menu[0]), 0.5 * round_seconds)
-    cuts: list[float] = (step * rng.random(PLAYS)).tolist()
+    cuts: list[float] = (step * rng.random(SIMULATIONS)).tolist()
     return cuts
 
 
 def _coming(
     run: Run, this: Round, now: Situation, active: Mapping[int, QueuedJob], rng: np.random.Generator
 ) -> Iterator[QueuedJob]:
-    """Jobs still to come in a play, each like one of the latest that have been seen.
+    """Future jobs of a simulation, each like one of the latest jobs.
 
-    An array comes as often as a job, with as many tasks as it had.
+    An array arrives as often as a job, with all its tasks.
     """
     seen = {
         belief.spec.job_id: (belief.spec, belief.reference_seconds)
@@ -293,25 +285,20 @@ def _coming(
 
 
 def _starts(times: Sequence[float], clock: float, seconds: float) -> tuple[float, float, float]:
-    """Median, and the interval of 80 % nominal coverage, of a waiting job's next start.
+    """Median and 80 % interval of a waiting job's next start.
 
     Args:
-        times: Starts in the plays.
+        times: Starts in the simulations.
         clock: The clock.
-        seconds: Length of a round; no other start is before the next one's half.
+        seconds: Length of a round; no start is earlier than half a round from now.
     """
-    median = sorted(times)[PLAYS // 2]
+    median = sorted(times)[SIMULATIONS // 2]
     spread = (time + part * seconds for time, part in zip(times, SPREAD, strict=True))
-    _, low, high = _held(spread, clock + 0.5 * seconds)
+    _, low, high = _interval_of(spread, clock + 0.5 * seconds)
     return median, min(low, median), max(high, median)
 
 
-def _held(times: Iterable[float], floor: float) -> tuple[float, float, float]:
-    """Median, and the interval of 80 % nominal coverage.
-
-    Args:
-        times: Times in the plays.
-        floor: Least possible time.
-    """
+def _interval_of(times: Iterable[float], floor: float) -> tuple[float, float, float]:
+    """Median and 80 % interval of the times in the simulations, none below a floor."""
     ascending = sorted(times)
-    return ascending[PLAYS // 2], max(ascending[LOWEST], floor), ascending[HIGHEST]
+    return ascending[SIMULATIONS // 2], max(ascending[LOWEST], floor), ascending[HIGHEST]

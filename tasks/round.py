@@ -1,7 +1,7 @@
 """The five steps of a round, in order: collect, predict, solve, dispatch, record.
 
-Each step fills its part of a `Round` from the parts of earlier steps. `ROUND` is the only
-definition of a round; drivers differ only in how they call its steps.
+Each step fills its part of a `Round`. `ROUND` lists the steps; drivers differ only in how they call
+them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ class Run:
         state: Live state, a fold over its records.
         schedules: True batch-size schedules by job id, for oracles and clairvoyant policies.
         active: Policy input of the last round, by job id.
-        check: Called before a round touches its jobs; raises if they are another process's by now.
+        check: Called before a round touches its jobs; raises if another process runs them.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Run:
         self.resize(before, self.state.orders)
 
     def resize(self, before: Orders, now: Orders) -> None:
-        """Pass on to the runtime the nodes that were added or removed."""
+        """Report added and removed nodes to the runtime."""
         if (now.added, now.removed) != (before.added, before.removed):
             inventory = self.header.settings.inventory_in(self.state.round, now.added)
             self.runtime.resize(inventory, now.removed)
@@ -103,8 +103,8 @@ class Round:
         active: Policy input by job id (predict).
         plan: The policy's plan (solve).
         events: Events of preemptions and launches (dispatch).
-        waited_ms: Wall time in which the round before passed (collect).
-        milliseconds: Wall time by step, the wait for the round before left out.
+        waited_ms: Wall time of the wait for the end of the previous round (collect).
+        milliseconds: Wall time by step, without this wait.
     """
 
     observation: Observation = field(init=False)
@@ -122,7 +122,7 @@ class Round:
 
 
 def collect(run: Run, this: Round) -> None:
-    """Let the round before pass, read what happened in it, take in jobs and commands."""
+    """Wait for the previous round to end, read its telemetry, and take in jobs and commands."""
     taken, orders = run.state.source_position, run.state.orders
     if run.state.round:
         began = perf_counter()
@@ -151,7 +151,7 @@ def _idle_until(run: Run) -> float | None:
 
 
 def predict(run: Run, this: Round) -> None:
-    """Update the beliefs, and forecast the jobs with news."""
+    """Update the beliefs, and forecast jobs whose belief or prior changed."""
     state, news = run.state.observe(run.header, this.observation, this.arrivals, this.commands)
     this.forecasts = _expected(run, state, news)
     known = dict(state.forecasts) | {found.job_id: found for found in this.forecasts}
@@ -161,7 +161,7 @@ def predict(run: Run, this: Round) -> None:
 
 
 def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast, ...]:
-    """Forecasts of jobs that differ from their last forecasts."""
+    """The forecasts that differ from the last forecasts of the same jobs."""
     settings = run.header.settings
     expected = forecast(
         [state.beliefs[job_id] for job_id in news],
@@ -177,7 +177,7 @@ def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast,
 
 
 def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]:
-    """Policy input by job id; unchanged inputs are reused from the last round."""
+    """Policy input by job id; unchanged inputs are reused, with what they have cached."""
     inventory = nodes.inventory or state.inventory(run.header)
     active: dict[int, ActiveJob] = {}
     running = [job_id for job_id in state.beliefs if state.may_run(job_id)]
@@ -203,13 +203,13 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
 
 
 def _menu(run: Run, inventory: Inventory, belief: Belief) -> tuple[Allocation, ...]:
-    """Allocations that a job can bid for; its reference where too few nodes are in service."""
+    """Allocations that a job can bid for; its reference if too few nodes are in service."""
     menu = inventory.menu_of(belief.spec, belief.batch_size, run.throughput)
     return menu or (run.throughput.reference(belief.spec),)
 
 
 def make_situation(run: Run, this: Round) -> Situation | None:
-    """The policy input of a round that was predicted; None where no node is in service."""
+    """The policy input of a predicted round; None if no node is in service."""
     settings, state, inventory = run.header.settings, this.state, this.nodes.inventory
     clock = this.observation.clock_seconds
     if inventory is None:
@@ -237,7 +237,7 @@ def make_situation(run: Run, this: Round) -> Situation | None:
 
 
 def _cordoned(run: Run, this: Round) -> frozenset[int]:
-    """GPUs on which no job starts, as they are numbered among the nodes in service."""
+    """GPUs on which no job starts, numbered among the nodes in service."""
     inventory, nodes = this.state.inventory(run.header), this.state.orders.cordoned
     there = (inventory.gpus_of(node) for node in nodes if node < inventory.nodes)
     return frozenset(gpu for gpus in there for gpu in this.nodes.numbered(tuple(gpus)))
@@ -360,7 +360,7 @@ ROUND: tuple[Step, ...] = (collect, predict, solve, dispatch, record)
 
 
 def run_timed(step: Step, run: Run, this: Round) -> None:
-    """Run one step and note how long it took."""
+    """Run one step and measure its wall time."""
     started, waited_ms = perf_counter(), this.waited_ms
     step(run, this)
     waited_ms = this.waited_ms - waited_ms

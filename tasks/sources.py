@@ -47,8 +47,7 @@ class Intake:
     Attributes:
         jobs: Jobs, by arrival.
         commands: Commands, in order.
-        truths: Ground truths of these jobs that were made for them: those of a service on a
-            virtual cluster. A trace has its own.
+        truths: Ground truths made for these jobs by a service on a virtual cluster.
     """
 
     jobs: tuple[JobSpec, ...] = ()
@@ -57,47 +56,39 @@ class Intake:
 
 
 class JobSource(Protocol):
-    """Jobs, and commands about them, in the order of their arrival.
+    """Jobs and commands in the order of their arrival.
 
-    A source is stateless: what was taken is part of a run's state, so that a resumed, forked or
-    replayed run gets the same.
+    A source is stateless: the position is part of a run's state, so that a resumed, forked or
+    replayed run takes in the same.
     """
 
     def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
-        """What arrived by a time and is not taken yet.
-
-        Args:
-            clock_seconds: The run's clock.
-            taken: What was taken so far.
-        """
+        """The entries after a position that arrived by a time on the run's clock."""
         ...
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
-        """The latest end of a round in which nothing runs; None if it is not known.
+        """The latest end of a round in which nothing runs, on the run's clock; None if unknown.
 
         Args:
-            taken: What was taken so far.
-            quotas: Times at which quotas allow waiting jobs more.
-
-        Returns:
-            A time on the run's clock in seconds: of the next arrival, or before.
+            taken: The position.
+            quotas: Times at which quotas allow waiting jobs to run again.
         """
         ...
 
     def is_exhausted(self, taken: SourcePosition) -> bool:
-        """Whether nothing further can arrive."""
+        """Whether nothing more can arrive."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs that are all known when a run begins, and commands, as of a service's history.
+    """Jobs and commands that are known when a run begins.
 
     Attributes:
         jobs: By arrival and then job id.
         commands: By time.
-        truths: What was made for these jobs, in their order; see `Intake`.
-        before: What was taken before its first job and command.
+        truths: Ground truths made for these jobs, in their order; see `Intake`.
+        before: Position of the first job and command.
     """
 
     jobs: tuple[JobSpec, ...]
@@ -121,7 +112,7 @@ class Trace:
         )
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
-        """See `JobSource.idle_until`; quotas count, as its clock stands still when idle."""
+        """See `JobSource.idle_until`."""
         job, command = self._next(taken)
         jobs, given = self.jobs[job : job + 1], self.commands[command : command + 1]
         arrivals = [job.arrival_seconds for job in jobs] + [entry.at_seconds for entry in given]
@@ -169,7 +160,7 @@ class Workload:
         return Trace(self.specs, self.commands, self.truths if self.service else ())
 
     def figures(self) -> dict[str, str | int | float]:
-        """Summary: source, number of jobs, isolated work in GPU-hours, and last arrival."""
+        """Source, number of jobs, isolated work in GPU-hours, and last arrival."""
         jobs = zip(self.specs, self.truths, strict=True)
         work = sum(self.profile.reference(s).gpus * t.isolated_seconds for s, t in jobs)
         return {
@@ -208,19 +199,17 @@ class Workload:
                 )
 
     def _cannot_be_spread(self, spec: JobSpec, inventory: Inventory) -> bool:
-        """Whether it has GPUs enough, but only on more nodes than the job can use."""
+        """Whether the cluster has enough GPUs, but only on more nodes than the job can use."""
         menu, size, profile = inventory.menu(spec.demand), spec.batch_size, self.profile
         return not any(profile.can_run(spec, size, there) for there in menu) and any(
             profile.can_run(spec, size, replace(there, nodes=1)) for there in menu
         )
 
     def on(self, inventory: Inventory) -> "Workload":
-        """The workload as it is on a cluster.
+        """The workload with isolated run times and profile of a cluster's GPU types.
 
-        Isolated run times are those on as few nodes as there a gang needs. On several GPU types
-        they are at the mean of a job's rates, by GPUs: at the speed of an even share of the
-        cluster, which has as much of each type (the proportional rate of Gavel, OSDI '20). The
-        profile has these types only.
+        Isolated run times are on the fewest nodes that fit the gang. On several GPU types they are
+        at the mean of a job's rates, weighted by GPUs (the proportional rate of Gavel, OSDI '20).
         """
         if len(self.profile.gpu_types) < 2 and not self.profile.placement_matters:
             return self

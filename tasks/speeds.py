@@ -1,4 +1,4 @@
-"""How fast jobs ran in the last round, by the throughput table."""
+"""Speeds of jobs in the last round, by the throughput table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,14 +28,10 @@ class LastRound:
     began: float
 
     def speed(self, belief: Belief, seen: Observation) -> float:
-        """How fast a job ran, over its rate on its reference allocation.
+        """A job's rate, relative to that on its reference allocation.
 
-        Where the other job of a pair ended within the round, the job ran at the shared rate until
+        If the other job of a pair ended within the round, the job ran at the shared rate until
         then and alone afterwards; under the published rules, at a single rate.
-
-        Args:
-            belief: Belief about the job, at the batch size at which it ran.
-            seen: The runtime's observation of the round.
         """
         header, job = self.header, belief.spec
         other = self._shares_with(job.job_id) if header.pairs else None
@@ -56,9 +52,9 @@ class LastRound:
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
 
     def _share_together(self, seen: Observation, *pair: int) -> float:
-        """Share of a job's training time in the round in which the other job of its pair ran, too.
+        """Share of a job's training time in which the other job of its pair ran, too.
 
-        The time that it held its GPUs and did not train was its restart, at first.
+        A job that holds GPUs and does not train is restarting, at the start of the round.
         """
         ends = {event.job_id: event.at_seconds for event in seen.finished}
         own, other = (ends.get(job, seen.clock_seconds) - self.began for job in pair)

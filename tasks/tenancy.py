@@ -1,4 +1,4 @@
-"""Tenants: what holds for them, what they used of their quotas, and how they divide budgets."""
+"""Tenants: their terms, their use of quotas, and how they divide budgets among jobs."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,12 +17,12 @@ MOST_WINDOWS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """What a tenant used of its quota.
+    """A tenant's use of its quota.
 
     Attributes:
-        window: The window, from 0 at the beginning of the run.
-        used: GPU-seconds that its jobs have held in it, restarts included.
-        carried: GPU-seconds carried over from windows before.
+        window: Number of the window, 0 at the beginning of the run.
+        used: GPU-seconds that its jobs held in the window, restarts included.
+        carried: GPU-seconds carried over from earlier windows.
     """
 
     window: int = 0
@@ -30,7 +30,7 @@ class QuotaUse:
     carried: float = 0.0
 
     def at(self, clock_seconds: float, terms: TenantTerms) -> "QuotaUse":
-        """The usage in the window of a time: what is left of one is carried into the next."""
+        """The use in the window of a time; the rest of each window is carried into the next."""
         number, found = int(clock_seconds // (terms.window_hours * HOUR)), self
         quota = terms.gpu_hours * HOUR
         for _ in repeat(None, min(number - self.window, MOST_WINDOWS)):
@@ -41,11 +41,11 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """What holds for tenants: a fold over commands, and over what their jobs held.
+    """Terms of tenants and use of quotas: a fold over commands and leases.
 
     Attributes:
-        terms: Terms of tenants that have some, by tenant.
-        usage: What those with a quota used of it.
+        terms: Terms by tenant.
+        usage: Use of quotas by tenant.
     """
 
     terms: Mapping[str, TenantTerms] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Tenancy:
         return Tenancy(terms, usage)
 
     def spent_until(self, tenant: str) -> float | None:
-        """The end of the window in which a tenant's quota is used up; None if it is not."""
+        """The end of the present window if a tenant's quota is used up; else None."""
         found, terms = self.usage.get(tenant), self.terms.get(tenant)
         if found is None or terms is None or found.used < terms.gpu_hours * HOUR + found.carried:
             return None
@@ -117,7 +117,7 @@ class Tenancy:
         return found
 
     def factor(self, tenant: str) -> float:
-        """What the budgets of a tenant's jobs are multiplied by."""
+        """The factor of the budgets of a tenant's jobs."""
         terms = self.terms.get(tenant)
         return terms.budget if terms else 1.0
 
@@ -135,12 +135,7 @@ def may_use_image(terms: TenantTerms | None, image: str) -> bool:
 def sum_gpu_seconds(
     held: Iterable[tuple[str, int, float]], tenants: Collection[str]
 ) -> dict[str, float]:
-    """GPU-seconds that jobs held, by tenant, of some tenants.
-
-    Args:
-        held: Tenants, GPUs and seconds, one of each job that held some.
-        tenants: The tenants.
-    """
+    """GPU-seconds by tenant, from the tenant, GPUs and seconds of each lease."""
     found = dict.fromkeys(tenants, 0.0)
     for tenant, gpus, seconds in held if found else ():
         if tenant in found:

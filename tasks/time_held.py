@@ -1,4 +1,4 @@
-"""How long jobs held GPUs, and when a job has held them for as long as it may."""
+"""Time limits: how long jobs have held GPUs, and which jobs have reached their limit."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from predictor.job import JobSpec
 class TimeHeld:
     """The time for which active jobs with a limit (`JobSpec.max_seconds`) have held GPUs.
 
-    It is the scheduler's own measure, as jobs report their run time themselves.
+    The scheduler measures it, as jobs could misreport their run time.
 
     Attributes:
         clock_seconds: The last round boundary.
@@ -40,13 +40,13 @@ class TimeHeld:
         return self.seconds.get(holder.job_id, 0.0) + seen.clock_seconds - self.clock_seconds
 
     def is_over(self, seen: Observation, holder: JobSpec) -> bool:
-        """Whether a job that held GPUs in the round has held them for as long as it may."""
+        """Whether a job that held GPUs in the round has reached its limit."""
         return 0.0 < holder.max_seconds <= self._held(seen, holder)
 
     def give_up(
         self, seen: Observation, holders: Mapping[int, tuple[JobSpec, tuple[int, ...]]]
     ) -> Observation:
-        """The observation, with the end of jobs that held GPUs for as long as they may.
+        """The observation, with the end of jobs that reached their limit.
 
         Args:
             seen: What the runtime reported.

@@ -15,7 +15,7 @@ from solver.inventory import Inventory, Pool
 from solver.market import Bid
 from solver.plan import Plan, SolveReport
 from tasks.record import Parameter
-from tasks.rollouts import PLAYS
+from tasks.rollouts import SIMULATIONS
 from tests.runs import POOLS, SPEED, make, mixed, write
 from tests.tasks import test_spread_gangs as by_nodes
 
@@ -114,7 +114,7 @@ def test_a_spread_gang_is_shown_with_its_nodes_and_slowdown(tmp_path: Path) -> N
     assert said in str(answer)
     played: list[tuple[int, int]] = []
     assert why(1, tmp_path, run, number, lambda *done: played.append(done)).holding.spread is None
-    assert played == [(play, PLAYS) for play in range(PLAYS)]
+    assert played == [(play, SIMULATIONS) for play in range(SIMULATIONS)]
 
 
 def test_a_gang_that_cannot_be_spread_waits_for_nodes_where_gpus_enough_are_idle(

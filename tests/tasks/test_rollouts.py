@@ -15,7 +15,7 @@ from predictor.options import JobOptions, Task
 from solver.deciding import place
 from tasks.queue_simulation import QueuedJob, QueueSimulation
 from tasks.record import Parameter, RuntimeKind, Settings, make_pool
-from tasks.rollouts import PLAYS, ExpectedTimes, _coming, _starts, forecast_times
+from tasks.rollouts import SIMULATIONS, ExpectedTimes, _coming, _starts, forecast_times
 from tasks.round import ROUND, Round, Run, collect, make_situation, predict, run_round, solve
 from tests.runs import Memory, mixed, planned
 from warehouse.workloads.generator import generate_workload
@@ -73,7 +73,7 @@ def test_intervals_hold_about_four_fifths_of_starts_though_many_plays_agree(roun
     rng = np.random.default_rng(0)
     held = []
     for _ in range(4_000):
-        *plays, truth = (120.0 * rng.integers(1, rounds + 1, PLAYS + 1)).tolist()
+        *plays, truth = (120.0 * rng.integers(1, rounds + 1, SIMULATIONS + 1)).tolist()
         start, low, high = _starts(plays, 0.0, 120.0)
         assert 60.0 <= low <= start <= high
         assert start in plays
@@ -95,7 +95,7 @@ def test_a_job_that_waits_for_no_other_finishes_in_the_interval_of_its_run_time(
 
 
 def test_an_interval_holds_the_start_that_all_plays_agree_on() -> None:
-    start, low, high = _starts([240.0] * PLAYS, 0.0, 120.0)
+    start, low, high = _starts([240.0] * SIMULATIONS, 0.0, 120.0)
     assert start == 240.0
     assert 180.0 < low < 240.0 < high < 300.0
 

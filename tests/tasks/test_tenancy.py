@@ -108,7 +108,7 @@ def test_a_play_charges_jobs_that_end_in_it_until_they_end(tmp_path: Path) -> No
         jobs = {1: QueuedJob(this.active[1], 130.0)}
         rng, tenancy = np.random.default_rng(1), this.state.tenancy
         play = QueueSimulation(partial(place, run.policy), now, jobs, deque(), rng, tenancy)
-        play.to_the_end(this.plan, {1})
+        play.run(this.plan, {1})
     assert play.ends == {1: 130.0}
     assert play.tenancy.usage["a"].used == pytest.approx(2 * 130.0)
 
