@@ -1,5 +1,6 @@
 """The pages for newcomers: their commands work, with the printed output."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,12 @@ def test_a_page_runs_as_it_stands(
     assert check_commands(page, here) == count
     asked_for = any(line.startswith("shockwave report") for line, _ in commands(page))
     assert (tmp_path / "report.html").is_file() == asked_for
+
+
+def test_the_commands_of_the_readme_are_those_of_the_first_ten_minutes() -> None:
+    readme = re.findall(r"^    (shockwave .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(readme) == 4
+    assert {*readme} <= {line for line, _ in commands(ROOT / "docs" / "ten-minutes.md")}
 
 
 def test_the_table_on_the_page_is_the_examples() -> None:
