@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from warehouse.report.figure import COLOURS, INK
 
-LABEL_GAP = 0.045
+LABEL_GAP = 0.058
 """Least distance of two labels, as a share of an axis' height."""
 
 STYLE = {

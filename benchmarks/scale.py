@@ -1,7 +1,7 @@
 """Run generated workloads of growing size; prints the growth of time and memory.
 
     python benchmarks/scale.py [--jobs 1000,2000,5000,10000,20000] [--load 1.25]
-                               [--policies srtf,tiresias-las] [--json] [--plot FILE]
+                               [--policies srtf,tiresias-las] [--json]
 
 The cluster grows with the jobs, 1,024 GPUs for 10,000 of them, and the jobs arrive LOAD
 times as fast as it could serve them. Each size is a process of its own, started like the
@@ -18,7 +18,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -74,15 +73,12 @@ def main() -> None:
             else:
                 values = [f"{value:,.5g}" for value in list(figures.values())[1:]]
                 print(*(f"{value:>16}" for value in (policy, *values)), flush=True)
-    if options.plot:
-        plot(measured, options.plot)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--jobs", default="1000,2000,5000,10000,20000", help="comma-separated")
     parser.add_argument("--policies", default="srtf,tiresias-las", help="comma-separated")
-    parser.add_argument("--plot", type=Path, help="write a picture (.svg or .png)")
     parser.add_argument("--load", type=float, default=1.25, help="arriving over served work")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
@@ -102,23 +98,6 @@ def in_a_process(jobs: int, policy: str, load: float) -> dict[str, float]:
         "us_per_job_round": 1e6 * wall / figures["job_rounds"],
         "peak_mib": peak,
     }
-
-
-def plot(measured: list[dict[str, Any]], path: Path) -> None:
-    """Draw wall time and memory against the number of jobs, both axes logarithmic."""
-    from benchmarks.drawing import draw_lines, new_figure, save
-
-    figure, (axes,) = new_figure(1, 2, height=2.9)
-    shown = (("wall_s", "wall time (s)"), ("peak_mib", "most memory (MiB)"))
-    for axis, (name, title) in zip(axes, shown, strict=True):
-        axis.set(xlabel="jobs, 10 per GPU", xscale="log", yscale="log")
-        axis.set_title(title, loc="left", fontsize=10)
-        lines = {
-            policy: [(row["jobs"], row[name]) for row in measured if row["policy"] == policy]
-            for policy in dict.fromkeys(row["policy"] for row in measured)
-        }
-        draw_lines(axis, lines, bold="")
-    save(figure, path, "scale")
 
 
 def measure(jobs: int, policy: str, load: float) -> dict[str, float]:

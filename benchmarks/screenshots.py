@@ -119,7 +119,7 @@ def take_live(browser: Browser, up: Up, out: Path) -> None:
     for scheme in SCHEMES:
         page = browser.new_context(color_scheme=scheme, viewport=SIZE).new_page()
         page.goto(f"{up.url}/live")
-        page.get_by_label("Token").fill(up.access.secret.partition(":")[2])
+        page.get_by_label("Token").fill(up.access.secret)
         page.get_by_role("button", name="Log in").click()
         page.wait_for_selector("#tiles")
         take(page, out, "live", scheme)
