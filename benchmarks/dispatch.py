@@ -27,7 +27,7 @@ import docker
 
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory
-from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.nodes import ContainerLimits, Gpu, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import Lease, ResumePoint, Terms
 from containers.virtual.truth import GroundTruth
@@ -78,7 +78,7 @@ def measured(
 ) -> dict[str, float]:
     gpus = tuple(Gpu(cpus=0.0, cpuset="") for _ in range(count))
     node = Node("here", endpoint, "cpu", IMAGE, gpus)
-    limits = Limits(2**28, 64, 2**24)
+    limits = ContainerLimits(2**28, 64, 2**24)
     nodes = Nodes((node,), storage, "65534:65534", mounts=mounts(), limits=limits)
     specs = [_spec(job_id) for job_id in range(count * (repeats + 1))]
     clock = WallClock(time())

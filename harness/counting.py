@@ -16,7 +16,7 @@ from trainer.gang import guarded
 from trainer.job import read_job
 from trainer.place import place_of
 from trainer.stop import Stop
-from trainer.telemetry import EpochLine, Progress
+from trainer.telemetry import EpochLine, TrainingProgress
 
 CHECKPOINT = "checkpoint.json"
 STEP_SECONDS = 0.05
@@ -42,7 +42,7 @@ def count(folder: Path, stop: Stop) -> int:
         if not writes:
             return
         epoch, step = divmod(steps, each)
-        Progress(epoch, step, each, size, steps * STEP_SECONDS, attempt).write(folder)
+        TrainingProgress(epoch, step, each, size, steps * STEP_SECONDS, attempt).write(folder)
 
     print(f"counts from step {steps}", flush=True)
     report()

@@ -24,7 +24,7 @@ from typing import Any
 
 import docker
 
-from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.nodes import ContainerLimits, Gpu, Node, Nodes
 
 NEEDED = ("dockerd", "iptables", "unshare", "nsenter", "setpriv", "ip")
 START_SECONDS = 300.0
@@ -44,7 +44,7 @@ LOUD = "shockwave-test:loud"
 PLAIN = "shockwave-test:plain"
 """It runs any command, as users' images do; the example's jobs are in it."""
 FOLDERS = ("usr", "lib", "lib64", "bin", "tmp", "job", "data", "proc", "sys", "dev", "etc")
-LIMITS = Limits(memory_bytes=2**30, pids=64, scratch_bytes=2**26)
+LIMITS = ContainerLimits(memory_bytes=2**30, pids=64, scratch_bytes=2**26)
 SMALL_BYTES = 64 * 1024
 """What fits into the small storage: less than a checkpoint."""
 
@@ -305,7 +305,7 @@ def cluster(
     nodes: Mapping[str, str] | None = None,
     gpus: int = 4,
     image: str = IMAGE,
-    limits: Limits = LIMITS,
+    limits: ContainerLimits = LIMITS,
     **options: Any,
 ) -> Nodes:
     """Nodes of one machine.

@@ -18,7 +18,7 @@ from tasks.record import Parameter
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.campaigns.plan import Campaign as Plan
+    from flows.campaigns.plan import CampaignPlan as Plan
     from warehouse.store.files import CellRow
 
 GENERATED = Source()

@@ -22,14 +22,9 @@ PACKAGES = ("shockwave", "flows", "warehouse", "tasks", "containers", "solver", 
 TRAINER = "containers.images.trainer"
 """A program of its own: imported in containers only, as `trainer`."""
 
-CYCLIC = (
-    *("solver.cells.gangs", "solver.plan", "warehouse.store."),
-    *("flows.cli."),
-)
+CYCLIC = ("solver.cells.gangs", "solver.plan", "flows.cli.")
 SEVERAL = {
-    *("Account", "Campaign", "Cell", "Command", "Difference", "Gang", "InputError"),
-    *("Limits", "Meter", "Pace", "Part", "Placed", "Position", "Program", "Progress"),
-    *("Task", "Usage"),
+    *("Account", "Command", "Difference", "Gang", "Limits", "Pace", "Program", "Task", "Usage"),
 }
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from containers.docker.clock import Clock
 from containers.docker.daemon import Found, NodeGone, Refused
 from containers.docker.ends import meaning
-from containers.docker.fleet import Fleet, Placed
+from containers.docker.fleet import Fleet, PlacedContainer
 from containers.docker.folder import excess, make_folder, replace_file
 from containers.docker.nodes import Nodes, nvidia_id
 from containers.docker.own_images import check_images, image_of
@@ -225,7 +225,7 @@ class DockerRuntime:
         }
         return up
 
-    def _divide(self, found: Collection[Placed]) -> None:
+    def _divide(self, found: Collection[PlacedContainer]) -> None:
         """Set each job's processor time: that of its GPUs, or half of it if a pair shares them.
 
         A job whose partner ended gets the whole at once. New containers start with their share.
@@ -246,7 +246,9 @@ class DockerRuntime:
             if all(divided):
                 lease.shared = shared
 
-    def _own(self, job_id: int, lease: _Held, found: Iterable[Placed]) -> list[Placed]:
+    def _own(
+        self, job_id: int, lease: _Held, found: Iterable[PlacedContainer]
+    ) -> list[PlacedContainer]:
         """The containers of a lease: of its job, on its GPUs."""
         places = self._nodes.by_node(lease.gpus)
         return [
@@ -302,7 +304,7 @@ class DockerRuntime:
                 if all(lease.end for lease in self._leases.values()):
                     break
 
-    def _note_ends(self, *, again: bool = False) -> list[Placed]:
+    def _note_ends(self, *, again: bool = False) -> list[PlacedContainer]:
         """Set the end of leases whose containers have ended; returns all containers."""
         found = self._fleet.look(again=again)
         for entry in found:
@@ -317,10 +319,10 @@ class DockerRuntime:
             self._bound_folders(found)
         return found
 
-    def _bound_folders(self, found: Sequence[Placed]) -> None:
+    def _bound_folders(self, found: Sequence[PlacedContainer]) -> None:
         """Give up jobs whose folder is beyond its limit, and kill them before it grows further."""
         self._measured = self._clock.now()
-        killed: list[Placed] = []
+        killed: list[PlacedContainer] = []
         for job_id, lease in self._leases.items():
             if lease.end and lease.end[0] is EventKind.FINISHED:
                 continue
@@ -331,7 +333,9 @@ class DockerRuntime:
         if killed:
             self._fleet.end(killed, grace_seconds=0)
 
-    def _end_of(self, lease: _Held, found: Sequence[Placed]) -> tuple[EventKind, str] | None:
+    def _end_of(
+        self, lease: _Held, found: Sequence[PlacedContainer]
+    ) -> tuple[EventKind, str] | None:
         """Kind and reason of a lease's end; None while it runs."""
         places = self._nodes.by_node(lease.gpus)
         gone = [node for node in places if node in self._fleet.gone]
@@ -345,7 +349,7 @@ class DockerRuntime:
         bad = next((end for end in ends if end[0] is not EventKind.FINISHED), None)
         return bad or (ends[0] if len(ends) == len(places) else None)
 
-    def _meaning(self, entry: Placed, gpus: int) -> tuple[EventKind, str]:
+    def _meaning(self, entry: PlacedContainer, gpus: int) -> tuple[EventKind, str]:
         """Kind and reason of the end of a container with this number of GPUs."""
         limits = self._nodes.limits_on(self._nodes.nodes[entry.node])
         return meaning(self._fleet.exit(entry), limits, gpus)
@@ -389,7 +393,7 @@ class DockerRuntime:
         )
 
     def _with_usage(
-        self, stands: JobProgress, lease: _Held, found: Sequence[Placed]
+        self, stands: JobProgress, lease: _Held, found: Sequence[PlacedContainer]
     ) -> JobProgress:
         """Progress, with the resource usage of the job's containers since the last observation."""
         mine = [
@@ -436,7 +440,9 @@ class DockerRuntime:
             del self._logs[job_id]
             self._leases.pop(job_id, None)
 
-    def _end(self, placed: Iterable[Placed]) -> tuple[dict[int, str], list[Placed]]:
+    def _end(
+        self, placed: Iterable[PlacedContainer]
+    ) -> tuple[dict[int, str], list[PlacedContainer]]:
         return self._fleet.end(placed, self._nodes.grace_seconds)
 
 

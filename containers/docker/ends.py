@@ -8,7 +8,7 @@ A job chooses its exit code, so no code counts as the host's fault (`EventKind.L
 """
 
 from containers.docker.daemon import Exit
-from containers.docker.nodes import Limits
+from containers.docker.nodes import ContainerLimits
 from containers.runtime import EventKind
 
 TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
@@ -18,7 +18,7 @@ TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
 WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 
 
-def meaning(end: Exit | None, limits: Limits, gpus: int) -> tuple[EventKind, str]:
+def meaning(end: Exit | None, limits: ContainerLimits, gpus: int) -> tuple[EventKind, str]:
     """The event of a container's exit.
 
     Args:

@@ -18,7 +18,7 @@ TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its c
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedContainer:
     """A container, and the index of its node in the cluster."""
 
     node: int
@@ -68,7 +68,7 @@ class Fleet:
         """Stop querying nodes, once they report no containers of the run."""
         self._leaving |= {*nodes} - self._left
 
-    def look(self, *, again: bool = False) -> list[Placed]:
+    def look(self, *, again: bool = False) -> list[PlacedContainer]:
         """The run's containers on all nodes that answer.
 
         Args:
@@ -82,7 +82,7 @@ class Fleet:
         self._leaving -= empty
         return found
 
-    def _on(self, node: int) -> list[Placed]:
+    def _on(self, node: int) -> list[PlacedContainer]:
         try:
             found = self._daemon(node).found(self._run)
         except (NodeGone, Refused) as error:
@@ -93,7 +93,7 @@ class Fleet:
                     meter.close()
             return []
         self.gone.pop(node, None)
-        return [Placed(node, entry) for entry in found]
+        return [PlacedContainer(node, entry) for entry in found]
 
     def problems(self) -> dict[int, str]:
         """Problems of nodes, in words, whether they answered or not."""
@@ -129,7 +129,7 @@ class Fleet:
             raise NodeGone(self.gone[rendered.node])
         self._daemon(rendered.node).start(rendered)
 
-    def divide(self, placed: Placed, quota: Mapping[str, int]) -> bool:
+    def divide(self, placed: PlacedContainer, quota: Mapping[str, int]) -> bool:
         """Change the processor time of a container; returns whether its node answered."""
         try:
             if quota:
@@ -156,17 +156,17 @@ class Fleet:
         return self._daemon(node).image(name)
 
     def end(
-        self, placed: Iterable[Placed], grace_seconds: float
-    ) -> tuple[dict[int, str], list[Placed]]:
+        self, placed: Iterable[PlacedContainer], grace_seconds: float
+    ) -> tuple[dict[int, str], list[PlacedContainer]]:
         """Stop containers, with SIGKILL after the grace period, and remove them.
 
         Returns:
             Remarks by job id, on kills and failures; and the containers that may still run.
         """
         remarks: dict[int, str] = {}
-        left: list[Placed] = []
+        left: list[PlacedContainer] = []
 
-        def end(entry: Placed) -> None:
+        def end(entry: PlacedContainer) -> None:
             try:
                 daemon = self._daemon(entry.node)
                 if entry.container.running and not daemon.stop(entry.container, grace_seconds):
@@ -186,23 +186,23 @@ class Fleet:
                 self._daemon(node).remove_network(network_name(self._run, job_id))
         return remarks, left
 
-    def _keep_log(self, daemon: Daemon, entry: Placed) -> None:
+    def _keep_log(self, daemon: Daemon, entry: PlacedContainer) -> None:
         """Keep the log of an ended container; a failure to write it does not fail the job's end."""
         if entry.container.begun:
             with suppress(OSError):
                 path = log_file(self._nodes, self._run, entry.job_id)
                 keep(path, entry.container.name, daemon.log(entry.container))
 
-    def log(self, entry: Placed) -> bytes:
+    def log(self, entry: PlacedContainer) -> bytes:
         """What a container has printed so far; nothing if its node does not answer."""
         with suppress(NodeGone, Refused):
             return self._daemon(entry.node).log(entry.container)
         return b""
 
-    def _spans(self, entry: Placed) -> bool:
+    def _spans(self, entry: PlacedContainer) -> bool:
         return len(self._nodes.by_node(entry.container.gpus)) > 1
 
-    def usage(self, entry: Placed) -> Usage | None:
+    def usage(self, entry: PlacedContainer) -> Usage | None:
         """A container's latest resource usage; None before the first measurement."""
         if entry.node not in self._meters:
             self._meters[entry.node] = Meter(self._daemon(entry.node).figures)
@@ -221,7 +221,7 @@ class Fleet:
                 found |= dict.fromkeys(self._daemon(place).runs() - {self._run}, node.name)
         return found
 
-    def exit(self, entry: Placed) -> Exit | None:
+    def exit(self, entry: PlacedContainer) -> Exit | None:
         """The exit of a container; None if its node does not answer."""
         try:
             return self._daemon(entry.node).exit(entry.container)

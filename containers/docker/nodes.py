@@ -61,7 +61,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContainerLimits:
     """Limits of a container, per GPU, and of its job's folder.
 
     Attributes:
@@ -119,7 +119,7 @@ class Node:
     gpus: tuple[Gpu, ...]
     tls: Path | None = None
     price: float = 0.0
-    limits: Limits | None = None
+    limits: ContainerLimits | None = None
     mps: Mps | None = None
 
     @property
@@ -171,7 +171,7 @@ class Nodes:
     user: str
     datasets: Path | None = None
     mounts: tuple[Path, ...] = ()
-    limits: Limits = Limits()
+    limits: ContainerLimits = ContainerLimits()
     grace_seconds: float = 30.0
     least_free: int = 2**28
     hung_rounds: int = 3
@@ -248,7 +248,7 @@ class Nodes:
         alike = ((pool, len(list(nodes))) for pool, nodes in groupby(self.nodes, lambda n: n.pool))
         return Inventory(tuple(replace(pool, gpus=pool.gpus * count) for pool, count in alike))
 
-    def limits_on(self, node: Node) -> Limits:
+    def limits_on(self, node: Node) -> ContainerLimits:
         """Limits of the containers on a node."""
         return node.limits or self.limits
 

@@ -13,7 +13,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec
 
 
-class Pace:
+class ScaledClock:
     """A run's clock that goes faster than the wall's by a factor.
 
     Args:
@@ -75,7 +75,7 @@ class RealTimeCluster(FaithfulCluster):
         terms: Terms,
         state: ClusterState | None = None,
     ) -> None:
-        self.pace: Pace | None = None
+        self.pace: ScaledClock | None = None
         self.made, self._own = made, dict[int, GroundTruth]()
         super().__init__(self._own, terms, ResumePoint())
         if state:

@@ -9,7 +9,7 @@ from threading import Lock
 
 from containers.runtime import ResumePoint
 from containers.virtual.faithful import FaithfulFactory
-from flows.runs.position import Position, kept, reached
+from flows.runs.position import RunProgress, kept, reached
 from flows.runs.simulation import prepare, terms
 from predictor.errors import WarehouseError
 from predictor.job import JobSpec
@@ -37,9 +37,9 @@ class ServiceHistory:
     """
 
     start: Start
-    before: Position
+    before: RunProgress
     last: RoundRecord | None
-    position: Position
+    position: RunProgress
 
     @property
     def state(self) -> RunState:

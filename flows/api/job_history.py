@@ -9,7 +9,7 @@ from typing import Any
 
 from containers.runtime import ContainerEvent, Lease
 from flows.api.history import ServiceHistory
-from flows.runs.costs import Account, Meter
+from flows.runs.costs import GpuCost, Tariff
 from predictor.job import JobSpec
 from solver.plan import SolveReport
 from tasks.commands import Command
@@ -209,14 +209,14 @@ def make_tenant_rows(history: ServiceHistory) -> list[TenantRow]:
             budget_share=budgets[tenant] / all_budgets if all_budgets else 0.0,
             gpus=gpus[tenant],
             gpu_share=gpus[tenant] / all_gpus if all_gpus else 0.0,
-            **_cost(accounts.get(tenant, Account())),
+            **_cost(accounts.get(tenant, GpuCost())),
             **_quota(state.tenancy, tenant),
         )
         for tenant in sorted({*accounts, *jobs, *state.tenancy.terms})
     ]
 
 
-def _cost(account: Account) -> dict[str, Any]:
+def _cost(account: GpuCost) -> dict[str, Any]:
     """The columns about GPU-hours and their cost."""
     return {
         "gpu_hours": account.gpu_seconds / 3600.0,
@@ -275,21 +275,21 @@ def make_job_history(
         for made in record.estimates
         if made.job_id == job_id
     )
-    account = sum(_accounts(history, records, job_id), Account())
+    account = sum(_accounts(history, records, job_id), GpuCost())
     return JobHistory(tuple(_held(records, job_id)), forecasts, tuple(losses), **_cost(account))
 
 
 def _accounts(
     history: ServiceHistory, records: Sequence[RoundOutcome], job_id: int
-) -> Iterator[Account]:
-    """Account for what a job held, round by round."""
+) -> Iterator[GpuCost]:
+    """GpuCost for what a job held, round by round."""
     header = history.start.header
     inventory = history.state.inventory(header)
     for record, after in pairwise(records):
         leases = {lease.job_id: lease.gpus for lease in record.leases}
         if own := leases.get(job_id):
             there = {other: gpus for other, gpus in leases.items() if gpus == own}
-            meter = Meter(inventory, record.solve.price_of, header.settings.round_seconds)
+            meter = Tariff(inventory, record.solve.price_of, header.settings.round_seconds)
             span = record.clock_seconds, after.clock_seconds
             yield meter.read(there, after.finished, *span)[job_id]
 

@@ -7,8 +7,8 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
-from flows.campaigns.execution import UnderWay
-from flows.campaigns.plan import Campaign
+from flows.campaigns.execution import CampaignExecution
+from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import Runner, check_runner
 from flows.prefect_server.failures import log_errors_once
 from flows.prefect_server.own_server import own_server
@@ -31,7 +31,7 @@ class CellsFailed(ShockwaveError):
     flow_run_name="campaign {plan.name}",
 )
 def campaign(
-    plan: Annotated[Campaign, Field(title="Plan", description="What is run.")],
+    plan: Annotated[CampaignPlan, Field(title="Plan", description="What is run.")],
     runner: Annotated[
         Runner, Field(title="Runner", description="What runs the cells.")
     ] = Runner.PROCESSES,
@@ -74,7 +74,7 @@ def campaign(
     """
     log_errors_once()
     check_runner(runner, address)
-    under_way = UnderWay(plan, warehouse.resolve(), fresh)
+    under_way = CampaignExecution(plan, warehouse.resolve(), fresh)
     under_way.report()
     under_way.run_all(runner, workers or os.cpu_count() or 1, address)
     keep_fast(warehouse)
@@ -91,7 +91,7 @@ def campaign(
 
 
 def run_campaign(
-    plan: Campaign,
+    plan: CampaignPlan,
     runner: Runner,
     workers: int,
     address: str | None,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from flows.campaigns.plan import Campaign
+from flows.campaigns.plan import CampaignPlan
 from flows.runs.toml_file import checked, read_toml
 from predictor.errors import InputError
 from predictor.plugins import Kind, plugins
@@ -12,7 +12,7 @@ FILES = ("trace", "profile", "throughputs", "regimes")
 """Fields of a workload that hold paths, relative to the campaign's file."""
 
 
-def read_campaign(path: Path) -> Campaign:
+def read_campaign(path: Path) -> CampaignPlan:
     """Read a campaign.
 
     Raises:
@@ -21,7 +21,7 @@ def read_campaign(path: Path) -> Campaign:
     """
     fields = read_toml(path, "a campaign's TOML file")
     _resolve_files(path, fields)
-    return checked(path, Campaign, fields, "a campaign")
+    return checked(path, CampaignPlan, fields, "a campaign")
 
 
 def _resolve_files(path: Path, fields: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from time import perf_counter
 
-from flows.campaigns.plan import Campaign, WorkloadPlan
+from flows.campaigns.plan import CampaignPlan, WorkloadPlan
 from flows.runs.code_version import code_of
 from flows.runs.resuming import resume
 from flows.runs.simulation import Watch, prepare, simulate
@@ -25,7 +25,7 @@ bound."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CampaignCell:
     """A run of a campaign, in plain values that can be sent to any worker.
 
     Attributes:
@@ -51,7 +51,7 @@ class Cell:
     history: tuple[str, ...]
 
 
-def expand(plan: Campaign) -> tuple[Cell, ...]:
+def expand(plan: CampaignPlan) -> tuple[CampaignCell, ...]:
     """The cells of a campaign, in the order of its parts.
 
     Raises:
@@ -65,7 +65,7 @@ def expand(plan: Campaign) -> tuple[Cell, ...]:
     return cells
 
 
-def check_start(plan: Campaign, warehouse: Path) -> None:
+def check_start(plan: CampaignPlan, warehouse: Path) -> None:
     """Refuse a campaign none of whose cells can start, before any does.
 
     Args:
@@ -78,7 +78,7 @@ def check_start(plan: Campaign, warehouse: Path) -> None:
     """
     starts = Starts(warehouse)
     starts.history(plan.history)
-    refused: list[tuple[Cell, ShockwaveError]] = []
+    refused: list[tuple[CampaignCell, ShockwaveError]] = []
     for cell in expand(plan):
         try:
             starts.start(cell)
@@ -94,7 +94,7 @@ def check_start(plan: Campaign, warehouse: Path) -> None:
     )
 
 
-def _cells(plan: Campaign) -> Iterator[Cell]:
+def _cells(plan: CampaignPlan) -> Iterator[CampaignCell]:
     variants = [("", plan.settings)]
     if plan.options:
         variants = [(options.name, options.over(plan.settings)) for options in plan.options]
@@ -106,7 +106,7 @@ def _cells(plan: Campaign) -> Iterator[Cell]:
             continue
         for seed in _seeds(plan, workload):
             names = [policy.name, workload.name, cluster.name, *filter(None, [options])]
-            yield Cell(
+            yield CampaignCell(
                 name="/".join([*names, f"seed{seed}"]),
                 policy=policy.name,
                 workload=workload.name,
@@ -119,7 +119,7 @@ def _cells(plan: Campaign) -> Iterator[Cell]:
             )
 
 
-def _seeds(plan: Campaign, workload: WorkloadPlan) -> Sequence[int]:
+def _seeds(plan: CampaignPlan, workload: WorkloadPlan) -> Sequence[int]:
     return plan.seeds if workload.seeds is None else workload.seeds
 
 
@@ -135,7 +135,7 @@ class Starts:
         self._workloads: dict[tuple[Source, int, tuple[str, ...]], Workload] = {}
         self._histories: dict[tuple[str, ...], tuple[PastJob, ...]] = {}
 
-    def start(self, cell: Cell) -> Start:
+    def start(self, cell: CampaignCell) -> Start:
         """The start of a cell's run.
 
         Raises:
@@ -165,7 +165,12 @@ def cell_key(start: Start, code: str) -> str:
 
 
 def finish(
-    cell: Cell, key: str, warehouse: Path, *, fresh: bool = False, watch: Watch | None = None
+    cell: CampaignCell,
+    key: str,
+    warehouse: Path,
+    *,
+    fresh: bool = False,
+    watch: Watch | None = None,
 ) -> FinishedCell:
     """Finish a cell: look up its finished run, resume an unfinished run, or start a new run.
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.campaigns.plan import Campaign
+from flows.campaigns.plan import CampaignPlan
 from flows.runs.settings import ClusterSize, SimulationSettings, recorded
 from flows.runs.simulation import prepare
 from flows.runs.start import check_history, make_start, opened, past_jobs
@@ -50,7 +50,7 @@ def planned(
     warehouse: Path,
     parameters: Sequence[Parameter] = (),
     history: tuple[str, ...] = (),
-) -> Campaign:
+) -> CampaignPlan:
     """The plan of a comparison, with every run checked before anything is started.
 
     Args:
@@ -78,7 +78,7 @@ def planned(
     return comparison(title, source, size, settings, policies, parameters, history)
 
 
-def run_comparison(plan: Campaign, warehouse: Path, watch: "Watch | None" = None) -> list[str]:
+def run_comparison(plan: CampaignPlan, warehouse: Path, watch: "Watch | None" = None) -> list[str]:
     """Run a comparison, one policy after the other.
 
     Args:
@@ -111,7 +111,7 @@ def comparison(
     policies: Sequence[str],
     parameters: Sequence[Parameter] = (),
     history: tuple[str, ...] = (),
-) -> Campaign:
+) -> CampaignPlan:
     """The campaign that runs one workload under several policies.
 
     Args:
@@ -132,7 +132,7 @@ def comparison(
         plans.append({"policy": policy, "name": name, "parameters": values})
     jobs = asdict(source)
     seed = jobs.pop("seed")
-    return Campaign.model_validate(
+    return CampaignPlan.model_validate(
         {
             "name": "compare",
             "description": title[:500],

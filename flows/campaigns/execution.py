@@ -26,8 +26,8 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.campaigns.cells import Cell, Starts, cell_key, expand, finish
-from flows.campaigns.plan import Campaign
+from flows.campaigns.cells import CampaignCell, Starts, cell_key, expand, finish
+from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import (
     Runner,
     keep_quiet,
@@ -106,19 +106,19 @@ def _watch(start: Start) -> Callable[[Run], None]:
     tags=["shockwave", "cell"],
     cache_policy=NO_CACHE,  # the warehouse records which cells are finished
 )
-def run_cell(cell: Cell, key: str, warehouse: Path, fresh: bool) -> FinishedCell:
+def run_cell(cell: CampaignCell, key: str, warehouse: Path, fresh: bool) -> FinishedCell:
     """Finish a cell on a worker."""
     if multiprocessing.parent_process() is not None:
         keep_quiet()  # Prefect logs a line for each cell
     return finish(cell, key, warehouse, fresh=fresh, watch=_watch)
 
 
-def campaign_id(plan: Campaign) -> str:
+def campaign_id(plan: CampaignPlan) -> str:
     """A campaign's id: its name and the first digits of its hash."""
     return f"{plan.name}-{hashlib.sha256(plan.model_dump_json().encode()).hexdigest()[:6]}"
 
 
-class UnderWay:
+class CampaignExecution:
     """A running campaign: its cells and their status.
 
     Args:
@@ -130,7 +130,7 @@ class UnderWay:
         ShockwaveError: The plan or the warehouse is invalid.
     """
 
-    def __init__(self, plan: Campaign, warehouse: Path, fresh: bool) -> None:
+    def __init__(self, plan: CampaignPlan, warehouse: Path, fresh: bool) -> None:
         self.id = campaign_id(plan)
         self.rows: dict[str, CellRow] = {}
         self._warehouse, self._fresh = warehouse, fresh
@@ -150,7 +150,7 @@ class UnderWay:
             ),
         )
 
-    def _row(self, cell: Cell, starts: Starts, store: CellStore) -> CellRow:
+    def _row(self, cell: CampaignCell, starts: Starts, store: CellStore) -> CellRow:
         """The status of a cell when the campaign starts."""
         row = CellRow(
             campaign=self.id,
@@ -181,7 +181,7 @@ class UnderWay:
         return self.id.replace(".", "-")  # keys of artifacts have no dots
 
     @property
-    def _waiting(self) -> list[Cell]:
+    def _waiting(self) -> list[CampaignCell]:
         """Cells that are not finished, those with the most jobs first."""
         waiting = [name for name, row in self.rows.items() if row.status is CellStatus.PENDING]
         return [self._cells[name] for name in sorted(waiting, key=lambda name: -self._jobs[name])]
@@ -251,7 +251,7 @@ class UnderWay:
             "run it again: finished cells are kept",
         )
 
-    def _submit(self, pool: Any, cell: Cell) -> PrefectFuture[FinishedCell]:
+    def _submit(self, pool: Any, cell: CampaignCell) -> PrefectFuture[FinishedCell]:
         future: PrefectFuture[FinishedCell] = pool.submit(
             run_cell,
             parameters={

@@ -21,7 +21,7 @@ from flows.runs.settings import (
     runtime_names,
 )
 from flows.runs.toml_file import LOWER_CASE, LOWER_CASE_OR_EMPTY
-from flows.runs.workload_source import Jobs, Source, format_names
+from flows.runs.workload_source import Source, WorkloadSettings, format_names
 from predictor.errors import InputError, meant
 from solver.policies import policy_names
 from tasks.record import Parameter, Settings
@@ -36,7 +36,7 @@ NameOrEmpty = Annotated[str, Field(pattern=LOWER_CASE_OR_EMPTY, max_length=60)]
 Seed = Annotated[int, SEED]
 
 
-class Part(BaseModel, extra="forbid", frozen=True):
+class _Part(BaseModel, extra="forbid", frozen=True):
     """Base of all parts of a plan: immutable, refuses unknown fields."""
 
 
@@ -47,7 +47,7 @@ class Named:
     name: Annotated[Name, Setting("Name", "What results call it.")]
 
 
-class PolicyPlan(Part):
+class PolicyPlan(_Part):
     """A policy, with the parameters that differ from its defaults."""
 
     policy: Annotated[str, POLICY]
@@ -77,7 +77,7 @@ class PolicyPlan(Part):
         return policy
 
 
-class WorkloadPlan(Part, Jobs, Named):
+class WorkloadPlan(_Part, WorkloadSettings, Named):
     """A workload: a trace with its tables, or parameters of the generator."""
 
     clusters: tuple[str, ...] = Field(
@@ -108,11 +108,11 @@ class WorkloadPlan(Part, Jobs, Named):
 
     def source(self, seed: int) -> Source:
         """The source of its jobs under a seed; 0 replaces the seed if no job depends on it."""
-        own = {field.name: getattr(self, field.name) for field in fields(Jobs)}
+        own = {field.name: getattr(self, field.name) for field in fields(WorkloadSettings)}
         return Source(**own, seed=seed if self.draws else 0)
 
 
-class ClusterPlan(Part, ClusterSize, Named):
+class ClusterPlan(_Part, ClusterSize, Named):
     """A cluster of equal nodes, or of several pools."""
 
     @model_validator(mode="after")
@@ -124,7 +124,7 @@ class ClusterPlan(Part, ClusterSize, Named):
         return self
 
 
-class SettingsPlan(Part, SimulationSettings):
+class SettingsPlan(_Part, SimulationSettings):
     """Settings of runs that differ from the defaults."""
 
     @field_validator("runtime")
@@ -150,7 +150,7 @@ class OptionsPlan(SettingsPlan, Named):
         return settings.model_copy(update=overrides)
 
 
-class Campaign(Part):
+class CampaignPlan(_Part):
     """Policies × workloads × clusters × seeds × options; each combination is a simulation."""
 
     name: Name = Field(title="Name", description="The first part of the campaign's id.")
@@ -185,7 +185,7 @@ class Campaign(Part):
     )
 
     @model_validator(mode="after")
-    def _names_fit(self) -> "Campaign":
+    def _names_fit(self) -> "CampaignPlan":
         workloads = _unique("workloads", self.workloads)
         clusters = _unique("clusters", self.clusters)
         _unique("policies", self.policies)

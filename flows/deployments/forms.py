@@ -19,7 +19,7 @@ from flows.runs.settings import (
     SimulationSettings,
     recorded,
 )
-from flows.runs.workload_source import Jobs, Source
+from flows.runs.workload_source import Source, WorkloadSettings
 from predictor.errors import InputError, ShockwaveError
 from tasks.record import Settings
 from warehouse.wording import counted
@@ -77,7 +77,7 @@ def trace_folder(warehouse: Path) -> Path:
     return warehouse / "traces"
 
 
-class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
+class SimulationForm(Form, SimulationSettings, ClusterSize, WorkloadSettings, PolicyChoice):
     """A workload, from a file or generated, and the settings of its run."""
 
     trace: Path | None = Field(
@@ -129,7 +129,7 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
         Raises:
             InputError: There is no such file.
         """
-        asked = {field.name: getattr(self, field.name) for field in fields(Jobs)}
+        asked = {field.name: getattr(self, field.name) for field in fields(WorkloadSettings)}
         folder = trace_folder(warehouse)
         for name in ("trace", "profile", "throughputs", "regimes"):
             file = asked[name]

@@ -75,7 +75,7 @@ def _with_policies(scope: Scope, send: Send) -> Send:
     return sent if scope["type"] == "http" else send
 
 
-class Locked:
+class SecretRequired:
     """Pages that need the secret; browsers ask for it as user name and password.
 
     A sandbox keeps their scripts from the UI that is served beside them.
@@ -108,7 +108,7 @@ class Locked:
         await self._app(scope, receive, sent)
 
 
-class Beside:
+class SideBySide:
     """Middleware that leaves an address, and what is below it, to another app.
 
     Args:

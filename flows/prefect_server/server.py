@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Scope
 
 from flows.prefect_server.children import end_with_parent
 from flows.prefect_server.garbage import collecting_rarely_from_now
-from flows.prefect_server.gate import Beside, Gate, Locked
+from flows.prefect_server.gate import Gate, SecretRequired, SideBySide
 
 
 class _Packaged(StaticFiles):
@@ -64,12 +64,12 @@ def beside(app: FastAPI, path: str, page: ASGIApp) -> None:
 
     Prefect demands a CSRF token of each form and program; here the gate refuses foreign pages.
     """
-    app.add_middleware(Beside, path=path, page=page)
+    app.add_middleware(SideBySide, path=path, page=page)
 
 
 def hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:
     """Serve files to holders of the secret; comes before Prefect's own routes."""
-    app.router.routes.insert(0, Mount(path, Locked(files, own_secret())))
+    app.router.routes.insert(0, Mount(path, SecretRequired(files, own_secret())))
 
 
 def own_secret() -> str:

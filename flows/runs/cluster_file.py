@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from containers.docker.nodes import NVIDIA, Gpu, Limits, Mps, Node, Nodes, is_device
+from containers.docker.nodes import NVIDIA, ContainerLimits, Gpu, Mps, Node, Nodes, is_device
 from flows.runs.toml_file import LOWER_CASE, checked, read_toml
 from predictor.errors import InputError
 from solver.cells.cells import Cells
@@ -49,20 +49,20 @@ def _reachable(endpoint: str) -> bool:
     return bare and parts.scheme == "ssh" and port != 0
 
 
-class Part(BaseModel):
+class _Part(BaseModel):
     """Base of all parts: immutable, refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class SlotPart(Part):
+class SlotPart(_Part):
     """A share of a host's processors that stands in for a GPU."""
 
     cpus: Cpus
     cpuset: Annotated[str, Field(pattern=CPUSET)] = ""
 
 
-class LimitsPart(Part):
+class LimitsPart(_Part):
     """Limits of a container, per GPU, and of its job's folder."""
 
     memory: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "8g"
@@ -79,9 +79,9 @@ class LimitsPart(Part):
         return size
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ContainerLimits:
         """The same as the Docker runtime's type."""
-        return Limits(
+        return ContainerLimits(
             memory_bytes=_bytes(self.memory),
             pids=self.pids,
             scratch_bytes=_bytes(self.scratch),
@@ -90,14 +90,14 @@ class LimitsPart(Part):
         )
 
 
-class MpsPart(Part):
+class MpsPart(_Part):
     """NVIDIA's Multi-Process Service on a host with GPUs."""
 
     folder: Annotated[str, Field(pattern=r"^/")]
     threads: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] = 100.0
 
 
-class NodePart(Part):
+class NodePart(_Part):
     """A host: its GPUs by id or CDI name, or slots in their place."""
 
     name: Name
@@ -185,14 +185,14 @@ class NodePart(Part):
         )
 
 
-class TenantPart(Part):
+class TenantPart(_Part):
     """What a tenant is promised: how many cells, by GPU type and level."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     cells: dict[str, dict[str, Annotated[int, Field(ge=1, le=10**6)]]]
 
 
-class ClusterFile(Part):
+class ClusterFile(_Part):
     """The fields of a cluster's file; see the example in docs/docker.md."""
 
     storage: str

@@ -8,7 +8,7 @@ from solver.inventory import Inventory
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class GpuCost:
     """GPU time that was held and its cost, as in the view `leases`.
 
     Attributes:
@@ -22,10 +22,10 @@ class Account:
     cost: float = 0.0
     market_cost: float | None = None
 
-    def __add__(self, other: "Account") -> "Account":
+    def __add__(self, other: "GpuCost") -> "GpuCost":
         """Both together."""
         paid = [cost for cost in (self.market_cost, other.market_cost) if cost is not None]
-        return Account(
+        return GpuCost(
             self.gpu_seconds + other.gpu_seconds,
             self.cost + other.cost,
             sum(paid) if paid else None,
@@ -33,7 +33,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class Tariff:
     """The tariff of a round.
 
     Attributes:
@@ -52,7 +52,7 @@ class Meter:
         finished: Iterable[ContainerEvent],
         began: float,
         until: float,
-    ) -> dict[int, Account]:
+    ) -> dict[int, GpuCost]:
         """The accounts of jobs for a round, by job id.
 
         Args:
@@ -71,10 +71,10 @@ class Meter:
             for job_id, gpus in leases.items()
         }
 
-    def _account(self, gpus: tuple[int, ...], own: float, all_there: list[float]) -> Account:
+    def _account(self, gpus: tuple[int, ...], own: float, all_there: list[float]) -> GpuCost:
         shared = min(all_there) if len(all_there) > 1 else 0.0
         held = len(gpus) * (own - shared / 2.0)
         pool = self.inventory.pools[self.inventory.pool(gpus[0])]
         price = self.prices.get(pool.gpu_type)
         paid = None if price is None else held / self.round_seconds * price
-        return Account(held, held / 3600.0 * pool.price, paid)
+        return GpuCost(held, held / 3600.0 * pool.price, paid)

@@ -17,7 +17,7 @@ from containers.docker.own_images import check_images
 from containers.runtime import ResumePoint
 from flows.runs.code_version import packages
 from flows.runs.hosts import NODES, noted, of_service
-from flows.runs.position import Keeping, Position, kept, reached
+from flows.runs.position import Keeping, RunProgress, kept, reached
 from flows.runs.resuming import check_plugins
 from flows.runs.simulation import Driver, Prepared, Progress, finish, prepare, terms
 from predictor.errors import InputError, Interrupted
@@ -113,7 +113,7 @@ def begun(
         _running(prepared, nodes, writer, time.time(), ResumePoint(), begun=False) as live,
     ):
         if snapshots:
-            live.run.sink = Keeping(writer, live.run, snapshots, Position(prepared.state))
+            live.run.sink = Keeping(writer, live.run, snapshots, RunProgress(prepared.state))
         yield live
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from containers.runtime import EventKind
 from containers.virtual.faithful import ClusterState
 from flows.runs.code_version import code_version
-from flows.runs.costs import Account, Meter
+from flows.runs.costs import GpuCost, Tariff
 from predictor.errors import WarehouseError
 from predictor.rows import from_row, to_row
 from tasks.record import RoundRecord, RunHeader, Start, Timings
@@ -39,7 +39,7 @@ LATE = 0.1
 
 
 @dataclass(frozen=True)
-class Position:
+class RunProgress:
     """The position of a run between two rounds: a fold over its records.
 
     Attributes:
@@ -54,32 +54,34 @@ class Position:
     state: RunState
     started: frozenset[int] = frozenset()
     late: int = 0
-    accounts: Mapping[str, Account] = field(default_factory=dict)
+    accounts: Mapping[str, GpuCost] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
     ends: Mapping[EventKind, int] = field(default_factory=dict)
 
-    def at(self, header: RunHeader, record: RoundRecord, state: RunState) -> "Position":
+    def at(self, header: RunHeader, record: RoundRecord, state: RunState) -> "RunProgress":
         """The position after a further record, with the state after it."""
         before, began = self.state, self.state.clock_seconds
         passed, length = record.clock_seconds - began, header.settings.round_seconds
         late = bool(before.leases) and passed > (1.0 + LATE) * length
-        meter = Meter(before.inventory(header), self.prices, length)
+        meter = Tariff(before.inventory(header), self.prices, length)
         read = meter.read(before.leases, record.finished, began, record.clock_seconds)
         accounts = {**self.accounts}
         for job_id, account in read.items():
             tenant = before.beliefs[job_id].spec.tenant
-            accounts[tenant] = accounts.get(tenant, Account()) + account
+            accounts[tenant] = accounts.get(tenant, GpuCost()) + account
         started = frozenset((self.started | state.leases.keys()) & state.beliefs.keys())
         ends = {**self.ends}
         for event in record.finished:
             ends[event.kind] = ends.get(event.kind, 0) + 1
-        return Position(state, started, self.late + late, accounts, record.solve.price_of, ends)
+        return RunProgress(state, started, self.late + late, accounts, record.solve.price_of, ends)
 
-    def after(self, header: RunHeader, record: RoundRecord, digest: str) -> "Position":
+    def after(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunProgress":
         """The position after a further record."""
         return self.at(header, record, advance(header, self.state, record, digest))
 
-    def after_all(self, header: RunHeader, rounds: Iterable[tuple[RoundRecord, str]]) -> "Position":
+    def after_all(
+        self, header: RunHeader, rounds: Iterable[tuple[RoundRecord, str]]
+    ) -> "RunProgress":
         """The position after further records, each with its hash."""
         position = self
         for record, digest in rounds:
@@ -103,7 +105,7 @@ class Snapshot:
     """
 
     run: str
-    position: Position
+    position: RunProgress
     cluster: ClusterState | None = None
 
 
@@ -123,7 +125,7 @@ class Keeping:
     sink: Sink
     run: Run
     path: Path
-    position: Position
+    position: RunProgress
     cluster: Callable[[], ClusterState | None] = lambda: None
     last: RoundRecord | None = None
 
@@ -177,7 +179,7 @@ def kept(path: Path, run: str) -> Snapshot | None:
 
 def reached(
     reader: Reader, start: Start, run: str, snapshot: Snapshot | None
-) -> tuple[Position, list[tuple[RoundRecord, str]]]:
+) -> tuple[RunProgress, list[tuple[RoundRecord, str]]]:
     """The position of a run at its snapshot, or at its beginning, and the rounds after it.
 
     Raises:
@@ -188,4 +190,4 @@ def reached(
             rounds = reader.records(run, *snapshot.position.known)
             if rounds:
                 return snapshot.position, rounds
-    return Position(RunState.initial(start)), reader.records(run)
+    return RunProgress(RunState.initial(start)), reader.records(run)

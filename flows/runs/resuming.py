@@ -6,7 +6,7 @@ from pathlib import Path
 
 from containers.runtime import EventKind, Lease
 from flows.runs.code_version import changed_plugins
-from flows.runs.position import Position
+from flows.runs.position import RunProgress
 from flows.runs.simulation import Driver, Progress, delay_of, finish, prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError
@@ -65,7 +65,7 @@ def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
     """A run at its place, after its last recorded round."""
     prepared, recorded = prepare(start), reader.records(writer.run)
     if prepared.place.live:
-        at = Position(prepared.state).after_all(start.header, recorded)
+        at = RunProgress(prepared.state).after_all(start.header, recorded)
         prepared, standing = prepared.at(at)
         with prepared.under_way(writer, writer.run, standing) as run:
             yield run

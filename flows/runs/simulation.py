@@ -13,7 +13,7 @@ from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualFactory
 from flows.prefect_server.garbage import rare_collections
 from flows.runs.code_version import packages
-from flows.runs.position import Position
+from flows.runs.position import RunProgress
 from flows.runs.start import policy_of
 from predictor.basis import Basis
 from predictor.errors import Interrupted, PluginError
@@ -83,7 +83,7 @@ class Prepared:
         with closing(self.place.open(terms(self.start.header, name), standing)) as runtime:
             yield self.on(runtime, sink, name)
 
-    def at(self, position: Position) -> tuple["Prepared", ResumePoint]:
+    def at(self, position: RunProgress) -> tuple["Prepared", ResumePoint]:
         """The run at a position, and its standing there."""
         state = position.state
         beliefs = state.beliefs.items()

@@ -123,7 +123,7 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Jobs(Generated, FromTrace):
+class WorkloadSettings(Generated, FromTrace):
     """Settings of a workload: a trace with its tables, or parameters of the generator."""
 
 
@@ -152,7 +152,7 @@ and of each format."""
 
 
 @dataclass(frozen=True)
-class Source(Jobs):
+class Source(WorkloadSettings):
     """Settings of a workload, with the seed of its random draws."""
 
     seed: Annotated[int, SEED] = 0

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from containers.docker.own_images import check_images
-from containers.virtual.real_time import Pace, RealTimeCluster
+from containers.virtual.real_time import RealTimeCluster, ScaledClock
 from containers.virtual.truth import GroundTruth
 from flows.prefect_server.children import ALIVE, READY, end_with_parent
 from flows.prefect_server.garbage import rare_collections
@@ -24,7 +24,7 @@ from flows.runs.cluster_file import read_cluster_file
 from flows.runs.code_version import packages
 from flows.runs.hosts import Hosts
 from flows.runs.live import begun, going_on
-from flows.runs.position import Keeping, Position, kept, reached
+from flows.runs.position import Keeping, RunProgress, kept, reached
 from flows.runs.resuming import carry_out, check_plugins
 from flows.runs.simulation import Driver, prepare, terms
 from flows.scheduler.admission import check_job, check_node, check_tenant, find_truth_maker
@@ -183,7 +183,7 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
 @contextmanager
 def _open_virtual(
     name: str, warehouse: Path, options: ServiceOptions
-) -> Iterator[tuple[Run, Pace, Callable[[JobSpec], GroundTruth]]]:
+) -> Iterator[tuple[Run, ScaledClock, Callable[[JobSpec], GroundTruth]]]:
     """Open a run on a virtual cluster in real time, after its last recorded round.
 
     Yields the run, the pace of its clock, and the function that makes ground truths of jobs.
@@ -199,7 +199,7 @@ def _open_virtual(
         writer = opened.enter_context(Writer(warehouse, start, run=name or None, packages=used))
         path = warehouse / SNAPSHOT
         snapshot, recorded = kept(path, name), list[tuple[RoundRecord, str]]()
-        position = Position(prepared.state)
+        position = RunProgress(prepared.state)
         if name:  # the writer may have completed a round that a kill interrupted
             position, recorded = reached(reader, start, name, snapshot)
             prepared = replace(prepared, state=position.state)
@@ -219,7 +219,7 @@ def _open_virtual(
                 carry_out(run, record, digest)
             position = position.at(run.header, record, run.state)
         run.sink = Keeping(writer, run, path, position, runtime.state)
-        runtime.pace = pace = Pace(run.state.clock_seconds, options.speed)
+        runtime.pace = pace = ScaledClock(run.state.clock_seconds, options.speed)
         yield run, pace, made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.nodes import ContainerLimits, Gpu, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import EventKind, Lease
 from harness.dockerd import COUNTING, IMAGE, OUTSIDE, STUBBORN, Dockerd, cluster, mounts, python
@@ -16,7 +16,7 @@ from tests.containers.driver import driven, long
 
 RUN = "confined"
 MIB = 2**20
-LIMITS = Limits(memory_bytes=512 * MIB, pids=48, scratch_bytes=8 * MIB)
+LIMITS = ContainerLimits(memory_bytes=512 * MIB, pids=48, scratch_bytes=8 * MIB)
 
 LOOK = """
 import json, os, signal, socket

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from containers.docker.checking import check_before_run, check_cluster
-from containers.docker.nodes import Limits, Nodes
+from containers.docker.nodes import ContainerLimits, Nodes
 from containers.runtime import EventKind
 from containers.virtual.truth import GroundTruth
 from flows.explain.replay import replay
@@ -29,7 +29,7 @@ from warehouse.store.reader import Reader
 COSTLY, DEAR = "shockwave-test:costly", "shockwave-test:dear"
 STOPS, TOUCHES, FILLS, LIES, HONEST = range(5)
 HUNG_ROUNDS = 3
-FOLDER = Limits(memory_bytes=2**28, pids=64, scratch_bytes=2**20, folder_bytes=2**22)
+FOLDER = ContainerLimits(memory_bytes=2**28, pids=64, scratch_bytes=2**20, folder_bytes=2**22)
 
 PROGRAM = f"""
 import json, os, time

@@ -14,7 +14,7 @@ from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory, DockerRuntime
 from containers.docker.ends import WAS_KILLED
 from containers.docker.fleet import only_scheduler
-from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.nodes import ContainerLimits, Gpu, Node, Nodes
 from containers.runtime import EventKind, Lease, ResumePoint, Terms
 from harness.dockerd import (
     COUNTING,
@@ -95,7 +95,7 @@ def test_each_trouble_is_recorded_in_words(daemon: Dockerd, storage: Path) -> No
 
 
 def test_too_little_memory_and_a_full_disk_are_reported(daemon: Dockerd, storage: Path) -> None:
-    limits = Limits(memory_bytes=48 * 2**20, pids=64, scratch_bytes=2**20)
+    limits = ContainerLimits(memory_bytes=48 * 2**20, pids=64, scratch_bytes=2**20)
     starved = cluster(daemon, storage, limits=limits)
     full = cluster(daemon, daemon.small)
     with driven(starved, "starved", [job(0)]) as hungry, driven(full, "full", [job(0)]) as cramped:

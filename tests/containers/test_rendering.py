@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.docker.nodes import Gpu, Limits, Mps, Node, Nodes
+from containers.docker.nodes import ContainerLimits, Gpu, Mps, Node, Nodes
 from containers.docker.own_images import check_images
 from containers.docker.rendering import LONGEST_NAME, container_name, network_name, render
 from containers.runtime import Lease
@@ -18,7 +18,7 @@ from predictor.job import JobKind, timed_job
 from predictor.options import JobOptions, tasks_of
 from tests.strategies import examples
 
-LIMITS = Limits(memory_bytes=2**30, pids=64, scratch_bytes=2**26, cpus=1.5)
+LIMITS = ContainerLimits(memory_bytes=2**30, pids=64, scratch_bytes=2**26, cpus=1.5)
 
 
 def nodes(*endpoints: str, device: Callable[[int], Gpu] | None = None, gpus: int = 4) -> Nodes:

@@ -14,7 +14,7 @@ import pytest
 
 import tasks.round
 import warehouse.store.writer
-from containers.virtual.real_time import Pace
+from containers.virtual.real_time import ScaledClock
 from flows.cli import service, simulate
 from flows.runs import code_version
 from flows.scheduler import scheduler
@@ -78,7 +78,9 @@ def still() -> Iterator[Clock]:
         patched.setattr(warehouse.store.writer, "datetime", dates)
         patched.setattr(service, "time", Interrupted())
         patched.setattr(
-            scheduler, "Pace", lambda at, speed: Pace(at, speed, clock.now, clock.sleep)
+            scheduler,
+            "ScaledClock",
+            lambda at, speed: ScaledClock(at, speed, clock.now, clock.sleep),
         )
         yield clock
 

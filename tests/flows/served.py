@@ -11,7 +11,7 @@ import uvicorn
 from starlette.responses import PlainTextResponse
 
 from flows.prefect_server.command import KEPT_SECONDS
-from flows.prefect_server.gate import Beside, Gate
+from flows.prefect_server.gate import Gate, SideBySide
 from flows.web.api import PREFIX, create_api
 from flows.web.backend import ServiceBackend
 from flows.web.page.app import PAGE, create_page
@@ -28,8 +28,8 @@ def served(warehouse: Path) -> Iterator[str]:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         backend = ServiceBackend(warehouse, SECRET)
         nobody = PlainTextResponse("Not Found", 404)
-        app = Beside(
-            Beside(nobody, PREFIX, create_api(backend)), PAGE, create_page(backend, SECRET)
+        app = SideBySide(
+            SideBySide(nobody, PREFIX, create_api(backend)), PAGE, create_page(backend, SECRET)
         )
         gate = Gate(app, [url])
         server = uvicorn.Server(

@@ -22,7 +22,7 @@ from flows.campaigns.campaign import CellsFailed, campaign
 from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.cells import Starts, expand
 from flows.campaigns.execution import campaign_id
-from flows.campaigns.plan import Campaign
+from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import CLUSTERS, Runner
 from flows.explain.replay import replay
 from flows.explain.whatif import Change, whatif
@@ -106,7 +106,7 @@ def expected(plain: Plain) -> dict[str, str]:
     return plain.hashes
 
 
-def hashes(warehouse: Path, asked: Campaign) -> dict[str, str]:
+def hashes(warehouse: Path, asked: CampaignPlan) -> dict[str, str]:
     return {row.cell: row.hash for row in read_cells(warehouse, campaign_id(asked))}
 
 

@@ -8,7 +8,7 @@ import pytest
 from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.cells import check_start, expand
 from flows.campaigns.plan import (
-    Campaign,
+    CampaignPlan,
     ClusterPlan,
     OptionsPlan,
     PolicyPlan,
@@ -16,7 +16,7 @@ from flows.campaigns.plan import (
     WorkloadPlan,
 )
 from flows.runs.settings import SimulationSettings
-from flows.runs.workload_source import Jobs, Source
+from flows.runs.workload_source import Source, WorkloadSettings
 from predictor.errors import InputError
 from tasks.record import Parameter, Settings, make_pool
 from tests.flows.conftest import Command, tree
@@ -93,17 +93,17 @@ def test_files_are_taken_from_the_folder_of_the_plan_and_run_with_each_seed(tmp_
 
 def test_fields_are_those_of_the_command_line_with_its_defaults() -> None:
     plan = WorkloadPlan(name="any").model_dump(exclude={"name", "clusters", "seeds"})
-    assert plan == asdict(Jobs())
+    assert plan == asdict(WorkloadSettings())
     assert SettingsPlan().model_dump() == asdict(SimulationSettings())
 
 
 def test_a_form_begins_with_the_name_and_says_what_each_field_is() -> None:
-    for model in (Campaign, PolicyPlan, WorkloadPlan, ClusterPlan, OptionsPlan, SettingsPlan):
+    for model in (CampaignPlan, PolicyPlan, WorkloadPlan, ClusterPlan, OptionsPlan, SettingsPlan):
         drawn = model.model_json_schema()["properties"]
         for name, field in drawn.items():
             assert field.get("title") or name.capitalize() in field["$ref"], name
             assert field["description"], name
-        if model in (Campaign, WorkloadPlan, ClusterPlan, OptionsPlan):
+        if model in (CampaignPlan, WorkloadPlan, ClusterPlan, OptionsPlan):
             assert next(iter(drawn)) == "name"
 
 
@@ -111,7 +111,7 @@ def test_the_docs_know_every_field_and_column() -> None:
     page = (EXAMPLE.parents[1] / "docs" / "campaigns.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     documented = {name.strip().strip("`") for row in rows for name in row.split(",")}
-    assert set(Campaign.model_fields) <= documented
+    assert set(CampaignPlan.model_fields) <= documented
     assert {field.name for field in fields(CellRow)} <= documented
     for name in (*SettingsPlan.model_fields, *PolicyPlan.model_fields, *ClusterPlan.model_fields):
         assert f"`{name}`" in page

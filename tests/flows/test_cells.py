@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.campaigns.cells import Cell, Starts, cell_key, expand, finish
-from flows.campaigns.plan import Campaign
+from flows.campaigns.cells import CampaignCell, Starts, cell_key, expand, finish
+from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.summary import summarize
 from flows.runs.code_version import PACKAGES, ROOT, code_version
 from flows.runs.simulation import simulate
@@ -22,7 +22,7 @@ from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import name_of, place_of, run_folders
 from warehouse.store.reader import Reader
 
-PLAN = Campaign.model_validate(
+PLAN = CampaignPlan.model_validate(
     {
         "name": "cells",
         "policies": ["fifo"],
@@ -35,7 +35,7 @@ PLAN = Campaign.model_validate(
 (CELL,) = expand(PLAN)
 
 
-def key_of(warehouse: Path, cell: Cell = CELL, code: str | None = None) -> str:
+def key_of(warehouse: Path, cell: CampaignCell = CELL, code: str | None = None) -> str:
     return cell_key(Starts(warehouse).start(cell), code or code_version())
 
 
@@ -158,7 +158,7 @@ def test_the_interval_is_students() -> None:
     assert interval([7.0, 7.0]).half_width == 0.0
 
 
-def row_of(cell: Cell, campaign: str, run: str, status: CellStatus) -> CellRow:
+def row_of(cell: CampaignCell, campaign: str, run: str, status: CellStatus) -> CellRow:
     named = (cell.policy, cell.workload, cell.cluster, cell.options, cell.seed)
     return CellRow(campaign, cell.name, run, *named, status, "", 0.0, "", "")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.docker.nodes import Gpu, Limits, Mps, Node, Nodes
+from containers.docker.nodes import ContainerLimits, Gpu, Mps, Node, Nodes
 from flows.runs.cluster_file import read_cluster_file
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
@@ -46,7 +46,7 @@ def test_the_example_of_the_docs(path: Path) -> None:
     assert [node.name for node in nodes.nodes] == ["node-1", "node-2", "node-3"]
     assert nodes.inventory.pools == (Pool("v100", 8, 4, 2.48), Pool("k80", 2, 2))
     assert nodes.nodes[1].endpoint == "ssh://scheduler@node-2"
-    assert nodes.limits == Limits(32 * 2**30, 1024, 4 * 2**30, 8.0, 200 * 2**30)
+    assert nodes.limits == ContainerLimits(32 * 2**30, 1024, 4 * 2**30, 8.0, 200 * 2**30)
     assert [nodes.limits_on(node).memory_bytes >> 30 for node in nodes.nodes] == [32, 32, 16]
     assert [node.mps for node in nodes.nodes] == [None, None, Mps(Path("/run/nvidia-mps"))]
 
@@ -130,7 +130,7 @@ def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
         user="1000:1000",
         datasets=Path("/mnt/data"),
         mounts=(Path("/opt/cuda"), Path("/srv/models")),
-        limits=Limits(3 * 2**30, 99, 2**29, 2.5, 7 * 2**30),
+        limits=ContainerLimits(3 * 2**30, 99, 2**29, 2.5, 7 * 2**30),
         grace_seconds=45.0,
         hung_rounds=5,
         network="jobs",
@@ -147,7 +147,7 @@ def test_gpus_by_the_names_of_the_device_interface(path: Path) -> None:
 def test_what_is_left_out_has_the_defaults_of_the_docs(path: Path) -> None:
     path.write_text(text(TOP, NODE))
     nodes = read_cluster_file(path)
-    assert nodes.limits == Limits(8 * 2**30, 512, 2**30, 0.0, 64 * 2**30)
+    assert nodes.limits == ContainerLimits(8 * 2**30, 512, 2**30, 0.0, 64 * 2**30)
     assert (nodes.grace_seconds, nodes.hung_rounds, nodes.rendezvous_port) == (30.0, 3, 29500)
     assert (nodes.datasets, nodes.mounts, nodes.network) == (None, (), "")
 

@@ -9,7 +9,7 @@ import pytest
 
 from containers.runtime import ContainerEvent, EventKind
 from flows.api.commands import ServiceCommands
-from flows.runs.costs import Account, Meter
+from flows.runs.costs import GpuCost, Tariff
 from flows.web.page.views import load_templates
 from predictor.allocation import Demand
 from predictor.job import Mode
@@ -26,21 +26,21 @@ COSTS = "gpu_hours", "cost", "market_cost"
 
 
 def test_a_shared_gpu_is_paid_by_half_while_both_are_there() -> None:
-    meter = Meter(Inventory(POOLS), {"v100": 0.5}, 100.0)
+    meter = Tariff(Inventory(POOLS), {"v100": 0.5}, 100.0)
     ends = [ContainerEvent(2, EventKind.FINISHED, 280.0, (2, 3))]
     leases = {0: (0, 1), 1: (2, 3), 2: (2, 3), 3: (4,)}
     assert meter.read(leases, ends, 200.0, 300.0) == {
-        0: Account(200.0, 2.0, 1.0),
-        1: Account(120.0, pytest.approx(1.2), pytest.approx(0.6)),  # alone for the last 20 s
-        2: Account(80.0, pytest.approx(0.8), pytest.approx(0.4)),
-        3: Account(100.0, pytest.approx(0.1), None),
+        0: GpuCost(200.0, 2.0, 1.0),
+        1: GpuCost(120.0, pytest.approx(1.2), pytest.approx(0.6)),  # alone for the last 20 s
+        2: GpuCost(80.0, pytest.approx(0.8), pytest.approx(0.4)),
+        3: GpuCost(100.0, pytest.approx(0.1), None),
     }
 
 
 def test_accounts_without_a_market_add_none() -> None:
-    none, some = Account(1.0, 2.0), Account(3.0, 4.0, 0.0)
-    assert none + none == Account(2.0, 4.0)
-    assert none + some == some + none == Account(4.0, 6.0, 0.0)
+    none, some = GpuCost(1.0, 2.0), GpuCost(3.0, 4.0, 0.0)
+    assert none + none == GpuCost(2.0, 4.0)
+    assert none + some == some + none == GpuCost(4.0, 6.0, 0.0)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import shockwave
 from containers.virtual.faithful import FaithfulCluster
 from flows.campaigns.cells import Starts, cell_key, expand, finish
 from flows.campaigns.compare import comparison
-from flows.campaigns.plan import Campaign
+from flows.campaigns.plan import CampaignPlan
 from flows.explain.whatif import Change, whatif
 from flows.runs.code_version import code_of
 from flows.runs.resuming import resume
@@ -99,7 +99,7 @@ def test_a_campaign_holds_it_against_ours(slower: Path, tmp_path: Path) -> None:
     source, settings = shockwave.Source(jobs=3, seed=1), shockwave.Settings(round_seconds=900.0)
     plan = comparison("two", source, ClusterSize(4), settings, ["srtf"])
     variants = tomllib.loads(options)["options"]
-    plan = Campaign.model_validate({**plan.model_dump(), "options": variants})
+    plan = CampaignPlan.model_validate({**plan.model_dump(), "options": variants})
     found = {}
     for cell in expand(plan):
         start = Starts(tmp_path).start(cell)

@@ -9,7 +9,7 @@ import pytest
 from flows.api.commands import ServiceCommands
 from flows.api.history import HistoryFollower
 from flows.explain.replay import replay
-from flows.runs.position import Position, kept
+from flows.runs.position import RunProgress, kept
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, Mode, timed_job
@@ -29,11 +29,11 @@ SLOW = replace(FAST, speed=20_000.0)
 OPAQUE = timed_job(0, JobKind.OPAQUE, Demand.gang(1), 600.0, 0.0, image="i")
 
 
-def folded(warehouse: Path, run: str) -> Position:
+def folded(warehouse: Path, run: str) -> RunProgress:
     """The position by all rounds."""
     reader = Reader(warehouse)
     start = reader.original_start(run)
-    position = Position(RunState.initial(start))
+    position = RunProgress(RunState.initial(start))
     for record, digest in reader.records(run):
         position = position.after(start.header, record, digest)
     return position

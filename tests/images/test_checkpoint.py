@@ -18,16 +18,16 @@ from tests.images.trainers import (
     trained,
 )
 from trainer.checkpoint import CURRENT, PREVIOUS
-from trainer.errors import InputError, StorageError
+from trainer.errors import InvalidInput, StorageError
 from trainer.job import MODELS
-from trainer.shapes import SHAPES, Shape
+from trainer.shapes import SHAPES, ModelShape
 
 
 @pytest.fixture(autouse=True)
 def _small_and_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small model, saved at every epoch's end."""
     monkeypatch.setenv("SHOCKWAVE_CHECKPOINT_SECONDS", "0")
-    monkeypatch.setitem(SHAPES, ("Recommendation", "small"), Shape(400, 0, 16, ()))
+    monkeypatch.setitem(SHAPES, ("Recommendation", "small"), ModelShape(400, 0, 16, ()))
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def test_chance_is_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Units left out at random are a function of the step, not of how often it was begun."""
     still = put_job(tmp_path / "still", epochs=1)
     assert train_here(still) == 0
-    monkeypatch.setitem(SHAPES, ("Recommendation", "small"), Shape(400, 0, 16, (), dropout=0.5))
+    monkeypatch.setitem(
+        SHAPES, ("Recommendation", "small"), ModelShape(400, 0, 16, (), dropout=0.5)
+    )
     straight = put_job(tmp_path / "straight", epochs=1)
     folder = put_job(tmp_path / "stopped", epochs=1)
     assert train_here(straight) == 0
@@ -116,7 +118,7 @@ def test_no_whole_checkpoint(
 
 def test_of_another_job(straight: Path) -> None:
     put_job(straight, mode="static")
-    with pytest.raises(InputError, match="of another job"):
+    with pytest.raises(InvalidInput, match="of another job"):
         train_here(straight)
 
 
@@ -162,8 +164,8 @@ def test_of_another_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """An image whose models are of other sizes cannot go on with the job."""
     folder = put_job(tmp_path / "job")
     assert train_here(folder, After(3)) == 75
-    monkeypatch.setitem(SHAPES, ("Recommendation", "small"), Shape(400, 0, 24, ()))
-    with pytest.raises(InputError, match="do not fit the model"):
+    monkeypatch.setitem(SHAPES, ("Recommendation", "small"), ModelShape(400, 0, 24, ()))
+    with pytest.raises(InvalidInput, match="do not fit the model"):
         train_here(folder)
 
 

@@ -112,7 +112,7 @@ def test_no_jobs(
 
 def refused(capfd: pytest.CaptureFixture[str], arguments: Sequence[str], *said: str) -> None:
     """The trainer says so in one line and ends with code 2."""
-    assert main(arguments) == errors.InputError.exit_code == 2
+    assert main(arguments) == errors.InvalidInput.exit_code == 2
     line = capfd.readouterr().err
     assert line.count("\n") == 1
     assert all(part in line for part in said)
@@ -120,7 +120,7 @@ def refused(capfd: pytest.CaptureFixture[str], arguments: Sequence[str], *said: 
 
 def test_wrong_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CHECKPOINT_VARIABLE, "often")
-    with pytest.raises(errors.InputError, match="it is 'often'"):
+    with pytest.raises(errors.InvalidInput, match="it is 'often'"):
         train_here(put_job(tmp_path / "job"))
 
 

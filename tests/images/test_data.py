@@ -8,7 +8,7 @@ import pytest
 
 from tests.images.trainers import lines, put_job, run, train_here
 from trainer.data import DataSet, open_data
-from trainer.errors import InputError
+from trainer.errors import InvalidInput
 from trainer.job import MODELS, read_job
 from trainer.readers import read_pairs, read_pictures, read_ratings, read_words
 from trainer.text import BEGIN, END, PADDING, UNKNOWN
@@ -148,7 +148,7 @@ def test_damaged(
         (root / path).unlink()
     else:
         (root / path).write_bytes(content)
-    with pytest.raises(InputError, match=problem) as refused:
+    with pytest.raises(InvalidInput, match=problem) as refused:
         opened(tmp_path, model=path.partition("/")[0])
     assert "\n" not in str(refused.value)
 
@@ -165,7 +165,7 @@ def test_damage_ends_the_process(tmp_path: Path, root: Path) -> None:
 
 def test_missing_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOCKWAVE_DATA_FOLDER", str(tmp_path / "none"))
-    with pytest.raises(InputError, match="is no folder; mount it"):
+    with pytest.raises(InvalidInput, match="is no folder; mount it"):
         opened(tmp_path)
     monkeypatch.setenv("SHOCKWAVE_DATA_FOLDER", str(tmp_path))
     assert opened(tmp_path).source == "synthetic"

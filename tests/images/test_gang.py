@@ -22,9 +22,9 @@ from tests.images.trainers import (
     weights,
 )
 from trainer.collective import first_rank
-from trainer.errors import InputError
+from trainer.errors import InvalidInput
 from trainer.job import read_job
-from trainer.place import Place, place_of
+from trainer.place import WorkerPlace, place_of
 
 
 def nodes(workers: list[int]) -> list[dict[str, str]]:
@@ -136,21 +136,21 @@ def test_the_supervisor_dies(tmp_path: Path) -> None:
 )
 def test_wrong_places(tmp_path: Path, variables: dict[str, str], problem: str) -> None:
     job = read_job(put_job(tmp_path / "job", scale_factor=2))
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InvalidInput, match=problem):
         place_of(job, variables)
 
 
 def test_places(tmp_path: Path) -> None:
     job = read_job(put_job(tmp_path / "job", scale_factor=4))
-    assert place_of(job, {}) == Place(workers=4)
-    assert place_of(job, nodes([3, 1])[1]) == Place(node=1, nodes=2, workers=1)
+    assert place_of(job, {}) == WorkerPlace(workers=4)
+    assert place_of(job, nodes([3, 1])[1]) == WorkerPlace(node=1, nodes=2, workers=1)
 
 
 def test_ranks_of_nodes() -> None:
     """Nodes may have different numbers of workers, all of them together the job's."""
     table = HashStore()
     table.set("workers of 0", "3")
-    assert first_rank(table, Place(node=1, nodes=2, workers=1), 4) == 3
-    assert first_rank(table, Place(node=0, nodes=2, workers=3), 4) == 0
-    with pytest.raises(InputError, match=r"the nodes have 3 \+ 1 workers, the job 5"):
-        first_rank(table, Place(node=0, nodes=2, workers=3), 5)
+    assert first_rank(table, WorkerPlace(node=1, nodes=2, workers=1), 4) == 3
+    assert first_rank(table, WorkerPlace(node=0, nodes=2, workers=3), 4) == 0
+    with pytest.raises(InvalidInput, match=r"the nodes have 3 \+ 1 workers, the job 5"):
+        first_rank(table, WorkerPlace(node=0, nodes=2, workers=3), 5)

@@ -11,7 +11,7 @@ from trainer import models
 from trainer.data import open_data
 from trainer.flat import FlatModel, Optimiser
 from trainer.job import MODELS, read_job
-from trainer.shapes import SHAPES, Recipe, Shape
+from trainer.shapes import SHAPES, ModelShape, TrainingRecipe
 from trainer.text import PADDING
 from trainer.translation import Translator
 from trainer.vision import Basic, Bottleneck, ResidualNetwork
@@ -41,7 +41,7 @@ def test_published_widths() -> None:
 
 def test_translator_sees_no_padding_and_no_future() -> None:
     torch.manual_seed(0)
-    translator = Translator(Shape(30, 6, 16, (1, 1)))
+    translator = Translator(ModelShape(30, 6, 16, (1, 1)))
     source = torch.tensor([[7, 8, 2, PADDING, PADDING, PADDING]])
     target = torch.tensor([[1, 9, 2, PADDING, PADDING]])
     loss = translator.losses(source, target)
@@ -58,7 +58,7 @@ def test_translator_sees_no_padding_and_no_future() -> None:
 def test_descent_with_momentum() -> None:
     """Computed by hand: momentum keeps nine tenths, weights decay, long gradients are cut."""
     weights = torch.tensor([1.0, 0.0])
-    descent = Optimiser(Recipe(0.1, adam=False, weight_decay=0.5, clip=1.0), weights)
+    descent = Optimiser(TrainingRecipe(0.1, adam=False, weight_decay=0.5, clip=1.0), weights)
     descent.step(torch.tensor([0.3, 0.4]), 0.5, 0.1)
     # 0.3 and half of the weight 1; 0.4.
     assert weights.tolist() == pytest.approx([1.0 - 0.08, -0.04])
@@ -71,7 +71,7 @@ def test_descent_with_momentum() -> None:
 def test_adam() -> None:
     """The first step is as long as the rate says, in every direction; then moments count."""
     weights = torch.zeros(3)
-    adam = Optimiser(Recipe(0.1, adam=True, weight_decay=0.0, clip=100.0), weights)
+    adam = Optimiser(TrainingRecipe(0.1, adam=True, weight_decay=0.0, clip=100.0), weights)
     gradients = np.array([[2.0, -0.5, 1e-3], [1.0, 0.5, 1e-3], [-3.0, 0.5, 1e-3]])
     first, second, expected = np.zeros(3), np.zeros(3), np.zeros(3)
     for step, gradient in enumerate(gradients, 1):
@@ -86,7 +86,7 @@ def test_adam() -> None:
 
 def test_rates_follow_batch_sizes() -> None:
     for adam, growth in ((False, 4.0), (True, 2.0)):
-        recipe = Recipe(0.5, adam=adam, weight_decay=0.0, clip=1.0)
+        recipe = TrainingRecipe(0.5, adam=adam, weight_decay=0.0, clip=1.0)
         assert Optimiser(recipe, torch.zeros(1)).rate(0.1, 4.0) == pytest.approx(0.05 * growth)
 
 

@@ -8,12 +8,12 @@ import torch
 
 from tests.images.trainers import put_job
 from trainer import models
-from trainer.collective import Gang
+from trainer.collective import Collective
 from trainer.data import open_data
 from trainer.job import read_job
 from trainer.noise import NoiseScale, estimate
-from trainer.place import Place
-from trainer.steps import Position, Stepper
+from trainer.place import WorkerPlace
+from trainer.steps import Stepper, TrainingPosition
 
 
 @pytest.mark.parametrize("parts", [(8, 8), (4, 4, 4, 4), (3, 5), (1, 2, 13)])
@@ -53,7 +53,7 @@ def test_moving_averages_find_the_ratio() -> None:
 def test_a_step_measures_its_parts(tmp_path: Path) -> None:
     """A step's estimate equals the plain computation from the gradients of its halves."""
     job = read_job(put_job(tmp_path / "job", model="LM", batch_size=6))
-    data, gang = open_data(job), Gang(Place(), 1)
+    data, gang = open_data(job), Collective(WorkerPlace(), 1)
     samples = data.order(job, 0)[:6]
 
     def gradient(of: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> torch.Tensor:
@@ -67,7 +67,7 @@ def test_a_step_measures_its_parts(tmp_path: Path) -> None:
     expected = NoiseScale()
     expected.add(*estimate(3.0, small, 6.0, float(whole.norm()) ** 2))
 
-    stepper, position = Stepper(job, gang, data), Position(6)
+    stepper, position = Stepper(job, gang, data), TrainingPosition(6)
     assert not stepper.step(position, samples, stop=False)
     assert stepper.noise.signal == pytest.approx(expected.signal, rel=1e-4)
     assert stepper.noise.noise == pytest.approx(expected.noise, rel=1e-4)

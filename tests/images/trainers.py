@@ -14,10 +14,10 @@ import torch
 from harness.waiting import HANG_SECONDS
 from tests.images.forked import Forked
 from trainer.checkpoint import CURRENT
-from trainer.collective import Gang
+from trainer.collective import Collective
 from trainer.job import read_job
 from trainer.loop import train
-from trainer.place import Place
+from trainer.place import WorkerPlace
 from trainer.stop import Stop
 
 IMAGES = Path(__file__).parents[2] / "containers" / "images"
@@ -99,7 +99,7 @@ class After(Stop):
 
 def train_here(folder: Path, stop: Stop | None = None) -> int:
     """Train in this process, to the end or until a signal to stop."""
-    return train(read_job(folder), folder, Gang(Place(), 1), stop or Stop())
+    return train(read_job(folder), folder, Collective(WorkerPlace(), 1), stop or Stop())
 
 
 def wait_for(

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.errors import DONE, InputError
+from trainer.errors import DONE, InvalidInput
 from trainer.gang import guarded, supervise
 from trainer.job import read_job
 from trainer.place import place_of
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str], stop: Stop) -> int:
     if len(arguments) != 1:
-        raise InputError("arguments", f"{len(arguments)} were given", "give a job folder")
+        raise InvalidInput("arguments", f"{len(arguments)} were given", "give a job folder")
     folder = Path(arguments[0])
     job = read_job(folder)
     place = place_of(job, os.environ)
@@ -35,15 +35,15 @@ def _run(arguments: Sequence[str], stop: Stop) -> int:
     # what it makes, which lives until the end, is looked through for garbage again and again.
     gc.disable()
     try:
-        from trainer.collective import Gang
+        from trainer.collective import Collective
         from trainer.loop import train
     finally:
         gc.freeze()
         gc.enable()
     if job.scale_factor == 1:
-        return train(job, folder, Gang(place, 1), stop)
+        return train(job, folder, Collective(place, 1), stop)
     return supervise(
-        place, stop, lambda own, stop: train(job, folder, Gang(own, job.scale_factor), stop)
+        place, stop, lambda own, stop: train(job, folder, Collective(own, job.scale_factor), stop)
     )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from trainer import files
-from trainer.errors import InputError, StorageError
+from trainer.errors import InvalidInput, StorageError
 from trainer.job import Job
 
 CURRENT = "checkpoint.pt"
@@ -82,7 +82,7 @@ def read(folder: Path, job: Job) -> bytes | None:
             print(f"warning: {path}: damaged checkpoint ({error}), left aside", file=sys.stderr)
             continue
         if found.state["job"] != job.identity():
-            raise InputError(str(path), "it is of another job", "give each job its own folder")
+            raise InvalidInput(str(path), "it is of another job", "give each job its own folder")
         if name == PREVIOUS:
             print(f"warning: {path}: going on from the checkpoint before", file=sys.stderr)
             # In its place, so that the next one does not keep the damaged file instead.

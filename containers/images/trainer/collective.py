@@ -8,14 +8,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore, Store, TCPStore
 
-from trainer.errors import GangLost, InputError
-from trainer.place import Place
+from trainer.errors import GangLost, InvalidInput
+from trainer.place import WorkerPlace
 
 PATIENCE = timedelta(minutes=5)
 """How long a worker waits for the others, to join or to answer. An engineering bound."""
 
 
-class Gang:
+class Collective:
     """A worker's view of its gang; without others, communication does nothing.
 
     Attributes:
@@ -24,7 +24,7 @@ class Gang:
         device: Where this worker computes.
     """
 
-    def __init__(self, place: Place, size: int) -> None:
+    def __init__(self, place: WorkerPlace, size: int) -> None:
         self.size = size
         self.device = _device(place)
         self.rank = _join(place, size, self.device) if size > 1 else 0
@@ -63,18 +63,18 @@ class Gang:
         return shared.cpu().numpy().tobytes()
 
 
-def _device(place: Place) -> torch.device:
+def _device(place: WorkerPlace) -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
     seen = torch.cuda.device_count()
     if seen < place.workers:
         problem = f"{place.workers} workers need a GPU each, but {seen} are there"
-        raise InputError("GPUs", problem, "give the container as many GPUs as workers")
+        raise InvalidInput("GPUs", problem, "give the container as many GPUs as workers")
     torch.cuda.set_device(place.local)
     return torch.device("cuda", place.local)
 
 
-def _join(place: Place, size: int, device: torch.device) -> int:
+def _join(place: WorkerPlace, size: int, device: torch.device) -> int:
     """Meet the other workers; returns the rank."""
     try:
         if place.nodes == 1:
@@ -90,14 +90,14 @@ def _join(place: Place, size: int, device: torch.device) -> int:
     return rank
 
 
-def _master(place: Place) -> Store:
+def _master(place: WorkerPlace) -> Store:
     """The table that all nodes share, kept by the first worker."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     keeper = place.node == 0 and place.local == 0
     return TCPStore(address, port, is_master=keeper, timeout=PATIENCE, wait_for_workers=False)
 
 
-def first_rank(store: Store, place: Place, size: int) -> int:
+def first_rank(store: Store, place: WorkerPlace, size: int) -> int:
     """Rank of a node's first worker; nodes may have different numbers of them.
 
     Args:
@@ -113,7 +113,7 @@ def first_rank(store: Store, place: Place, size: int) -> int:
     workers = [int(store.get(f"workers of {node}")) for node in range(place.nodes)]
     if sum(workers) != size:
         problem = f"the nodes have {' + '.join(map(str, workers))} workers, the job {size}"
-        raise InputError("LOCAL_WORKERS", problem, "share out all workers of the job")
+        raise InvalidInput("LOCAL_WORKERS", problem, "share out all workers of the job")
     return sum(workers[: place.node])
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from trainer import readers, synthetic
-from trainer.errors import InputError
+from trainer.errors import InvalidInput
 from trainer.job import Job
-from trainer.shapes import SHAPES, Shape
+from trainer.shapes import SHAPES, ModelShape
 
 PROCESSOR = torch.device("cpu")
 
@@ -67,7 +67,7 @@ def open_data(job: Job, device: torch.device = PROCESSOR) -> DataSet:
     named = os.environ.get(FOLDER_VARIABLE)
     root = Path(named) if named else FOLDER
     if named and not root.is_dir():
-        raise InputError(FOLDER_VARIABLE, f"{named} is no folder", "mount it, or leave it out")
+        raise InvalidInput(FOLDER_VARIABLE, f"{named} is no folder", "mount it, or leave it out")
     shape = SHAPES[job.model, job.size]
     folder = root / job.model
     try:
@@ -75,11 +75,11 @@ def open_data(job: Job, device: torch.device = PROCESSOR) -> DataSet:
             return _published(job, folder, shape, device)
     except OSError as error:
         problem = error.strerror or str(error)
-        raise InputError(str(error.filename or folder), problem, readers.REMEDY) from None
+        raise InvalidInput(str(error.filename or folder), problem, readers.REMEDY) from None
     return _synthetic(job, shape, device)
 
 
-def _published(job: Job, folder: Path, shape: Shape, device: torch.device) -> DataSet:
+def _published(job: Job, folder: Path, shape: ModelShape, device: torch.device) -> DataSet:
     most = job.samples_per_epoch
     match job.model:
         case "LM":
@@ -101,7 +101,7 @@ def _published(job: Job, folder: Path, shape: Shape, device: torch.device) -> Da
             return DataSet(f"{job.model}/{source.name}", len(pictures[1]), _pictures(pictures))
 
 
-def _synthetic(job: Job, shape: Shape, device: torch.device) -> DataSet:
+def _synthetic(job: Job, shape: ModelShape, device: torch.device) -> DataSet:
     samples = min(job.samples_per_epoch, MOST_SYNTHETIC)
     generator = np.random.default_rng((job.seed, 0, 1))
     match job.model:
@@ -122,7 +122,7 @@ def _text_file(folder: Path) -> Path:
     found = sorted({*folder.glob("train.txt"), *folder.glob("*.train.t*")})
     if len(found) != 1:
         problem = f"{len(found)} files train.txt, *.train.txt or *.train.tokens"
-        raise InputError(str(folder), problem, "leave one there")
+        raise InvalidInput(str(folder), problem, "leave one there")
     return found[0]
 
 
@@ -144,7 +144,7 @@ def _words(*texts: Ints) -> Batch:
     return batch
 
 
-def _users(rated: tuple[Ints, Ints], shape: Shape, device: torch.device) -> Batch:
+def _users(rated: tuple[Ints, Ints], shape: ModelShape, device: torch.device) -> Batch:
     # Rows as wide as all items take longer to fill and to send to a GPU than a step there.
     items, starts = rated
 

@@ -1,7 +1,7 @@
 """Errors of the trainer, with the exit codes by which the scheduler knows them.
 
 TrainerError
-├── InputError      2    the job, the data set or the environment is wrong
+├── InvalidInput    2    the job, the data set or the environment is wrong
 ├── StorageError   74    the job's folder cannot be written or read
 ├── LeaseLost      75    the job runs under another lease
 └── GangLost        1    another worker of the gang is gone
@@ -22,7 +22,7 @@ class TrainerError(Exception):
     exit_code: ClassVar[int] = 1
 
 
-class InputError(TrainerError):
+class InvalidInput(TrainerError):
     """The trainer's input is wrong; a retry does not help.
 
     Args:

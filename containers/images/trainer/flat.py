@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from trainer.shapes import Recipe
+from trainer.shapes import TrainingRecipe
 
 ALIGNMENT = 16
 """Each parameter starts at a multiple of this many numbers, one cache line."""
@@ -62,7 +62,7 @@ class Optimiser:
         steps: Steps taken.
     """
 
-    def __init__(self, recipe: Recipe, weights: Tensor) -> None:
+    def __init__(self, recipe: TrainingRecipe, weights: Tensor) -> None:
         self._recipe = recipe
         self._weights = weights
         names = ("first", "second") if recipe.adam else ("first",)

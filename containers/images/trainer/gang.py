@@ -10,22 +10,22 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from trainer.errors import DONE, PREEMPTED, InputError, StorageError, TrainerError
-from trainer.place import Place
+from trainer.errors import DONE, PREEMPTED, InvalidInput, StorageError, TrainerError
+from trainer.place import WorkerPlace
 from trainer.stop import SIGNALS, Stop
 
-Work = Callable[[Place, Stop], int]
+Work = Callable[[WorkerPlace, Stop], int]
 
 CRASHED = 1
 """Exit code of a worker that failed, as of any Python program."""
-EXPLAINING = (InputError.exit_code, StorageError.exit_code)
+EXPLAINING = (InvalidInput.exit_code, StorageError.exit_code)
 """Exit codes that explain why other workers lost their gang."""
 
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
 
-def supervise(place: Place, stop: Stop, work: Work) -> int:
+def supervise(place: WorkerPlace, stop: Stop, work: Work) -> int:
     """Run each worker of this container in a process of its own.
 
     Args:
@@ -42,7 +42,7 @@ def supervise(place: Place, stop: Stop, work: Work) -> int:
         workers: list[int] = []
         for local in range(place.workers):
             rendezvous = os.path.join(folder, "rendezvous")
-            own = Place(place.node, place.nodes, local, place.workers, rendezvous)
+            own = WorkerPlace(place.node, place.nodes, local, place.workers, rendezvous)
             workers.append(_fork(own, work, os.getpid()))
 
         def forward(number: int, frame: object) -> None:
@@ -70,7 +70,7 @@ def guarded(work: Callable[[], int]) -> int:
         return CRASHED
 
 
-def _fork(place: Place, work: Work, parent: int) -> int:
+def _fork(place: WorkerPlace, work: Work, parent: int) -> int:
     """A worker's process: PyTorch is loaded already, so that it starts at once."""
     child = os.fork()
     if child:

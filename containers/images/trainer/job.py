@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from trainer.errors import InputError
+from trainer.errors import InvalidInput
 
 MODELS = ("ResNet-18", "ResNet-50", "LM", "Transformer", "Recommendation")
 MODES = ("static", "accordion", "gns")
@@ -74,11 +74,11 @@ def read_job(folder: Path) -> Job:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), "give a job folder") from None
+        raise InvalidInput(str(path), error.strerror or str(error), "give a job folder") from None
     except ValueError as error:
-        raise InputError(str(path), f"no JSON ({error})", "write the job anew") from None
+        raise InvalidInput(str(path), f"no JSON ({error})", "write the job anew") from None
     if not isinstance(values, dict):
-        raise InputError(str(path), "no JSON object", "give keys and values")
+        raise InvalidInput(str(path), "no JSON object", "give keys and values")
     return _checked(str(path), values)
 
 
@@ -86,7 +86,7 @@ def _checked(place: str, values: dict[str, Any]) -> Job:
     """A job from the keys and values of its file."""
     known = [field.name for field in fields(Job)]
     if unknown := sorted(set(values) - set(known)):
-        raise InputError(place, f"unknown key {unknown[0]!r}", f"known are {', '.join(known)}")
+        raise InvalidInput(place, f"unknown key {unknown[0]!r}", f"known are {', '.join(known)}")
     values = {"seed": 0, **values}
     # An empty variable is as good as none.
     values.setdefault("size", os.environ.get(SIZE_VARIABLE) or "small")
@@ -100,13 +100,13 @@ def _checked(place: str, values: dict[str, Any]) -> Job:
     for key, choices in (("model", MODELS), ("mode", MODES), ("size", SIZES)):
         if values.get(key) not in choices:
             problem = f"{key} is {values.get(key)!r}"
-            raise InputError(place, problem, f"give one of {', '.join(choices)}")
+            raise InvalidInput(place, problem, f"give one of {', '.join(choices)}")
     if values["max_batch_size"] < values["batch_size"]:
         problem = f"max_batch_size {values['max_batch_size']} is below batch_size"
-        raise InputError(place, problem, f"give {values['batch_size']} or more")
+        raise InvalidInput(place, problem, f"give {values['batch_size']} or more")
     if math.ceil(values["total_steps"] / steps) != values["epochs"]:
         problem = f"{values['total_steps']} steps are not {values['epochs']} epochs of {steps}"
-        raise InputError(place, problem, "give total_steps that end in the last epoch")
+        raise InvalidInput(place, problem, "give total_steps that end in the last epoch")
     return Job(**values)
 
 
@@ -115,4 +115,4 @@ def _whole(place: str, values: dict[str, Any], key: str, least: int) -> None:
     # JSON's true is an int to Python.
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         problem = f"{key} is {value!r}" if key in values else f"{key} is missing"
-        raise InputError(place, problem, f"give a whole number from {least} on")
+        raise InvalidInput(place, problem, f"give a whole number from {least} on")

@@ -12,14 +12,14 @@ from torch import Tensor
 from trainer import checkpoint
 from trainer.adaptation import EpochEnd, adaptation
 from trainer.checkpoint import Checkpoint
-from trainer.collective import Gang
+from trainer.collective import Collective
 from trainer.data import SYNTHETIC, open_data
-from trainer.errors import DONE, PREEMPTED, InputError
+from trainer.errors import DONE, PREEMPTED, InvalidInput
 from trainer.job import Job
 from trainer.noise import NoiseScale
-from trainer.steps import Position, Stepper
+from trainer.steps import Stepper, TrainingPosition
 from trainer.stop import Stop
-from trainer.telemetry import SECONDS_BETWEEN, EpochLine, Progress, read_progress
+from trainer.telemetry import SECONDS_BETWEEN, EpochLine, TrainingProgress, read_progress
 
 CHECKPOINT_VARIABLE = "SHOCKWAVE_CHECKPOINT_SECONDS"
 """Environment variable with the least time between checkpoints at epochs' ends."""
@@ -29,7 +29,7 @@ CHECKPOINT_SECONDS = 5.0
 choice; no sweep is recorded."""
 
 
-def train(job: Job, folder: Path, gang: Gang, stop: Stop) -> int:
+def train(job: Job, folder: Path, gang: Collective, stop: Stop) -> int:
     """Train a job as one worker of its gang.
 
     Args:
@@ -72,7 +72,7 @@ class Training:
         gang: The other workers.
     """
 
-    def __init__(self, job: Job, folder: Path, gang: Gang) -> None:
+    def __init__(self, job: Job, folder: Path, gang: Collective) -> None:
         self._job = job
         self._folder = folder
         self._gang = gang
@@ -84,7 +84,7 @@ class Training:
             print(f"no data set of {job.model}: training on synthetic data", file=sys.stderr)
         self._mode = adaptation(job)
         self._stepper = Stepper(job, gang, self._data)
-        self._position = Position(job.batch_size)
+        self._position = TrainingPosition(job.batch_size)
         self._restore()
         self._order = self._data.order(job, self._position.epoch)
         self._counted = time.monotonic()
@@ -126,9 +126,9 @@ class Training:
         at = self._position
         if self._writes:
             steps = self._job.steps_per_epoch(at.batch_size)
-            Progress(at.epoch, at.step, steps, at.batch_size, at.run_seconds, at.attempt).write(
-                self._folder
-            )
+            TrainingProgress(
+                at.epoch, at.step, steps, at.batch_size, at.run_seconds, at.attempt
+            ).write(self._folder)
         self._reported = time.monotonic()
 
     def _end_epoch(self) -> None:
@@ -178,7 +178,7 @@ class Training:
         payload = self._gang.share(payload)
         if payload is not None:
             found, stepper = checkpoint.parse(payload), self._stepper
-            self._position = Position(**found.state["position"])
+            self._position = TrainingPosition(**found.state["position"])
             self._mode.restore(found.state["mode"])
             stepper.noise = NoiseScale(**found.state["noise"])
             stepper.optimiser.steps = found.state["optimiser_steps"]
@@ -198,7 +198,7 @@ class Training:
         }:
             problem = "its weights do not fit the model"
             remedy = "go on with the image that wrote it"
-            raise InputError(str(self._folder / checkpoint.CURRENT), problem, remedy)
+            raise InvalidInput(str(self._folder / checkpoint.CURRENT), problem, remedy)
         for name, tensor in tensors.items():
             tensor.copy_(found[name])
 
@@ -211,5 +211,5 @@ def _pause() -> float:
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds < float("inf"):
-        raise InputError(CHECKPOINT_VARIABLE, f"it is {text!r}", "give seconds from 0 on")
+        raise InvalidInput(CHECKPOINT_VARIABLE, f"it is {text!r}", "give seconds from 0 on")
     return seconds

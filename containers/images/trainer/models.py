@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.recommendation import Autoencoder
-from trainer.shapes import SHAPES, Shape
+from trainer.shapes import SHAPES, ModelShape
 from trainer.text import LanguageModel
 from trainer.translation import Translator
 from trainer.vision import Basic, Bottleneck, ResidualNetwork
@@ -36,7 +36,7 @@ def losses(module: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
     return cast("Model", module).losses(*batch)
 
 
-def _module(name: str, shape: Shape) -> nn.Module:
+def _module(name: str, shape: ModelShape) -> nn.Module:
     match name:
         case "ResNet-18":
             return ResidualNetwork(shape, Basic)

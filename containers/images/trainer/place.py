@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.errors import InputError
+from trainer.errors import InvalidInput
 from trainer.job import Job
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerPlace:
     """A worker's place in its gang.
 
     Attributes:
@@ -26,7 +26,7 @@ class Place:
     rendezvous: str = ""
 
 
-def place_of(job: Job, environment: Mapping[str, str]) -> Place:
+def place_of(job: Job, environment: Mapping[str, str]) -> WorkerPlace:
     """This container's place in the gang, without a worker's.
 
     Raises:
@@ -37,20 +37,20 @@ def place_of(job: Job, environment: Mapping[str, str]) -> Place:
     if nodes == 1:
         if workers != job.scale_factor:
             problem = f"{workers} workers, but the job has {job.scale_factor}"
-            raise InputError("LOCAL_WORKERS", problem, "leave it out in a gang of one container")
-        return Place(workers=workers)
+            raise InvalidInput("LOCAL_WORKERS", problem, "leave it out in a gang of one container")
+        return WorkerPlace(workers=workers)
     node = _number(environment, "NODE_RANK", None, least=0)
     if node >= nodes:
-        raise InputError("NODE_RANK", f"{node} of {nodes} nodes", "count nodes from 0")
+        raise InvalidInput("NODE_RANK", f"{node} of {nodes} nodes", "count nodes from 0")
     _number(environment, "MASTER_PORT", None, least=1)
     if not environment.get("MASTER_ADDR"):
-        raise InputError("MASTER_ADDR", "it is missing", "give the address of node 0")
-    return Place(node, nodes, 0, workers)
+        raise InvalidInput("MASTER_ADDR", "it is missing", "give the address of node 0")
+    return WorkerPlace(node, nodes, 0, workers)
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None, least: int) -> int:
     text = environment.get(name) or ("" if default is None else str(default))
     if not text.isdecimal() or int(text) < least:
         problem = f"it is {text!r}" if text else "it is missing"
-        raise InputError(name, problem, f"give a whole number from {least} on")
+        raise InvalidInput(name, problem, f"give a whole number from {least} on")
     return int(text)

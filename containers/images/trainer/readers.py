@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trainer.errors import InputError
+from trainer.errors import InvalidInput
 from trainer.text import BEGIN, END, PADDING, UNKNOWN
 
 Ints = npt.NDArray[np.int64]
@@ -39,16 +39,16 @@ def read_pictures(folder: Path, most: int) -> tuple[Bytes, Ints]:
     records: list[Bytes] = []
     paths = sorted(folder.glob("data_batch_*.bin"))
     if not paths:
-        raise InputError(str(folder), "no data_batch_*.bin", REMEDY)
+        raise InvalidInput(str(folder), "no data_batch_*.bin", REMEDY)
     for path in paths:
         size = path.stat().st_size
         if not size or size % (PICTURE + 1):
             problem = f"{size} bytes are no whole pictures of {PICTURE + 1}"
-            raise InputError(str(path), problem, REMEDY)
+            raise InvalidInput(str(path), problem, REMEDY)
         missing = most - sum(map(len, records))
         batch: Bytes = np.memmap(path, np.uint8, "r").reshape(-1, PICTURE + 1)[:missing]
         if len(batch) and batch[:, 0].max() > 9:
-            raise InputError(str(path), f"label {batch[:, 0].max()} is above 9", REMEDY)
+            raise InvalidInput(str(path), f"label {batch[:, 0].max()} is above 9", REMEDY)
         records.append(batch)
     whole = np.concatenate(records)
     return whole[:, 1:].reshape(-1, 3, 32, 32), whole[:, 0].astype(np.int64)
@@ -77,7 +77,7 @@ def read_words(path: Path, most: int, length: int, vocabulary: int) -> Ints:
             break
     samples = min(most, (len(words) - 1) // length)
     if samples < 1:
-        raise InputError(str(path), f"{len(words)} words are less than a sample", REMEDY)
+        raise InvalidInput(str(path), f"{len(words)} words are less than a sample", REMEDY)
     numbers = _numbers(words, vocabulary)
     coded = np.array([numbers.get(word, UNKNOWN) for word in words], np.int64)
     windows: Ints = np.arange(samples)[:, None] * length + np.arange(length + 1)
@@ -106,10 +106,10 @@ def read_pairs(
     """
     pairs = list(islice(zip_longest(_lines(source), _lines(target)), most))
     if not pairs:
-        raise InputError(str(source), "it is empty", REMEDY)
+        raise InvalidInput(str(source), "it is empty", REMEDY)
     if None in pairs[-1]:
         short, long = (source, target) if pairs[-1][0] is None else (target, source)
-        raise InputError(str(short), f"it has fewer lines than {long.name}", REMEDY)
+        raise InvalidInput(str(short), f"it has fewer lines than {long.name}", REMEDY)
     left, right = ([line.split() for line in side] for side in zip(*pairs, strict=True))
     return (
         _sentences(left, length, vocabulary, begin=[]),
@@ -139,7 +139,7 @@ def read_ratings(path: Path, most: int, items: int) -> tuple[Ints, Ints]:
         if number == 1 and user == "userId":
             continue
         if not (user.isdecimal() and item.isdecimal()):
-            raise InputError(f"{path}:{number}", "no userId and movieId", REMEDY)
+            raise InvalidInput(f"{path}:{number}", "no userId and movieId", REMEDY)
         if user not in users and len(users) == most:
             break
         users.setdefault(user, []).append(item)
@@ -148,7 +148,7 @@ def read_ratings(path: Path, most: int, items: int) -> tuple[Ints, Ints]:
     rated = [sorted({numbers[item] for item in row if item in numbers}) for row in users.values()]
     rated = [row for row in rated if row]
     if not rated:
-        raise InputError(str(path), "no ratings", REMEDY)
+        raise InvalidInput(str(path), "no ratings", REMEDY)
     starts = np.cumsum([0, *map(len, rated)])
     return np.concatenate(rated).astype(np.int64), starts.astype(np.int64)
 
@@ -159,9 +159,9 @@ def _lines(path: Path) -> Iterator[str]:
         with path.open(encoding="utf-8", newline="\n") as file:
             yield from file
     except UnicodeDecodeError:
-        raise InputError(str(path), "no UTF-8 text", REMEDY) from None
+        raise InvalidInput(str(path), "no UTF-8 text", REMEDY) from None
     except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), REMEDY) from None
+        raise InvalidInput(str(path), error.strerror or str(error), REMEDY) from None
 
 
 def _numbers(words: list[str], vocabulary: int) -> dict[str, int]:

@@ -3,13 +3,13 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.shapes import Shape
+from trainer.shapes import ModelShape
 
 
 class Autoencoder(nn.Module):
     """A denoising autoencoder with multinomial likelihood, after Liang et al. (WWW 2018)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.dropout = nn.Dropout(shape.dropout)
         self.encode = nn.Linear(shape.classes, shape.width)

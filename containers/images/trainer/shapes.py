@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """Dimensions of a model and of its samples.
 
     Attributes:
@@ -23,7 +23,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainingRecipe:
     """How a model is trained.
 
     Attributes:
@@ -40,16 +40,16 @@ class Recipe:
 
 
 SHAPES = {
-    ("ResNet-18", "small"): Shape(10, 32, 8, (2, 2, 2, 2)),
-    ("ResNet-18", "full"): Shape(10, 32, 64, (2, 2, 2, 2)),
-    ("ResNet-50", "small"): Shape(10, 32, 8, (1, 2, 2, 1)),
-    ("ResNet-50", "full"): Shape(10, 32, 64, (3, 4, 6, 3)),
-    ("LM", "small"): Shape(2_000, 20, 128, (2,)),
-    ("LM", "full"): Shape(10_000, 35, 650, (2,), 0.5),
-    ("Transformer", "small"): Shape(2_000, 24, 64, (2, 2)),
-    ("Transformer", "full"): Shape(10_000, 64, 512, (6, 6), 0.1),
-    ("Recommendation", "small"): Shape(4_000, 0, 128, ()),
-    ("Recommendation", "full"): Shape(20_000, 0, 600, (), 0.5),
+    ("ResNet-18", "small"): ModelShape(10, 32, 8, (2, 2, 2, 2)),
+    ("ResNet-18", "full"): ModelShape(10, 32, 64, (2, 2, 2, 2)),
+    ("ResNet-50", "small"): ModelShape(10, 32, 8, (1, 2, 2, 1)),
+    ("ResNet-50", "full"): ModelShape(10, 32, 64, (3, 4, 6, 3)),
+    ("LM", "small"): ModelShape(2_000, 20, 128, (2,)),
+    ("LM", "full"): ModelShape(10_000, 35, 650, (2,), 0.5),
+    ("Transformer", "small"): ModelShape(2_000, 24, 64, (2, 2)),
+    ("Transformer", "full"): ModelShape(10_000, 64, 512, (6, 6), 0.1),
+    ("Recommendation", "small"): ModelShape(4_000, 0, 128, ()),
+    ("Recommendation", "full"): ModelShape(20_000, 0, 600, (), 0.5),
 }
 """The full ones, for GPUs, have published dimensions: residual networks of He et al. (2016), the
 medium language model of Zaremba et al. (2014), the base transformer of Vaswani et al. (2017), the
@@ -57,10 +57,10 @@ autoencoder of Liang et al. (2018). A translation's vocabulary and length are co
 small ones, chosen by hand, train on a share of a processor core."""
 
 RECIPES = {
-    "ResNet-18": Recipe(0.05, adam=False, weight_decay=5e-4, clip=5.0),
-    "ResNet-50": Recipe(0.05, adam=False, weight_decay=5e-4, clip=5.0),
-    "LM": Recipe(1.0, adam=False, weight_decay=0.0, clip=1.0),
-    "Transformer": Recipe(3e-3, adam=True, weight_decay=0.0, clip=1.0),
-    "Recommendation": Recipe(1e-2, adam=True, weight_decay=0.0, clip=5.0),
+    "ResNet-18": TrainingRecipe(0.05, adam=False, weight_decay=5e-4, clip=5.0),
+    "ResNet-50": TrainingRecipe(0.05, adam=False, weight_decay=5e-4, clip=5.0),
+    "LM": TrainingRecipe(1.0, adam=False, weight_decay=0.0, clip=1.0),
+    "Transformer": TrainingRecipe(3e-3, adam=True, weight_decay=0.0, clip=1.0),
+    "Recommendation": TrainingRecipe(1e-2, adam=True, weight_decay=0.0, clip=5.0),
 }
 """Chosen by hand for stable training without normalisation over batches; no sweep is recorded."""

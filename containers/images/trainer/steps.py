@@ -8,7 +8,7 @@ import torch
 
 from trainer import models
 from trainer.adaptation import decay
-from trainer.collective import Gang
+from trainer.collective import Collective
 from trainer.data import DataSet, Ints
 from trainer.flat import FlatModel, Optimiser
 from trainer.job import Job
@@ -21,7 +21,7 @@ worker has one."""
 
 
 @dataclass(slots=True)
-class Position:
+class TrainingPosition:
     """Where training stands, and what the epoch under way adds up to so far.
 
     Attributes:
@@ -60,7 +60,7 @@ class Stepper:
         noise: Gradient noise so far.
     """
 
-    def __init__(self, job: Job, gang: Gang, data: DataSet) -> None:
+    def __init__(self, job: Job, gang: Collective, data: DataSet) -> None:
         self._job = job
         self._gang = gang
         self._data = data
@@ -72,7 +72,7 @@ class Stepper:
         self._message = torch.zeros(len(self.flat.weights) + 5, device=gang.device)
         self._gradient, self._numbers = self._message[:-5], self._message[-5:]
 
-    def step(self, at: Position, samples: Ints, stop: bool) -> bool:
+    def step(self, at: TrainingPosition, samples: Ints, stop: bool) -> bool:
         """Train on the samples of one step.
 
         Args:
@@ -110,7 +110,7 @@ class Stepper:
         at.loss += loss
         return bool(stops > 0.0)
 
-    def _seed(self, at: Position, part: int) -> None:
+    def _seed(self, at: TrainingPosition, part: int) -> None:
         """Seed the generators from the position in training, so that no random state is stored."""
         seed = np.random.SeedSequence((self._job.seed, at.epoch, at.step, part))
         torch.manual_seed(int(seed.generate_state(1)[0]))

@@ -53,7 +53,7 @@ class EpochLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingProgress:
     """Where a job stands.
 
     Attributes:

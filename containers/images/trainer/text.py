@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.shapes import Shape
+from trainer.shapes import ModelShape
 
 PADDING, BEGIN, END, UNKNOWN = range(4)
 """Special tokens of every vocabulary."""
@@ -12,7 +12,7 @@ PADDING, BEGIN, END, UNKNOWN = range(4)
 class LanguageModel(nn.Module):
     """Next words by a recurrent network, after Zaremba et al. (2014)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.embedding = nn.Embedding(shape.classes, shape.width)
         self.recurrent = nn.LSTM(

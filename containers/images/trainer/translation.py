@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.shapes import Shape
+from trainer.shapes import ModelShape
 from trainer.text import PADDING
 
 
@@ -54,7 +54,7 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """Attention to the same sentence, in a decoder to the other one too, and two more layers."""
 
-    def __init__(self, shape: Shape, decoder: bool) -> None:
+    def __init__(self, shape: ModelShape, decoder: bool) -> None:
         super().__init__()
         width, heads = shape.width, max(1, shape.width // 64 * 2)
         self.own = Attention(width, heads)
@@ -78,7 +78,7 @@ class Layer(nn.Module):
 class Translator(nn.Module):
     """An encoder of the source and a decoder that writes the target."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.source = nn.Embedding(shape.classes, shape.width)
         self.target = nn.Embedding(shape.classes, shape.width)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.shapes import Shape
+from trainer.shapes import ModelShape
 
 
 def _convolution(inputs: int, outputs: int, side: int, stride: int = 1) -> nn.Sequential:
@@ -70,7 +70,7 @@ class ResidualNetwork(nn.Module):
         block: What stages are made of.
     """
 
-    def __init__(self, shape: Shape, block: type[Basic] | type[Bottleneck]) -> None:
+    def __init__(self, shape: ModelShape, block: type[Basic] | type[Bottleneck]) -> None:
         super().__init__()
         layers: list[nn.Module] = [_convolution(3, shape.width, 3), nn.ReLU()]
         channels = shape.width
