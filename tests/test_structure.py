@@ -22,10 +22,8 @@ PACKAGES = ("shockwave", "flows", "warehouse", "tasks", "containers", "solver", 
 TRAINER = "containers.images.trainer"
 """A program of its own: imported in containers only, as `trainer`."""
 
-CYCLIC = ("solver.cells.gangs", "solver.plan", "flows.cli.")
-SEVERAL = {
-    *("Account", "Command", "Difference", "Gang", "Limits", "Pace", "Program", "Task", "Usage"),
-}
+CYCLIC = ("solver.cells.gangs", "solver.plan")
+SEVERAL = {"Account", "Difference", "Gang", "Limits", "Program"}
 
 
 @cache
