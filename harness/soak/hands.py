@@ -84,7 +84,7 @@ def request(
     target = rng.choice(known or ([0] if kind.of_node else jobs[-1:]))
     value = rng.choice((0.5, 1.0, 2.0)) if kind is CommandKind.BUDGET else 0.0
     try:
-        accepted = client.command(kind, str(target), value=value, key=key)
+        accepted = client.send_command(kind, str(target), value=value, key=key)
     except InputError:  # the job has ended meanwhile
         return Acknowledged(key, SUBMIT, -1, client.submit(place.job(rng), key=key).entry)
     return Acknowledged(key, kind.value, target, accepted.entry)

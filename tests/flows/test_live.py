@@ -324,7 +324,7 @@ slots = [{{ cpus = 1 }}, {{ cpus = 1 }}]
             next(there.read_logs("1", follow=True)) == next(own.read_logs("1", follow=True)) == kept
         )
         assert [found.epoch for found in there.get_job_history("1").losses] == [0, 1, 2, 3]
-        shown = make_log_page(*open_logs(AuthorizedApi(tmp_path), Token("ann", Role.OPERATOR), "1"))
+        shown = make_log_page(*open_logs(own, "1"))
         assert (shown["text"].encode(), shown["cut"]) == (kept, False)
         _a_host_that_is_silent_holds_up_its_log_page_alone(file, daemon, url, there)
     assert audit(tmp_path, run.name).findings == ()
