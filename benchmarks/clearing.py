@@ -23,8 +23,8 @@ from predictor.allocation import Allocation
 from predictor.arrays import Floats
 from predictor.errors import SolverError
 from solver.backends.choice import relative_gap
-from solver.backends.foresight import foresight
-from solver.backends.makespan import least_makespan
+from solver.backends.foresight import measure_savings
+from solver.backends.makespan import find_least_makespan
 from solver.backends.packing import PairTable, pack
 from solver.clearing import solve_market
 from solver.market import Market
@@ -100,8 +100,8 @@ def bid_for(market: Market) -> float:
     gangs, policy = market.gangs.astype(float), SeveralTypes()
     rows = seconds, gangs, market.job_of, market.type_of, market.capacities
     begun = process_time()
-    least = least_makespan(*rows, exact=False)
-    foresight(
+    least = find_least_makespan(*rows, exact=False)
+    measure_savings(
         *rows,
         weights=np.ones(jobs),
         due=np.full(jobs, least),

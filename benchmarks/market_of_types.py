@@ -33,7 +33,7 @@ from flows.evaluation.conformance_of_types import (
 from flows.runs.start import fitted
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
-from solver.backends.makespan import least_makespan
+from solver.backends.makespan import find_least_makespan
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from tasks.record import Parameter, Settings
@@ -180,7 +180,7 @@ def least(workload: Workload, pools: tuple[Pool, ...]) -> float:
     ]
     job_of, type_of, gangs, seconds = map(np.array, zip(*rows, strict=True))
     capacities = np.array(list(inventory.capacities.values()))
-    return least_makespan(seconds, gangs.astype(float), job_of, type_of, capacities)
+    return find_least_makespan(seconds, gangs.astype(float), job_of, type_of, capacities)
 
 
 def with_means(rows: Sequence[dict[str, object]]) -> Iterator[dict[str, object]]:

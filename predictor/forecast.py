@@ -127,7 +127,8 @@ def _total(works: Sequence[Work], epoch_times: Sequence[float]) -> list[float]:
         return [epochs * first + then * second for epochs, then in works]
     # Newer versions of Python round `sum` in another way.
     return [
-        reduce(add, [e * time for e, time in zip(work, epoch_times, strict=True)]) for work in works
+        reduce(add, [e * time for e, time in zip(work, epoch_times, strict=True)], 0.0)
+        for work in works
     ]
 
 

@@ -24,7 +24,7 @@ from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.plugins import Kind, find_plugin
 from solver.fidelity import Fidelity
-from solver.policies.plugged import unfit
+from solver.policies.plugged import find_problems
 from tasks.invariants import Invariants
 from tasks.record import Parameter, RoundRecord, Settings, Start, Timings, make_pool
 from tasks.round import ROUND, Round, Run, make_situation, run_timed, solve
@@ -242,7 +242,7 @@ def _check_plans(run: Run, this: Round, where: str) -> None:
     asked = make_situation(run, this)
     assert asked is not None  # no node is ever drained here
     plan = run.policy.plan(asked)
-    for problem in unfit(asked, plan):
+    for problem in find_problems(asked, plan):
         raise AssertionError(f"{where}: {problem}")
     again = replace(run.policy).plan(asked)  # type: ignore[type-var]  # policies are dataclasses
     assert plan == again, f"{where}: planned twice, it plans otherwise: a policy remembers nothing"

@@ -20,17 +20,17 @@ from solver.plan import (
     Policy,
     Situation,
     SolveReport,
-    with_room,
-    without_lost,
+    drop_lost_gpus,
+    keep_fitting,
 )
 from solver.policies import POLICIES, policy_plugin
-from solver.policies.plugged import plan_of
-from solver.promised import around_cells
+from solver.policies.plugged import make_checked_plan
+from solver.promised import RoundInput, around_cells
 
 ALL_HELD = "all GPUs are held by jobs that are not preempted"
 
 
-def decide(policy: Policy, situation: Situation) -> Plan:
+def decide(policy: Policy, situation: RoundInput) -> Plan:
     """The plan of a policy, around jobs that keep their GPUs and those in tenants' cells.
 
     The plan of a plugin is checked.
@@ -39,11 +39,11 @@ def decide(policy: Policy, situation: Situation) -> Plan:
         PluginError: A policy of another distribution failed.
     """
     plugin = policy_plugin(policy.name)
-    plan = policy.plan if plugin is None else partial(plan_of, plugin, policy)
+    plan = policy.plan if plugin is None else partial(make_checked_plan, plugin, policy)
     return _around(policy.name, plan, situation)
 
 
-def place(policy: Policy, situation: Situation) -> Plan:
+def place(policy: Policy, situation: RoundInput) -> Plan:
     """The placement of the coming round alone, as in `decide`.
 
     A policy whose plans contain more can compute it faster, as its `placed`.
@@ -55,13 +55,17 @@ def place(policy: Policy, situation: Situation) -> Plan:
     return _around(policy.name, placed, situation) if placed else decide(policy, situation)
 
 
-def _around(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
+def _around(name: str, plan: Callable[[Situation], Plan], situation: RoundInput) -> Plan:
     """A policy's plan for the GPUs that neither promises nor staying jobs need."""
-    kept = partial(around_kept, name, plan)
+
+    def on_policy_input(given: RoundInput) -> Plan:
+        return plan(given.for_policies())
+
+    kept = partial(around_kept, name, on_policy_input)
     return kept(situation) if situation.promises is None else around_cells(name, kept, situation)
 
 
-def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
+def around_kept(name: str, plan: Callable[[RoundInput], Plan], situation: RoundInput) -> Plan:
     """The plan of a policy for the GPUs that no job keeps, with the leases of the other jobs.
 
     Args:
@@ -72,15 +76,15 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
     keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
     if not keeping and not situation.cordoned:
         return plan(situation)
-    staying = [*_on(situation)]
+    staying = [*_list_staying(situation)]
     pairs = tuple(tuple(sorted(job.job_id for job in on)) for on in staying if len(on) > 1)
     kept = {job.job_id: job.gpus for job in (*keeping, *chain.from_iterable(staying))}
     taken = {*chain.from_iterable(kept.values()), *situation.cordoned}
     inventory = situation.inventory.without(sorted(taken))
-    waiting = [without_lost(job, inventory) for job in situation.jobs if job.job_id not in kept]
+    waiting = [drop_lost_gpus(job, inventory) for job in situation.jobs if job.job_id not in kept]
     returning = [job for job in keeping if situation.cordoned.isdisjoint(job.gpus)]
     delayed = _delaying(situation, inventory, returning, waiting) if returning else set()
-    jobs = tuple(with_room(inventory, (job for job in waiting if job.job_id not in delayed)))
+    jobs = tuple(keep_fitting(inventory, (job for job in waiting if job.job_id not in delayed)))
     if not inventory.gpus:
         return Plan(kept, SolveReport(name, reason=ALL_HELD), pairs=pairs)
     found = plan(replace(situation, inventory=inventory, jobs=jobs))
@@ -88,7 +92,7 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
     return replace(found, placement={**kept, **found.placement}, pairs=together)
 
 
-def _on(situation: Situation) -> Iterator[Sequence[ActiveJob]]:
+def _list_staying(situation: RoundInput) -> Iterator[Sequence[ActiveJob]]:
     """The jobs that continue on cordoned GPUs: alone, or in pairs as long as they fit together."""
     holders: dict[tuple[int, ...], list[ActiveJob]] = {}
     for job in situation.jobs:
@@ -116,7 +120,7 @@ class Reservation:
     extra: int
 
 
-def reserved(situation: Situation) -> Reservation | None:
+def find_reservation(situation: RoundInput) -> Reservation | None:
     """The reservation of the gang that has waited longest for GPUs of jobs not preempted, if any.
 
     Args:
@@ -128,18 +132,18 @@ def reserved(situation: Situation) -> Reservation | None:
         return None
     held = {job.job_id: job.gpus for job in keeping}
     inventory = situation.inventory.without(sorted(chain.from_iterable(held.values())))
-    waiting = [without_lost(job, inventory) for job in situation.jobs if job.job_id not in held]
-    return _reserved(situation, inventory, keeping, waiting)
+    waiting = [drop_lost_gpus(job, inventory) for job in situation.jobs if job.job_id not in held]
+    return _find_reservation(situation, inventory, keeping, waiting)
 
 
 def _delaying(
-    situation: Situation,
+    situation: RoundInput,
     inventory: Inventory,
     keeping: Sequence[ActiveJob],
     waiting: Sequence[ActiveJob],
 ) -> set[int]:
     """Non-preemptible jobs that could delay the gang with the reservation."""
-    reserved = _reserved(situation, inventory, keeping, waiting)
+    reserved = _find_reservation(situation, inventory, keeping, waiting)
     found: set[int] = set()
     if reserved is None:
         return found
@@ -156,8 +160,8 @@ def _delaying(
     return found
 
 
-def _reserved(
-    situation: Situation,
+def _find_reservation(
+    situation: RoundInput,
     inventory: Inventory,
     keeping: Sequence[ActiveJob],
     waiting: Sequence[ActiveJob],
@@ -173,7 +177,7 @@ def _reserved(
 
 
 def _of_type(
-    situation: Situation,
+    situation: RoundInput,
     free: Mapping[str, int],
     keeping: Sequence[ActiveJob],
     wanted: Allocation,
@@ -181,15 +185,15 @@ def _of_type(
 ) -> Reservation:
     """The time at which enough GPUs of a type are free: at the latest at the limits of the jobs."""
     left, seconds = free[wanted.gpu_type], 0.0
-    for until, gpus in sorted(_limits(situation, keeping, wanted.gpu_type)):
+    for until, gpus in sorted(_list_limits(situation, keeping, wanted.gpu_type)):
         if left >= wanted.gpus:
             break
         left, seconds = left + gpus, until
     return Reservation(job_id, wanted.gpu_type, seconds, left - wanted.gpus)
 
 
-def _limits(
-    situation: Situation, keeping: Sequence[ActiveJob], gpu_type: str
+def _list_limits(
+    situation: RoundInput, keeping: Sequence[ActiveJob], gpu_type: str
 ) -> Iterator[tuple[float, int]]:
     """Seconds until jobs reach their limits at the latest, and their GPUs of a type."""
     for job in keeping:

@@ -235,7 +235,7 @@ class Inventory:
         return tuple(zip(self.pools, gpus, nodes, strict=False))
 
 
-def grown(pools: Sequence[Pool], nodes: Iterable[Pool]) -> tuple[Pool, ...]:
+def add_nodes(pools: Sequence[Pool], nodes: Iterable[Pool]) -> tuple[Pool, ...]:
     """Pools with further nodes after the present ones, whose numbers stay.
 
     Args:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from predictor.allocation import Allocation
 from predictor.throughput import runs_on
 from solver.inventory import Inventory, Pool
-from solver.placement import Gang, going_on, make_room, overlap, place
+from solver.placement import GangRequest, find_staying, has_shared_gpus, make_room, place
 from solver.plan import ActiveJob, Situation
 
 
@@ -33,7 +33,7 @@ class Claim(NamedTuple):
         return (self.job.job_id,) if self.other is None else (self.job.job_id, self.other.job_id)
 
 
-def claims(jobs: Iterable[ActiveJob]) -> list[Claim]:
+def make_claims(jobs: Iterable[ActiveJob]) -> list[Claim]:
     """Claims of jobs in their order: for each job, on the types of its menu in turn."""
     return [Claim(job, allocation) for job in jobs for allocation in job.choices]
 
@@ -46,7 +46,7 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
     of them to move (`solver.placement.make_room`). Only if no lay-out of a pool has room for a
     claim is it skipped, so neither lower priorities nor fragmentation keep a job waiting. Where
     the profile has rates by nodes, a gang is consolidated as far as that is worth the restarts
-    (`by_placement`).
+    (`split_by_placement`).
 
     Args:
         situation: Policy input.
@@ -56,25 +56,27 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
         GPU indices by job, each job's of one pool.
     """
     inventory = situation.inventory
-    order, consolidated = by_placement(situation, order)
+    order, consolidated = split_by_placement(situation, order)
     held = _held(inventory, order)
-    sharing = any(claim.other for claim in order) or overlap(held)
+    sharing = any(claim.other for claim in order) or has_shared_gpus(held)
     skipped_from: dict[tuple[int, int], int] = {}
     passed: set[tuple[int, int]] = set()
     while True:
-        chosen = fitting(inventory, order, skipped_from, consolidated, passed)
+        chosen = find_fitting(inventory, order, skipped_from, consolidated, passed)
         found: dict[int, tuple[int, ...]] = {}
         for number, first in enumerate(inventory.first_gpus):
             positions = [position for position, there in chosen.items() if there == number]
             gangs = [
-                Gang(job.job_id, allocation.gpus, job.spec.consolidate or position in consolidated)
+                GangRequest(
+                    job.job_id, allocation.gpus, job.spec.consolidate or position in consolidated
+                )
                 for position in positions
                 for job, allocation, _ in [order[position]]
             ]
             kept = [gpu - first for gpu in inventory.kept_in(number)]
             before = held[number]
             if sharing:
-                before = going_on(before, (order[position].job_ids for position in positions))
+                before = find_staying(before, (order[position].job_ids for position in positions))
             pool = inventory.pools[number]
             if consolidated:
                 moving = {order[n].job.job_id for n in positions if n in consolidated}
@@ -99,7 +101,7 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
             return {job: found[claim.job.job_id] for claim in met for job in claim.job_ids}
 
 
-def by_placement(
+def split_by_placement(
     situation: Situation, order: Sequence[Claim]
 ) -> tuple[Sequence[Claim], dict[int, float]]:
     """Claims by placement, where jobs are slower on more nodes than they need.
@@ -232,7 +234,7 @@ def _passed_with(
 
 def _laid_out(
     pool: Pool,
-    gangs: Sequence[Gang],
+    gangs: Sequence[GangRequest],
     held: dict[int, tuple[int, ...]],
     kept: Collection[int],
     worth: Sequence[float],
@@ -272,7 +274,7 @@ def _laid_out(
         held |= layout
 
 
-def fitting(
+def find_fitting(
     inventory: Inventory,
     order: Sequence[Claim],
     skipped_from: Mapping[tuple[int, int], int] = MappingProxyType({}),
@@ -287,7 +289,7 @@ def fitting(
         skipped_from: By pool and gang size, the position from which on consolidated jobs are
             skipped: a gang of that size found no room there, so later ones do not either.
         consolidated: Positions of claims that are met on as few nodes as they ask for, or not at
-            all (`by_placement`). In a pool whose nodes are too small for that they are not met.
+            all (`split_by_placement`), so not in a pool whose nodes are too small.
         passed: Pool and position of those for which no lay-out of that pool has room at their
             worth. They try the next pool of their type.
 

@@ -15,7 +15,7 @@ from solver.backends.choice import relative_gap
 from solver.backends.packing import Packing, PairTable, pack
 from solver.list_scheduling import Claim
 from solver.market import Market, Price
-from solver.pairs import ALONE, rows_of
+from solver.pairs import ALONE, make_rows
 from solver.plan import Plan, Situation, SolveReport
 
 TOLERANCE = 1e-9
@@ -118,7 +118,7 @@ def pack_round(situation: Situation, market: Market, gain: float) -> PackedRound
 
 def _table(situation: Situation, market: Market, worth: Floats, gain: float) -> PairTable:
     """The pairs with enough summed rates, on each type that both bid on."""
-    rows = rows_of(situation.jobs, market.types)
+    rows = make_rows(situation.jobs, market.types)
     row_of = np.full((len(situation.jobs), len(market.types)), -1)
     row_of[market.job_of, market.type_of] = np.arange(len(worth))
     ratios = rows.ratios()

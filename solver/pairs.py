@@ -46,7 +46,7 @@ class Rows:
         return found
 
 
-def rows_of(jobs: Sequence[ActiveJob], types: Sequence[str]) -> Rows:
+def make_rows(jobs: Sequence[ActiveJob], types: Sequence[str]) -> Rows:
     """The rows of some jobs on GPU types."""
     kinds: dict[tuple[Any, ...], int] = {}
     of_kind: list[ActiveJob] = []
@@ -85,7 +85,7 @@ def rows_of(jobs: Sequence[ActiveJob], types: Sequence[str]) -> Rows:
     return Rows(members, gangs[members[:, 0]], rates[order])
 
 
-def pairs_in(
+def find_pairs(
     placement: Mapping[int, tuple[int, ...]], order: Iterable[Claim]
 ) -> tuple[tuple[int, ...], ...]:
     """The pairs of jobs whose claims to the same GPUs were met, each in ascending order."""

@@ -16,7 +16,7 @@ from solver.inventory import Pool
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class GangRequest:
     """A job that is to get GPUs in the coming round.
 
     Attributes:
@@ -32,7 +32,7 @@ class Gang:
 
 def place(
     pool: Pool,
-    gangs: Sequence[Gang],
+    gangs: Sequence[GangRequest],
     held: Mapping[int, Sequence[int]],
     kept: Collection[int] = (),
 ) -> dict[int, tuple[int, ...]]:
@@ -77,12 +77,12 @@ def place(
     return placed
 
 
-def overlap(held: Iterable[Mapping[int, tuple[int, ...]]]) -> bool:
+def has_shared_gpus(held: Iterable[Mapping[int, tuple[int, ...]]]) -> bool:
     """Whether two jobs hold the same GPUs."""
     return any(len({gpus[0] for gpus in there.values()}) < len(there) for there in held)
 
 
-def going_on(
+def find_staying(
     held: Mapping[int, tuple[int, ...]], chosen: Iterable[Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
     """The GPUs that gangs keep where jobs share GPUs: those that a job of the gang holds.
@@ -109,7 +109,7 @@ def going_on(
 
 def make_room(
     pool: Pool,
-    gangs: Sequence[Gang],
+    gangs: Sequence[GangRequest],
     first: int,
     placed: Mapping[int, Sequence[int]],
     kept: Collection[int] = (),
@@ -155,7 +155,7 @@ def make_room(
 
 def _off_the_emptiest_nodes(
     pool: Pool,
-    gangs: Sequence[Gang],
+    gangs: Sequence[GangRequest],
     placed: Mapping[int, Sequence[int]],
     kept: Collection[int],
 ) -> dict[int, Sequence[int]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from predictor.allocation import Allocation
 from predictor.belief import Belief
@@ -13,9 +13,6 @@ from predictor.throughput import Throughput
 from solver.fair_share import FairShare
 from solver.inventory import Inventory
 from solver.market import Bid, Price
-
-if TYPE_CHECKING:
-    from solver.promised import Promises
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ class ActiveJob:
         self._run_times[allocation] = time
 
 
-def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:
+def keep_fitting(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:
     """Jobs with the allocations that fit; those without any are left out."""
     for job in jobs:
         there = {(found.gpu_type, found.gpus) for found in inventory.menu(job.spec.demand)}
@@ -118,7 +115,7 @@ def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[Activ
             yield job if menu == job.menu else replace(job, menu=menu)
 
 
-def without_lost(job: ActiveJob, inventory: Inventory) -> ActiveJob:
+def drop_lost_gpus(job: ActiveJob, inventory: Inventory) -> ActiveJob:
     """A job without its GPUs, if some of them are kept for others."""
     if not job.gpus or set(job.gpus).isdisjoint(inventory.kept):
         return job
@@ -139,9 +136,7 @@ class Situation:
         ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
         memory: The policy's state from its last plan; empty at first.
         even: Even share of the active jobs.
-        cordoned: GPUs on which no job starts; jobs that hold some of them go on.
         restart_seconds: Cost of a restart of a job, as far as it is known.
-        promises: Promises to tenants; None without any. Policies never see them.
     """
 
     clock_seconds: float
@@ -153,9 +148,7 @@ class Situation:
     ended_gpu_seconds: tuple[float, ...] = ()
     memory: str = ""
     even: FairShare = field(default_factory=FairShare)
-    cordoned: frozenset[int] = frozenset()
     restart_seconds: float = 0.0
-    promises: "Promises | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ round.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 
 import orjson
@@ -16,7 +16,7 @@ from solver.cells.cells import Cells
 from solver.cells.gangs import OPPORTUNISTIC, Placed, Preempts, Request, RunningGang, Slot, Waits
 from solver.cells.layout import Layout
 from solver.inventory import InService, Inventory
-from solver.plan import Plan, Situation, SolveReport, with_room, without_lost
+from solver.plan import Plan, Situation, SolveReport, drop_lost_gpus, keep_fitting
 
 NOT_TRADED = "a job that is not preempted runs in cells only, where tenants have some"
 
@@ -143,7 +143,24 @@ class Promises:
         return self.whole.gpus_of(int(slot.node)).start + slot.gpu
 
 
-def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
+@dataclass(frozen=True)
+class RoundInput(Situation):
+    """All that a decision is made from: policy input, and what policies never see.
+
+    Attributes:
+        cordoned: GPUs on which no job starts; jobs that hold some of them go on.
+        promises: Promises to tenants; None without any.
+    """
+
+    cordoned: frozenset[int] = frozenset()
+    promises: Promises | None = None
+
+    def for_policies(self) -> Situation:
+        """The policy input alone."""
+        return Situation(**{part.name: getattr(self, part.name) for part in fields(Situation)})
+
+
+def around_cells(name: str, plan: Callable[[RoundInput], Plan], situation: RoundInput) -> Plan:
     """The plan of a policy for the GPUs that no promise needs, with the jobs in cells.
 
     Args:
@@ -159,10 +176,10 @@ def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situat
     placement = {job.job_id: nodes.numbered(job.whole) for job in held}
     inventory = situation.inventory.without(chain.from_iterable(placement.values()))
     trading = [
-        without_lost(job, inventory) for job in situation.jobs if job.job_id not in placement
+        drop_lost_gpus(job, inventory) for job in situation.jobs if job.job_id not in placement
     ]
     found = Plan({}, SolveReport(name, reason="all GPUs are in use by promise"))
-    jobs = tuple(with_room(inventory, (job for job in trading if job.spec.preemptible)))
+    jobs = tuple(keep_fitting(inventory, (job for job in trading if job.spec.preemptible)))
     why |= {job.job_id: NOT_TRADED for job in trading if not job.spec.preemptible}
     if inventory.gpus:
         found = plan(replace(situation, inventory=inventory, jobs=jobs, memory=noted.policy))
@@ -176,7 +193,7 @@ def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situat
 
 
 def _in_cells(
-    promises: Promises, noted: Sequence[Held], situation: Situation
+    promises: Promises, noted: Sequence[Held], situation: RoundInput
 ) -> tuple[tuple[Held, ...], dict[int, str]]:
     """The jobs that run in cells from now on, and in words the result for each job that may ask."""
     jobs = {job.job_id: job for job in situation.jobs}

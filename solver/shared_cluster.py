@@ -193,7 +193,9 @@ class SharedCluster:
         return replace(cluster, sharers=sharers)
 
 
-def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[SharedCluster, str]:
+def simulate_shared_cluster(
+    situation: Situation, ahead: Outlook, type_of: Ints
+) -> tuple[SharedCluster, str]:
     """The evenly shared cluster with all active jobs, and its memory if it changed.
 
     A job that is new to it begins there with all its work, even if it has run already.

@@ -13,7 +13,7 @@ from solver.guarantees import Guarantees
 from solver.list_scheduling import Claim, next_round
 from solver.market import Market
 from solver.packing import PackedRound, pack_round
-from solver.pairs import pairs_in
+from solver.pairs import find_pairs
 from solver.plan import Plan, Situation, SolveReport
 
 POLICY = "shockwave"
@@ -139,7 +139,7 @@ class Strategy(ABC):
         first = {claim.job.job_id: row for claim, row in zip(line[::-1], order[::-1], strict=True)}
         placement = next_round(situation, [*together, *line])
         # Pairs are placed before the line, overdue jobs in it included.
-        pairs = pairs_in(placement, together)
+        pairs = find_pairs(placement, together)
         before = (job_id for pair in pairs for job_id in pair)
         in_line = tuple(dict.fromkeys((*before, *(claim.job.job_id for claim in line))))
         leading = [first[job_id] for job_id in in_line]

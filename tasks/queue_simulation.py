@@ -13,7 +13,8 @@ from predictor.allocation import Allocation
 from predictor.belief import Belief
 from predictor.forecast import RunTime
 from predictor.job import JobProgress
-from solver.plan import ActiveJob, Plan, Situation
+from solver.plan import ActiveJob, Plan
+from solver.promised import RoundInput
 from tasks.eligibility import find_blocked_jobs
 from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
 
@@ -176,8 +177,8 @@ class QueueSimulation:
         ends: End of each job that has ended, by job id.
     """
 
-    plan: Callable[[Situation], Plan]
-    now: Situation
+    plan: Callable[[RoundInput], Plan]
+    now: RoundInput
     jobs: dict[int, QueuedJob]
     coming: deque[QueuedJob]
     rng: np.random.Generator

@@ -22,7 +22,7 @@ from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
 from solver.cells.layout import Layout
 from solver.fidelity import Fidelity
-from solver.inventory import Inventory, Pool, grown
+from solver.inventory import Inventory, Pool, add_nodes
 from solver.market import Bid
 from solver.plan import SolveReport
 from tasks.commands import Command
@@ -147,7 +147,7 @@ class Settings:
             added: Nodes that were added by then.
         """
         pools = next((fork.pools for fork in self.forked if number < fork.round), self.pools)
-        return _inventory(grown(pools, added) if added else pools)
+        return _inventory(add_nodes(pools, added) if added else pools)
 
     @property
     def first_own_round(self) -> int:

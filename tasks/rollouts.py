@@ -19,8 +19,9 @@ from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
 from predictor.job import JobSpec
 from predictor.options import JobOptions, Task, stuck_behind
-from solver.deciding import place, reserved
-from solver.plan import ActiveJob, Plan, Situation
+from solver.deciding import find_reservation, place
+from solver.plan import ActiveJob, Plan
+from solver.promised import RoundInput
 from tasks.queue_simulation import QueuedJob, QueueSimulation, set_run_time
 from tasks.round import Round, Run, make_situation
 
@@ -84,7 +85,7 @@ def seconds_to_reservation(run: Run, this: Round) -> dict[int, float]:
         this: The round, solved.
     """
     given = make_situation(run, this)
-    found = reserved(given) if given and not given.promises else None
+    found = find_reservation(given) if given and not given.promises else None
     if given is None or found is None or found.job_id in this.plan.placement:
         return {}
     return {found.job_id: found.seconds + given.round_seconds}
@@ -146,7 +147,7 @@ def forecast_times(
 def _simulate(
     run: Run,
     this: Round,
-    now: Situation,
+    now: RoundInput,
     active: Mapping[int, ActiveJob],
     asked: Set[int],
     rng: np.random.Generator,
@@ -247,7 +248,11 @@ def _cuts(job: ActiveJob, round_seconds: float, rng: np.random.Generator) -> lis
 
 
 def _coming(
-    run: Run, this: Round, now: Situation, active: Mapping[int, QueuedJob], rng: np.random.Generator
+    run: Run,
+    this: Round,
+    now: RoundInput,
+    active: Mapping[int, QueuedJob],
+    rng: np.random.Generator,
 ) -> Iterator[QueuedJob]:
     """Future jobs of a simulation, each like one of the latest jobs.
 

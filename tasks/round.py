@@ -19,8 +19,8 @@ from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
 from solver.deciding import decide
 from solver.inventory import InService, Inventory
-from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
-from solver.promised import Promises
+from solver.plan import ActiveJob, Plan, Policy, SolveReport
+from solver.promised import Promises, RoundInput
 from tasks.commands import Command, Orders
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, hash_record
 from tasks.sources import JobSource
@@ -208,13 +208,13 @@ def _menu(run: Run, inventory: Inventory, belief: Belief) -> tuple[Allocation, .
     return menu or (run.throughput.reference(belief.spec),)
 
 
-def make_situation(run: Run, this: Round) -> Situation | None:
+def make_situation(run: Run, this: Round) -> RoundInput | None:
     """The policy input of a predicted round; None if no node is in service."""
     settings, state, inventory = run.header.settings, this.state, this.nodes.inventory
     clock = this.observation.clock_seconds
     if inventory is None:
         return None
-    return Situation(
+    return RoundInput(
         clock_seconds=clock,
         inventory=inventory,
         round_seconds=settings.round_seconds,

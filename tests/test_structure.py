@@ -22,8 +22,8 @@ PACKAGES = ("shockwave", "flows", "warehouse", "tasks", "containers", "solver", 
 TRAINER = "containers.images.trainer"
 """A program of its own: imported in containers only, as `trainer`."""
 
-CYCLIC = ("solver.cells.gangs", "solver.plan")
-SEVERAL = {"Account", "Difference", "Gang", "Limits", "Program"}
+CYCLIC = ("solver.cells.gangs",)
+SEVERAL = {"Account", "Difference", "Gang", "Limits"}
 
 
 @cache

@@ -11,7 +11,7 @@ from flows.runs.start import check_prices, policy_of
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
-from solver.inventory import MOST_GPUS, Inventory, grown
+from solver.inventory import MOST_GPUS, Inventory, add_nodes
 from solver.policies import for_several_pools
 from tasks.commands import NewNode, TenantTerms
 from tasks.record import RunHeader, RuntimeKind
@@ -94,7 +94,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
         raise InputError("node", problem, "start a service on the new cluster")
     if inventory.gpus + node.gpus > MOST_GPUS:
         raise InputError("gpus", f"{node.gpus} are too many", f"a cluster has {MOST_GPUS} at most")
-    pools = grown(inventory.pools, [node.pool])
+    pools = add_nodes(inventory.pools, [node.pool])
     kinds = header.throughputs.gpu_types
     if node.gpu_type not in {*inventory.types, *kinds}:
         remedy = f"known are {', '.join(sorted(kinds))}"

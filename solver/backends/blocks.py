@@ -17,7 +17,7 @@ are added as cutting planes: those that the solution breaks (separation by enume
 import numpy as np
 
 from solver.backends.limits import Limits
-from solver.backends.over_time import PricesOverTime, Program, prices_over_time
+from solver.backends.over_time import PricesOverTime, ProgramOverTime, price_over_time
 
 JOBS = 32
 """Bound on effort: most jobs for which limits are added. Among more, some fit anywhere: 64 did the
@@ -34,16 +34,16 @@ BROKEN = 0.02
 the limit without j is equivalent. Chosen by hand; no sweep is recorded."""
 
 
-def prices_of_gangs(program: Program) -> PricesOverTime:
+def price_with_blocks(program: ProgramOverTime) -> PricesOverTime:
     """Prices of the program, with limits where few jobs are left.
 
     Raises:
         SolverError: A step has no direction.
     """
-    found = prices_over_time(program)
+    found = price_over_time(program)
     if len(program.gangs) > JOBS:
         return found
-    every = limits(program)
+    every = make_limits(program)
     # Only of j a limit takes more than its GPUs.
     alone = every._replace(takes=np.where(every.takes > program.gangs, every.takes, 0.0))
     without = ~alone.takes.any(axis=1)
@@ -57,11 +57,11 @@ def prices_of_gangs(program: Program) -> PricesOverTime:
         if not len(most):
             break
         chosen[most] = True
-        found = prices_over_time(program, limits=every.only(chosen))
+        found = price_over_time(program, limits=every.only(chosen))
     return found
 
 
-def limits(program: Program) -> Limits:
+def make_limits(program: ProgramOverTime) -> Limits:
     """All limits of the program."""
     gangs, capacities = program.gangs, program.capacities
     intervals, jobs = len(program.lengths), len(gangs)

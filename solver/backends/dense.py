@@ -18,7 +18,7 @@ def dot(left: Floats, right: Floats) -> float:
     return float(np.einsum("i,i->", left, right))
 
 
-def products(table: Floats, over: Floats) -> Floats:
+def multiply_over(table: Floats, over: Floats) -> Floats:
     """The products of rows of a table, each over a number of its column; of up to 512 rows.
 
     Args:
@@ -37,7 +37,7 @@ def products(table: Floats, over: Floats) -> Floats:
     return found
 
 
-def solved(matrix: Floats, right: Floats) -> Floats:
+def solve_equations(matrix: Floats, right: Floats) -> Floats:
     """Solve equations, by elimination of blocks.
 
     Pivots are searched within a block, so no block may be singular after the elimination of the
@@ -58,5 +58,5 @@ def solved(matrix: Floats, right: Floats) -> Floats:
     first, below = matrix[:PIECE, :PIECE], matrix[PIECE:, :PIECE]
     both = np.linalg.solve(first, np.c_[matrix[:PIECE, PIECE:], right[:PIECE]])
     left = np.c_[matrix[PIECE:, PIECE:], right[PIECE:]] - np.einsum("ij,jk->ik", below, both)
-    rest = solved(left[:, :-1], left[:, -1])
+    rest = solve_equations(left[:, :-1], left[:, -1])
     return np.concatenate([both[:, -1] - np.einsum("ij,j->i", both[:, :-1], rest), rest])

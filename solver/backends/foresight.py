@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 
 from predictor.arrays import Floats, Ints
-from solver.backends.blocks import prices_of_gangs
-from solver.backends.over_time import PricesOverTime, Program
+from solver.backends.blocks import price_with_blocks
+from solver.backends.over_time import PricesOverTime, ProgramOverTime
 
 INTERVALS = 18
 """Intervals of time, at most; ten cost 0.2 to 1.5 % of makespan on drawn traces (docs/adr/0035)."""
@@ -61,7 +61,7 @@ class Foresight(NamedTuple):
     closed: bool
 
 
-def foresight(
+def measure_savings(
     seconds: Floats,
     gangs: Floats,
     job_of: Ints,
@@ -101,7 +101,7 @@ def foresight(
         middle = np.cumsum(lengths) - lengths / 2.0
         blur = BLUR_SHARE * lengths + BLUR
         late = blur * expect_excess((middle - due[:, None] / span) / blur)
-        program = Program(
+        program = ProgramOverTime(
             speed[:, there],
             weights[:, None] * middle + lateness[:, None] * late,
             0.5 * weights,
@@ -110,7 +110,7 @@ def foresight(
             lengths,
             makespan,
         )
-        found = prices_of_gangs(program)
+        found = price_with_blocks(program)
         if found.last <= lengths[-1] + LONGER:
             break
         span *= float(lengths[:-1].sum()) + found.last
@@ -147,7 +147,7 @@ def _lengths(first: float) -> Floats:
     return np.append(lengths, 1.0 - lengths.sum())
 
 
-def _bids(program: Program, at: PricesOverTime) -> Floats:
+def _bids(program: ProgramOverTime, at: PricesOverTime) -> Floats:
     """Savings of each job by running through the first interval, shape (jobs, types), at least 0.
 
     Args:

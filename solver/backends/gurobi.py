@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem, CountSolution
-from solver.backends.linear import cuts, envelopes
+from solver.backends.linear import make_cuts, make_envelopes
 
 WORK_LIMIT = 2.0
 """Bound on effort in Gurobi's deterministic work units (about a second each). An engineering
@@ -41,7 +41,7 @@ def _environment(thread: int) -> Any:
 def solve_with_gurobi(problem: CountProblem) -> CountSolution:
     """See `Backend`."""
     environment = _environment(get_ident())
-    envelope, utility = envelopes(problem)
+    envelope, utility = make_envelopes(problem)
     import gurobipy
     from gurobipy import GRB
 
@@ -57,7 +57,7 @@ def solve_with_gurobi(problem: CountProblem) -> CountSolution:
             ]
             for rows in problem.shared:
                 model.addConstr(counts[rows.tolist()].sum() <= problem.window)
-            for job, intercept, slope in cuts(problem):
+            for job, intercept, slope in make_cuts(problem):
                 model.addConstr(longest - slope * variables[job] >= intercept)
             _set_utility(model, variables, envelope, problem)
             _optimize(model)

@@ -6,7 +6,7 @@ import numpy as np
 
 from predictor.arrays import Floats
 from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem, CountSolution
-from solver.backends.linear import cuts, envelopes
+from solver.backends.linear import make_cuts, make_envelopes
 
 NODE_LIMIT = 20_000
 """Bound on effort, in branch-and-bound nodes. An engineering bound, without a recorded sweep;
@@ -50,7 +50,7 @@ def solve_with_highs(problem: CountProblem) -> CountSolution:
         import highspy
     except ImportError as error:
         raise BackendUnavailableError("highspy is not installed") from error
-    envelope, utility = envelopes(problem)
+    envelope, utility = make_envelopes(problem)
     relaxed = _run(highspy, problem, envelope, integer=False)
     whole = _run(highspy, problem, utility, integer=True)
     return CountSolution(
@@ -113,7 +113,7 @@ def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
         rows.row(use, -np.inf, most)
     for shared in problem.shared:
         rows.row([(row, 1.0) for row in shared.tolist()], -np.inf, float(problem.window))
-    for job, intercept, slope in cuts(problem):
+    for job, intercept, slope in make_cuts(problem):
         rows.row([(longest, 1.0), (job, -slope)], intercept, np.inf)
     for job, most in enumerate(problem.most.tolist()):
         row = table[job, : most + 1]

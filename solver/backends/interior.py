@@ -14,10 +14,10 @@ import numpy as np
 
 from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
-from solver.backends.linear_program import solved
+from solver.backends.linear_program import solve_program
 
 
-def best_shares(
+def find_best_shares(
     gangs: Floats,
     gpus: Floats,
     speeds: Floats,
@@ -58,7 +58,7 @@ def best_shares(
     return _shares(use, one_each, speed, gpus, worth, least, floor_weights).reshape(jobs, types)
 
 
-def best_packed_shares(
+def find_best_packed_shares(
     gangs: Floats,
     gpus: Floats,
     members: Ints,
@@ -124,8 +124,8 @@ def _shares(
         speed: The speed that it gives each job, shape (jobs, shares).
         gpus: GPUs of each type.
         value: Maximise Σ value x, shape (shares,).
-        least: See `best_shares`.
-        floor_weights: See `best_shares`.
+        least: See `find_best_shares`.
+        floor_weights: See `find_best_shares`.
     """
     from scipy import sparse
 
@@ -205,7 +205,7 @@ def _of_one_type(
     program.a_matrix_.start_ = np.array(starts)
     program.a_matrix_.index_ = np.array(index)
     program.a_matrix_.value_ = np.array(entry, dtype=np.float64)
-    found = solved(
+    found = solve_program(
         program, "allocation of shares", solver="ipm", run_crossover="off", presolve="off"
     )
     shares: Floats = np.clip(np.array(found.col_value)[:jobs], 0.0, 1.0)

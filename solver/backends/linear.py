@@ -8,7 +8,7 @@ from predictor.arrays import Floats
 from solver.backends import CountProblem
 
 
-def envelopes(problem: CountProblem) -> tuple[Floats, Floats]:
+def make_envelopes(problem: CountProblem) -> tuple[Floats, Floats]:
     """The utilities' smallest concave majorants, and the utilities without rounding errors.
 
     A table that is concave but for rounding is replaced by its majorant, so that the integer
@@ -23,7 +23,7 @@ def envelopes(problem: CountProblem) -> tuple[Floats, Floats]:
     return majorants, np.where(nearly[:, None], majorants, utility)
 
 
-def cuts(problem: CountProblem) -> Iterator[tuple[int, float, float]]:
+def make_cuts(problem: CountProblem) -> Iterator[tuple[int, float, float]]:
     """Lines (job, intercept, slope) with z ≥ intercept + slope · n_j.
 
     They are the facets of the convex r_j that can bind.

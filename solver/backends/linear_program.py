@@ -5,7 +5,9 @@ from typing import Any
 from predictor.errors import SolverError
 
 
-def solved(program: Any, what: str, *, limited: bool = False, **options: bool | float | str) -> Any:
+def solve_program(
+    program: Any, what: str, *, limited: bool = False, **options: bool | float | str
+) -> Any:
     """The optimal solution of a `highspy.HighsLp`.
 
     Args:

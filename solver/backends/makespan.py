@@ -11,14 +11,14 @@ import numpy as np
 
 from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
-from solver.backends.over_time import CLOSED, Program, prices_over_time
+from solver.backends.over_time import CLOSED, ProgramOverTime, price_over_time
 
 EXACT = 1e-7
 """Gap of an exact search, as a share of H; constraints are violated by less. A numerical
 tolerance."""
 
 
-def least_makespan(
+def find_least_makespan(
     seconds: Floats,
     gangs: Floats,
     job_of: Ints,
@@ -48,8 +48,8 @@ def least_makespan(
     scale = max(alone, float(gang @ fastest) / float(capacities.sum()))
     speed = np.zeros((jobs, len(capacities)))
     speed[job_of, type_of] = scale / seconds
-    found = prices_over_time(
-        Program(
+    found = price_over_time(
+        ProgramOverTime(
             speed[:, there],
             np.zeros((jobs, 1)),
             np.zeros(jobs),

@@ -25,7 +25,7 @@ import numpy as np
 
 from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
-from solver.backends.dense import dot, products, solved
+from solver.backends.dense import dot, multiply_over, solve_equations
 from solver.backends.limits import Limits
 
 CLOSED = 1e-3
@@ -47,7 +47,7 @@ recorded."""
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramOverTime:
     """The program as arrays; a cost is c = costs / e + fixed, 0 or more.
 
     Attributes:
@@ -103,8 +103,12 @@ class PricesOverTime:
         return float(capacities @ self.prices[-1]) + dot(self.limits.room[last], self.more[last])
 
 
-def prices_over_time(
-    program: Program, gap: float = CLOSED, *, sampled: bool = True, limits: Limits | None = None
+def price_over_time(
+    program: ProgramOverTime,
+    gap: float = CLOSED,
+    *,
+    sampled: bool = True,
+    limits: Limits | None = None,
 ) -> PricesOverTime:
     """Prices of the program.
 
@@ -133,7 +137,7 @@ def _paid(prices: Floats, gangs: Floats, limits: Limits, more: Floats) -> Floats
     return limits.priced(np.multiply.outer(prices, gangs), more)
 
 
-def _sampled(program: Program) -> Program:
+def _sampled(program: ProgramOverTime) -> ProgramOverTime:
     """The program of some jobs of each gang and size."""
     jobs = len(program.gangs)
     if jobs <= MOST:
@@ -142,7 +146,7 @@ def _sampled(program: Program) -> Program:
     order = np.lexsort((sizes, program.gangs))
     some: Ints = order[np.linspace(0, jobs - 1, MOST).astype(np.int64)]
     work = program.gangs / sizes
-    return Program(
+    return ProgramOverTime(
         program.speed[some],
         program.costs[some],
         program.fixed[some],
@@ -192,7 +196,7 @@ class _Point:
         gap: The sum of all products of x and d.
     """
 
-    def __init__(self, table: Program, limits: Limits | None = None) -> None:
+    def __init__(self, table: ProgramOverTime, limits: Limits | None = None) -> None:
         self.limits = limits = limits or Limits.none(len(table.gangs))
         self.a, lengths = np.ascontiguousarray(table.speed.T), table.lengths
         self.runs = runs = (self.a > 0.0).astype(float)
@@ -304,7 +308,7 @@ class _System:
         for t in range(intervals):
             there = slice(t * types, (t + 1) * types)
             matrix[there, there] = -blocks[t]
-        matrix[:size, :size] -= products(self._flat, self._stiff)
+        matrix[:size, :size] -= multiply_over(self._flat, self._stiff)
         across = np.einsum("tkj,j->tk", weights, at.g) + self._ratios.u
         matrix[range(base), range(base)] += across.ravel()
         self._end = end = self._share[-1]
@@ -362,7 +366,7 @@ class _System:
         end = at.last - dot(self._end, eased) - float(spread[-1].sum())
         end -= float(plain[-1] / self._ratios.all[-1])
         try:
-            found = solved(self._matrix, np.append(right, end))
+            found = solve_equations(self._matrix, np.append(right, end))
         except np.linalg.LinAlgError as error:
             raise SolverError(
                 "program over time", f"a step fails: {error}", "report it with the run's records"

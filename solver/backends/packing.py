@@ -15,7 +15,7 @@ import numpy as np
 
 from predictor.arrays import Bools, Floats, Ints
 from solver.backends import RELATIVE_GAP
-from solver.backends.linear_program import solved
+from solver.backends.linear_program import solve_program
 
 COLUMNS = 100
 """Bound on effort: pairs that a pass adds. No sweep is recorded."""
@@ -131,7 +131,7 @@ class _Program:
 
     def duals(self, columns: Ints) -> tuple[Floats, Floats]:
         """Prices of GPUs, shape (types,), and of jobs, shape (jobs,), of the linear program."""
-        found = solved(self._program(columns), "the prices of a round with pairs")
+        found = solve_program(self._program(columns), "the prices of a round with pairs")
         prices = np.maximum(np.array(found.row_dual), 0.0)
         return prices[self.jobs :], prices[: self.jobs]
 
@@ -141,7 +141,7 @@ class _Program:
 
         program = self._program(columns)
         program.integrality_ = [highspy.HighsVarType.kInteger] * program.num_col_
-        found = solved(
+        found = solve_program(
             program,
             "a round with pairs",
             limited=True,

@@ -59,14 +59,14 @@ class AlloX:
         oldest = unsettled[np.argsort(-jobs.ages[unsettled], kind="stable")]
         oldest = oldest[: max(int(self.alpha * len(oldest)), int(free.sum()))]
         seconds = jobs.steps_left[oldest, None] / np.maximum(jobs.rates[oldest], LEAST_RATE)
-        for kind, heads in enumerate(first_in_line(seconds, jobs.ages[oldest], free)):
+        for kind, heads in enumerate(match_queue_heads(seconds, jobs.ages[oldest], free)):
             for job in oldest[heads].tolist():
                 shares[job] = 0.0
                 shares[job, kind] = 1.0 / jobs.gangs[job]
         return shares, ()
 
 
-def first_in_line(seconds: Floats, ages: Floats, free: Ints) -> list[list[int]]:
+def match_queue_heads(seconds: Floats, ages: Floats, free: Ints) -> list[list[int]]:
     """Heads of the queues in a matching with the least sum of completion times.
 
     Args:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from predictor.allocation import Allocation
-from solver.list_scheduling import Claim, claims, fitting, next_round
-from solver.pairs import pairs_in
+from solver.list_scheduling import Claim, find_fitting, make_claims, next_round
+from solver.pairs import find_pairs
 from solver.plan import ActiveJob, Plan, Situation, SolveReport
 
 
@@ -41,10 +41,10 @@ class AntMan:
             situation.jobs,
             key=lambda job: (job.spec.opportunistic, job.spec.arrival_seconds, job.job_id),
         )
-        order = claims(line)
+        order = make_claims(line)
         if self.packed:
-            met = {order[n].job.job_id: order[n] for n in fitting(situation.inventory, order)}
-            joined = _joined([job for job in line if job.job_id not in met], met)
+            met = {order[n].job.job_id: order[n] for n in find_fitting(situation.inventory, order)}
+            joined = _join([job for job in line if job.job_id not in met], met)
             order = [
                 claim._replace(other=joined.get(claim.job.job_id))
                 if claim is met.get(claim.job.job_id)
@@ -56,11 +56,11 @@ class AntMan:
             placement=placement,
             report=SolveReport(self.name),
             order=tuple(job.job_id for job in line),
-            pairs=pairs_in(placement, order),
+            pairs=find_pairs(placement, order),
         )
 
 
-def _joined(waiting: Sequence[ActiveJob], met: Mapping[int, Claim]) -> dict[int, ActiveJob]:
+def _join(waiting: Sequence[ActiveJob], met: Mapping[int, Claim]) -> dict[int, ActiveJob]:
     """The opportunistic jobs that join guaranteed ones, by the id of the guaranteed job.
 
     Args:

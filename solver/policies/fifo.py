@@ -8,7 +8,7 @@ import numpy as np
 
 from predictor.arrays import Bools, Floats, Ints
 from solver.fidelity import Fidelity
-from solver.list_scheduling import claims, fitting
+from solver.list_scheduling import find_fitting, make_claims
 from solver.pairs import ALONE, Rows
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
@@ -111,7 +111,7 @@ class Fifo:
             return run_shares(self, self.name, situation, shuffled=not self.aware, fills=False)
         order = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.spec.job_id))
         if not self.backfill:
-            asked = claims(order)
-            met = {asked[n].job.job_id for n in fitting(situation.inventory, asked)}
+            asked = make_claims(order)
+            met = {asked[n].job.job_id for n in find_fitting(situation.inventory, asked)}
             order = list(takewhile(lambda job: job.job_id in met, order))
         return run_list(self.name, situation, order)

@@ -5,7 +5,7 @@ from enum import IntEnum
 import numpy as np
 
 from predictor.arrays import Bools, Floats
-from solver.backends.interior import best_shares
+from solver.backends.interior import find_best_shares
 from solver.policies.shares import Contenders
 
 FULL = 1e-3
@@ -54,7 +54,7 @@ def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
     while True:
         floors = _divided(jobs, weights, can_gain, filling)
         kept = least * (1.0 - SLACK)
-        shares = best_shares(jobs.gangs, jobs.gpus, relative, least=kept, floor_weights=floors)
+        shares = find_best_shares(jobs.gangs, jobs.gpus, relative, least=kept, floor_weights=floors)
         speeds = (relative * shares).sum(axis=1)
         levels = np.multiply(floors, speeds, out=floors.copy(), where=np.isfinite(floors))
         full = levels <= levels.min() * (1.0 + FULL)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from predictor.arrays import Floats
 from predictor.errors import InputError
-from solver.backends.interior import best_shares
+from solver.backends.interior import find_best_shares
 from solver.fidelity import Fidelity
 from solver.pairs import Rows
 from solver.plan import Plan, Situation
@@ -72,7 +72,7 @@ class Gavel:
         if self.filling:
             shares = filled(jobs, weights, Filling(int(self.filling)))
         else:
-            shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
+            shares = find_best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
         # Where all types are alike, so are the shares of alike jobs, but for rounding errors.
         return (shares if self.aware else shares.round(DIGITS)), ()
 

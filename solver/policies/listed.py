@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from solver.list_scheduling import claims, next_round
+from solver.list_scheduling import make_claims, next_round
 from solver.plan import ActiveJob, Plan, Situation, SolveReport
 
 
@@ -15,7 +15,7 @@ def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> P
         order: All active jobs by descending priority.
     """
     return Plan(
-        placement=next_round(situation, claims(order)),
+        placement=next_round(situation, make_claims(order)),
         report=SolveReport(policy),
         order=tuple(job.job_id for job in order),
     )

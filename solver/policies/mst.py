@@ -34,8 +34,8 @@ class MaxSumThroughput:
             the type, as published in `max_sum_throughput_normalized_by_cost_perf`.
         deadlines: 1 for Σ_k steps per second_jk · x_jk ≥ steps left / time left of jobs that have a
             deadline to come, as published in `max_sum_throughput_normalized_by_cost_perf_SLOs`.
-            Where they cannot all be met, see `promised`. With `Fidelity.FAIR` the shares are then
-            computed in each round, as rounds follow shares on average only.
+            Where they cannot all be met, see `find_promised_speeds`. With `Fidelity.FAIR` the
+            shares are then computed in each round, as rounds follow shares on average only.
         packed: 1 for pairs of jobs on the same GPUs (section 4.4): the same program, with rows for
             pairs, each worth the steps of both.
     """
@@ -84,7 +84,7 @@ class MaxSumThroughput:
             value = value / jobs.prices
         least = None
         if self.deadlines:
-            least = (1.0 - SLACK) * promised(program, self.fidelity)
+            least = (1.0 - SLACK) * find_promised_speeds(program, self.fidelity)
         return program.best(value=value, least=least)
 
 
@@ -103,7 +103,7 @@ def check_priced(pools: Iterable[Pool]) -> None:
             )
 
 
-def promised(program: Program, fidelity: Fidelity) -> Floats:
+def find_promised_speeds(program: Program, fidelity: Fidelity) -> Floats:
     """The least speeds by which jobs meet the deadlines that count.
 
     If all deadlines can be met together, all count; otherwise none does in Gavel's published code.

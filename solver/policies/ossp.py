@@ -58,18 +58,18 @@ class OpenShop:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        return quickest(Program(jobs if self.aware else jobs.alike())), ()
+        return find_quickest_shares(Program(jobs if self.aware else jobs.alike())), ()
 
     def allocate_packed(
         self, jobs: Contenders, rows: Rows, notes: tuple[Any, ...]
     ) -> tuple[Floats, tuple[Any, ...]]:
         """See `PackingPolicy.allocate_packed`."""
-        return quickest(Program(jobs, rows)), ()
+        return find_quickest_shares(Program(jobs, rows)), ()
 
 
-def quickest(program: Program) -> Floats:
+def find_quickest_shares(program: Program) -> Floats:
     """Shares in which every job does its work within 5 % of the least time for all."""
-    shortest = least_makespan(program)
+    shortest = find_least_time(program)
     low, high = SHORTEST_SECONDS, LONGEST_SECONDS
     while shortest > high:
         low, high = high, 10.0 * high
@@ -79,7 +79,7 @@ def quickest(program: Program) -> Floats:
     return program.best(least=np.maximum(program.jobs.work_left, 0.0) / high)
 
 
-def least_makespan(program: Program) -> float:
+def find_least_time(program: Program) -> float:
     """The least T in which every job can do the work that it has left, in seconds."""
     jobs = program.jobs
     work_left = np.maximum(jobs.work_left, 0.0)

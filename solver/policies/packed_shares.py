@@ -15,8 +15,8 @@ import orjson
 from predictor.allocation import Allocation
 from predictor.arrays import Floats
 from solver.fidelity import Fidelity
-from solver.list_scheduling import Claim, fitting, next_round
-from solver.pairs import ALONE, Rows, pairs_in, rows_of
+from solver.list_scheduling import Claim, find_fitting, next_round
+from solver.pairs import ALONE, Rows, find_pairs, make_rows
 from solver.plan import Plan, Situation, SolveReport
 from solver.policies.ledger import Ledger
 from solver.policies.shares import Contenders, contenders, is_due
@@ -133,7 +133,7 @@ def run_packed(
         head = replace(head, stale=True, rounds=head.rounds + 1, planned_at=clock)
         return Plan({}, SolveReport(name), memory=PackedLedger(head, notes=ledger.notes).written())
     alone = contenders(situation)
-    rows = rows_of(situation.jobs, types)
+    rows = make_rows(situation.jobs, types)
     ids = [job.job_id for job in situation.jobs]
     keys = [
         (ids[first],) if second == ALONE else (ids[first], ids[second])
@@ -161,10 +161,10 @@ def run_packed(
     line = _line(situation, state, policy.fidelity, fills)
     asked = line
     if not all(shared.values()):
-        met = (line[n] for n in fitting(situation.inventory, line))
+        met = (line[n] for n in find_fitting(situation.inventory, line))
         asked = [claim for claim in met if all(shared[job] for job in claim.job_ids)]
     placement = next_round(situation, asked)
-    pairs = pairs_in(placement, asked)
+    pairs = find_pairs(placement, asked)
     head = replace(head, rounds=head.rounds + 1, planned_at=clock)
     after = PackedLedger(
         head, shared, _accounts(state, keys, shared, situation.round_seconds / 2), pairs, notes

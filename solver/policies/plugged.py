@@ -49,19 +49,19 @@ def _unlike(name: str, found: Any) -> Iterator[str]:
         yield "has no method plan"
 
 
-def plan_of(plugin: Plugin, policy: Any, situation: Situation) -> Plan:
+def make_checked_plan(plugin: Plugin, policy: Any, situation: Situation) -> Plan:
     """The plan of a policy of another distribution, checked.
 
     Raises:
         PluginError: It raised an exception, or its plan cannot be carried out.
     """
     plan: Plan = plugin.call("plan", lambda: policy.plan(situation))
-    for problem in unfit(situation, plan):
+    for problem in find_problems(situation, plan):
         raise plugin.refused(f"made a plan that cannot be carried out: {problem}")
     return plan
 
 
-def unfit(situation: Situation, plan: object) -> Iterator[str]:
+def find_problems(situation: Situation, plan: object) -> Iterator[str]:
     """Reasons why a plan cannot be executed and recorded, in words; none if it can.
 
     Args:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.arrays import Floats
-from solver.backends.interior import best_packed_shares, best_shares
+from solver.backends.interior import find_best_packed_shares, find_best_shares
 from solver.pairs import ALONE, Rows
 from solver.policies.shares import Contenders
 
@@ -38,7 +38,7 @@ class Program:
         least: Floats | None = None,
         floor_weights: Floats | None = None,
     ) -> Floats:
-        """The best shares; see `solver.backends.interior.best_shares`.
+        """The best shares; see `solver.backends.interior.find_best_shares`.
 
         Args:
             value: Maximise Σ value x, shaped as shares.
@@ -50,7 +50,7 @@ class Program:
         """
         jobs, rows = self.jobs, self.rows
         if rows is None:
-            return best_shares(
+            return find_best_shares(
                 jobs.gangs,
                 jobs.gpus,
                 jobs.speeds,
@@ -58,7 +58,7 @@ class Program:
                 least=least,
                 floor_weights=floor_weights,
             )
-        return best_packed_shares(
+        return find_best_packed_shares(
             rows.gangs,
             jobs.gpus,
             rows.members,

@@ -24,7 +24,7 @@ import numpy as np
 from predictor.arrays import Floats
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory
-from solver.list_scheduling import Claim, claims, fitting, next_round
+from solver.list_scheduling import Claim, find_fitting, make_claims, next_round
 from solver.plan import ActiveJob, Plan, Situation, SolveReport
 from solver.policies.ledger import NO_LEASE, Account, Ledger
 
@@ -306,7 +306,7 @@ def _line(ledger: Ledger, situation: Situation, lease_seconds: float) -> list[Ca
     line: list[Candidate] = []
     for job, account in zip(situation.jobs, ledger.accounts.values(), strict=True):
         leased = account.held_since >= 0.0 and clock - account.held_since < lease_seconds
-        for claim in claims([job]):
+        for claim in make_claims([job]):
             kind = types.index(claim.allocation.gpu_type)
             share = max(account.share[kind], 0.0)
             priority = share / account.received[kind] * time[kind]
@@ -321,7 +321,7 @@ def _assigned(situation: Situation, line: Sequence[Candidate], ledger: Ledger) -
     shared = [ledger.accounts[claim.job.job_id].shared for claim in order]
     if all(shared):
         return order
-    return [order[n] for n in fitting(situation.inventory, order) if shared[n]]
+    return [order[n] for n in find_fitting(situation.inventory, order) if shared[n]]
 
 
 def _order_of_types(types: int, number: int, shuffled: bool) -> Sequence[int]:

@@ -9,8 +9,8 @@ from predictor.arrays import Ints
 from predictor.arrivals import arrivals_left
 from predictor.errors import InputError
 from solver.backends.choice import Solution
-from solver.backends.foresight import foresight
-from solver.backends.makespan import least_makespan
+from solver.backends.foresight import measure_savings
+from solver.backends.makespan import find_least_makespan
 from solver.bidding import (
     Outlook,
     UtilityParameters,
@@ -23,7 +23,7 @@ from solver.guarantees import Guarantees, audit_one_type, audit_types
 from solver.inventory import Inventory
 from solver.market import Market
 from solver.plan import Plan, Situation
-from solver.shared_cluster import shared_by
+from solver.shared_cluster import simulate_shared_cluster
 from solver.strategy import POLICY, Bids, Strategy, make_market
 
 LEAST_ENDING = 0.02
@@ -144,15 +144,15 @@ class SeveralTypes(Strategy):
         dearer = restarts - np.minimum.reduceat(restarts, firsts)[ahead.job_of]
         dearer[holding] = 0.0
         rows = ahead.here + lost + dearer, ahead.gangs, ahead.job_of, type_of, capacities
-        least = least_makespan(*rows, exact=False)
-        cluster, memory = shared_by(situation, ahead, type_of)
+        least = find_least_makespan(*rows, exact=False)
+        cluster, memory = simulate_shared_cluster(situation, ahead, type_of)
         fair = {sharer.job_id: sharer.fair - sharer.arrival for sharer in cluster.sharers}
         budgets, gangs = ahead.budgets[firsts], ahead.gangs[firsts]
         due = np.array([fair[job.job_id] for job in situation.jobs]) / budgets
         due = np.maximum(due, 2.0 * situation.round_seconds)
         weights = budgets * gangs**self.gang
         weights /= weights.mean()
-        seen = foresight(
+        seen = measure_savings(
             *rows,
             weights=weights,
             due=self.due_share * due - ahead.age[firsts],

@@ -15,7 +15,7 @@ from predictor.published_predictor import (
     seconds_done,
 )
 from solver.backends.choice import Solution, relative_gap
-from solver.list_scheduling import claims, next_round
+from solver.list_scheduling import make_claims, next_round
 from solver.market import Price
 from solver.plan import ActiveJob, Plan, Situation, SolveReport
 from solver.window.counts import solve_counts
@@ -33,7 +33,7 @@ LATEST_SHARE = 0.1
 """Weight of the latest finish-time estimate against the mean of all, as published."""
 
 
-class Account(NamedTuple):
+class FinishEstimates(NamedTuple):
     """A job's measurements and finish-time estimates.
 
     Attributes:
@@ -58,7 +58,7 @@ class Account(NamedTuple):
     last_estimate: float = 0.0
     weighted_sum: float = 0.0
 
-    def estimated(self, round_number: int, finish_seconds: float) -> "Account":
+    def estimated(self, round_number: int, finish_seconds: float) -> "FinishEstimates":
         """The account with a new estimate of the finish time under an equal share."""
         if self.first_round < 0:
             return self._replace(
@@ -91,7 +91,7 @@ class Memory:
     """
 
     round: int = 0
-    accounts: Mapping[int, Account] = field(default_factory=dict)
+    accounts: Mapping[int, FinishEstimates] = field(default_factory=dict)
     schedule: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
@@ -100,7 +100,9 @@ class Memory:
         if not memory:
             return cls()
         number, rows, schedule = orjson.loads(memory)
-        return cls(number, {job: Account(*row) for job, *row in rows}, tuple(map(tuple, schedule)))
+        return cls(
+            number, {job: FinishEstimates(*row) for job, *row in rows}, tuple(map(tuple, schedule))
+        )
 
     def written(self) -> str:
         """As JSON: round, a row per job, and the schedule."""
@@ -143,12 +145,12 @@ class PublishedShockwave:
         """See `Policy.plan`."""
         before = Memory.read(situation.memory)
         number, jobs = before.round, situation.jobs
-        accounts = {job.job_id: _measured(before, job, situation) for job in jobs}
+        accounts = {job.job_id: _measure(before, job, situation) for job in jobs}
         changed = accounts.keys() != before.accounts.keys()
         report, schedule = SolveReport(self.name, status="kept"), before.schedule
         if jobs and (changed or not number % RESOLVE_ROUNDS or not schedule):
             if changed:
-                accounts = _estimated(accounts, situation, number)
+                accounts = _estimate(accounts, situation, number)
             accounts, market, priorities = self._window(accounts, situation, number)
             solved = solve_counts(market, self.backend)
             remaining = np.array([_remaining(accounts[job.job_id], job) for job in jobs])
@@ -160,18 +162,18 @@ class PublishedShockwave:
         now, *rest = schedule or ((),)
         by_id = {job.job_id: job for job in jobs}
         return Plan(
-            placement=next_round(situation, claims(by_id[job] for job in now if job in by_id)),
+            placement=next_round(situation, make_claims(by_id[job] for job in now if job in by_id)),
             order=tuple(job for job in now if job in by_id),
             report=report,
             memory=Memory(number + 1, accounts, tuple(rest)).written(),
         )
 
     def _window(
-        self, accounts: Mapping[int, Account], situation: Situation, number: int
-    ) -> tuple[dict[int, Account], WindowMarket, Floats]:
+        self, accounts: Mapping[int, FinishEstimates], situation: Situation, number: int
+    ) -> tuple[dict[int, FinishEstimates], WindowMarket, Floats]:
         """The accounts calibrated, the window problem, and each job's priority."""
         jobs = situation.jobs
-        accounts = {job.job_id: _calibrated(accounts[job.job_id], job, situation) for job in jobs}
+        accounts = {job.job_id: _calibrate(accounts[job.job_id], job, situation) for job in jobs}
         factors = np.array([accounts[job.job_id].factor for job in jobs])
         progress = np.array([epochs_done(job) for job in jobs], dtype=float)
         epoch_seconds = factors * [
@@ -204,9 +206,9 @@ def epochs_done(job: ActiveJob) -> int:
     return min(done, job.spec.epochs)
 
 
-def _measured(before: Memory, job: ActiveJob, situation: Situation) -> Account:
+def _measure(before: Memory, job: ActiveJob, situation: Situation) -> FinishEstimates:
     """A job's account with the measurement of the previous round, if it ran."""
-    account = before.accounts.get(job.job_id) or Account(situation.clock_seconds)
+    account = before.accounts.get(job.job_id) or FinishEstimates(situation.clock_seconds)
     if job.gpus:
         rounds = before.round - account.measured_round
         ran = job.belief.progress is not None and job.belief.progress.seconds > 0.0
@@ -215,7 +217,7 @@ def _measured(before: Memory, job: ActiveJob, situation: Situation) -> Account:
     return account._replace(speed=job.rate(job.own) * job.belief.batch_size)
 
 
-def _calibrated(account: Account, job: ActiveJob, situation: Situation) -> Account:
+def _calibrate(account: FinishEstimates, job: ActiveJob, situation: Situation) -> FinishEstimates:
     """The account with durations calibrated to the measured throughput."""
     if not account.measured_round or job.spec.timed:
         return account
@@ -229,7 +231,7 @@ def _calibrated(account: Account, job: ActiveJob, situation: Situation) -> Accou
     return account._replace(factor=factor)
 
 
-def _remaining(account: Account, job: ActiveJob) -> float:
+def _remaining(account: FinishEstimates, job: ActiveJob) -> float:
     """Predicted residual run time, in seconds; 1 s once all epochs are complete.
 
     The published system knows no timed jobs, whose only epoch would be complete from the start.
@@ -242,14 +244,14 @@ def _remaining(account: Account, job: ActiveJob) -> float:
     return account.factor * remaining_seconds(job.schedule, done)
 
 
-def _estimated(
-    accounts: Mapping[int, Account], situation: Situation, number: int
-) -> dict[int, Account]:
+def _estimate(
+    accounts: Mapping[int, FinishEstimates], situation: Situation, number: int
+) -> dict[int, FinishEstimates]:
     """The accounts with a new estimate of each finish time under an equal share."""
     share = min(1.0, situation.inventory.gpus / len(situation.jobs))
     estimated = {}
     for job in situation.jobs:
-        account = _calibrated(accounts[job.job_id], job, situation)
+        account = _calibrate(accounts[job.job_id], job, situation)
         done = account.factor * seconds_done(job.schedule, epochs_done(job))
         finish = account.submitted_at + (done + _remaining(account, job)) / share
         estimated[job.job_id] = account.estimated(number, finish)

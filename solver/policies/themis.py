@@ -133,8 +133,8 @@ class Themis:
         )
         part = self._taking_part(jobs, alone)
         if len(jobs.gpus) > 1 or program.rows is not None:
-            return fairest_shares(program, alone, part), list(notes)
-        return program.best(least=least_shares(jobs, alone, part)), list(notes)
+            return find_fairest_shares(program, alone, part), list(notes)
+        return program.best(least=find_least_shares(jobs, alone, part)), list(notes)
 
     def _taking_part(self, jobs: Contenders, alone: Floats) -> Bools:
         """The fraction 1 − f of the jobs with the worst ρ on equal shares, shape (jobs,)."""
@@ -146,7 +146,7 @@ class Themis:
         return taking_part
 
 
-def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
+def find_least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
     """The least shares of a single type that attain the minimum of the worst ρ, shape (jobs,).
 
     Args:
@@ -175,7 +175,7 @@ def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
     return needed(high)
 
 
-def fairest_shares(program: Program, alone: Floats, taking_part: Bools) -> Floats:
+def find_fairest_shares(program: Program, alone: Floats, taking_part: Bools) -> Floats:
     """Shares of several types, or with pairs, that attain the minimum of the worst ρ.
 
     For a given ρ, the shares are best that give each job the highest multiple, the same for all,

@@ -13,7 +13,7 @@ from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 
 
-class Account(NamedTuple):
+class Promotion(NamedTuple):
     """A job's account since its last promotion, or its first run.
 
     Attributes:
@@ -25,7 +25,7 @@ class Account(NamedTuple):
     ran_before: float = 0.0
 
 
-NO_ACCOUNT = Account()
+NO_ACCOUNT = Promotion()
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ class TiresiasLas:
         """Rank inside a queue before all other criteria, highest first; all equal in 2D-LAS."""
         return np.zeros(len(services))
 
-    def _accounts(self, situation: Situation) -> Mapping[int, Account]:
+    def _accounts(self, situation: Situation) -> Mapping[int, Promotion]:
         """Accounts by job id, with due promotions; jobs at the initial account are left out."""
         if not self.promote:
             return {}
         before, rows = orjson.loads(situation.memory or "[0.0,[]]")
-        known = {job_id: Account(*row) for job_id, *row in rows}
+        known = {job_id: Promotion(*row) for job_id, *row in rows}
         elapsed = situation.clock_seconds - before
         accounts = {}
         for job in situation.jobs:
@@ -121,7 +121,7 @@ class TiresiasLas:
                 account = account._replace(waited=account.waited + elapsed)
                 demoted = ran * job.gang >= self.first_threshold
                 if demoted and account.waited >= self.promote * ran:
-                    account = Account(ran_before=job.belief.run_seconds)
+                    account = Promotion(ran_before=job.belief.run_seconds)
             if account != NO_ACCOUNT:
                 accounts[job.job_id] = account
         return accounts

@@ -20,7 +20,7 @@ from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, se
 from predictor.throughput import epoch_seconds
 from solver.fidelity import Fidelity
 from solver.policies import shockwave_published
-from solver.policies.shockwave_published import Account
+from solver.policies.shockwave_published import FinishEstimates
 from solver.window.counts import solve_counts
 from solver.window.published import lay_out_by_priority, make_published_market
 from tasks.record import Settings, make_pool
@@ -96,7 +96,7 @@ def test_every_recorded_finish_objective_follows_from_the_windows_before(
         )
         for spec, truth in zip(workload.specs, workload.truths, strict=True)
     }
-    accounts: dict[int, Account] = {}
+    accounts: dict[int, FinishEstimates] = {}
     active: set[int] = set()
     alike = jobs = 0
     for window in recorded:
@@ -108,7 +108,7 @@ def test_every_recorded_finish_objective_follows_from_the_windows_before(
             if job_id not in accounts:  # nothing is done yet: the first estimate is the admission
                 admitted = objective - job["remaining"] / share
                 assert admitted == pytest.approx(number * window["round_duration"], abs=0.1)
-                accounts[job_id] = Account(admitted)
+                accounts[job_id] = FinishEstimates(admitted)
             if changed:
                 factor = job["epoch_dur"] / mean_epoch_seconds(schedule, epochs)
                 run = factor * seconds_done(schedule, epochs) + job["remaining"]

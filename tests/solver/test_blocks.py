@@ -11,17 +11,17 @@ from scipy.optimize import linprog
 
 from predictor.arrays import Floats
 from solver.backends import blocks
-from solver.backends.blocks import prices_of_gangs
-from solver.backends.foresight import foresight
-from solver.backends.over_time import PricesOverTime, Program, prices_over_time
+from solver.backends.blocks import price_with_blocks
+from solver.backends.foresight import measure_savings
+from solver.backends.over_time import PricesOverTime, ProgramOverTime, price_over_time
 from tests.strategies import examples
 
 
-def drawn(seed: int, jobs: int, types: int) -> Program:
+def drawn(seed: int, jobs: int, types: int) -> ProgramOverTime:
     """Jobs of one, two and four GPUs, in four intervals."""
     rng = np.random.default_rng(seed)
     lengths = np.array([0.1, 0.2, 0.5, 0.2])
-    return Program(
+    return ProgramOverTime(
         rng.lognormal(0.5, 1.0, (jobs, 1)) * rng.uniform(0.1, 1.0, (jobs, types)),
         np.cumsum(lengths) + np.zeros((jobs, 1)),
         rng.uniform(0.1, 1.0, jobs),
@@ -32,7 +32,7 @@ def drawn(seed: int, jobs: int, types: int) -> Program:
     )
 
 
-def optimum(program: Program, found: PricesOverTime) -> float:
+def optimum(program: ProgramOverTime, found: PricesOverTime) -> float:
     """The program's optimum with the limits that were found, by HiGHS."""
     (jobs, types), intervals = program.speed.shape, len(program.lengths)
     shape, limits = (intervals, types, jobs), found.limits
@@ -67,7 +67,7 @@ def test_the_program_is_solved_with_the_limits_that_it_breaks(
     seed: int, jobs: int, types: int
 ) -> None:
     program = drawn(seed, jobs, types)
-    found = prices_of_gangs(program)
+    found = price_with_blocks(program)
     assert found.closed
     costs = program.costs.T[:, None] * program.speed.T + program.fixed
     value = float((costs * found.seconds).sum()) + program.makespan * jobs * found.last
@@ -88,7 +88,7 @@ def test_limits_hold_whatever_gangs_run_beside_each_other(
     running = np.zeros(len(gangs))
     for job in rng.permutation(len(gangs)):
         running[job] = float(running @ sizes + sizes[job] <= gpus)
-    program = Program(
+    program = ProgramOverTime(
         np.ones((len(gangs), 1)),
         np.ones((len(gangs), 1)),
         np.ones(len(gangs)),
@@ -97,14 +97,14 @@ def test_limits_hold_whatever_gangs_run_beside_each_other(
         np.ones(1),
         1.0,
     )
-    limits = blocks.limits(program)
+    limits = blocks.make_limits(program)
     assert (limits.takes @ running <= limits.room).all()
 
 
-def alone(seconds: list[float], gangs: list[int], gpus: int) -> Program:
+def alone(seconds: list[float], gangs: list[int], gpus: int) -> ProgramOverTime:
     """Work on one type, in which nothing costs but the end."""
     jobs = len(gangs)
-    return Program(
+    return ProgramOverTime(
         1.0 / np.array([seconds]).T,
         np.zeros((jobs, 1)),
         np.zeros(jobs),
@@ -118,17 +118,17 @@ def alone(seconds: list[float], gangs: list[int], gpus: int) -> Program:
 def test_a_gang_of_two_beside_nothing_takes_the_gpus_of_four() -> None:
     # By GPUs alone half a gang of four runs beside that of two.
     program = alone([10.0, 10.0], [2, 4], 4)
-    assert prices_over_time(program).last == pytest.approx(15.0, rel=1e-2)
-    assert prices_of_gangs(program).last == pytest.approx(20.0, rel=1e-2)
+    assert price_over_time(program).last == pytest.approx(15.0, rel=1e-2)
+    assert price_with_blocks(program).last == pytest.approx(20.0, rel=1e-2)
     # Two gangs of two share a block, and nobody waits for either.
     program = alone([10.0, 10.0, 10.0], [2, 2, 4], 4)
-    assert prices_of_gangs(program).last == pytest.approx(20.0, rel=1e-2)
+    assert price_with_blocks(program).last == pytest.approx(20.0, rel=1e-2)
 
 
 def test_only_one_gang_of_eight_has_room_on_twelve() -> None:
     program = alone([10.0, 10.0, 1.0], [8, 8, 1], 12)
-    assert prices_over_time(program).last < 15.0
-    assert prices_of_gangs(program).last == pytest.approx(20.0, rel=1e-2)
+    assert price_over_time(program).last < 15.0
+    assert price_with_blocks(program).last == pytest.approx(20.0, rel=1e-2)
 
 
 def test_of_more_limits_than_are_added_those_most_broken_are(
@@ -143,18 +143,18 @@ def test_of_more_limits_than_are_added_those_most_broken_are(
         lengths=lengths,
         costs=np.cumsum(lengths) + np.zeros((32, 1)),
     )
-    every = blocks.limits(program)
+    every = blocks.make_limits(program)
 
     def broken(found: PricesOverTime) -> Floats:
         room = np.append(lengths[:-1], found.last)[every.times] * every.room
         return np.asarray(every.taken(found.seconds) / room - 1.0)
 
-    first, found = prices_over_time(program), prices_of_gangs(program)
+    first, found = price_over_time(program), price_with_blocks(program)
     assert (broken(first) > blocks.BROKEN).sum() > blocks.ROWS
     assert 0 < len(found.more) <= blocks.ROWS
     assert broken(found).max() < 0.5 * broken(first).max()
     monkeypatch.setattr(blocks, "ROWS", 8)
-    few = prices_of_gangs(program).limits
+    few = price_with_blocks(program).limits
     assert len(few.room) == 8
     # None says of a job without a part in it what that of no job says as well.
     own = np.where(few.takes > program.gangs, few.takes, 0.0)
@@ -165,7 +165,7 @@ def test_of_more_limits_than_are_added_those_most_broken_are(
 def bids(seconds: list[float], gangs: list[int]) -> Floats:
     """Bids of jobs on four GPUs of one type."""
     jobs = len(gangs)
-    return foresight(
+    return measure_savings(
         np.array(seconds),
         np.array(gangs, dtype=float),
         np.arange(jobs),

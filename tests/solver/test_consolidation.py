@@ -12,7 +12,7 @@ from predictor.belief import Belief
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool
-from solver.list_scheduling import by_placement, claims, next_round
+from solver.list_scheduling import make_claims, next_round, split_by_placement
 from solver.plan import ActiveJob, Situation
 from tests.strategies import among, certain, examples
 
@@ -41,7 +41,7 @@ def job(
 
 
 def served(*jobs: ActiveJob, nodes: Inventory = NODES) -> dict[int, tuple[int, ...]]:
-    return next_round(situation(*jobs, nodes=nodes), claims(jobs))
+    return next_round(situation(*jobs, nodes=nodes), make_claims(jobs))
 
 
 def situation(*jobs: ActiveJob, nodes: Inventory = NODES) -> Situation:
@@ -67,7 +67,7 @@ def test_a_gang_is_rather_spread_than_on_a_slower_type_and_the_other_way_round()
 def test_claims_of_a_spread_gang_follow_those_on_which_it_is_faster() -> None:
     profile = rates(10.0, 3.0, 2.0)
     one, two = job(1, 2, profile), job(2, 2, profile)
-    order, consolidated = by_placement(situation(one, two), claims([one, two]))
+    order, consolidated = split_by_placement(situation(one, two), make_claims([one, two]))
     asked = [(job.job_id, there.gpu_type, there.nodes) for job, there, _ in order]
     on = [("v100", 1), ("k80", 1), ("v100", 2)]
     assert asked == [(number, *there) for number in (1, 2) for there in on]
@@ -86,9 +86,11 @@ def test_two_that_share_their_gpus_are_not_spread() -> None:
     profile = rates(10.0, 3.0, 5.0)
     pair = [job(1, 2, profile), job(2, 2, profile)]
     fillers = [job(3, 1, profile, (0,)), job(4, 1, profile, (2,))]
-    first = claims(pair[:1])[0]
+    first = make_claims(pair[:1])[0]
     together = first._replace(other=pair[1])
-    placed = next_round(situation(*fillers, *pair), [*claims(fillers), together, *claims(pair)])
+    placed = next_round(
+        situation(*fillers, *pair), [*make_claims(fillers), together, *make_claims(pair)]
+    )
     assert placed[1] != placed[2]
 
 

@@ -15,20 +15,20 @@ from predictor.arrays import Floats
 from predictor.errors import SolverError
 from solver.backends import foresight as bidding
 from solver.backends import over_time
-from solver.backends.foresight import foresight
+from solver.backends.foresight import measure_savings
 from solver.backends.makespan import EXACT
-from solver.backends.over_time import Program, prices_over_time
+from solver.backends.over_time import ProgramOverTime, price_over_time
 from tests.strategies import examples
 
 
-def drawn(seed: int, jobs: int, types: int) -> Program:
+def drawn(seed: int, jobs: int, types: int) -> ProgramOverTime:
     rng = np.random.default_rng(seed)
     speed = rng.lognormal(0.5, 1.0, (jobs, 1)) * rng.uniform(0.1, 1.0, (jobs, types))
     speed[rng.random((jobs, types)) < 0.2] = 0.0
     speed[np.arange(jobs), rng.integers(0, types, jobs)] += 0.7
     lengths = np.array([0.1, 0.2, 0.5, 0.2])
     late = np.maximum.accumulate(rng.uniform(0.0, 3.0, (jobs, 4)), axis=1)
-    return Program(
+    return ProgramOverTime(
         speed,
         np.cumsum(lengths) + late,
         rng.uniform(0.1, 1.0, jobs),
@@ -39,7 +39,7 @@ def drawn(seed: int, jobs: int, types: int) -> Program:
     )
 
 
-def optimum(program: Program, prices: Floats | None = None) -> float:
+def optimum(program: ProgramOverTime, prices: Floats | None = None) -> float:
     """The program's optimum; at prices, that in which GPUs are bought in place of being limited."""
     (jobs, types), intervals = program.speed.shape, len(program.lengths)
     job, time, kind = np.nonzero(np.broadcast_to(program.speed[:, None], (jobs, intervals, types)))
@@ -119,20 +119,20 @@ def test_at_the_prices_nothing_is_gained_by_having_more_gpus_than_there_are(
     seed: int, jobs: int, types: int
 ) -> None:
     program = drawn(seed, jobs, types)
-    found = prices_over_time(program)
+    found = price_over_time(program)
     prices = found.prices
     assert found.closed
     assert prices.min() >= 0.0
     assert optimum(program, prices) == pytest.approx(optimum(program), rel=2e-3)
 
 
-def unlike(jobs: int, types: int, gangs: Floats) -> Program:
+def unlike(jobs: int, types: int, gangs: Floats) -> ProgramOverTime:
     """Jobs whose run times differ by a thousandfold and more, over ten intervals."""
     rng, lengths = np.random.default_rng(1), 1.6 ** np.arange(10)
     lengths = np.append(0.8 * lengths[:9] / lengths[:9].sum(), 0.2)
     speed = rng.lognormal(2.0, 4.0, (jobs, 1)) * rng.uniform(0.1, 1.0, (jobs, types))
     late = np.maximum.accumulate(rng.uniform(0.0, 3.0, (jobs, 10)), axis=1)
-    return Program(
+    return ProgramOverTime(
         speed,
         np.cumsum(lengths) + late,
         np.full(jobs, 0.5),
@@ -151,10 +151,10 @@ def test_the_search_ends_at_the_optimum_and_says_so(
 ) -> None:
     gangs = 2.0 ** np.random.default_rng(0).integers(0, largest.bit_length(), jobs)
     gangs[0] = largest
-    found = prices_over_time(unlike(jobs, types, gangs))
+    found = price_over_time(unlike(jobs, types, gangs))
     assert found.closed
     monkeypatch.setattr(over_time, "STEPS", 3)
-    assert not prices_over_time(unlike(jobs, types, gangs)).closed
+    assert not price_over_time(unlike(jobs, types, gangs)).closed
 
 
 def test_a_step_without_a_direction_is_an_error_with_a_remedy() -> None:
@@ -201,7 +201,7 @@ def test_intervals_begin_with_a_round_and_none_is_shorter(first: float) -> None:
 def bids(seconds: list[float], gpus: int = 2, **asked: float) -> Floats:
     """Bids of jobs of one GPU on V100s, and at half the speed on K80s."""
     jobs = len(seconds)
-    return foresight(
+    return measure_savings(
         np.ravel([(length, 2.0 * length) for length in seconds]),
         np.ones(2 * jobs),
         np.repeat(np.arange(jobs), 2),
@@ -248,7 +248,7 @@ def test_bids_from_the_prices_of_a_sample_are_near_those_of_all(
 def test_a_bid_is_what_the_work_of_the_round_costs_if_it_is_left_for_later(
     seed: int, jobs: int, types: int
 ) -> None:
-    program, prices = drawn(seed, jobs, types), prices_over_time(drawn(seed, jobs, types))
+    program, prices = drawn(seed, jobs, types), price_over_time(drawn(seed, jobs, types))
     first, later = program.lengths[0], np.append(program.lengths[1:-1], prices.last)
     found = bidding._bids(program, prices)
     whole = program.makespan * jobs - float(program.capacities @ prices.prices[-1])

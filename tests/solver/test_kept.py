@@ -17,9 +17,10 @@ from predictor.throughput import Profile
 from solver.deciding import ALL_HELD, around_kept
 from solver.fair_share import FairShare
 from solver.inventory import Inventory, Pool
-from solver.placement import Gang, place
-from solver.plan import ActiveJob, Situation
+from solver.placement import GangRequest, place
+from solver.plan import ActiveJob
 from solver.policies import make_policy
+from solver.promised import RoundInput
 from tasks.record import Settings, make_pool
 from tasks.rollouts import seconds_to_reservation
 from tasks.round import run_round
@@ -36,7 +37,7 @@ NOTHING = Workload("none", (), (), Profile({}))
 Holder = tuple[JobSpec, tuple[int, ...]]
 
 
-def situation(*jobs: Holder, gpus: int = 8, per_node: int = 4) -> Situation:
+def situation(*jobs: Holder, gpus: int = 8, per_node: int = 4) -> RoundInput:
     """A situation of timed jobs, each with the GPUs that it has held for a round."""
     inventory = Inventory((Pool("gpu", gpus, per_node),))
     beliefs = [Belief(spec) for spec, _ in jobs]
@@ -46,14 +47,14 @@ def situation(*jobs: Holder, gpus: int = 8, per_node: int = 4) -> Situation:
         for belief, found, (spec, held) in zip(beliefs, expected, jobs, strict=True)
     )
     even = FairShare(joined=dict.fromkeys((spec.job_id for spec, _ in jobs), 0.0))
-    return Situation(0.0, inventory, 60.0, 5, active, len(active), even=even)
+    return RoundInput(0.0, inventory, 60.0, 5, active, len(active), even=even)
 
 
 def job(job_id: int, gpus: int = 1, *, kind: JobKind = OPAQUE, limit: float = 600.0) -> JobSpec:
     return timed(job_id, limit, limit=limit, kind=kind, gpus=gpus, at=float(job_id))[0]
 
 
-def placed(given: Situation, order: str = "fifo") -> dict[int, tuple[int, ...]]:
+def placed(given: RoundInput, order: str = "fifo") -> dict[int, tuple[int, ...]]:
     policy = make_policy(order)
     return dict(around_kept(order, policy.plan, given).placement)
 
@@ -68,10 +69,10 @@ def test_gpus_that_are_kept_are_given_to_nobody_and_count_for_nothing() -> None:
 
 def test_gangs_are_placed_around_gpus_that_are_kept() -> None:
     pool, kept = Pool("gpu", 8, 4), (0, 5)
-    gangs = [Gang(0, 3, consolidate=True), Gang(1, 4, consolidate=True)]
+    gangs = [GangRequest(0, 3, consolidate=True), GangRequest(1, 4, consolidate=True)]
     found = place(pool, gangs, {}, kept)
     assert found == {0: (1, 2, 3)}, "no node of four is free"
-    assert place(pool, [Gang(1, 6)], {}, kept) == {1: (1, 2, 3, 4, 6, 7)}
+    assert place(pool, [GangRequest(1, 6)], {}, kept) == {1: (1, 2, 3, 4, 6, 7)}
 
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "shockwave", "themis", "tiresias-las"])
@@ -149,7 +150,8 @@ def test_a_job_that_loses_its_gpus_all_the_same_begins_again() -> None:
 
 def test_a_pair_on_cordoned_gpus_goes_on_as_long_as_both_fit() -> None:
     jobs = packing(job_of(0, 5, gpus=(0,)), job_of(1, 5, gpus=(0,)), job_of(2, 5), models="abc")
-    given = replace(situation_of(*jobs, gpus=2), cordoned=frozenset({0}))
+    seen = situation_of(*jobs, gpus=2)
+    given = RoundInput(**vars(seen), cordoned=frozenset({0}))
     plan = around_kept("antman", make_policy("antman").plan, given)
     assert plan.placement == {0: (0,), 1: (0,), 2: (1,)}
     assert plan.pairs == ((0, 1),)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from solver.backends.makespan import least_makespan
+from solver.backends.makespan import find_least_makespan
 from tests.strategies import examples
 
 
@@ -23,7 +23,7 @@ def test_it_is_the_optimum_of_the_linear_program(
     job_of, type_of = np.nonzero(runs)
     e, g = seconds[job_of, type_of], gangs[job_of]
     none = rng.integers(0, 2)  # GPUs of another type, which others keep
-    found = least_makespan(e, g, job_of, type_of, np.append(capacities, [0] * none))
+    found = find_least_makespan(e, g, job_of, type_of, np.append(capacities, [0] * none))
 
     rows = np.arange(len(e))
     work, busy, used = np.zeros((jobs, len(e))), np.zeros((jobs, len(e))), np.zeros((types, len(e)))
@@ -44,8 +44,10 @@ def test_an_estimate_of_many_jobs_is_near_and_never_before_the_longest_job() -> 
     seconds = rng.lognormal(8.0, 1.0, (jobs, 1)) * rng.uniform(1.0, 4.0, (jobs, 2))
     rows = np.ones(2 * jobs), np.repeat(np.arange(jobs), 2), np.tile([0, 1], jobs)
     gpus = np.array([40, 60])
-    exact, near = (least_makespan(seconds.ravel(), *rows, gpus, exact=e) for e in (True, False))
+    exact, near = (
+        find_least_makespan(seconds.ravel(), *rows, gpus, exact=e) for e in (True, False)
+    )
     assert abs(near / exact - 1.0) < 0.05
     seconds[500] = 1e6
-    near = least_makespan(seconds.ravel(), *rows, gpus, exact=False)
+    near = find_least_makespan(seconds.ravel(), *rows, gpus, exact=False)
     assert near >= 1e6

@@ -14,7 +14,7 @@ from predictor.job import JobProgress
 from predictor.options import JobOptions, Task
 from predictor.throughput import Profile
 from solver.backends import over_time
-from solver.backends.makespan import least_makespan
+from solver.backends.makespan import find_least_makespan
 from solver.fair_share import FairShare
 from solver.inventory import Inventory, Pool
 from solver.plan import ActiveJob, Plan, Situation
@@ -31,7 +31,7 @@ def fluid(inventory: Inventory, seconds: list[list[float]], gangs: list[int]) ->
     """The least makespan of jobs by their run time on each type; 0 where they cannot run."""
     table = np.array(seconds)
     jobs, kinds = np.nonzero(table)
-    return least_makespan(
+    return find_least_makespan(
         table[jobs, kinds],
         np.array(gangs, dtype=float)[jobs],
         np.unique(jobs, return_inverse=True)[1],

@@ -14,11 +14,11 @@ from predictor.throughput import Profile
 from solver.pairs import ALONE, Rows
 from solver.plan import Situation
 from solver.policies import check_switches, make_policy
-from solver.policies.ossp import TOLERANCE, least_makespan, quickest
+from solver.policies.ossp import TOLERANCE, find_least_time, find_quickest_shares
 from solver.policies.packed_shares import PackedLedger
 from solver.policies.programs import Program
 from solver.policies.shares import Contenders
-from solver.policies.themis import fairest_shares
+from solver.policies.themis import find_fairest_shares
 from tests.solver.test_packed_shares import best_minimum, by_job, packing
 from tests.solver.test_policies import job, situation
 from tests.strategies import cluster, examples
@@ -82,16 +82,16 @@ def test_ossp_with_pairs_has_the_least_makespan_and_none_longer_than_without(
 ) -> None:
     left = program.jobs.steps_left
     least = 1.0 / best(program, 1.0 / left)
-    assert least_makespan(program) == pytest.approx(least, rel=CLOSE)
-    assert least_makespan(program) <= least_makespan(Program(program.jobs)) * (1 + CLOSE)
-    ends = left / in_steps(program, quickest(program))
+    assert find_least_time(program) == pytest.approx(least, rel=CLOSE)
+    assert find_least_time(program) <= find_least_time(Program(program.jobs)) * (1 + CLOSE)
+    ends = left / in_steps(program, find_quickest_shares(program))
     assert ends.max() <= TOLERANCE * max(least, 100.0) * (1 + CLOSE)
 
 
 def worst(program: Program, alone: Floats) -> float:
     """ρ of the job that is worst off under the fairest shares."""
     jobs = program.jobs
-    shares = fairest_shares(program, alone, np.ones(len(alone), dtype=bool))
+    shares = find_fairest_shares(program, alone, np.ones(len(alone), dtype=bool))
     if program.rows is None:
         throughput = (jobs.rates * shares).sum(axis=1)
     else:
@@ -132,8 +132,8 @@ def test_a_pair_runs_while_a_third_job_has_the_gpu_that_suits_it() -> None:
     by_row = np.zeros((4, 2, 2))
     by_row[[0, 1, 3], 0], by_row[2] = rates, 8.0
     both = Program(jobs, Rows(members, np.ones(4), by_row))
-    assert least_makespan(both) == pytest.approx(8_200.0, rel=CLOSE)
-    assert least_makespan(Program(jobs)) == pytest.approx(8_500.0, rel=CLOSE)
+    assert find_least_time(both) == pytest.approx(8_200.0, rel=CLOSE)
+    assert find_least_time(Program(jobs)) == pytest.approx(8_500.0, rel=CLOSE)
 
 
 def pair(*, left: tuple[float, float], memory: str = "", at: float = 0.0) -> Situation:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from predictor.throughput import Profile
-from solver.backends.interior import best_packed_shares
+from solver.backends.interior import find_best_packed_shares
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from solver.list_scheduling import Claim, next_round
-from solver.pairs import ALONE, pairs_in, rows_of
+from solver.pairs import ALONE, find_pairs, make_rows
 from solver.plan import ActiveJob
 from solver.policies import make_policy
 from solver.policies.gandiva import _drawn, _Draws
@@ -49,7 +49,7 @@ def packing(*jobs: ActiveJob, models: str, together: float = 0.8) -> tuple[Activ
 def test_rows_are_jobs_and_pairs_of_equal_gangs_that_fit_together() -> None:
     jobs = packing(job(0, 5), job(1, 5), job(2, 5, gang=2), job(3, 5), models="abca")
     given = situation(*jobs)
-    rows = rows_of(jobs, given.inventory.types)
+    rows = make_rows(jobs, given.inventory.types)
     assert rows.members.tolist() == [
         [0, ALONE],
         [1, ALONE],
@@ -123,7 +123,7 @@ def test_packed_shares_attain_the_best_minimum_within_time_and_gpus(
 ) -> None:
     members, rates, gpus, weights = drawn
     count = len(members)
-    shares = best_packed_shares(np.ones(count), gpus, members, rates, floor_weights=weights)
+    shares = find_best_packed_shares(np.ones(count), gpus, members, rates, floor_weights=weights)
     takes, speeds = by_job(members, rates)
     assert (shares[rates[:, 0] == 0.0] == 0.0).all()
     assert (takes @ shares.sum(axis=1) <= 1.0 + 1e-5).all()
@@ -139,7 +139,7 @@ def test_a_pair_gets_the_gpus_of_one_claim_and_goes_on_where_one_of_it_was() -> 
     order = [Claim(jobs[2], own, jobs[1]), Claim(jobs[1], own), Claim(jobs[0], own)]
     placement = next_round(situation(*jobs), order)
     assert placement == {2: (3,), 1: (3,), 0: (2,)}
-    assert pairs_in(placement, order) == ((1, 2),)
+    assert find_pairs(placement, order) == ((1, 2),)
 
 
 def test_of_two_claims_that_held_the_same_gpus_the_first_goes_on_there() -> None:
@@ -147,7 +147,7 @@ def test_of_two_claims_that_held_the_same_gpus_the_first_goes_on_there() -> None
     order = [Claim(active, active.menu[0]) for active in (jobs[1], jobs[0])]
     placement = next_round(replace(situation(*jobs), inventory=cluster(2)), order)
     assert placement == {1: (1,), 0: (0,)}
-    assert pairs_in(placement, order) == ()
+    assert find_pairs(placement, order) == ()
 
 
 def test_pairs_are_drawn_of_equal_gangs_and_the_draws_go_on_where_they_were() -> None:

@@ -9,15 +9,15 @@ from predictor.belief import Belief
 from predictor.job import JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile
 from solver.inventory import Inventory
-from solver.list_scheduling import claims, next_round
-from solver.placement import Gang, place
+from solver.list_scheduling import make_claims, next_round
+from solver.placement import GangRequest, place
 from solver.plan import ActiveJob, Situation
 from tests.strategies import certain, cluster, examples
 
 
-def gangs(**sizes: int) -> list[Gang]:
+def gangs(**sizes: int) -> list[GangRequest]:
     """Gangs j1, j2, … in order."""
-    return [Gang(int(name[1:]), gpus) for name, gpus in sizes.items()]
+    return [GangRequest(int(name[1:]), gpus) for name, gpus in sizes.items()]
 
 
 def test_jobs_get_the_first_free_gpus_in_order() -> None:
@@ -35,22 +35,33 @@ def test_what_does_not_fit_is_left_out() -> None:
 
 def test_a_gang_goes_to_the_node_with_the_least_room_that_suffices() -> None:
     nodes, held = cluster(12, 4).pools[0], {9: (0,), 8: (4, 5)}
-    running = [Gang(9, 1), Gang(8, 2)]
-    assert place(nodes, [*running, Gang(1, 2)], held)[1] == (6, 7)
-    assert place(nodes, [*running, Gang(1, 3)], held)[1] == (1, 2, 3)
-    assert place(nodes, [*running, Gang(1, 4)], held)[1] == (8, 9, 10, 11)
+    running = [GangRequest(9, 1), GangRequest(8, 2)]
+    assert place(nodes, [*running, GangRequest(1, 2)], held)[1] == (6, 7)
+    assert place(nodes, [*running, GangRequest(1, 3)], held)[1] == (1, 2, 3)
+    assert place(nodes, [*running, GangRequest(1, 4)], held)[1] == (8, 9, 10, 11)
 
 
 def test_a_large_gang_takes_whole_nodes_and_one_more() -> None:
     nodes, held = cluster(16, 4).pools[0], {9: (0, 1)}
-    assert place(nodes, [Gang(9, 2), Gang(1, 10)], held)[1] == (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    assert place(nodes, [GangRequest(9, 2), GangRequest(1, 10)], held)[1] == (
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+        10,
+        11,
+    )
 
 
 def test_only_a_gang_that_may_is_spread() -> None:
     nodes, held = cluster(8, 4).pools[0], {9: (0, 1), 8: (4, 5, 6)}
-    running = [Gang(9, 2), Gang(8, 3)]
-    assert place(nodes, [*running, Gang(1, 3)], held)[1] == (2, 3, 7)
-    assert 1 not in place(nodes, [*running, Gang(1, 3, consolidate=True)], held)
+    running = [GangRequest(9, 2), GangRequest(8, 3)]
+    assert place(nodes, [*running, GangRequest(1, 3)], held)[1] == (2, 3, 7)
+    assert 1 not in place(nodes, [*running, GangRequest(1, 3, consolidate=True)], held)
 
 
 @given(
@@ -70,7 +81,7 @@ def test_gpus_are_disjoint_and_running_jobs_stay(
         if runs and gpus <= len(free):
             held[job] = tuple(sorted(free.pop() for _ in range(gpus)))
         if goes_on and gpus <= room:
-            wanted.append(Gang(job, gpus, consolidate))
+            wanted.append(GangRequest(job, gpus, consolidate))
             room -= gpus
     placed = place(nodes.pools[0], wanted, held)
     used = [gpu for gpus in placed.values() for gpu in gpus]
@@ -109,7 +120,7 @@ def strict(job_id: int, gpus: int, held: tuple[int, ...] = ()) -> ActiveJob:
 
 
 def served(inventory: Inventory, *jobs: ActiveJob) -> dict[int, tuple[int, ...]]:
-    return next_round(situation(inventory, *jobs), claims(jobs))
+    return next_round(situation(inventory, *jobs), make_claims(jobs))
 
 
 def test_the_last_in_the_way_of_a_consolidated_gang_makes_way_for_it() -> None:
@@ -186,7 +197,7 @@ def by_number(inputs: Situation) -> list[int]:
 @examples(100)
 @given(crowds((1, 2, 4, 8, 16), (1, 1, 2, 4, 8, 16)))
 def test_powers_of_two_never_lose_their_turn_to_placement(inputs: Situation) -> None:
-    placed = next_round(inputs, claims(inputs.jobs))
+    placed = next_round(inputs, make_claims(inputs.jobs))
     check(inputs, placed)
     assert list(placed) == by_number(inputs)
 
@@ -194,7 +205,7 @@ def test_powers_of_two_never_lose_their_turn_to_placement(inputs: Situation) -> 
 @examples(100)
 @given(crowds((2, 4, 8, 16), (1, 2, 3, 5, 6, 11)))
 def test_any_gangs_are_placed_whole_and_the_first_is_served(inputs: Situation) -> None:
-    placed = next_round(inputs, claims(inputs.jobs))
+    placed = next_round(inputs, make_claims(inputs.jobs))
     check(inputs, placed)
     if inputs.jobs:
         assert inputs.jobs[0].job_id in placed
@@ -207,9 +218,9 @@ def test_any_gangs_are_placed_whole_and_the_first_is_served(inputs: Situation) -
 @examples(100)
 @given(crowds((1, 2, 4, 8, 16), (1, 2, 3, 4, 6)))
 def test_who_runs_where_all_fit_stays(inputs: Situation) -> None:
-    placed = next_round(inputs, claims(inputs.jobs))
+    placed = next_round(inputs, make_claims(inputs.jobs))
     again = situation(
         inputs.inventory,
         *(replace(active, gpus=placed.get(active.job_id, ())) for active in inputs.jobs),
     )
-    assert next_round(again, claims(again.jobs)) == placed
+    assert next_round(again, make_claims(again.jobs)) == placed

@@ -15,7 +15,7 @@ from predictor.throughput import UNTYPED, Profile
 from solver.fair_share import FairShare
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
-from solver.policies.plugged import unfit
+from solver.policies.plugged import find_problems
 from tests.strategies import among, certain, cluster, examples
 
 ROUND_SECONDS = 100.0
@@ -104,7 +104,7 @@ def running(plan: Plan) -> list[int]:
 @examples(25)
 @given(inputs=situations())
 def test_every_policy_plans_a_round_that_can_run(name: str, inputs: Situation) -> None:
-    assert list(unfit(inputs, make_policy(name).plan(inputs))) == []
+    assert list(find_problems(inputs, make_policy(name).plan(inputs))) == []
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if POLICIES[name].work_conserving])

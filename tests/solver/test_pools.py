@@ -15,7 +15,7 @@ from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
 from solver.fair_share import FairShare
 from solver.inventory import Inventory, Pool
-from solver.list_scheduling import Claim, claims, next_round
+from solver.list_scheduling import Claim, make_claims, next_round
 from solver.plan import ActiveJob, Situation
 from solver.policies import for_several_pools, make_policy
 from tests.strategies import among, certain, cluster, examples
@@ -65,7 +65,7 @@ def situation(*jobs: ActiveJob, inventory: Inventory = MIXED) -> Situation:
 
 
 def served(*jobs: ActiveJob) -> dict[int, tuple[int, ...]]:
-    return next_round(situation(*jobs), claims(jobs))
+    return next_round(situation(*jobs), make_claims(jobs))
 
 
 def types(active: ActiveJob) -> list[str]:
@@ -133,7 +133,7 @@ def test_a_consolidated_gang_without_room_takes_the_next_type() -> None:
     strict = job(9, gpus=2, consolidate=True, inventory=inventory)
     inputs = situation(*first, strict, inventory=inventory)
     # The three before it move up to V100s; one node of them has a GPU left.
-    assert next_round(inputs, claims(inputs.jobs)) == {0: (0,), 1: (2,), 2: (1,), 9: (4, 5)}
+    assert next_round(inputs, make_claims(inputs.jobs)) == {0: (0,), 1: (2,), 2: (1,), 9: (4, 5)}
 
 
 def test_strict_fifo_waits_for_the_first_that_fits_on_no_type() -> None:
@@ -189,7 +189,9 @@ def crowds(draw: st.DrawFn) -> Situation:
         return jobs
 
     first = active({})
-    ran = next_round(situation(*first, inventory=inventory), claims(draw(st.permutations(first))))
+    ran = next_round(
+        situation(*first, inventory=inventory), make_claims(draw(st.permutations(first)))
+    )
     ended = draw(st.sets(st.sampled_from(range(9))))
     running = {job_id: gpus for job_id, gpus in ran.items() if job_id not in ended}
     return situation(*active(running), inventory=inventory)
@@ -200,7 +202,7 @@ def crowds(draw: st.DrawFn) -> Situation:
 def test_no_gpu_is_given_twice_and_no_gang_spans_pools_or_runs_where_it_cannot(
     inputs: Situation, rng: Random
 ) -> None:
-    order = claims(inputs.jobs)
+    order = make_claims(inputs.jobs)
     rng.shuffle(order)
     placed, inventory = next_round(inputs, order), inputs.inventory
     used = [gpu for gpus in placed.values() for gpu in gpus]
@@ -241,7 +243,7 @@ def test_pools_of_which_one_is_of_use_are_like_that_one_alone(
         menu = both.menu_of(spec, 8, profile)
         jobs.append(ActiveJob(Belief(spec), certain(number, 1.0, 8), (), 0, menu, profile))
     one, two = (
-        next_round(situation(*jobs, inventory=inventory), claims(jobs))
+        next_round(situation(*jobs, inventory=inventory), make_claims(jobs))
         for inventory in (alone, both)
     )
     assert two == {job_id: tuple(gpu + 4 for gpu in gpus) for job_id, gpus in one.items()}

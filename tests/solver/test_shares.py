@@ -13,14 +13,14 @@ from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.plan import Situation
 from solver.policies import make_policy
-from solver.policies.allox import first_in_line
+from solver.policies.allox import match_queue_heads
 from solver.policies.gandiva_fair import GandivaFair
 from solver.policies.gavel import Gavel
 from solver.policies.ledger import NO_LEASE, Account, Ledger
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
 from solver.policies.shares import Contenders, SharePolicy
-from solver.policies.themis import Themis, least_shares
+from solver.policies.themis import Themis, find_least_shares
 from tests.solver.test_policies import job
 from tests.strategies import among, cluster
 
@@ -134,7 +134,7 @@ def fairness(jobs: Contenders, alone: np.ndarray, shares: np.ndarray) -> float:
 def test_themis_attains_the_best_worst_fairness(jobs: Contenders, alone: int) -> None:
     times = alone + jobs.work_left
     everybody = np.ones(len(times), dtype=bool)
-    shares = least_shares(jobs, times, everybody)
+    shares = find_least_shares(jobs, times, everybody)
     assert used(jobs, shares) <= jobs.gpus[0] * (1 + 1e-6)
     assert shares.max() <= 1.0
     best = fairness(jobs, times, shares)
@@ -224,7 +224,7 @@ def test_the_first_in_line_are_the_shortest_but_for_uneven_queues(
     # On equal machines the least sum of completion times starts with the shortest jobs.
     lengths = np.array(seconds, dtype=float)
     ages = np.arange(len(lengths), dtype=float)
-    (first,) = first_in_line(lengths[:, None], ages, np.array([queues]))
+    (first,) = match_queue_heads(lengths[:, None], ages, np.array([queues]))
     assert len(first) == len(set(first))
     # All queues but some are as long as the longest; those begin with one of the next.
     ordered, longer = sorted(lengths), len(lengths) % queues

@@ -17,7 +17,7 @@ from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from solver.plan import ActiveJob, Situation
 from solver.policies import make_policy
-from solver.policies.allox import AlloX, first_in_line
+from solver.policies.allox import AlloX, match_queue_heads
 from solver.policies.fifo import Fifo
 from solver.policies.gavel import DIGITS, Gavel
 from solver.policies.isolated import Isolated
@@ -25,7 +25,7 @@ from solver.policies.ledger import Account, Ledger
 from solver.policies.ossp import OpenShop
 from solver.policies.programs import Program
 from solver.policies.shares import Contenders, SharePolicy
-from solver.policies.themis import Themis, fairest_shares
+from solver.policies.themis import Themis, find_fairest_shares
 from tests.solver.test_policies import job
 from tests.strategies import examples
 
@@ -173,7 +173,7 @@ def test_ossp_ends_within_five_percent_of_the_least_makespan(jobs: Contenders) -
 @given(contenders(), st.integers(1_000, 50_000))
 def test_themis_attains_the_best_worst_fairness(jobs: Contenders, alone: int) -> None:
     times = np.full(len(jobs.gangs), float(alone))
-    shares = fairest_shares(Program(jobs), times, np.ones(len(times), dtype=bool))
+    shares = find_fairest_shares(Program(jobs), times, np.ones(len(times), dtype=bool))
     throughput = (jobs.rates * shares).sum(axis=1)
     attained = float(((jobs.ages + jobs.steps_left / throughput) / times).max())
     left = 0.999 * attained * times - jobs.ages  # a hair less is out of reach
@@ -230,7 +230,7 @@ def test_allox_settles_as_many_jobs_as_there_are_gpus_and_keeps_them(jobs: Conte
 def test_allox_matches_jobs_to_the_type_where_that_shortens_the_sum_of_ends() -> None:
     # Job 1 gains more from the fast GPU than job 0 does; the long one runs after it.
     seconds = np.array([[10.0, 12.0], [10.0, 90.0], [500.0, 900.0]])
-    heads = first_in_line(seconds, np.zeros(3), np.array([1, 1]))
+    heads = match_queue_heads(seconds, np.zeros(3), np.array([1, 1]))
     assert heads == [[1], [0]]
 
 

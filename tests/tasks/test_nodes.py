@@ -15,7 +15,7 @@ from flows.explain.why import why
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED
-from solver.inventory import Pool, grown
+from solver.inventory import Pool, add_nodes
 from tasks.commands import Command, CommandKind, NewNode
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start, make_pool
@@ -183,7 +183,7 @@ def test_numbers_stay_when_nodes_are_added(per_node: int) -> None:
     pools = (Pool("a", 4, 2), Pool("b", 2, per_node, 1.0))
     added = [Pool("b", 2, 2, 1.0), Pool("a", 2, 2), Pool("a", 2, 2)]
     added += [Pool("a", 1, 1), Pool("a", 4, 4), Pool("b", 2, 2)]
-    found = grown(pools, added)
+    found = add_nodes(pools, added)
     alike = (Pool("b", 4, 2, 1.0),) if per_node == 2 else (pools[1], added[0])
     assert found == (pools[0], *alike, Pool("a", 4, 2), *added[3:])
 

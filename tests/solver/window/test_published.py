@@ -12,7 +12,7 @@ from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
 from solver.policies.shockwave_published import (
     RESOLVE_ROUNDS,
-    Account,
+    FinishEstimates,
     Memory,
     epochs_done,
 )
@@ -66,7 +66,7 @@ def test_idle_gpus_go_to_the_longest_job() -> None:
 
 
 def test_the_finish_objective_is_mostly_the_mean_over_time_and_a_little_the_latest() -> None:
-    account = Account(submitted_at=0.0).estimated(3, 1_000.0)
+    account = FinishEstimates(submitted_at=0.0).estimated(3, 1_000.0)
     assert account.finish_objective(3) == 1_000.0
     account = account.estimated(5, 2_000.0)  # 1,000 s held for two rounds
     assert account.finish_objective(5) == pytest.approx(0.9 * 1_000.0 + 0.1 * 2_000.0)
@@ -131,7 +131,7 @@ def test_jobs_of_one_gpu_get_all_their_rounds(gpus: int, jobs: list[tuple[int, i
     st.dictionaries(
         st.integers(0, 999),
         st.builds(
-            Account,
+            FinishEstimates,
             *(st.floats(0, 1e9), st.floats(0, 1e12), st.integers(0, 999), st.floats(0, 1e6)),
             *(st.floats(0, 10), st.integers(-1, 999), st.integers(-1, 999)),
             *(st.floats(0, 1e9), st.floats(0, 1e12)),
@@ -140,7 +140,7 @@ def test_jobs_of_one_gpu_get_all_their_rounds(gpus: int, jobs: list[tuple[int, i
     st.lists(st.lists(st.integers(0, 999)).map(tuple)).map(tuple),
 )
 def test_a_memory_reads_as_it_was_written(
-    accounts: dict[int, Account], schedule: tuple[tuple[int, ...], ...]
+    accounts: dict[int, FinishEstimates], schedule: tuple[tuple[int, ...], ...]
 ) -> None:
     memory = Memory(7, accounts, schedule)
     assert Memory.read(memory.written()) == memory
