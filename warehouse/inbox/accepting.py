@@ -27,15 +27,8 @@ def accept_all(
         connection: An exclusive transaction.
         together: Submissions by submitter, of whom all or none are accepted.
     """
-    known = _known(
-        connection,
-        {
-            submission.key
-            for submissions in together
-            for submission in submissions
-            if submission.key
-        },
-    )
+    keys = {one.key for submissions in together for one in submissions if one.key}
+    known = _find_keys(connection, keys)
     last, now = last_entry(connection), time.time()
     rows, outcomes = list[Row](), list[list[Entry] | InputError]()
     for submissions in together:
@@ -67,7 +60,7 @@ def accept_all(
     return outcomes
 
 
-def _known(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
+def _find_keys(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
     """Rows that were accepted before, by key."""
     asked, found = sorted(keys), dict[str, Row]()
     for start in range(0, len(asked), MOST_ASKED):
@@ -86,10 +79,8 @@ def _find_again(row: Row, submission: Submission) -> Entry:
     complete = submission.completed_from(entry)  # not from what others gave since
     new = row_of(complete, row["number"], row["accepted_at"])
     if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
-        problem = (
-            f"{submission.key!r} is that of entry {row['number']}, which asks for something else"
-        )
-        raise InputError("key", problem, "give another key")
+        whose = f"{submission.key!r} is that of entry {row['number']}"
+        raise InputError("key", f"{whose}, which asks for something else", "give another key")
     return entry
 
 

@@ -86,7 +86,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _enter(warehouse: Path, path: Path, temporary: Path) -> None:
-    """Enter a file before it gets its name; after a kill, the next process writes it anew."""
+    """Enter a file before it gets its name; after a kill, the next process writes it again."""
     enter(warehouse, path.parent, {path.name: checksum(temporary)})
 
 
@@ -168,7 +168,7 @@ class CellStore:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):
-            remedy = "remove it, and the cell starts anew"
+            remedy = "remove it, and the cell starts again"
             raise WarehouseError(str(path), "cannot be read", remedy) from None
         header = place_of(self._warehouse, run) / "header.parquet"
         return run if header.is_file() else None

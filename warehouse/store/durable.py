@@ -5,6 +5,7 @@ A reader never sees a partial file, and a crash loses no acknowledged write.
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -96,12 +97,9 @@ def hold_lock(lock: Path) -> Iterator[None]:
     Raises:
         WarehouseError: The file cannot be written.
     """
-    import fcntl
-
     with writing(lock):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        handle = _lock(lock, fcntl.LOCK_EX)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
@@ -120,16 +118,20 @@ def lock_run(path: Path, run: str) -> int:
     Raises:
         WarehouseBusy: Another process holds it.
     """
-    import fcntl
+    try:
+        return _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        problem, remedy = "is being written by another process", "wait for it or stop it"
+        raise WarehouseBusy(f"run {run!r}", problem, remedy) from None
 
+
+def _lock(path: Path, how: int) -> int:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        fcntl.flock(handle, how)
+    except BaseException:
         os.close(handle)
-        raise WarehouseBusy(
-            f"run {run!r}", "is being written by another process", "wait for it or stop it"
-        ) from None
+        raise
     return handle
 
 

@@ -1,4 +1,4 @@
-"""The files with a run's rounds: a part per power of `FAN` rounds, or one file of an ended run."""
+"""The files with a run's rounds: parts of 1, 8, 64, … rounds, or one file of an ended run."""
 
 import re
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ WHOLE = "round=all.parquet"
 """All rounds of a run that has ended."""
 
 FAN = 8
-"""Number of parts that are merged into one. A query of a run under way opens at most FAN - 1 files
-of each size; each round is rewritten once for each size. At 3,000 rounds, such a query takes 1.2
-times as long as for an ended run with 8, up to 1.5 times with 16 (`benchmarks/under_way.py`)."""
+"""Number of parts that are merged into one. A query of an unfinished run opens at most FAN - 1
+files of each size; each round is rewritten once for each size. At 3,000 rounds, such a query takes
+1.2 times as long as for an ended run with 8, up to 1.5 times with 16 (`benchmarks/under_way.py`)."""
 
 MOST_ROUNDS = FAN**4
-"""Rounds of the largest part of a run under way, which bounds what a writer rewrites at once. An
+"""Rounds of the largest part of an unfinished run, which bounds what a writer rewrites at once. An
 engineering bound; no sweep is recorded."""
 
 
@@ -77,7 +77,7 @@ def _round_files(folder: Path) -> set[str]:
 
 
 def closed_parts(folder: Path) -> list[str]:
-    """The names of the parts of a run under way that are not merged until it ends."""
+    """The names of the parts of an unfinished run that are not merged until it ends."""
     names = part_names(folder)
     if WHOLE in names:
         return []

@@ -1,7 +1,7 @@
 """Audit of a whole warehouse: runs, campaigns and copies, compared with the ledger.
 
-Every file that a query can read is in the ledger, and every file in the ledger is there as it was
-written. What is derived from records (`marts`, `analytics.duckdb`) may be removed at any time.
+Every file that a query can read must be in the ledger, and every file in the ledger must exist
+unchanged. Files derived from records (`marts`, `analytics.duckdb`) may be removed at any time.
 """
 
 import os
@@ -24,7 +24,7 @@ from warehouse.store.ledger import (
 )
 
 DERIVED = ("", "marts")
-"""Folders whose files may be removed: they are made anew from the records."""
+"""Folders whose files may be removed: they can be made again from the records."""
 
 DATABASE_FILES = ("analytics.duckdb", "analytics.duckdb.wal", ".views")
 """DuckDB reads the second with the first: it has what sessions wrote last."""

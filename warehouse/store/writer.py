@@ -1,9 +1,9 @@
 """Writes runs to a warehouse: a file per round, merged into larger files as the run goes on.
 
-A run under way has the parts of `warehouse.store.parts.tidy_parts`, an ended run a single file.
-Rounds that can be simulated again may be written together, see `Writer`.
-A file's checksum is noted before it gets its name, and a file that is replaced goes last: at every
-moment each round is in a file with a checksum, and every file in the ledger exists.
+An unfinished run has the parts of `warehouse.store.parts.tidy_parts`, an ended run a single file.
+Rounds that can be simulated again may be written together, see `Writer`. A file's checksum is
+stored before the file gets its name, and replaced files are removed last: at every moment each
+round is in a file with a checksum, and every file in the ledger exists.
 """
 
 import contextlib
@@ -242,7 +242,7 @@ class Writer:
                 self._clear()
 
     def _fold(self, rounds: int) -> None:
-        """Merge the rounds of a run under way into the parts where they belong."""
+        """Merge the rounds of an unfinished run into the parts where they belong."""
         if WHOLE in self._parts:
             return
         for name in map(part_name, tidy_parts(rounds)):
