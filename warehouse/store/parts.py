@@ -13,7 +13,7 @@ WHOLE = "round=all.parquet"
 FAN = 8
 """Number of parts that are merged into one. A query of an unfinished run opens at most FAN - 1
 files of each size; each round is rewritten once for each size. At 3,000 rounds, such a query takes
-1.2 times as long as for an ended run with 8, up to 1.5 times with 16 (`benchmarks/under_way.py`)."""
+1.2 times as long as of an ended run with 8, up to 1.5 times with 16 (`benchmarks/under_way.py`)."""
 
 MOST_ROUNDS = FAN**4
 """Rounds of the largest part of an unfinished run, which bounds what a writer rewrites at once. An
