@@ -219,7 +219,7 @@ class _Checked:
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """Check a round by the invariants of an audit."""
-        for problem in self._invariants.broken(record):
+        for problem in self._invariants.check(record):
             raise AssertionError(f"{self.where}, round {record.round}: {problem}")
         self._seen.append(record.observation)
 

@@ -77,7 +77,7 @@ class BackOff:
             {job_id: until for job_id, until in self.waits.items() if job_id not in job_ids},
         )
 
-    def ready(self, job_id: int, clock_seconds: float) -> bool:
+    def is_ready(self, job_id: int, clock_seconds: float) -> bool:
         """Whether a job's back-off is over."""
         return self.waits.get(job_id, clock_seconds) <= clock_seconds
 

@@ -64,8 +64,8 @@ class Invariants:
     memory: str = ""
     failed: set[int] = field(default_factory=set)
 
-    def broken(self, record: RoundRecord) -> Iterator[str]:
-        """Check the next round; yields each violated invariant in words."""
+    def check(self, record: RoundRecord) -> Iterator[str]:
+        """Check the next round; yields violated invariants, in words."""
         yield from self._observed(record)
         yield from self._expected(record)
         yield from self._decided(record)

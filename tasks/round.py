@@ -181,7 +181,7 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
     inventory = nodes.inventory or state.inventory(run.header)
     active: dict[int, ActiveJob] = {}
     running = [job_id for job_id in state.beliefs if state.may_run(job_id)]
-    budgets = state.tenancy.budgets(state.beliefs, running)
+    budgets = state.tenancy.divide_budgets(state.beliefs, running)
     for job_id, belief in state.beliefs.items():
         if job_id in budgets:
             belief = replace(belief, spec=replace(belief.spec, budget=budgets[job_id]))
@@ -222,7 +222,7 @@ def make_situation(run: Run, this: Round) -> RoundInput | None:
         jobs=tuple(
             job
             for job_id, job in this.active.items()
-            if state.backoff.ready(job_id, clock)
+            if state.backoff.is_ready(job_id, clock)
             and state.may_run(job_id)
             and job.menu[0] in inventory.menu(job.spec.demand)
         ),

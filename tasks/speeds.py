@@ -27,7 +27,7 @@ class LastRound:
     leases: Mapping[int, tuple[int, ...]]
     began: float
 
-    def speed(self, belief: Belief, seen: Observation) -> float:
+    def measure_speed(self, belief: Belief, seen: Observation) -> float:
         """A job's rate, relative to that on its reference allocation.
 
         If the other job of a pair ended within the round, the job ran at the shared rate until

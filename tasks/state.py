@@ -183,7 +183,7 @@ class RunState:
         for entry in seen.progress:
             belief = beliefs[entry.job_id]
             new = reports.get(entry.job_id, ())
-            beliefs[entry.job_id] = belief.after(new, entry, last.speed(belief, seen))
+            beliefs[entry.job_id] = belief.after(new, entry, last.measure_speed(belief, seen))
         for job_id, losses in _by_job(seen.losses).items():
             beliefs[job_id] = beliefs[job_id].with_losses(losses)
         return beliefs

@@ -91,7 +91,9 @@ class Tenancy:
             return None
         return (found.window + 1) * terms.window_hours * HOUR
 
-    def budgets(self, beliefs: Mapping[int, Belief], running: Collection[int]) -> dict[int, float]:
+    def divide_budgets(
+        self, beliefs: Mapping[int, Belief], running: Collection[int]
+    ) -> dict[int, float]:
         """Market budgets that differ from the jobs' own, by job id.
 
         The sum of a tenant's budgets is divided among its jobs by their priorities, and multiplied

@@ -80,7 +80,7 @@ def test_eight_jobs_of_others_run_are_preempted_go_on_and_end(
 
     recorded = [record for record, _ in Reader(tmp_path).records(name)]
     invariants = Invariants(start.header, start.workload)
-    assert [said for record in recorded for said in invariants.broken(record)] == []
+    assert [said for record in recorded for said in invariants.check(record)] == []
     ends = {event.job_id: event.kind for record in recorded for event in record.finished}
     assert ends == dict.fromkeys(range(8), EventKind.FINISHED)
     events = [event for record in recorded for event in record.events]

@@ -75,7 +75,7 @@ def starts(draw: st.DrawFn, policy: str) -> Start:
 def test_promises_are_kept_in_every_round(policy: str, data: st.DataObject) -> None:
     made = make(data.draw(starts(policy)))
     invariants = Invariants(made.header, made.start.workload)
-    assert [said for record in made.records for said in invariants.broken(record)] == []
+    assert [said for record in made.records for said in invariants.check(record)] == []
     assert invariants.unended == []
 
 
@@ -152,7 +152,7 @@ def test_an_audit_finds_promises_that_are_not_kept(made: Made, change: object, s
     for record in made.records[: number + 1]:
         if record.round == number:
             record = replace(record, memory=forged.written())
-        found += invariants.broken(record)
+        found += invariants.check(record)
     assert said in " ".join(found)
 
 
@@ -187,7 +187,7 @@ def test_jobs_that_share_gpus_or_choose_types_trade_beside_cells(policy: str) ->
     cells = (TenantCells("vision", kinds[0], "gpu", 2), TenantCells("speech", kinds[1], "gpu", 2))
     made = make(make_start(replace(plain.workload, specs=specs), replace(asked, cells=cells)))
     invariants = Invariants(made.header, made.start.workload)
-    assert [said for record in made.records for said in invariants.broken(record)] == []
+    assert [said for record in made.records for said in invariants.check(record)] == []
     assert invariants.unended == []
     assert any(True for _ in inside(made))
     assert any(record.pairs for record in made.records) == (policy == "gandiva")
@@ -200,7 +200,7 @@ def test_an_audit_expects_no_cells_of_opportunistic_jobs() -> None:
     )
     made = make(make_start(replace(plain.workload, specs=specs), plain.header.settings))
     invariants = Invariants(made.header, made.start.workload)
-    assert [said for record in made.records for said in invariants.broken(record)] == []
+    assert [said for record in made.records for said in invariants.check(record)] == []
     guaranteed = {job.job_id for _, noted in inside(made) for job in noted.held}
     assert guaranteed
     assert not guaranteed & {spec.job_id for spec in specs if spec.opportunistic}
@@ -235,6 +235,6 @@ def commanded(command: Command) -> Made:
 def test_no_job_gets_cells_on_a_cordoned_node_or_over_its_quota(command: Command) -> None:
     made = commanded(command)
     invariants = Invariants(made.header, made.start.workload)
-    assert [said for record in made.records for said in invariants.broken(record)] == []
+    assert [said for record in made.records for said in invariants.check(record)] == []
     kept = made.run.state
     assert kept.orders.cordoned or kept.tenancy.usage

@@ -26,7 +26,7 @@ def tries(*kinds: EventKind, most: int = 1_000) -> tuple[int, int, str]:
     """Failures and rounds until a job is given up that fails thus over and over, and the reason."""
     backoff, number = BackOff(), 0
     for count in range(most):
-        while not backoff.ready(0, number * ROUND_SECONDS):
+        while not backoff.is_ready(0, number * ROUND_SECONDS):
             number += 1
         number += 1
         judged = backoff.give_up(seen(number, kinds[count % len(kinds)]))

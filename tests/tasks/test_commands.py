@@ -95,7 +95,7 @@ def test_orders_are_obeyed_and_the_records_alone_say_so(given: Given) -> None:
     workload = add_taken_in(nothing, made.records)
     assert workload == start.workload
     invariants = Invariants(start.header, workload)
-    assert [problem for record in made.records for problem in invariants.broken(record)] == []
+    assert [problem for record in made.records for problem in invariants.check(record)] == []
     for record, after in zip(made.records, made.states[1:], strict=True):
         assert all(after.orders.may_run(lease.job_id) for lease in record.leases)
     cancelled = {c.target for c in workload.commands if c.kind is CommandKind.CANCEL}

@@ -65,7 +65,7 @@ def test_who_runs_goes_on_and_no_job_starts(tmp_path: Path, policy: str) -> None
         holds = [job in now for now in rounds]
         assert holds == sorted(holds, reverse=True)
     invariants = Invariants(first.header, first.workload)
-    assert [problem for record in made.records for problem in invariants.broken(record)] == []
+    assert [problem for record in made.records for problem in invariants.check(record)] == []
     name = write(tmp_path, first, made.rounds)
     assert not replay(name, tmp_path).differences
     assert audit(tmp_path, name).findings == ()
@@ -108,5 +108,5 @@ def test_whatever_is_ordered_the_invariants_hold(
     first = service(tmp_path_factory.mktemp("cordon"), MIXED, *made_of, policy=policy)
     made = make(first)
     invariants = Invariants(first.header, first.workload)
-    assert [problem for record in made.records for problem in invariants.broken(record)] == []
+    assert [problem for record in made.records for problem in invariants.check(record)] == []
     assert invariants.unended == []

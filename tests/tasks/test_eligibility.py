@@ -68,7 +68,7 @@ def test_jobs_start_after_others_and_arrays_run_some_tasks_at_a_time(tmp_path: P
     assert 6 in held[last]
     assert held[0] == {0, 7}  # nothing else has to wait, with eight GPUs
     invariants = Invariants(first.header, first.workload)
-    assert [problem for record in made.records for problem in invariants.broken(record)] == []
+    assert [problem for record in made.records for problem in invariants.check(record)] == []
     state = RunState.initial(first)
     for record, digest, _ in made.rounds:
         state = advance(first.header, state, record, digest)
@@ -137,7 +137,7 @@ def test_the_invariants_tell_who_runs_too_early(tmp_path: Path) -> None:
         replace(record, arrivals=tuple(asked[spec.job_id] for spec in record.arrivals))
         for record in made.records
     ]
-    said = [problem for record in records for problem in invariants.broken(record)]
+    said = [problem for record in records for problem in invariants.check(record)]
     assert "job 6 is launched before what it comes after has ended well" in said
     assert "job 1 is launched before what it comes after has ended well" in said
 

@@ -65,7 +65,7 @@ def as_service(known: Workload, settings: Settings, orders: Given, new: Iterator
 
 def checked(made: Made) -> None:
     invariants = Invariants(made.start.header, made.start.workload)
-    assert [problem for record in made.records for problem in invariants.broken(record)] == []
+    assert [problem for record in made.records for problem in invariants.check(record)] == []
 
 
 SINGLES = f'[[jobs]]\n{JOB}array = "0-7"\n'
@@ -167,14 +167,14 @@ def test_an_audit_finds_what_is_launched_where_no_node_is(tmp_path: Path) -> Non
     records = list(made.records)
     records[number] = replace(records[number], commands=())
     invariants = Invariants(first.header, first.workload)
-    problems = [problem for record in records for problem in invariants.broken(record)]
+    problems = [problem for record in records for problem in invariants.check(record)]
     assert "there is no GPU 4" in problems
     first = service(tmp_path, SINGLES, [(REMOVE, 0, 100.0)])
     records = list(make(first).records)
     number = next(r.round for r in records if r.commands)
     records[number] = replace(records[number], solve=replace(records[number].solve, drained=()))
     invariants = Invariants(first.header, first.workload)
-    problems = [problem for record in records for problem in invariants.broken(record)]
+    problems = [problem for record in records for problem in invariants.check(record)]
     assert "node 0 is in service against an order" in problems
 
 

@@ -29,7 +29,7 @@ INVENTORY = Inventory(POOLS)
 
 def broken(made: Made) -> list[str]:
     invariants = Invariants(made.header, made.start.workload)
-    found = [fault for record in made.records for fault in invariants.broken(record)]
+    found = [fault for record in made.records for fault in invariants.check(record)]
     assert invariants.unended == []
     return found
 

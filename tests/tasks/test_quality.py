@@ -43,7 +43,7 @@ def test_each_epoch_has_its_loss_and_the_run_is_kept_and_decided_again(
     workload = replace(workload, truths=tuple(truths))
     made = make(make_start(workload, Settings("slaq", (Pool("", 4, 4),), runtime=runtime)))
     invariants = Invariants(made.header, workload)
-    assert [fault for record in made.records for fault in invariants.broken(record)] == []
+    assert [fault for record in made.records for fault in invariants.check(record)] == []
     for truth in workload.truths:
         found = [loss for r in made.records for loss in r.losses if loss.job_id == truth.job_id]
         assert [loss.epoch for loss in found] == list(range(len(truth.losses)))

@@ -41,7 +41,7 @@ SHARING = [
 
 def broken(made: Made, records: list[RoundRecord]) -> list[str]:
     invariants = Invariants(made.header, made.start.workload)
-    return [fault for record in records for fault in invariants.broken(record)]
+    return [fault for record in records for fault in invariants.check(record)]
 
 
 @pytest.mark.parametrize(("policy", "parameters"), SHARING)
@@ -141,7 +141,7 @@ def test_as_containers_behave_a_job_goes_on_alone_once_the_other_of_its_pair_end
     beliefs = {job.job_id: Belief(job) for job in (first, short)}
     leases = {first.job_id: (0,), second.job_id: (0,)}
     last = LastRound(start.header, start.header.settings.inventory, beliefs, leases, 0.0)
-    speed = last.speed(beliefs[first.job_id], seen)
+    speed = last.measure_speed(beliefs[first.job_id], seen)
     assert speed == pytest.approx(1.0 - 0.5 * lasts / 580.0, rel=1e-3)  # whole steps
     assert speed * seen.progress[0].seconds * rate == pytest.approx(done, abs=1)
 

@@ -121,7 +121,7 @@ def test_an_audit_finds_a_job_that_runs_over_a_quota(tmp_path: Path) -> None:
         found: list[str] = []
         for record in made.records:
             commands = tuple(replace(command, terms=terms) for command in record.commands)
-            found += invariants.broken(replace(record, commands=commands))
+            found += invariants.check(replace(record, commands=commands))
         assert said in " ".join(found)
         assert bool(said) is bool(found)
 
@@ -175,9 +175,9 @@ def test_priorities_divide_what_a_tenant_has_and_touch_no_other() -> None:
     beliefs = {1: job(1, "a", priority=3.0), 2: job(2, "a"), 3: job(3, "b"), 4: job(4, "a", 2.0)}
     tenancy = Tenancy({"a": TenantTerms("a", budget=2.0)}, {})
     assert Tenancy().budgets({3: beliefs[3]}, [3]) == {}
-    found = tenancy.budgets(beliefs, [1, 2, 3])
+    found = tenancy.divide_budgets(beliefs, [1, 2, 3])
     assert found == {1: pytest.approx(3.0), 2: pytest.approx(1.0)}  # 2 × (1 + 1) in all
-    assert sum(tenancy.budgets(beliefs, [1, 2, 3, 4]).values()) == pytest.approx(8.0)
+    assert sum(tenancy.divide_budgets(beliefs, [1, 2, 3, 4]).values()) == pytest.approx(8.0)
     assert Tenancy().budgets(beliefs, [2, 3, 4]) == {2: 1.0, 4: 2.0}
 
 

@@ -48,7 +48,7 @@ def mixed(policy: str = "shockwave", runtime: RuntimeKind = RuntimeKind.VIRTUAL)
 def test_jobs_of_all_kinds_run_together(tmp_path: Path, runtime: RuntimeKind) -> None:
     made = mixed(runtime=runtime)
     invariants = Invariants(made.header, made.start.workload)
-    assert [said for record in made.records for said in invariants.broken(record)] == []
+    assert [said for record in made.records for said in invariants.check(record)] == []
     ends = {event.job_id: event for record in made.records for event in record.finished}
     truths = {truth.job_id: truth.isolated_seconds for truth in made.start.workload.truths}
     for spec in made.specs:
@@ -116,14 +116,14 @@ def test_an_opaque_job_that_is_moved_or_preempted_is_found() -> None:
                 if made.specs[lease.job_id].kind is OPAQUE and held.get(lease.job_id) == lease.gpus
             ]
             if not kept:
-                assert list(invariants.broken(record)) == []
+                assert list(invariants.check(record)) == []
                 held = {lease.job_id: lease.gpus for lease in record.leases}
                 continue
             others = tuple(lease for lease in record.leases if lease != kept[0])
             used = {gpu for lease in record.leases for gpu in lease.gpus}
             elsewhere = tuple(sorted({*range(whole)} - used))[: len(kept[0].gpus)]
             moved = (Lease(kept[0].job_id, elsewhere),) if change == "moved" else ()
-            found = list(invariants.broken(replace(record, leases=(*others, *moved))))
+            found = list(invariants.check(replace(record, leases=(*others, *moved))))
             break
         said = f"job {kept[0].job_id} is opaque and loses its GPUs {list(kept[0].gpus)}"
         assert said in found

@@ -308,7 +308,7 @@ class _Pass:
             if number not in self._rounds:
                 break
             place, found = self._rounds[number]
-            for problem in invariants.broken(found.record):
+            for problem in invariants.check(found.record):
                 self._add(place, problem, number)
         self._jobs, self._unended = len(workload.specs), len(invariants.unended)
         if invariants.unended and WHOLE in self._names and self._rounds:

@@ -45,6 +45,7 @@ from warehouse.store.files import (
 from warehouse.store.folder import EMPTY, SERVICE, WORKLOAD_FILE, place_of, records_folder
 from warehouse.store.ledger import HEADER_FILE, check_key, enter
 from warehouse.store.parts import (
+    FAN,
     WHOLE,
     part_name,
     part_names,
@@ -64,8 +65,8 @@ ENTRY_SECONDS = 300.0
 """Least time between a run's entries in the ledger. An engineering choice; no sweep is recorded."""
 
 DELAY_SECONDS = 3.0
-"""Longest wait of rounds of a virtual cluster that are written together, which a crash may lose. An
-engineering choice; no sweep is recorded."""
+"""Time after which waiting rounds of a virtual cluster are written, with the next full part; a crash
+loses waiting rounds. An engineering choice; no sweep is recorded."""
 
 _HASH = pa.schema([ROUND.field("hash")])
 
@@ -186,14 +187,16 @@ class Writer:
             self._clear()
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
-        """Write a round durably, with `delay_seconds` after at most that time.
+        """Write a round durably; with `delay_seconds`, with the part that is full after that time.
 
         Raises:
             WarehouseError: The round cannot be written.
         """
         self._waiting.append((RoundLabel(self.run, record_digest, timings), record))
         waited = monotonic() - self._wrote_at
-        if waited >= self._delay_seconds or len(self._waiting) >= GROUP_ROUNDS:
+        # A file takes as long for one round as for FAN rounds, and would be merged soon.
+        full = self._delay_seconds == 0.0 or (record.round + 1) % FAN == 0
+        if (full and waited >= self._delay_seconds) or len(self._waiting) >= GROUP_ROUNDS:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
