@@ -65,8 +65,9 @@ ENTRY_SECONDS = 300.0
 """Least time between a run's entries in the ledger. An engineering choice; no sweep is recorded."""
 
 DELAY_SECONDS = 3.0
-"""Time after which waiting rounds of a virtual cluster are written, with the next full part; a crash
+"""Time after which waiting rounds of a virtual cluster are written with the next full part. A crash
 loses waiting rounds. An engineering choice; no sweep is recorded."""
+
 
 _HASH = pa.schema([ROUND.field("hash")])
 
