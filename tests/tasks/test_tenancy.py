@@ -174,11 +174,11 @@ def job(job_id: int, tenant: str, budget: float = 1.0, priority: float = 1.0) ->
 def test_priorities_divide_what_a_tenant_has_and_touch_no_other() -> None:
     beliefs = {1: job(1, "a", priority=3.0), 2: job(2, "a"), 3: job(3, "b"), 4: job(4, "a", 2.0)}
     tenancy = Tenancy({"a": TenantTerms("a", budget=2.0)}, {})
-    assert Tenancy().budgets({3: beliefs[3]}, [3]) == {}
+    assert Tenancy().divide_budgets({3: beliefs[3]}, [3]) == {}
     found = tenancy.divide_budgets(beliefs, [1, 2, 3])
     assert found == {1: pytest.approx(3.0), 2: pytest.approx(1.0)}  # 2 × (1 + 1) in all
     assert sum(tenancy.divide_budgets(beliefs, [1, 2, 3, 4]).values()) == pytest.approx(8.0)
-    assert Tenancy().budgets(beliefs, [2, 3, 4]) == {2: 1.0, 4: 2.0}
+    assert Tenancy().divide_budgets(beliefs, [2, 3, 4]) == {2: 1.0, 4: 2.0}
 
 
 def test_a_job_of_a_higher_priority_goes_first(tmp_path: Path) -> None:
