@@ -64,7 +64,8 @@ This page is written by `python tools/reference.py` from the same declarations a
 
 Tables on stdout fit the terminal: columns without room are left out, and numbers are never cut.
 A file or a pipe gets the whole table. `--json` prints one JSON object per line. Progress and
-errors go to stderr. Exit codes:
+errors go to stderr: a bar on a terminal, else a line every five seconds. `SHOCKWAVE_PROGRESS` sets
+these seconds; 0 turns progress off. Exit codes:
 
 | Code | Meaning |
 | ---: | --- |
