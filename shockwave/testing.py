@@ -1,12 +1,12 @@
-"""The conformance kit of plugins: checks that our own policies and runtimes pass, too.
+"""Conformance tests of plugins, which the policies and runtimes of Shockwave pass, too.
 
     from shockwave.testing import check_policy
 
     def test_it_is_a_policy():
         check_policy("smallest-first")
 
-It runs a policy or a runtime on small generated workloads and clusters, in memory, always the same.
-A throughput model is asked for the table that a run records, for the jobs of a trace.
+Policies and runtimes run small generated workloads in memory, the same each time. A throughput
+model makes the table that a run records, for the jobs of a trace.
 """
 
 from collections.abc import Mapping
@@ -34,48 +34,39 @@ from warehouse.workloads.modelled import tabulated
 from warehouse.workloads.trace import read_jobs
 
 CLUSTERS = ((8, 1), (8, 4))
-"""GPUs, and GPUs of a node: nodes of one and of several GPUs, small for short runs. Chosen by
-hand."""
+"""GPUs, and GPUs per node; small, for short runs. Chosen by hand."""
 
 GAPS_SECONDS = (60.0, 3_000.0)
-"""Mean gaps between arrivals: of a crowded cluster, and of a cluster that is empty at times. Chosen
-by hand."""
+"""Mean gaps between arrivals, for a crowded cluster and one that is sometimes empty. Chosen by
+hand."""
 
 JOBS = 7
-"""Number of jobs of a workload; every other job is to be consolidated. Few, for short runs; chosen
-by hand."""
+"""Jobs of a workload, of which every other one is consolidated. Chosen by hand."""
 
 MOST_ROUNDS = 1_000
-"""Rounds after which a run is given up; these workloads take some 100. An engineering bound."""
+"""Most rounds of a run; these workloads take about 100. An engineering bound."""
 
 
 def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> None:
     """Check that a policy meets the contract of policies.
 
-    It makes plans that can be carried out, from the situation alone: the same situation gives the
-    same plan, whatever was planned before. Every job ends. If the policy says that it conserves
-    work, no GPU idles that a waiting job could use. The records pass the checks of an audit.
+    Its plans are feasible and depend on the situation alone. Every job ends. If the policy declares
+    that it conserves work, no GPU idles that a waiting job could use. The records pass an audit.
 
     Args:
-        name: Its name; it is installed.
+        name: Name of the installed policy.
         parameters: Parameters that differ from its defaults, by name.
 
     Raises:
-        AssertionError: A check failed; says which, and in which round of which workload.
+        AssertionError: A check failed; names the check, the round and the workload.
         ShockwaveError: There is no such policy, or it cannot be imported.
-        Exception: An exception of the policy itself, with its traceback.
+        Exception: An exception of the policy itself.
     """
     for (gpus, per_node), gap in product(CLUSTERS, GAPS_SECONDS):
-        asked = Settings(
-            name,
-            make_pool(gpus, per_node),
-            parameters=tuple(
-                Parameter(key, value) for key, value in sorted((parameters or {}).items())
-            ),
-            round_seconds=600.0,
-            window=5,
-        )
-        start = make_start(_workload(gap), asked)
+        given = tuple(Parameter(key, value) for key, value in sorted((parameters or {}).items()))
+        pools = make_pool(gpus, per_node)
+        settings = Settings(name, pools, parameters=given, round_seconds=600.0, window=5)
+        start = make_start(_workload(gap), settings)
         where = f"{JOBS} jobs every {gap:g} s on {gpus} GPUs, {per_node} a node"
         _Checked(start, where).run()
 
@@ -83,15 +74,15 @@ def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> No
 def check_throughputs(name: str, trace: str | Path) -> None:
     """Check that a throughput model meets the contract of throughput models.
 
-    It knows the jobs of a trace: each can run at its declared batch size on the fewest GPUs that it
-    asks for. A rate depends on model, batch size, GPU type and GPUs only, and is always the same.
+    Each job of a trace can run at its declared batch size on its fewest GPUs. A rate depends on
+    model, batch size, GPU type and number of GPUs only.
 
     Args:
-        name: Its name; it is installed.
+        name: Name of the installed model.
         trace: A public trace.
 
     Raises:
-        AssertionError: A check failed; says for which job.
+        AssertionError: A check failed; names the job.
         ShockwaveError: There is no such model, or it failed.
     """
     plugin = find_plugin(Kind.THROUGHPUTS, name)
@@ -99,25 +90,25 @@ def check_throughputs(name: str, trace: str | Path) -> None:
         raise InputError(f"throughput model {name!r}", "is not installed", "install its package")
     jobs = read_jobs(Path(trace))
     table = tabulated(plugin, jobs)
-    assert tabulated(plugin, jobs).rates == table.rates, "asked again, it gives other rates"
+    assert tabulated(plugin, jobs).rates == table.rates, "the same request gives other rates"
     for job in jobs:
         runs = table.can_run(job, job.batch_size, table.reference(job))
-        assert runs, f"job {job.job_id} ({job.model}) cannot run as it is declared"
+        assert runs, f"job {job.job_id} ({job.model}) cannot run as declared"
 
 
 def check_runtime(name: str, round_seconds: float = 600.0) -> None:
     """Check that a runtime meets the contract of runtimes.
 
-    Jobs start, are preempted, go on elsewhere and end, are withdrawn and given up; each epoch is
-    reported once. Whole runs pass the checks of an audit. Repeated, they come out the same, unless
-    its jobs run on while nobody schedules them (`RuntimeFactory.live`).
+    Jobs start, are preempted, resume elsewhere, end, are withdrawn and abandoned; each epoch is
+    reported once. Runs pass an audit, and repeat exactly unless the runtime is live
+    (`RuntimeFactory.live`).
 
     Args:
-        name: Its name; it is installed.
+        name: Name of the installed runtime.
         round_seconds: Length of a round on its clock.
 
     Raises:
-        AssertionError: A check failed; says which.
+        AssertionError: A check failed; names the check.
         ShockwaveError: There is no such runtime, or it failed.
     """
     runtime_named(name)
@@ -127,12 +118,12 @@ def check_runtime(name: str, round_seconds: float = 600.0) -> None:
         where = f"{JOBS} jobs under {policy}"
         first = _Checked(start, where).run()
         if not prepare(start).place.live:
-            assert _Checked(start, where).run() == first, f"{where}: run again, it runs otherwise"
+            assert _Checked(start, where).run() == first, f"{where}: a repeated run differs"
     _check_calls(start)
 
 
 def _check_calls(start: Start) -> None:
-    """Run a few rounds with calls that runs seldom make."""
+    """Make calls that runs seldom make."""
     workload = start.workload
     seconds = {truth.job_id: truth.isolated_seconds for truth in workload.truths}
     jobs = sorted(workload.specs, key=lambda job: seconds[job.job_id])
@@ -163,7 +154,7 @@ def _check_calls(start: Start) -> None:
         seen = runtime.observe()
         ended = [(event.job_id, event.kind) for event in seen.finished]
         assert ended == [(waits.job_id, EventKind.WITHDRAWN)], (
-            f"one job is withdrawn; reported: {ended}"
+            f"one job should be withdrawn; reported: {ended}"
         )
         runtime.reap(seen.ended)
         reports += seen.reports
@@ -172,12 +163,12 @@ def _check_calls(start: Start) -> None:
         assert taken.kind is EventKind.PREEMPTED, f"preempted, it reports {taken.kind}"
         runtime.advance(seen.clock_seconds + 10.0)
         seen = runtime.observe()
-        assert not seen.progress, "nothing runs, and it reports progress"
-        assert seen.clock_seconds > clock, "an idle round ends as it began"
+        assert not seen.progress, "nothing runs, but it reports progress"
+        assert seen.clock_seconds > clock, "the clock stands still in an idle round"
         runtime.launch(3, [Lease(gone.job_id, tuple(range(gone.demand.least)))])
         runtime.advance(None)
         runtime.observe()
-        runtime.reap([gone.job_id])  # given up while it runs
+        runtime.reap([gone.job_id])  # abandoned while it runs
 
         (back,) = runtime.launch(4, [Lease(goes.job_id, here)])
         assert back.kind is EventKind.RESUMED, (
@@ -190,11 +181,9 @@ def _check_calls(start: Start) -> None:
             if seen.finished:
                 break
         ends = [(event.job_id, event.kind) for event in seen.finished]
-        assert ends == [(goes.job_id, EventKind.FINISHED)], (
-            f"one job is left to end; reported: {ends}"
-        )
+        assert ends == [(goes.job_id, EventKind.FINISHED)], f"one job should end; reported: {ends}"
         done = sum(report.epochs for report in reports if report.job_id == goes.job_id)
-        assert done == goes.epochs, f"a job of {goes.epochs} epochs ends after {done}"
+        assert done == goes.epochs, f"a job of {goes.epochs} epochs ended after {done}"
         runtime.reap(seen.ended)
 
 
@@ -208,7 +197,7 @@ def _workload(gap_seconds: float) -> Workload:
 
 @dataclass
 class _Checked:
-    """The sink of a run in memory, which checks what is recorded."""
+    """Sink of a run in memory, which checks the records."""
 
     start: Start
     where: str
@@ -224,7 +213,7 @@ class _Checked:
         self._seen.append(record.observation)
 
     def run(self) -> list[Observation]:
-        """Run to the end, and check each plan; returns the reports of the runtime."""
+        """Run to the end and check each plan; returns the runtime's reports."""
         with prepare(self.start).under_way(self) as run:
             while not run.finished:
                 where = f"{self.where}, round {run.state.round}"
@@ -245,7 +234,7 @@ def _check_plans(run: Run, this: Round, where: str) -> None:
     for problem in find_problems(asked, plan):
         raise AssertionError(f"{where}: {problem}")
     again = replace(run.policy).plan(asked)  # type: ignore[type-var]  # policies are dataclasses
-    assert plan == again, f"{where}: planned twice, it plans otherwise: a policy remembers nothing"
+    assert plan == again, f"{where}: the same situation gives another plan; policies keep no state"
     if run.policy.work_conserving and run.header.settings.fidelity is Fidelity.FAIR:
         free = asked.inventory.gpus - sum(map(len, plan.placement.values()))
         for job in asked.jobs:
