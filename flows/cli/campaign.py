@@ -23,7 +23,7 @@ class RunnerName(StrEnum):
     RAY = "ray"
 
 
-def campaign(
+def run(
     file: Annotated[Path, typer.Argument(help="File (TOML) of the campaign.")],
     runner: Annotated[RunnerName, typer.Option(help="What runs the cells.")] = RunnerName.PROCESSES,
     workers: Annotated[
@@ -75,7 +75,7 @@ def _keep_file(file: Path, warehouse: Path, campaign: str) -> None:
     write_plan(warehouse, campaign, "campaign.toml", file.read_text(encoding="utf-8"))
 
 
-def campaigns(
+def show(
     name: Annotated[str | None, typer.Argument(help="A campaign, to show its results.")] = None,
     of_jobs: Annotated[
         str | None,

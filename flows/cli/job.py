@@ -81,7 +81,7 @@ def _make_order(kind: str) -> Callable[..., None]:
 cancel, hold, release, requeue = map(_make_order, ("cancel", "hold", "release", "requeue"))
 
 
-def budget(
+def set_budget(
     job: JobName,
     value: Annotated[float, typer.Argument(help="Its budget, relative to other jobs.")],
     key: Key = "",
@@ -92,7 +92,7 @@ def budget(
     order("budget", job, warehouse, as_json, key, value)
 
 
-def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+def print_queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List active jobs in order, with expected starts, ends and price."""
     with connect(warehouse) as service:
         asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
@@ -108,7 +108,7 @@ def print_jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) 
         print_filled([to_columns(row) for row in service.list_jobs()], as_json, asked)
 
 
-def logs(
+def print_logs(
     job: JobName,
     follow: Annotated[
         bool,

@@ -30,7 +30,7 @@ def print_policies(as_json: Json = False) -> None:
                 say(f"    {part}")
 
 
-def conformance(
+def check_conformance(
     folder: Annotated[Path, typer.Argument(help="Public traces and their published results.")],
     as_json: Json = False,
 ) -> None:

@@ -20,7 +20,7 @@ QUERY_SECONDS = 600
 """Time limit of a query. An engineering bound."""
 
 
-def sql(
+def run_sql(
     ctx: typer.Context,
     query: Annotated[str | None, typer.Argument(help="A SELECT over the views.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Run a query of the cookbook instead.")] = None,
@@ -66,7 +66,7 @@ def _format_value(value: object) -> object:
     return str(value) if isinstance(value, datetime) else value
 
 
-def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
+def rebuild_views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Rebuild and list the views that SQL can query."""
     from warehouse.analytics.definitions import VIEWS
     from warehouse.analytics.marts import materialise
@@ -78,7 +78,7 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     say(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}; {copied}")
 
 
-def why(
+def explain(
     job: Annotated[
         str, typer.Argument(help="Id or name of the job.", autocompletion=complete_jobs)
     ],
@@ -107,10 +107,10 @@ def why(
         with connect(warehouse) as service:
             answer = service.explain(job)
     else:
-        from flows.explain.why import why as explain
+        from flows.explain.why import why as ask_why
 
         show = get_progress().count("simulating the queue", "futures")
-        answer = explain(job, warehouse, run, number, show)
+        answer = ask_why(job, warehouse, run, number, show)
     if as_json:
         print_rows([asdict(answer)], as_json)
     else:

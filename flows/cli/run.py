@@ -272,7 +272,7 @@ def _print_label(run: str, label: dict[str, Any], as_json: bool) -> None:
     say(f"{run}: {fields or 'no name, tags or note'}")
 
 
-def diff(
+def compare_runs(
     run: RunId,
     other: Annotated[str, typer.Argument(help="Another run, by its id or name.")],
     warehouse: Warehouse = DEFAULT_WAREHOUSE,

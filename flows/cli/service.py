@@ -46,7 +46,7 @@ def _refuse_password(ctx: typer.Context, option: typer.CallbackParam, url: str) 
 
 
 @expand_settings(options=ServiceOptions)
-def up(
+def start(
     options: ServiceOptions,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65_535)] = 4200,
@@ -112,7 +112,7 @@ def _print_line(line: str) -> None:
         say(line, err=True)
 
 
-def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
+def stop(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Stop a warehouse's service; its jobs continue when it starts again."""
     from flows.scheduler.process import stop_service
 
@@ -120,7 +120,7 @@ def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     say("stopped" if stopped else f"no service is running in {warehouse}")
 
 
-def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+def print_status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """Show the service's rounds, GPUs, jobs and pending requests."""
     from flows.scheduler.process import find_service
 
@@ -178,7 +178,7 @@ def logout() -> None:
     say("logged out" if delete_login() else "not logged in")
 
 
-def events(
+def print_events(
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Print new lines as they come, until interrupted."),
@@ -274,7 +274,7 @@ QUEUED = ("place", "job_id", "name", "tenant", "gpus", "status", "starts_in_s", 
 NODES = ("node", "gpu_type", "gpus", "held_gpus", "jobs", "drained", "cordoned")
 
 
-def top(
+def watch(
     interval: Annotated[
         float, typer.Option(help="Seconds between refreshes, on a terminal.", min=0.2)
     ] = 2.0,
