@@ -19,7 +19,7 @@ from time import process_time
 
 from flows.cli.output import print_table
 from solver.cells.cells import Cells
-from solver.cells.gangs import OPPORTUNISTIC, Preempts, Request, Waits
+from solver.cells.gangs import CellRequest, Granted
 from solver.cells.layout import NODE, CellPool, Layout, Promise, Tenant
 
 TENANTS = 10
@@ -78,19 +78,16 @@ def play(layout: Layout, asks: int, seed: int) -> tuple[Times, Counter[str]]:
 
     for number in range(asks):
         (members,) = draw.choices(MEMBERS, weights)
-        priority = OPPORTUNISTIC if draw.random() < 0.2 else draw.randrange(3)
-        request = Request(f"g{number}", f"t{draw.randrange(TENANTS)}", priority, members)
+        guaranteed = draw.random() >= 0.2
+        tenant = f"t{draw.randrange(TENANTS)}"
+        request = CellRequest(f"g{number}", tenant, members, guaranteed=guaranteed)
         with times.of("ask"):
             answer = cells.ask(request)
         answers[type(answer).__name__] += 1
-        if isinstance(answer, Preempts):
-            for victim in answer.victims:
-                end(victim)
-            cells.ask(request)
-        if not isinstance(answer, Waits):
+        if isinstance(answer, Granted):
             ends[number + draw.randrange(1, asks)].append(request.name)
         for name in ends.pop(number, ()):
-            if name in cells.priorities():
+            if name in {gang.request.name for gang in cells.gangs()}:
                 end(name)
         if number % 20 == 0:
             node = draw.choice(sorted(bad) if len(bad) > 5 else layout.pools[0].nodes)

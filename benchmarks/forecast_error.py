@@ -7,13 +7,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from predictor.basis import Basis
 from predictor.belief import Belief
-from predictor.forecast import forecast, run_time
+from predictor.forecast import Basis, forecast, run_time
 from predictor.history import History
 from predictor.intervals import TENTHS, Calibration, Scored, kinds
 from predictor.job import JobProgress, Mode, Regime
-from predictor.learning import learned
+from predictor.posterior import learn
 from predictor.published_predictor import ProfiledRegime, remaining_seconds
 from predictor.throughput import Throughput, training_seconds
 from tasks.sources import Workload
@@ -99,7 +98,7 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
                     held,
                 )
             )
-        history = learned(history, whole, profile, seed)
+        history = learn(history, whole, profile, seed)
         calibration = calibration.after(scored, alone)
     return tuple(_means(rows))
 

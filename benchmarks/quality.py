@@ -24,7 +24,7 @@ import numpy as np
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from harness.markdown import markdown
-from predictor.quality import fitted
+from predictor.quality import fit_curve
 from solver.inventory import Pool
 from tasks.record import RoundRecord, Settings, Timings
 from tasks.round import run_round
@@ -129,7 +129,7 @@ def errors(workload: Workload, recency: float = 0.9) -> dict[int, float]:
         losses, every = truth.losses, range(1, len(truth.losses) + 1)
         fall = (losses[0] - min(losses)) or 1.0
         for known in range(5, len(losses) - 9, max(len(losses) // 5, 1)):
-            fit = fitted(tuple(every[:known]), losses[:known], recency)
+            fit = fit_curve(tuple(every[:known]), losses[:known], recency)
             for ahead, off in errors_ahead.items():
                 off.append(abs(fit.at(known + ahead) - losses[known + ahead - 1]) / fall)
     return {ahead: fmean(off) for ahead, off in errors_ahead.items() if off}

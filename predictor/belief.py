@@ -198,7 +198,7 @@ class Belief:
         return tuple(paces.values()), rounds
 
 
-def stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ...]:
+def list_stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ...]:
     """Batch sizes of a job by number of changes, as its adaptation mode orders them.
 
     GNS climbs the batch sizes that the profile can run; Accordion alternates between the
@@ -218,7 +218,9 @@ def stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ..
     return sizes[: changes + 1]
 
 
-def changes(spec: JobSpec, regimes: Sequence[Regime], throughput: Throughput) -> tuple[int, ...]:
+def find_changes(
+    spec: JobSpec, regimes: Sequence[Regime], throughput: Throughput
+) -> tuple[int, ...]:
     """The epochs, ascending, at which a job changed its batch size.
 
     A GNS job that skips a batch size counts as two changes at the same epoch. A decrease

@@ -21,7 +21,7 @@ import numpy as np
 from predictor.arrays import Floats
 from predictor.belief import LEAST_LEFT, Belief
 from predictor.job import JobSpec
-from predictor.paces import LEAST_LEFT_SHARE, steps, whole
+from predictor.paces import LEAST_LEFT_SHARE, list_steps, predict_total
 
 Alike = tuple[str, str, str]
 """Name, tenant and image: jobs that are taken to be exchangeable. Without a name, all of the
@@ -46,31 +46,31 @@ KEPT_ALIKE = 4096
 loses its oldest. An engineering bound on memory; no sweep is recorded."""
 
 
-def alike(spec: JobSpec) -> tuple[Alike, ...]:
+def list_cohorts(spec: JobSpec) -> tuple[Alike, ...]:
     """The jobs that a timed job is like, the narrowest first."""
     of_all = "", spec.tenant, spec.image
     return ((spec.name, spec.tenant, spec.image), of_all) if spec.name else (of_all,)
 
 
-def share_taken(belief: Belief) -> float:
+def measure_share(belief: Belief) -> float:
     """The share of its limit that an ended job took, in [0, 1]."""
     return min(sum([pace.seconds for pace in belief.paces]) / belief.spec.max_seconds, 1.0)
 
 
-def with_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]:
+def add_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]:
     """The shares with that of another ended job; unchanged if it was never measured."""
     found = dict(shares)
     if not belief.paces:
         return found
-    for key in alike(belief.spec):
-        found[key] = (*found.pop(key, ()), share_taken(belief))[-KEPT:]
+    for key in list_cohorts(belief.spec):
+        found[key] = (*found.pop(key, ()), measure_share(belief))[-KEPT:]
     while len(found) > KEPT_ALIKE:
         most = Counter(tenant for _, tenant, _ in found).most_common(1)[0][0]
         del found[next(key for key in found if key[1] == most)]
     return found
 
 
-def foreseen(belief: Belief) -> tuple[float, ...]:
+def extrapolate_steps(belief: Belief) -> tuple[float, ...]:
     """A job's duration as a share of its limit, extrapolated from each step between milestones.
 
     Durations that the job has exceeded already are left out.
@@ -82,16 +82,18 @@ def foreseen(belief: Belief) -> tuple[float, ...]:
         return ()
     (share, seconds), limit = belief.milestones[-1], belief.spec.max_seconds
     left = max(1.0 - share, LEAST_LEFT_SHARE)
-    totals = [seconds + left * took / part for part, took in steps(belief)]
+    totals = [seconds + left * took / part for part, took in list_steps(belief)]
     return tuple(min(total / limit, 1.0) for total in totals if total > belief.run_seconds)
 
 
-def goes_by_paces(belief: Belief) -> bool:
+def has_enough_steps(belief: Belief) -> bool:
     """Whether a job reported enough steps to be forecast by its paces alone."""
-    return len(belief.milestones) > ENOUGH and len(steps(belief)) >= ENOUGH
+    return len(belief.milestones) > ENOUGH and len(list_steps(belief)) >= ENOUGH
 
 
-def outlook(belief: Belief, shares: Shares, coverage: float, levels: Sequence[float]) -> Floats:
+def predict_shares(
+    belief: Belief, shares: Shares, coverage: float, levels: Sequence[float]
+) -> Floats:
     """The share of its limit that a timed job takes.
 
     Args:
@@ -108,26 +110,26 @@ def outlook(belief: Belief, shares: Shares, coverage: float, levels: Sequence[fl
     done = min(belief.run_seconds / limit, 1.0)
     tails = (1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0
     asked = np.array([0.5, *tails, *levels])
-    taken = whole(belief) if goes_by_paces(belief) else None
+    taken = predict_total(belief) if has_enough_steps(belief) else None
     if taken and taken.longer(np.array([belief.run_seconds]))[0] > 1.0 / (ENOUGH + 1):
         found = taken.quantiles(asked, belief.run_seconds, limit) / limit
     else:
-        ends = gaps((*shares_of(shares, belief.spec), *foreseen(belief)), done)
-        found = quantiles(ends, asked)
-        found[1:3] = interval(ends, coverage)
+        ends = find_gaps((*choose_shares(shares, belief.spec), *extrapolate_steps(belief)), done)
+        found = compute_quantiles(ends, asked)
+        found[1:3] = find_interval(ends, coverage)
     median, low, high = found[:3]
     least = max(LEAST_WIDTH * (median - done) / 2.0, 2.0 * LEAST_LEFT)
     found[1:3] = min(low, median - least), max(high, median + least)
     return found
 
 
-def shares_of(shares: Shares, spec: JobSpec) -> tuple[float, ...]:
+def choose_shares(shares: Shares, spec: JobSpec) -> tuple[float, ...]:
     """Shares of the jobs like a job: of its name, if these are enough."""
-    known = [shares.get(key, ()) for key in alike(spec)]
+    known = [shares.get(key, ()) for key in list_cohorts(spec)]
     return next((found for found in known if len(found) >= ENOUGH), known[-1])
 
 
-def gaps(past: Sequence[float], done: float) -> Floats:
+def find_gaps(past: Sequence[float], done: float) -> Floats:
     """Ends of the gaps into which a job's share falls with equal probability, ascending.
 
     Args:
@@ -138,7 +140,7 @@ def gaps(past: Sequence[float], done: float) -> Floats:
     return np.array([done, *sorted(share for share in past if share > done), 1.0])
 
 
-def quantiles(ends: Floats, levels: Floats) -> Floats:
+def compute_quantiles(ends: Floats, levels: Floats) -> Floats:
     """Quantiles of a job's share: uniform within each gap, which the theory leaves open.
 
     Args:
@@ -148,7 +150,7 @@ def quantiles(ends: Floats, levels: Floats) -> Floats:
     return np.interp(levels, np.linspace(0.0, 1.0, len(ends)), ends)
 
 
-def interval(ends: Floats, coverage: float) -> tuple[float, float]:
+def find_interval(ends: Floats, coverage: float) -> tuple[float, float]:
     """An interval of a job's share with at least this probability, as likely missed on each side.
 
     Its ends are ends of gaps, so that it holds whatever the distribution is.

@@ -113,3 +113,14 @@ def _within(short: str, long: str) -> bool:
 def first_line(error: BaseException | str) -> str:
     """An error in one line; its class if it says nothing."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def check_plain(text: str) -> str:
+    """A number's text, checked for `int` or `float`, which accept 1_000 and digits of any alphabet.
+
+    Raises:
+        ValueError: It has an underscore, or a character other than of ASCII.
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return text

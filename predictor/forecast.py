@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import reduce
 from operator import add
 
@@ -14,18 +15,17 @@ import numpy as np
 
 from predictor.allocation import Allocation
 from predictor.arrays import Bools
-from predictor.basis import Basis
 from predictor.belief import LEAST_LEFT, Belief
-from predictor.durations import outlook
+from predictor.durations import predict_shares
 from predictor.history import NOTHING, History
 from predictor.job import JobSpec, Mode
 from predictor.posterior import (
     PRIOR_SECONDS,
     Evidence,
     Sequences,
-    evidence,
+    draw_sequences,
+    gather_evidence,
     is_settled,
-    sequences,
 )
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput, training_seconds
@@ -42,6 +42,17 @@ LEVELS = ((np.arange(SAMPLES) + 0.5) / SAMPLES)[None, :]
 
 Work = tuple[float, ...]
 """Epochs by regime, in the order of `Forecast.batch_sizes`."""
+
+
+class Basis(StrEnum):
+    """The information that forecasts are based on."""
+
+    POSTERIOR = "posterior"
+    """The posterior over regime sequences, given the job's trajectory and finished jobs."""
+    REACTIVE = "reactive"
+    """Extrapolation: the current batch size holds to the end."""
+    ORACLE = "oracle"
+    """The job's true schedule: an upper bound for experiments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +180,7 @@ def forecast(
         if belief.spec.timed
     }
     jobs = {
-        row: evidence(belief, throughput, history, prior_seconds)
+        row: gather_evidence(belief, throughput, history, prior_seconds)
         for row, belief in enumerate(beliefs)
         if row not in found
     }
@@ -180,7 +191,7 @@ def forecast(
     for mode, rows in groups.items():
         group = [jobs[row] for row in rows]
         if mode:
-            ahead = sequences(group, throughput, history, seed)
+            ahead = draw_sequences(group, throughput, history, seed)
         elif basis is Basis.ORACLE:
             ahead = _scheduled(group, schedules or {})
         else:
@@ -202,7 +213,7 @@ def _timed(
     done = min(belief.run_seconds / spec.max_seconds, 1.0)
     if basis is Basis.POSTERIOR:
         levels = LEVELS[0].tolist() if trajectories else ()
-        median, low, high, *shares = outlook(belief, history.shares, HELD, levels).tolist()
+        median, low, high, *shares = predict_shares(belief, history.shares, HELD, levels).tolist()
     else:
         whole = sum([part.epochs * part.epoch_seconds for part in schedules.get(spec.job_id, ())])
         median = low = high = whole / spec.max_seconds if basis is Basis.ORACLE else 1.0

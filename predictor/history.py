@@ -9,27 +9,27 @@ from itertools import islice
 import numpy as np
 
 from predictor.arrays import Bools, Floats, Ints
-from predictor.belief import Belief, changes
+from predictor.belief import Belief, find_changes
 from predictor.durations import Shares
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Throughput, reachable_batch_sizes
 
 SAME_KIND, SAME_MODEL, SAME_MODE = 8, 8, 16
-"""Number of relatives of a job: the latest courses of its kind, of its model, of its mode. An
+"""Number of relatives of a job: the latest trajectories of its kind, of its model, of its mode. An
 engineering bound; no sweep is recorded."""
 
-COURSES = SAME_KIND + SAME_MODEL + SAME_MODE
+RELATIVES = SAME_KIND + SAME_MODEL + SAME_MODE
 """Relatives of a job: the number of candidates by epochs, and of candidates by shares."""
 
 KEPT = 512
-"""Latest courses kept per mode. An engineering bound on memory; no sweep is recorded."""
+"""Latest trajectories kept per mode. An engineering bound on memory; no sweep is recorded."""
 
 Kind = tuple[str, int, int]
 """Model, initial batch size and scale factor."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Trajectory:
     """The trajectory of a finished job.
 
     Attributes:
@@ -55,17 +55,17 @@ class Course:
         return self.kind[0]
 
 
-def course(belief: Belief, throughput: Throughput) -> Course:
-    """The course of a finished job.
+def build_trajectory(belief: Belief, throughput: Throughput) -> Trajectory:
+    """The trajectory of a finished job.
 
     Args:
         belief: Its observed trajectory.
         throughput: Throughput model that slowness is relative to.
     """
     spec, timed = belief.spec, belief.slowness(throughput)
-    changed = changes(spec, belief.observed, throughput)
+    changed = find_changes(spec, belief.observed, throughput)
     seconds = sum([seconds for _, _, seconds in timed])
-    return Course(
+    return Trajectory(
         kind=spec.cohort,
         mode=spec.mode,
         epochs=spec.epochs,
@@ -78,60 +78,64 @@ def course(belief: Belief, throughput: Throughput) -> Course:
 
 @dataclass(frozen=True)
 class History:
-    """Courses of finished jobs, and what they say about the prior.
+    """Trajectories of finished jobs, and what they say about the prior.
 
     Attributes:
-        courses: By mode, in the order of their ends.
+        trajectories: By mode, in the order of their ends.
         counts: By mode, expected number of finished jobs that each mixture component
             (`predictor.posterior.COMPONENTS`) generated: the sum of their posteriors.
         shares: Shares of their limits that timed jobs took (`predictor.durations`).
     """
 
-    courses: Mapping[Mode, tuple[Course, ...]] = field(default_factory=dict)
+    trajectories: Mapping[Mode, tuple[Trajectory, ...]] = field(default_factory=dict)
     counts: Mapping[Mode, tuple[float, ...]] = field(default_factory=dict)
     shares: Shares = field(default_factory=dict)
 
     def size(self, mode: Mode) -> int:
-        """Number of courses of a mode."""
-        return len(self.courses.get(mode, ()))
+        """Number of trajectories of a mode."""
+        return len(self.trajectories.get(mode, ()))
 
     def of_mode(self, mode: Mode) -> tuple[Floats, Floats, Bools]:
-        """Changes and epochs of a mode's courses.
+        """Changes and epochs of a mode's trajectories.
 
         Returns:
-            Epochs of the changes, shape (courses + 1, changes), padded with infinity;
-            numbers of epochs, and whether each ended at the top, shape (courses + 1,).
+            Epochs of the changes, shape (trajectories + 1, changes), padded with infinity;
+            numbers of epochs, and whether each ended at the top, shape (trajectories + 1,).
             The last row is padding, for relatives of index -1.
         """
         if mode not in self._arrays:
-            courses = self.courses.get(mode, ())
-            width = max((len(course.changes) for course in courses), default=0)
-            at = np.full((len(courses) + 1, width), np.inf)
-            for row, course in enumerate(courses):
-                at[row, : len(course.changes)] = course.changes
-            epochs = np.array([*(course.epochs for course in courses), 1.0])
-            at_the_top = np.array([*(course.at_the_top for course in courses), False])
+            trajectories = self.trajectories.get(mode, ())
+            width = max((len(trajectory.changes) for trajectory in trajectories), default=0)
+            at = np.full((len(trajectories) + 1, width), np.inf)
+            for row, trajectory in enumerate(trajectories):
+                at[row, : len(trajectory.changes)] = trajectory.changes
+            epochs = np.array([*(trajectory.epochs for trajectory in trajectories), 1.0])
+            at_the_top = np.array([*(trajectory.at_the_top for trajectory in trajectories), False])
             self._arrays[mode] = at, epochs, at_the_top
         return self._arrays[mode]
 
     def relatives(self, spec: JobSpec) -> Ints:
-        """Rows of `of_mode` that are relatives of a job, shape (`COURSES`,).
+        """Rows of `of_mode` that are relatives of a job, shape (`RELATIVES`,).
 
         First those of its kind, then of its model, then of its mode. A group that is too
         small is repeated cyclically; an empty group is -1.
         """
         key = spec.mode, spec.cohort
         if key not in self._relatives:
-            courses = self.courses.get(spec.mode, ())
-            latest = range(len(courses) - 1, -1, -1)
+            trajectories = self.trajectories.get(spec.mode, ())
+            latest = range(len(trajectories) - 1, -1, -1)
             kind, model = spec.cohort, spec.model
             groups = (
-                (SAME_KIND, (row for row in latest if courses[row].kind == kind)),
+                (SAME_KIND, (row for row in latest if trajectories[row].kind == kind)),
                 (
                     SAME_MODEL,
-                    (r for r in latest if courses[r].model == model and courses[r].kind != kind),
+                    (
+                        r
+                        for r in latest
+                        if trajectories[r].model == model and trajectories[r].kind != kind
+                    ),
                 ),
-                (SAME_MODE, (row for row in latest if courses[row].model != model)),
+                (SAME_MODE, (row for row in latest if trajectories[row].model != model)),
             )
             self._relatives[key] = np.concatenate(
                 [_filled(most, list(islice(rows, most))) for most, rows in groups]
@@ -139,10 +143,10 @@ class History:
         return self._relatives[key]
 
     def slowness(self, model: str) -> float:
-        """Mean log of measured over profiled time per step of a model's timed courses.
+        """Mean log of measured over profiled time per step of a model's timed trajectories.
 
         Returns:
-            The mean; 0 without timed courses.
+            The mean; 0 without timed trajectories.
         """
         return self._slowness.get(model, 0.0)
 
@@ -157,10 +161,10 @@ class History:
     @cached_property
     def _slowness(self) -> dict[str, float]:
         measured: defaultdict[str, list[float]] = defaultdict(list)
-        for courses in self.courses.values():
-            for course in courses:
-                if course.slowness is not None:
-                    measured[course.model].append(course.slowness)
+        for trajectories in self.trajectories.values():
+            for trajectory in trajectories:
+                if trajectory.slowness is not None:
+                    measured[trajectory.model].append(trajectory.slowness)
         return {model: sum(logs) / len(logs) for model, logs in measured.items()}
 
 

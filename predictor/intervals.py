@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from predictor.belief import Belief
-from predictor.durations import alike, goes_by_paces
+from predictor.durations import has_enough_steps, list_cohorts
 from predictor.forecast import HELD, RunTime
 from predictor.job import JobSpec
 from predictor.speed_noise import STEADY, SpeedNoise
@@ -70,7 +70,7 @@ class Scored:
         tenth: Tenth of its epochs in which it was made.
         run_seconds: Run time of the job by then, on its reference allocation.
         time: The residual run time as forecast, with the posterior's quantiles.
-        wavering: Half-width of the interval of 80 % nominal coverage of the job's mean time per
+        noise: Half-width of the interval of 80 % nominal coverage of the job's mean time per
             step in what is left of it, as a share of that.
     """
 
@@ -78,20 +78,20 @@ class Scored:
     tenth: int
     run_seconds: float
     time: RunTime
-    wavering: float = 0.0
+    noise: float = 0.0
 
     @classmethod
-    def of(cls, belief: Belief, time: RunTime, wavering: SpeedNoise = STEADY) -> "Scored":
+    def of(cls, belief: Belief, time: RunTime, noise: SpeedNoise = STEADY) -> "Scored":
         """The forecast of a job.
 
         Args:
             belief: What was believed of the job.
             time: The forecast.
-            wavering: Variability of speeds.
+            noise: Variability of speeds.
         """
         spec = belief.spec
         settled = time.low == time.high
-        spread = 0.0 if spec.timed else wavering.spread(belief, time.remaining, settled=settled)
+        spread = 0.0 if spec.timed else noise.spread(belief, time.remaining, settled=settled)
         run_seconds = belief.reference_seconds
         return cls(kinds(spec), tenth_of(belief), run_seconds, time, BEYOND * spread)
 
@@ -107,13 +107,13 @@ class Scored:
 
         Where speeds vary, the group over all tenths is left out: a slow job is slow in each tenth.
         """
-        return self.groups[:-1] if self.wavering else self.groups
+        return self.groups[:-1] if self.noise else self.groups
 
     @property
     def unit(self) -> float:
         """Unit of its scores, in seconds."""
         spread = self.time.high - self.time.low
-        return spread + max(self.wavering, LEAST_SHARE) * self.time.remaining + LEAST_SECONDS
+        return spread + max(self.noise, LEAST_SHARE) * self.time.remaining + LEAST_SECONDS
 
     @property
     def uncalibrated(self) -> float:
@@ -121,7 +121,7 @@ class Scored:
 
         Where speeds vary, the spread is left out: their variance is measured, not a convention.
         """
-        spread = self.time.high - self.time.low if self.wavering else 0.0
+        spread = self.time.high - self.time.low if self.noise else 0.0
         return UNCALIBRATED - spread / self.unit
 
     def score(self, left: float) -> Score:
@@ -164,16 +164,16 @@ class Calibration:
         return Calibration(scores)
 
     def interval_of(
-        self, belief: Belief, time: RunTime, wavering: SpeedNoise = STEADY
+        self, belief: Belief, time: RunTime, noise: SpeedNoise = STEADY
     ) -> tuple[float, float]:
         """The interval of a job's residual run time, in seconds: see `interval`.
 
         Args:
             belief: What is believed of the job.
             time: The forecast.
-            wavering: Variability of speeds.
+            noise: Variability of speeds.
         """
-        made = Scored.of(belief, time, wavering)
+        made = Scored.of(belief, time, noise)
         limit = belief.spec.max_seconds - belief.run_seconds
         if not belief.spec.timed:
             return self.interval(made, made.uncalibrated)
@@ -235,7 +235,7 @@ def _missed(scores: int, *, ends: int) -> int:
 
 def kinds(spec: JobSpec) -> tuple[Kind, ...]:
     """The kinds of a job, the narrowest first."""
-    return alike(spec) if spec.timed else ((spec.mode.value,), ())
+    return list_cohorts(spec) if spec.timed else ((spec.mode.value,), ())
 
 
 def _tenant(kind: Kind) -> Kind:
@@ -245,7 +245,7 @@ def _tenant(kind: Kind) -> Kind:
 
 def is_scored(belief: Belief) -> bool:
     """Whether forecasts of a job are scored: of a timed job, only those made from its paces."""
-    return not belief.spec.timed or goes_by_paces(belief)
+    return not belief.spec.timed or has_enough_steps(belief)
 
 
 def tenth_of(belief: Belief) -> int:

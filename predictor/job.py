@@ -215,7 +215,7 @@ class JobSpec:
         return (*sizes, self.max_batch_size)
 
 
-def timed_job(
+def make_timed_job(
     job_id: int,
     kind: JobKind,
     demand: Demand,
@@ -339,7 +339,7 @@ class JobProgress:
     share: float = 0.0
 
 
-def named(target: str, jobs: Sequence[JobSpec]) -> Iterator[JobSpec]:
+def find_named(target: str, jobs: Sequence[JobSpec]) -> Iterator[JobSpec]:
     """Jobs by an id or a name: the latest of the name, with all tasks of its array, or one of them.
 
     A number is an id, if there is a job with it.

@@ -118,7 +118,7 @@ NO_OPTIONS = JobOptions()
 """The options of most jobs."""
 
 
-def tasks_of(text: str) -> tuple[Task, ...]:
+def parse_tasks(text: str) -> tuple[Task, ...]:
     """The tasks of an array.
 
     Args:
@@ -153,7 +153,7 @@ def array_of(job_id: int, options: JobOptions) -> int | None:
     return job_id - options.task.place if options.task.tasks else None
 
 
-def stuck_behind(waits: Mapping[int, JobOptions], frozen: set[int]) -> set[int]:
+def find_blocked(waits: Mapping[int, JobOptions], frozen: set[int]) -> set[int]:
     """Jobs that will not run, with all that wait for them directly or indirectly.
 
     Args:

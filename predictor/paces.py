@@ -36,7 +36,7 @@ HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class TotalTime:
     """Distribution of the seconds that the whole work takes: a mixture of Student's t.
 
     Attributes:
@@ -75,7 +75,7 @@ class Whole:
         return high
 
 
-def steps(belief: Belief) -> list[tuple[float, float]]:
+def list_steps(belief: Belief) -> list[tuple[float, float]]:
     """Share and seconds of each step from a milestone to the next.
 
     Those in which a job went back to a checkpoint are left out.
@@ -87,13 +87,13 @@ def steps(belief: Belief) -> list[tuple[float, float]]:
     ]
 
 
-def whole(belief: Belief) -> Whole:
+def predict_total(belief: Belief) -> TotalTime:
     """How long the whole work of a job takes, if what is left goes on as what is done.
 
     Args:
         belief: What is believed of a job with two steps or more.
     """
-    (reached, seconds), found = belief.milestones[-1], np.array(steps(belief))
+    (reached, seconds), found = belief.milestones[-1], np.array(list_steps(belief))
     shares, times = np.vstack([np.zeros(2), found.cumsum(axis=0)]).T
     parts = len(found)
     part = shares[-1] / parts
@@ -118,7 +118,7 @@ def whole(belief: Belief) -> Whole:
     spread = own - (shared * weighed).sum(axis=1) + (1.0 - weighed.sum(axis=1)) ** 2 / known
     logs = -(np.linalg.slogdet(between)[1] + np.log(known) + (parts - 1) * np.log(squares)) / 2.0
     weights = np.exp(logs - logs.max())
-    return Whole(
+    return TotalTime(
         weights=weights / weights.sum(),
         centres=seconds + left * centre,
         scales=np.maximum(left * np.sqrt(squares * spread), RESOLUTION * took.mean()),

@@ -3,12 +3,12 @@
 The adaptation mode fixes the order of batch sizes (`predictor.belief.stages`). Unknown are
 the number of changes and their epochs. The posterior is a mixture over candidates:
 
-- the courses of relatives (finished jobs of the same kind, model or mode), with changes
+- the trajectories of relatives (finished jobs of the same kind, model or mode), with changes
   either at the same epochs, as in learning-rate schedules, or at the same shares of the
   job's epochs, as in warm-ups;
 - draws from the Dirichlet prior over the shares of the job's epochs that each regime holds
   (Shockwave, NSDI '23, section 5). They serve jobs without fitting relatives, and extend
-  courses that are censored: shorter than the job, or at the largest batch size.
+  trajectories that are censored: shorter than the job, or at the largest batch size.
 
 Each mixture component (kind, model or mode by epochs or by shares; the prior) has a weight
 that its candidates share: pseudo-counts plus the expected number of finished jobs that it
@@ -19,14 +19,23 @@ about the candidate's, and the next change is censored at the epochs done.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
 
 from predictor.arrays import Floats, Ints
-from predictor.belief import Belief, changes, stages
-from predictor.history import COURSES, SAME_KIND, SAME_MODE, SAME_MODEL, History
+from predictor.belief import Belief, find_changes, list_stages
+from predictor.durations import add_share
+from predictor.history import (
+    KEPT,
+    RELATIVES,
+    SAME_KIND,
+    SAME_MODE,
+    SAME_MODEL,
+    History,
+    build_trajectory,
+)
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Throughput, reachable_batch_sizes, training_seconds
 
@@ -85,7 +94,7 @@ class Evidence:
         return self.slowness.get(batch_size, self.slowness_elsewhere)
 
 
-def evidence(
+def gather_evidence(
     belief: Belief, throughput: Throughput, history: History, prior_seconds: float = PRIOR_SECONDS
 ) -> Evidence:
     """The evidence about a job, from its belief.
@@ -107,7 +116,7 @@ def evidence(
     own = (total + prior) / (seconds + prior_seconds)
     return Evidence(
         spec=spec,
-        changes=changes(spec, (*belief.observed, current), throughput),
+        changes=find_changes(spec, (*belief.observed, current), throughput),
         done=belief.epochs_done,
         left=belief.epochs_left,
         batch_size=belief.batch_size,
@@ -180,7 +189,7 @@ class Sequences:
         return np.argsort(self.seconds, axis=1, kind="stable")
 
 
-def sequences(
+def draw_sequences(
     jobs: Sequence[Evidence], throughput: Throughput, history: History, seed: int
 ) -> Sequences:
     """The posterior over residual regime sequences of jobs of the same mode.
@@ -202,7 +211,7 @@ def sequences(
     sizes, seconds = [], np.ones((len(jobs), width))
     for row, (job, seen) in enumerate(zip(jobs, changed, strict=True)):
         coming[row, :, : at.shape[2] - seen] = at[row, :, seen:]
-        ahead = stages(job.spec, throughput, seen + width - 1)[seen + 1 :]
+        ahead = list_stages(job.spec, throughput, seen + width - 1)[seen + 1 :]
         sizes.append((job.batch_size, *ahead))
         seconds[row, : len(sizes[row])] = [
             _epoch_seconds(job, size, throughput) for size in sizes[row]
@@ -230,7 +239,7 @@ def _candidates(
         (always in the last column); probabilities, shape (jobs, candidates).
     """
     mode = jobs[0].spec.mode
-    courses, course_epochs, at_the_top = history.of_mode(mode)
+    trajectories, past_epochs, at_the_top = history.of_mode(mode)
     rows = np.stack([history.relatives(job.spec) for job in jobs])
     epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
     rungs = np.array(
@@ -241,23 +250,23 @@ def _candidates(
             for job in jobs
         ]
     )[:, None]
-    known = courses.shape[1]
+    known = trajectories.shape[1]
     width = max(known, int(rungs.max()), *(len(job.changes) for job in jobs)) + 1
     at = np.full((len(jobs), len(COMPONENTS), width), np.inf)
-    at[:, :COURSES, :known] = courses[rows]
-    shares = courses[rows] / course_epochs[rows][:, :, None]
-    at[:, COURSES : 2 * COURSES, :known] = shares * epochs[:, :, None]
+    at[:, :RELATIVES, :known] = trajectories[rows]
+    shares = trajectories[rows] / past_epochs[rows][:, :, None]
+    at[:, RELATIVES : 2 * RELATIVES, :known] = shares * epochs[:, :, None]
     if mode is Mode.GNS:
         at[np.arange(width) >= rungs[:, :, None] + np.zeros((1, len(COMPONENTS), 1))] = np.inf
     # A course by epochs is censored at its end; a course that ended at the top, after its last
     # change; a draw, from the start.
-    ended = course_epochs[rows]
+    ended = past_epochs[rows]
     censored = np.zeros((len(jobs), len(COMPONENTS)))
-    censored[:, :COURSES] = np.where(ended < epochs, ended, np.inf)
-    censored[:, COURSES : 2 * COURSES] = np.inf
-    censored[:, : 2 * COURSES][np.tile(at_the_top[rows], 2)] = 0.0
+    censored[:, :RELATIVES] = np.where(ended < epochs, ended, np.inf)
+    censored[:, RELATIVES : 2 * RELATIVES] = np.inf
+    censored[:, : 2 * RELATIVES][np.tile(at_the_top[rows], 2)] = 0.0
     exists = np.ones((len(jobs), len(COMPONENTS)), bool)
-    exists[:, : 2 * COURSES] = np.tile(rows >= 0, 2)
+    exists[:, : 2 * RELATIVES] = np.tile(rows >= 0, 2)
     components = len(PSEUDO_COUNTS)
     counts = np.array(PSEUDO_COUNTS) + history.counts.get(mode, np.zeros(components))
     sharing = np.stack(
@@ -352,3 +361,29 @@ def _uniform(seed: int, changes: int) -> tuple[Floats, Floats]:
         return np.zeros((len(COMPONENTS), 0)), np.zeros((len(COMPONENTS), 0))
     ends, cuts = np.stack(columns, axis=2)
     return ends, cuts
+
+
+def learn(history: History, belief: Belief, throughput: Throughput, seed: int) -> History:
+    """Add a finished job to the history.
+
+    Adds its trajectory, and its final posterior over mixture components to their counts; for a
+    timed job, the share of its limit that it took.
+
+    Args:
+        history: The history before the job finished.
+        belief: The job's observed trajectory.
+        throughput: Throughput model.
+        seed: Seed of the draws from the prior.
+    """
+    if belief.spec.timed:
+        return replace(history, shares=add_share(history.shares, belief))
+    mode, counts = belief.spec.mode, dict(history.counts)
+    trajectories = (*history.trajectories.get(mode, ()), build_trajectory(belief, throughput))[
+        -KEPT:
+    ]
+    job = gather_evidence(belief, throughput, history)
+    if not is_settled(gather_evidence(Belief(belief.spec), throughput, history), throughput):
+        posterior = draw_sequences([job], throughput, history, seed)
+        components = np.bincount(COMPONENTS, posterior.weights[0], len(PSEUDO_COUNTS))
+        counts[mode] = tuple((components + counts.get(mode, 0.0)).tolist())
+    return History({**history.trajectories, mode: trajectories}, counts, history.shares)

@@ -82,7 +82,7 @@ def remaining_seconds(schedule: Sequence[ProfiledRegime], epochs_done: int) -> f
     return total * left / max(int(sum(mass.values()) + 1), left)
 
 
-def calibrated(
+def calibrate(
     schedule: Sequence[ProfiledRegime],
     samples_per_epoch: int,
     *,

@@ -50,7 +50,7 @@ class Curve:
 
 
 @lru_cache(maxsize=4096)
-def fitted(epochs: tuple[int, ...], losses: tuple[float, ...], recency: float) -> Curve:
+def fit_curve(epochs: tuple[int, ...], losses: tuple[float, ...], recency: float) -> Curve:
     """The curve that fits the latest losses best; a flat one where they are equal but for noise.
 
     Args:

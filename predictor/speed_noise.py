@@ -58,7 +58,7 @@ class SpeedNoise:
     def after(
         self, rounds: Iterable[tuple[Belief, Belief]], throughput: Throughput
     ) -> "SpeedNoise":
-        """The wavering with further rounds of jobs.
+        """The noise with further rounds of jobs.
 
         Args:
             rounds: The belief about each job before a round, and that after it.
@@ -151,7 +151,7 @@ STEADY = SpeedNoise()
 """Speeds that do not vary."""
 
 
-def not_yet_measured(round_seconds: float) -> SpeedNoise:
+def expect_noise(round_seconds: float) -> SpeedNoise:
     """The prior before any round in containers: as after one job and one round."""
     square = EXPECTED**2
     return SpeedNoise(1, round_seconds, squares=square, jobs=1, offsets=square)

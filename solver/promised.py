@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 
-import orjson
-
+from predictor.rows import from_json, to_json
 from solver.cells.cells import Cells
-from solver.cells.gangs import OPPORTUNISTIC, Placed, Preempts, Request, RunningGang, Slot, Waits
+from solver.cells.gangs import CellRequest, RunningGang, Slot, Waits
 from solver.cells.layout import Layout
 from solver.inventory import InService, Inventory
 from solver.plan import Plan, Situation, SolveReport, drop_lost_gpus, keep_fitting
@@ -47,25 +46,6 @@ class PolicyMemory:
 
     held: tuple[Held, ...] = ()
     policy: str = ""
-
-    @classmethod
-    def read(cls, memory: str) -> "PolicyMemory":
-        """Decode the JSON of `written`; empty text is the beginning."""
-        if not memory:
-            return cls()
-        rows, policy = orjson.loads(memory)
-        return cls(
-            tuple(
-                Held(job, tuple(map(tuple, gpus)), tuple(map(tuple, levels)))
-                for job, gpus, levels in rows
-            ),
-            policy,
-        )
-
-    def written(self) -> str:
-        """As JSON: a row for each job in cells, and the policy's own text."""
-        rows = [[job.job_id, job.gpus, job.levels] for job in self.held]
-        return orjson.dumps([rows, self.policy]).decode()
 
 
 @dataclass(frozen=True)
@@ -109,14 +89,16 @@ class Promises:
                 cells.report(str(node), False)
         return cells
 
-    def request(self, job_id: int, tenant: str, near: int, gpus: int) -> Request:
+    def request(self, job_id: int, tenant: str, near: int, gpus: int) -> CellRequest:
         """A job's request for cells of the pool of a GPU: as many whole nodes as it fills."""
         pool = self.whole.pools[self.whole.pool(near)]
         nodes, rest = divmod(gpus, pool.gpus_per_node)
         members = (pool.gpus_per_node,) * nodes + (rest,) * (rest > 0)
-        return Request(str(job_id), tenant, 0, members, pool.gpu_type)
+        return CellRequest(str(job_id), tenant, members, pool.gpu_type)
 
-    def requests(self, job_id: int, tenant: str, menu: Sequence[tuple[str, int]]) -> list[Request]:
+    def requests(
+        self, job_id: int, tenant: str, menu: Sequence[tuple[str, int]]
+    ) -> list[CellRequest]:
         """A job's requests: for cells of each type of its menu that its tenant has, in order.
 
         Args:
@@ -170,7 +152,7 @@ def around_cells(name: str, plan: Callable[[RoundInput], Plan], situation: Round
     """
     promises = situation.promises
     assert promises is not None
-    noted = PolicyMemory.read(situation.memory)
+    noted = from_json(PolicyMemory, situation.memory)
     held, why = _in_cells(promises, noted.held, situation)
     nodes = promises.nodes
     placement = {job.job_id: nodes.numbered(job.whole) for job in held}
@@ -183,7 +165,7 @@ def around_cells(name: str, plan: Callable[[RoundInput], Plan], situation: Round
     why |= {job.job_id: NOT_TRADED for job in trading if not job.spec.preemptible}
     if inventory.gpus:
         found = plan(replace(situation, inventory=inventory, jobs=jobs, memory=noted.policy))
-    memory = PolicyMemory(held, found.memory or noted.policy).written()
+    memory = to_json(PolicyMemory(held, found.memory or noted.policy))
     return replace(
         found,
         placement={**placement, **found.placement},
@@ -210,9 +192,9 @@ def _in_cells(
         if job.job_id not in inside and not job.spec.opportunistic:
             menu = [(found.gpu_type, found.gpus) for found in job.choices]
             for request in promises.requests(job.job_id, job.spec.tenant, menu):
-                reason = _asked(cells, request)
-                why[job.job_id] = reason
-                if not reason:
+                answer = cells.ask(request)  # trading jobs on the GPUs that it gets end
+                why[job.job_id] = answer.reason if isinstance(answer, Waits) else ""
+                if not isinstance(answer, Waits):
                     break
     held = tuple(
         Held(
@@ -229,21 +211,8 @@ def _in_cells(
     return held, why
 
 
-def _asked(cells: Cells, request: Request) -> str:
-    """Ask for cells, for which trading jobs make room; returns the refusal, empty on success."""
-    answer = cells.ask(request)
-    if isinstance(answer, Preempts):
-        for victim in answer.victims:
-            cells.end(victim)
-        answer = cells.ask(request)
-    if isinstance(answer, Waits):
-        return answer.reason
-    assert isinstance(answer, Placed)
-    return ""
-
-
 def _trading(job_id: int, gpus: Sequence[int], promises: Promises) -> RunningGang:
     """A job that runs on traded GPUs, as an opportunistic gang."""
     slots = tuple((promises.slot(gpu),) for gpu in gpus)
-    request = Request(f"trading {job_id}", "", OPPORTUNISTIC, (1,) * len(gpus))
+    request = CellRequest(f"trading {job_id}", "", (1,) * len(gpus), guaranteed=False)
     return RunningGang(request, slots, (("",),) * len(gpus))

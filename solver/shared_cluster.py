@@ -14,9 +14,9 @@ from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
-import orjson
 
 from predictor.arrays import Floats, Ints
+from predictor.rows import from_json, to_json
 from solver.bidding import Outlook
 from solver.plan import Situation
 
@@ -118,18 +118,8 @@ class SharedCluster:
 
     @classmethod
     def read(cls, memory: str, types: tuple[str, ...]) -> "SharedCluster":
-        """Decode the JSON of `written`, or of earlier versions, of which nothing is known.
-
-        Args:
-            memory: The text; empty text is an empty cluster.
-            types: GPU types in service.
-        """
-        found = orjson.loads(memory) if memory else []
-        if len(found) != 6 or any(len(row) != len(Sharer._fields) for row in found[5]):
-            return cls(types=types)
-        clock, before, rounds, since, stale, rows = found
-        sharers = tuple(Sharer(*row[:6], *map(tuple, row[6:])) for row in rows)
-        return cls(clock, tuple(before), rounds, since, stale, sharers).on_types(types)
+        """The cluster that a policy's memory holds, on the GPU types in service."""
+        return from_json(cls, memory).on_types(types)
 
     def on_types(self, types: tuple[str, ...]) -> "SharedCluster":
         """The cluster with these types in service.
@@ -154,13 +144,6 @@ class SharedCluster:
             for job in self.sharers
         )
         return replace(self, types=types, stale=True, sharers=sharers)
-
-    def written(self) -> str:
-        """As JSON: the numbers of the cluster, and a row per job."""
-        jobs = [list(job) for job in self.sharers]
-        return orjson.dumps(
-            [self.clock_seconds, self.types, self.rounds, self.since, self.stale, jobs]
-        ).decode()
 
     def joined(
         self,
@@ -250,7 +233,7 @@ def simulate_shared_cluster(
     cluster = replace(cluster, sharers=sharers)
     capacities = list(inventory.capacities.values())
     cluster = cluster.joined(arrivals, active, capacities, situation.round_seconds)
-    return cluster, cluster.written()
+    return cluster, to_json(cluster)
 
 
 class _Play:

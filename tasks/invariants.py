@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 from containers.runtime import ContainerEvent, EventKind
 from predictor.job import LARGEST_LOSS, EpochReport, JobProgress, JobSpec
 from predictor.options import array_of
+from predictor.rows import from_json
 from solver.cells.gangs import Waits
 from solver.inventory import InService, Inventory
 from solver.promised import PolicyMemory, Promises
@@ -294,13 +295,14 @@ class Invariants:
             return
         cordoned = tuple(sorted(self.orders.cordoned))
         promises = Promises(settings.layout, settings.inventory, nodes, drained, cordoned)
-        held = [job for job in PolicyMemory.read(self.memory).held if job.job_id in self.active]
+        held = [
+            job for job in from_json(PolicyMemory, self.memory).held if job.job_id in self.active
+        ]
         for gang in held:
             if now.get(gang.job_id) != gang.whole:
                 yield f"job {gang.job_id} is in cells of its tenant and does not hold their GPUs"
         cells = promises.cells(held, {job: spec.tenant for job, spec in self.active.items()})
-        demoted = [name for name, priority in cells.priorities().items() if priority < 0]
-        if demoted:
+        if demoted := cells.demoted():
             yield f"jobs {', '.join(demoted)} are in cells that their tenants do not have"
         if not cells.safe():
             yield "promised cells that are not taken could not all be given at once"

@@ -7,8 +7,8 @@ from predictor.belief import Belief
 from predictor.forecast import Forecast, run_time
 from predictor.history import History
 from predictor.intervals import Calibration, Scored, is_scored, tenth_of
-from predictor.learning import learned
-from predictor.speed_noise import STEADY, SpeedNoise, not_yet_measured
+from predictor.posterior import learn
+from predictor.speed_noise import STEADY, SpeedNoise, expect_noise
 from tasks.record import RunHeader, RuntimeKind
 
 MOST_FINISHED = 4096
@@ -63,10 +63,10 @@ class Learning:
         """Before the first round: from the header's finished jobs."""
         history, settings = History(), header.settings
         for job in header.history:
-            history = learned(history, job.belief, header.throughputs, settings.seed)
+            history = learn(history, job.belief, header.throughputs, settings.seed)
         if settings.runtime in (RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL):
             return cls(history=history)
-        return cls(history=history, speed_noise=not_yet_measured(settings.round_seconds))
+        return cls(history=history, speed_noise=expect_noise(settings.round_seconds))
 
     def after(
         self,
@@ -90,7 +90,7 @@ class Learning:
         for job in ended:
             forecasts = unscored.pop(job.belief.spec.job_id, ())
             if job.finished or job.at_limit:
-                history = learned(history, job.belief, header.throughputs, header.settings.seed)
+                history = learn(history, job.belief, header.throughputs, header.settings.seed)
             if job.finished:
                 calibration = calibration.after(forecasts, job.belief.reference_seconds)
         finished = [job for job in ended if job.finished]

@@ -18,7 +18,7 @@ from predictor.arrivals import COUNTED, arrivals_after
 from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
 from predictor.job import JobSpec
-from predictor.options import JobOptions, Task, stuck_behind
+from predictor.options import JobOptions, Task, find_blocked
 from solver.deciding import find_reservation, place
 from solver.plan import ActiveJob, Plan
 from solver.promised import RoundInput
@@ -191,7 +191,7 @@ def _runnable_jobs(this: Round) -> Mapping[int, ActiveJob]:
     if not out:
         return this.active
     options = {job_id: job.spec.options for job_id, job in this.active.items()}
-    behind = stuck_behind(options, out)
+    behind = find_blocked(options, out)
     return {job_id: job for job_id, job in this.active.items() if job_id not in behind}
 
 

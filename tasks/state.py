@@ -10,7 +10,7 @@ from containers.runtime import BY_ITS_OWNER, EventKind, Observation
 from predictor.belief import Belief
 from predictor.forecast import Forecast
 from predictor.job import EpochLoss, EpochReport, JobSpec
-from predictor.options import stuck_behind
+from predictor.options import find_blocked
 from solver.fair_share import FairShare
 from solver.inventory import InService, Inventory
 from tasks.backoff import BackOff
@@ -88,7 +88,7 @@ class RunState:
         """Jobs on hold that are not cancelled, and jobs that depend on them."""
         held = self.orders.held - self.orders.cancelled
         options = {job_id: belief.spec.options for job_id, belief in self.beliefs.items()}
-        return stuck_behind(options, {*held}) if held else set()
+        return find_blocked(options, {*held}) if held else set()
 
     @cached_property
     def blocked(self) -> Mapping[int, BlockedJob]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
-from predictor.job import JobKind, JobSpec, Regime, timed_job
+from predictor.job import JobKind, JobSpec, Regime, make_timed_job
 from tasks.sources import Workload, sort_by_arrival
 
 CHECKPOINTING, OPAQUE = JobKind.CHECKPOINTING, JobKind.OPAQUE
@@ -24,7 +24,7 @@ def timed(
     name: str = "",
 ) -> tuple[JobSpec, GroundTruth]:
     """A timed job that takes some seconds."""
-    spec = timed_job(job_id, kind, Demand.gang(gpus), limit, at, image=image, name=name)
+    spec = make_timed_job(job_id, kind, Demand.gang(gpus), limit, at, image=image, name=name)
     return spec, GroundTruth(job_id, seconds, WHOLE, WHOLE)
 
 

@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.runs.job_file import JobFile
-from predictor.errors import InputError
-from predictor.numbers import plain
+from predictor.errors import InputError, check_plain
 from solver.inventory import MOST_GPUS
 from tasks.commands import CommandKind
 
@@ -90,7 +89,7 @@ def parse_budget_factor(text: str) -> tuple[str, float]:
     """
     tenant, _, number = text.rpartition("=")
     try:
-        value = float(plain(number))
+        value = float(check_plain(number))
     except ValueError:
         value = 0.0
     if not tenant or not 0.0 < value <= 1e6:

@@ -31,8 +31,7 @@ from flows.runs.settings import (
     pools_of,
 )
 from flows.runs.workload_source import Source
-from predictor.errors import InputError, ShockwaveError
-from predictor.numbers import plain
+from predictor.errors import InputError, ShockwaveError, check_plain
 from tasks.record import Parameter as PolicyParameter
 
 warehouse_named = ContextVar("warehouse_named", default=True)
@@ -106,7 +105,7 @@ def _check_texts(
                 raise InputError(_typed(parameter), "is empty", remedy)
             try:
                 if type(value) in (int, float):
-                    plain(text)
+                    check_plain(text)
             except ValueError:
                 remedy = "write it in digits from 0 to 9, without separators"
                 raise InputError(_typed(parameter), f"{text!r} is not a number", remedy) from None
@@ -283,7 +282,7 @@ def parse_parameters(texts: Iterable[str]) -> tuple[PolicyParameter, ...]:
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            number = float(plain(value))
+            number = float(check_plain(value))
         except ValueError:
             number = math.nan
         if not math.isfinite(number):

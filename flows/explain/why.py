@@ -14,7 +14,7 @@ from flows.explain.forks import check_own, taken_over
 from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError, likely
-from predictor.job import JobSpec, named
+from predictor.job import JobSpec, find_named
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
 from tasks.rollouts import Progress, ignore_progress
@@ -47,7 +47,7 @@ def why(
     reader = Reader(warehouse)
     name = name or latest(warehouse)
     start = reader.start(name)
-    entries = [*named(str(job), start.workload.specs)]
+    entries = [*find_named(str(job), start.workload.specs)]
     if not entries:
         like = likely(str(job), sorted({spec.name for spec in start.workload.specs} - {""}))
         remedy = f"{like}name one of its jobs, or another run with --run"

@@ -10,8 +10,8 @@ from containers.virtual.truth import GroundTruth
 from flows.runs.toml_file import checked, read_toml
 from predictor.allocation import Demand
 from predictor.errors import InputError, meant
-from predictor.job import JobKind, JobSpec, Mode, Regime, named, timed_job
-from predictor.options import MOST_RETRIES, NO_ARRAY, JobOptions, Task, tasks_of
+from predictor.job import JobKind, JobSpec, Mode, Regime, find_named, make_timed_job
+from predictor.options import MOST_RETRIES, NO_ARRAY, JobOptions, Task, parse_tasks
 from predictor.throughput import Profile
 from tasks.sources import Workload, sort_by_arrival
 from warehouse.workloads.kinds import MOST_JOBS
@@ -205,7 +205,7 @@ class JobFile(BaseModel):
         """The declared job, or the tasks of its array, with consecutive ids; see `spec`."""
         if self.model is not None:
             profile.check_model(self.model)
-        tasks = tasks_of(self.array) if self.array else (NO_ARRAY,)
+        tasks = parse_tasks(self.array) if self.array else (NO_ARRAY,)
         return tuple(
             self.spec(first_id + task.place, arrival_seconds, samples, after, task)
             for task in tasks
@@ -251,7 +251,9 @@ class JobFile(BaseModel):
             ),
         }
         if self.timed:
-            return timed_job(job_id, self.kind, demand, self.max_seconds, arrival_seconds, **shared)
+            return make_timed_job(
+                job_id, self.kind, demand, self.max_seconds, arrival_seconds, **shared
+            )
         assert self.model is not None
         assert self.batch_size is not None
         assert self.epochs is not None
@@ -369,7 +371,7 @@ def _before(
     """
     ids: dict[int, None] = {}
     for name in job.after:
-        jobs = [*named(name, known)]
+        jobs = [*find_named(name, known)]
         if not jobs:
             problem, remedy = f"{name!r} is no job before it", "give the name of one that is"
             raise InputError(f"{place}: after", problem, remedy)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from flows.runs.setting import Setting, check_bounds
 from flows.runs.settings import SEED
-from predictor.errors import InputError, meant
+from predictor.errors import InputError, check_plain, meant
 from predictor.job import Mode
-from predictor.numbers import plain
 from predictor.plugins import Kind, find_plugin, plugins
 from warehouse.workloads.kinds import MOST_JOBS, Arrivals, Format
 
@@ -341,7 +340,7 @@ def _pairs(field: str, text: str) -> dict[str, str]:
 
 def _weights(field: str, text: str) -> dict[str, float]:
     try:
-        return {name: float(plain(weight)) for name, weight in _pairs(field, text).items()}
+        return {name: float(check_plain(weight)) for name, weight in _pairs(field, text).items()}
     except ValueError:
         raise InputError(
             field, f"{text!r} has a weight that is no number", "give numbers"
@@ -351,7 +350,7 @@ def _weights(field: str, text: str) -> dict[str, float]:
 def _scale_factors(text: str) -> dict[int, float]:
     weights = _weights("scale_factors", text)
     try:
-        return {int(plain(gpus)): weight for gpus, weight in weights.items()}
+        return {int(check_plain(gpus)): weight for gpus, weight in weights.items()}
     except ValueError:
         raise InputError(
             "scale_factors",

@@ -1,8 +1,8 @@
-"""Requests of gangs for cells, and the answers."""
+"""Gangs that ask for cells, the answers, and gangs that hold GPUs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from predictor.errors import InputError
@@ -10,59 +10,34 @@ from predictor.errors import InputError
 if TYPE_CHECKING:
     from solver.cells.tree import Physical, Promised
 
-OPPORTUNISTIC = -1
-"""Priority of a gang on idle GPUs, which any guaranteed gang preempts."""
-HIGHEST = 1000
-"""The highest priority of a guaranteed gang, within its tenant; the lowest is 0. A convention."""
+OPPORTUNISTIC, GUARANTEED = -1, 0
+"""Priorities: a gang on idle GPUs, which guaranteed gangs preempt; a gang in its tenant's cells."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CellRequest:
     """A gang that asks for GPUs, all or none.
 
     Attributes:
         name: Name of the gang.
         tenant: Its tenant.
-        priority: 0 to `HIGHEST`: guaranteed, and before lower ones of its tenant;
-            `OPPORTUNISTIC`: not guaranteed.
         members: GPUs of each member; each has them on one node.
         gpu_type: GPU type; empty for any.
-        pin: The tenant's pinned cell that it has to lie in; empty for none.
-        lazy: Whether a higher priority of its tenant demotes it to opportunistic first, where it
-            is, rather than preempt it (HiveD's lazy preemption).
+        guaranteed: Whether it runs in its tenant's cells; else it is opportunistic.
 
     Raises:
-        InputError: The priority or a member is out of range, or an opportunistic gang is pinned.
+        InputError: A member has no GPUs.
     """
 
     name: str
     tenant: str
-    priority: int
     members: tuple[int, ...]
     gpu_type: str = ""
-    pin: str = ""
-    lazy: bool = True
+    guaranteed: bool = True
 
     def __post_init__(self) -> None:
-        if not OPPORTUNISTIC <= self.priority <= HIGHEST:
-            raise InputError(
-                f"{self.name}.priority",
-                f"{self.priority} is out of range",
-                f"give 0 to {HIGHEST}, or {OPPORTUNISTIC} for an opportunistic gang",
-            )
         if not self.members or min(self.members) < 1:
             raise InputError(f"{self.name}.members", "a member has no GPUs", "give at least 1 each")
-        if self.pin and not self.guaranteed:
-            raise InputError(
-                f"{self.name}.pin",
-                "opportunistic gangs have no cells",
-                "give a priority, or no pin",
-            )
-
-    @property
-    def guaranteed(self) -> bool:
-        """Whether it runs in its tenant's cells."""
-        return self.priority > OPPORTUNISTIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +49,16 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Granted:
     """The gang runs from now on.
 
     Attributes:
         slots: The GPUs of each member.
+        victims: Names of the opportunistic gangs that ended for it.
     """
 
     slots: tuple[tuple[Slot, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Preempts:
-    """The gang has reserved its GPUs; it runs once its victims on them have ended.
-
-    Attributes:
-        victims: Names of these gangs.
-    """
-
-    victims: tuple[str, ...]
+    victims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +72,7 @@ class Waits:
     reason: str
 
 
-Answer = Placed | Preempts | Waits
+Answer = Granted | Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,70 +82,57 @@ class PromisedCell:
     Attributes:
         pool: Its pool.
         level: Name of its level.
-        pin: Name of the pin; empty for any cell of its level.
         slots: The GPUs that serve it; empty while no gang has taken it.
         healthy: Whether it is served, or can be served, by healthy nodes only.
     """
 
     pool: str
     level: str
-    pin: str
     slots: frozenset[Slot]
     healthy: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RunningGang:
-    """A running gang as it is kept while the cells are made anew.
+    """A running gang, from which the cells can be rebuilt.
 
     Attributes:
         request: Its request.
         slots: The GPUs of each member.
-        levels: Name of the level of the promised cell that each GPU was placed in; empty where
+        levels: Name of the level of the promised cell that each GPU was placed in; empty if
             the gang is opportunistic, or was demoted.
     """
 
-    request: Request
+    request: CellRequest
     slots: tuple[tuple[Slot, ...], ...]
     levels: tuple[tuple[str, ...], ...]
 
 
 @dataclass(eq=False, slots=True)
-class Gang:
-    """A gang that has GPUs.
+class HeldGang:
+    """A gang that holds GPUs.
 
     Attributes:
         request: Its request.
         placed: Its first placement.
-        gpus: Its GPUs, without those that were removed.
+        gpus: Its GPUs, without those that were removed from the cluster.
         claims: The promised GPU that each of them serves; None while it is opportunistic.
-        waiting: Whether it waits for the end of its victims.
     """
 
-    request: Request
+    request: CellRequest
     placed: RunningGang
     gpus: list[Physical]
     claims: list[Promised] | None
-    waiting: bool = False
-    position: dict[Physical, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.position = {gpu: place for place, gpu in enumerate(self.gpus)}
 
     @property
     def priority(self) -> int:
         """The priority that it runs by."""
-        return OPPORTUNISTIC if self.claims is None else self.request.priority
+        return OPPORTUNISTIC if self.claims is None else GUARANTEED
 
     @property
     def running(self) -> RunningGang:
-        """The gang as it is kept: a demotion lasts."""
+        """The gang as it runs now: a demoted gang stays demoted."""
         if self.claims is not None:
             return self.placed
-        return replace(
-            self.placed, levels=tuple(tuple("" for _ in member) for member in self.placed.levels)
-        )
-
-    def claim(self, gpu: Physical) -> Promised | None:
-        """The promised GPU that one of its GPUs serves."""
-        return None if self.claims is None else self.claims[self.position[gpu]]
+        levels = tuple(("",) * len(member) for member in self.placed.levels)
+        return replace(self.placed, levels=levels)

@@ -12,7 +12,7 @@ class Ground:
     """Physical and promised cells of a layout. All nodes are healthy at first.
 
     Args:
-        layout: Pools, tenants and pins.
+        layout: Pools and tenants.
 
     Attributes:
         layout: The same.
@@ -20,10 +20,9 @@ class Ground:
         slots: GPUs by node and index.
         free: Free cells by pool.
         promised: Promised cells by tenant and pool, in the order of the layout.
-        pinned: Pinned cells by tenant and name of the pin.
 
     Raises:
-        InputError: The promises cannot be kept together, or a pin names what is not there.
+        InputError: The promises cannot be kept together.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -32,7 +31,6 @@ class Ground:
         self.slots: dict[Slot, Physical] = {}
         self.free: dict[str, FreeCells] = {}
         self.promised: dict[tuple[str, str], list[Promised]] = {}
-        self.pinned: dict[tuple[str, str], Promised] = {}
         self._bad: dict[str, list[Physical]] = {pool.name: [] for pool in layout.pools}
         for pool in layout.pools:
             trees, level = physical_trees(pool), pool.level(NODE)
@@ -51,8 +49,6 @@ class Ground:
                     count += 2 * cell.gpus * len(pool.levels)
                     self.promised.setdefault((tenant.name, pool.name), []).append(cell)
                 self.free[pool.name].owed[level] += promise.number
-            for name in tenant.pins:
-                self._pin(tenant.name, name)
         for free in self.free.values():
             free.check()
 
@@ -79,25 +75,7 @@ class Ground:
                     above.bad += -1 if healthy else 1
                     above = above.parent
 
-    def lost(self, tenant: str, pool: str, pin: str = "") -> set[Promised]:
+    def lost(self, tenant: str, pool: str) -> set[Promised]:
         """Promised nodes of a tenant, or parts of nodes, that only bad nodes can serve."""
-        cells = [self.pinned[tenant, pin]] if pin else self.promised.get((tenant, pool), [])
+        cells = self.promised.get((tenant, pool), [])
         return hopeless(cells, self.free[pool], self._bad[pool])
-
-    def _pin(self, tenant: str, name: str) -> None:
-        """Bind a pinned cell for good."""
-        pin = self.layout.pin(name)
-        pool = self.layout.pool(pin.pool)
-        index = pool.gpus_of(pin.node)[0] if pin.gpu is None else pin.gpu
-        gpu = self.slots.get(Slot(pin.node, index))
-        if gpu is None or gpu.pool is not pool:
-            raise InputError(
-                f"pins.{name}", f"{pin.node!r} has no such GPU", "name one of the pool"
-            )
-        physical = gpu.above(pool.level(pin.level))
-        if not self.free[pool.name].holds(physical):
-            raise InputError(f"pins.{name}", "the cell overlaps with another pin's", "pin another")
-        cell = promised_tree(pool, physical.level, tenant, 0)
-        self.pinned[tenant, name] = cell
-        self.free[pool.name].take(physical)
-        cell.bound, physical.promise, physical.pinned = physical, cell, True

@@ -1,9 +1,8 @@
 """Declaration of a cluster's cells and of the promises to its tenants, checked."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 from predictor.errors import InputError, meant
 
@@ -38,7 +37,6 @@ class CellPool:
         parts: From the level above GPUs up to that of whole trees, its name and how many cells of
             the level below each consists of. One is called `node`.
         nodes: Names of the nodes, tree by tree.
-        gpus: Indices of a node's GPUs, in the order of the tree, where not 0, 1, ….
 
     Raises:
         InputError: Names or numbers contradict each other.
@@ -48,7 +46,6 @@ class CellPool:
     gpu_type: str
     parts: tuple[tuple[str, int], ...]
     nodes: tuple[str, ...]
-    gpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]
@@ -67,13 +64,6 @@ class CellPool:
                 f"{len(self.nodes)} nodes are not whole {names[-1]!r} cells of {tree}",
                 "name the nodes of whole ones",
             )
-        for node, gpus in self.gpus.items():
-            if node not in self.nodes:
-                raise InputError(self.place, f"{node!r} has GPUs and is no node", "name a node")
-            if len({*gpus}) != self.levels[self.level(NODE)].gpus or len({*gpus}) < len(gpus):
-                raise InputError(
-                    self.place, f"the GPUs of {node!r} do not fill it", "give each index once"
-                )
 
     @property
     def place(self) -> str:
@@ -99,29 +89,6 @@ class CellPool:
             raise InputError(self.place, f"there is no level {name!r}", meant(name, names))
         return names.index(name)
 
-    def gpus_of(self, node: str) -> tuple[int, ...]:
-        """Indices of a node's GPUs, in the order of the tree."""
-        return self.gpus.get(node) or tuple(range(self.levels[self.level(NODE)].gpus))
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A certain cell that is promised, not any cell of its level.
-
-    Attributes:
-        name: Name, by which a tenant has it and a gang asks for it.
-        pool: Its pool.
-        level: Its level.
-        node: Its node, or the first of its nodes.
-        gpu: Index of its first GPU on that node; None for the node's first.
-    """
-
-    name: str
-    pool: str
-    level: str
-    node: str
-    gpu: int | None = None
-
 
 @dataclass(frozen=True, slots=True)
 class Promise:
@@ -145,12 +112,10 @@ class Tenant:
     Attributes:
         name: Name.
         cells: Its cells by level.
-        pins: Names of its pinned cells.
     """
 
     name: str
     cells: tuple[Promise, ...] = ()
-    pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,30 +127,18 @@ class Layout:
     Attributes:
         pools: Pools, in the order in which gangs that name none are tried.
         tenants: Tenants.
-        pins: Pinned cells.
 
     Raises:
-        InputError: A promise names what is not there, or a pin has not exactly one tenant.
+        InputError: Two parts have the same name, or a promise names a missing pool or level.
     """
 
     pools: tuple[CellPool, ...]
     tenants: tuple[Tenant, ...] = ()
-    pins: tuple[Pin, ...] = ()
 
     def __post_init__(self) -> None:
         _unique("pools", [pool.name for pool in self.pools])
         _unique("tenants", [tenant.name for tenant in self.tenants])
-        _unique("pins", [pin.name for pin in self.pins])
-        _unique("pins of tenants", [pin for tenant in self.tenants for pin in tenant.pins])
-        gpus = [
-            f"GPU {gpu} of node {node}"
-            for pool in self.pools
-            for node in pool.nodes
-            for gpu in pool.gpus_of(node)
-        ]
-        _unique("pools", gpus)
-        for pin in self.pins:
-            self.pool(pin.pool).level(pin.level)
+        _unique("pools", [f"node {node}" for pool in self.pools for node in pool.nodes])
         for tenant in self.tenants:
             for promise in tenant.cells:
                 self.pool(promise.pool).level(promise.level)
@@ -193,8 +146,6 @@ class Layout:
                     raise InputError(
                         f"tenants.{tenant.name}", f"{promise.number} cells", "give 0 or more"
                     )
-            for name in tenant.pins:
-                self.pin(name)
 
     def pool(self, name: str) -> CellPool:
         """A pool by name.
@@ -202,33 +153,14 @@ class Layout:
         Raises:
             InputError: There is none of that name.
         """
-        return _named("pool", self.pools, name)
-
-    def pin(self, name: str) -> Pin:
-        """A pinned cell by name.
-
-        Raises:
-            InputError: There is none of that name.
-        """
-        return _named("pin", self.pins, name)
-
-
-Part = TypeVar("Part", CellPool, Pin)
-
-
-def _named(kind: str, parts: Sequence[Part], name: str) -> Part:
-    """The one of pools or of pins with a name."""
-    for part in parts:
-        if part.name == name:
-            return part
-    known = [part.name for part in parts]
-    raise InputError(f"{kind}s", f"there is no {kind} {name!r}", meant(name, known))
+        pools = {pool.name: pool for pool in self.pools}
+        if name not in pools:
+            raise InputError("pools", f"there is no pool {name!r}", meant(name, pools))
+        return pools[name]
 
 
 def _unique(place: str, names: list[str]) -> None:
     """Refuse names that occur twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
+    for name, times in Counter(names).items():
+        if times > 1:
             raise InputError(place, f"{name} is named twice", "name each once")
-        seen.add(name)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from predictor.errors import InputError
-from solver.cells.gangs import Gang, Request, RunningGang
+from solver.cells.gangs import CellRequest, HeldGang, RunningGang
 from solver.cells.ground import Ground
 from solver.cells.holding import Holdings
 from solver.cells.tree import Physical, Promised
@@ -33,67 +33,43 @@ def restore(running: RunningGang, ground: Ground, holdings: Holdings) -> None:
         if gpu.user is not None:
             place = f"GPU {gpu.gpu} of node {gpu.nodes[0]} is held already"
             raise InputError(request.name, place, "restore each GPU once")
-    gang = Gang(request, running, [gpu for gpu, _ in pairs], None)
+    gang = HeldGang(request, running, [gpu for gpu, _ in pairs], None)
     holdings.start(gang)
     claims: list[Promised] = []
-    for gpu, level in pairs:
-        claim = _claim(gpu, level, request, ground, holdings)
+    for number, (gpu, level) in enumerate(pairs):
+        claim = _claim(gpu, level, request, ground)
         if claim is None:
-            holdings.serve(gang, None)
+            holdings.demote(gang)
             return
         claims.append(claim)
-        holdings.release(gpu)
-        gang.claims = claims
-        holdings.hold(gpu, gang)
+        holdings.claim(gang, number, claim)
     gang.claims = claims
 
 
-def _claim(
-    gpu: Physical, level: str, request: Request, ground: Ground, holdings: Holdings
-) -> Promised | None:
-    """The promised GPU that a GPU can serve; gangs of lower priority are demoted for it."""
+def _claim(gpu: Physical, level: str, request: CellRequest, ground: Ground) -> Promised | None:
+    """The promised GPU of a tenant that a GPU can serve."""
     names = [known.name for known in gpu.pool.levels]
     if not request.guaranteed or level not in names:
         return None
-    if not request.pin:
-        roots = ground.promised.get((request.tenant, gpu.pool.name), [])
-    elif (request.tenant, request.pin) in ground.pinned:
-        roots = [ground.pinned[request.tenant, request.pin]]
-    else:
-        return None
     whole = names.index(level)
+    roots = ground.promised.get((request.tenant, gpu.pool.name), [])
     candidates: Sequence[Promised] = [root for root in roots if root.level == whole]
     claim: Promised | None = None
     for at in range(whole, -1, -1):
-        claim = _serves(gpu.above(at), candidates, request.priority, ground, holdings)
+        claim = _serves(gpu.above(at), candidates, ground)
         if claim is None:
             return None
         candidates = claim.children
     return claim
 
 
-def _serves(
-    cell: Physical,
-    candidates: Sequence[Promised],
-    priority: int,
-    ground: Ground,
-    holdings: Holdings,
-) -> Promised | None:
-    """The promised cell that a physical one serves, or can: the one held least, if by less."""
+def _serves(cell: Physical, candidates: Sequence[Promised], ground: Ground) -> Promised | None:
+    """The promised cell that a physical one serves, or the first unbound one that it can."""
     if cell.promise is not None:
         return cell.promise if cell.promise in candidates else None
-    open_ones = [
-        promised for promised in candidates if promised.bound is None or not promised.bound.pinned
-    ]
-    least = min(open_ones, key=lambda promised: (promised.priority, promised.index), default=None)
-    if least is None or least.priority >= priority:
-        return None
-    if least.bound is not None:
-        for gpu in list(least.bound.of_level(0)):
-            if gpu.promise is not None and gpu.user is not None:
-                holdings.serve(gpu.user, None)
-    if least.parent is None:
+    first = next((promised for promised in candidates if promised.bound is None), None)
+    if first is not None and first.parent is None:
         free = ground.free[cell.pool.name]
         if not free.holds(cell) or not free.safe(cell.level, free.whole(cell).level):
             return None
-    return least
+    return first

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from solver.cells.layout import NODE, CellPool
 
 if TYPE_CHECKING:
-    from solver.cells.gangs import Gang
+    from solver.cells.gangs import HeldGang
 
 FREE = -2
 """Priority of a cell that no gang holds."""
@@ -80,16 +80,14 @@ class Physical(Cell):
 
     Attributes:
         promise: The promised cell that it serves.
-        pinned: Whether it serves that cell permanently.
         free: Whether it is free, as a whole and not as a part of a larger free cell.
         bad: Number of its nodes that are bad; for parts of a node, that of the node.
         nodes: Names of its nodes; of a part of a node, that node.
         gpu: Index on its node, for a GPU.
         user: The gang that runs on it, for a GPU.
-        taker: The gang that has reserved it and waits for the end of the user, for a GPU.
     """
 
-    __slots__ = ("bad", "free", "gpu", "nodes", "pinned", "promise", "taker", "user")
+    __slots__ = ("bad", "free", "gpu", "nodes", "promise", "user")
 
     def __init__(
         self,
@@ -101,13 +99,11 @@ class Physical(Cell):
     ) -> None:
         super().__init__(pool, level, index, parent)
         self.promise: Promised | None = None
-        self.pinned = False
         self.free = False
         self.bad = 0
         self.nodes = nodes
         self.gpu = 0
-        self.user: Gang | None = None
-        self.taker: Gang | None = None
+        self.user: HeldGang | None = None
 
 
 class Promised(Cell):
@@ -156,8 +152,7 @@ def physical_trees(pool: CellPool) -> list[Physical]:
     ]
     for tree in trees:
         for node in tree.of_level(node_level):
-            indices = pool.gpus_of(node.nodes[0])
-            for gpu, index in zip(node.of_level(0), indices, strict=True):
+            for index, gpu in enumerate(node.of_level(0)):
                 gpu.gpu = index
     return trees
 

@@ -8,7 +8,8 @@ import numpy as np
 from predictor.arrays import Floats, Ints
 from solver.fidelity import Fidelity
 from solver.plan import Plan, Situation
-from solver.policies.shares import Contenders, run_shares
+from solver.policies.contenders import Contenders
+from solver.policies.shares import run_shares
 
 LEAST_RATE = 1e-10
 """In place of a throughput of 0, so that matchings avoid it, as published; a numerical bound."""
@@ -51,7 +52,7 @@ class AlloX:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        shares = np.maximum([account.share for account in jobs.accounts], 0.0)
+        shares = jobs.shares.copy()
         settled = (shares == 1.0).any(axis=1)
         unsettled = np.flatnonzero(~settled)
         # Where nodes went out of service, more jobs may be settled than there are GPUs.

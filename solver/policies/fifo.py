@@ -11,9 +11,9 @@ from solver.fidelity import Fidelity
 from solver.list_scheduling import find_fitting, make_claims
 from solver.pairs import ALONE, Rows
 from solver.plan import Plan, Situation
+from solver.policies.contenders import Contenders
 from solver.policies.listed import run_list
-from solver.policies.packed_shares import run_packed
-from solver.policies.shares import Contenders, run_shares
+from solver.policies.shares import run_shares
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,15 @@ class Fifo:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
+        shares = self._alone(jobs)
+        return (shares if jobs.rows is None else self._pack(jobs, jobs.rows, shares)), ()
+
+    def _alone(self, jobs: Contenders) -> Floats:
+        """Shares of 1 of the fastest types with room, without pairs."""
         shares, free = np.zeros_like(jobs.rates), jobs.gpus.copy()
         if not self.aware:
             shares[:, 0] = 1.0
-            return shares, ()
+            return shares
         for job in np.argsort(-jobs.ages, kind="stable").tolist():
             room = free >= jobs.gangs[job]
             if not room.any():
@@ -67,15 +72,11 @@ class Fifo:
             if jobs.rates[job, kind] > 0.0:
                 shares[job, kind] = 1.0
                 free[kind] -= jobs.gangs[job]
-        return shares, ()
+        return shares
 
-    def allocate_packed(
-        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
-    ) -> tuple[Floats, tuple[int, ...]]:
-        """See `PackingPolicy.allocate_packed`."""
-        shares, _ = self.allocate(jobs)
-        packed = np.zeros_like(rows.rates[:, 0])
-        packed[rows.alone] = shares
+    def _pack(self, jobs: Contenders, rows: Rows, shares: Floats) -> Floats:
+        """Shares of all rows in which jobs without a GPU join others."""
+        packed = jobs.by_row(shares)
         kind, gains = shares.argmax(axis=1), rows.ratios().sum(axis=1)
         single: Bools = np.asarray(shares.any(axis=1))
         for job in np.argsort(-jobs.ages, kind="stable").tolist():
@@ -87,7 +88,7 @@ class Fifo:
             packed[rows.alone[other]] = 0.0
             packed[row, kind[other]] = 1.0
             single[other] = False
-        return packed, ()
+        return packed
 
     def _partner(
         self, job: int, rows: Rows, gains: Floats, kind: Ints, single: Bools
@@ -104,9 +105,8 @@ class Fifo:
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
         if self.packed:
-            return run_packed(
-                self, self.name, situation, fills=self.fidelity is not Fidelity.REFERENCE
-            )
+            fills = self.fidelity is not Fidelity.REFERENCE
+            return run_shares(self, self.name, situation, packed=True, fills=fills)
         if self.fidelity is Fidelity.REFERENCE and situation.inventory.mixed:
             return run_shares(self, self.name, situation, shuffled=not self.aware, fills=False)
         order = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.spec.job_id))

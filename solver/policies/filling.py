@@ -1,4 +1,4 @@
-"""Water filling: max-min fairness among jobs, or tenants, of those that can still gain."""
+"""Water filling: max-min fairness among the jobs, or tenants, that can still gain."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from predictor.arrays import Bools, Floats
 from solver.backends.interior import find_best_shares
-from solver.policies.shares import Contenders
+from solver.policies.contenders import Contenders
 
 FULL = 1e-3
 """A job whose level is within this of the least level cannot gain: in the middle of the optimal
@@ -27,12 +27,12 @@ class Filling(IntEnum):
     TENANTS_IN_ORDER = 3
 
 
-def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
+def fill(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
     """Shares of time x_jk by water filling.
 
     The least level a_j Σ_k v_jk x_jk is maximised; jobs at that level that cannot gain keep it, and
-    the levels of the others are raised in turn, until no job can gain: a linear
-    program each time, at most as many as there are jobs. Narayanan et al., Gavel (OSDI '20),
+    the levels of the others are raised in turn until no job can gain, by at most one linear program
+    a job. Narayanan et al., Gavel (OSDI '20),
     section 4.3, where an integer program finds which jobs cannot have more: here the middle of the
     optimal face shows it.
 
@@ -52,21 +52,25 @@ def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
     fastest = jobs.speeds.max(axis=1)
     relative, weights = jobs.speeds / fastest[:, None], weights * fastest
     while True:
-        floors = _divided(jobs, weights, can_gain, filling)
-        kept = least * (1.0 - SLACK)
-        shares = find_best_shares(jobs.gangs, jobs.gpus, relative, least=kept, floor_weights=floors)
+        floors = _level_weights(jobs, weights, can_gain, filling)
+        floor = least * (1.0 - SLACK)
+        shares = find_best_shares(
+            jobs.gangs, jobs.gpus, relative, least=floor, floor_weights=floors
+        )
         speeds = (relative * shares).sum(axis=1)
         levels = np.multiply(floors, speeds, out=floors.copy(), where=np.isfinite(floors))
         full = levels <= levels.min() * (1.0 + FULL)
         gpus = jobs.gangs * shares.sum(axis=1)
-        if gpus[full].sum() > 2.0 * SLACK * gpus[~can_gain].sum():  # else they live on that room
+        if (
+            gpus[full].sum() > 2.0 * SLACK * gpus[~can_gain].sum()
+        ):  # else they fill only the solver's slack
             least[full] = speeds[full]
         can_gain &= ~full
         if not can_gain.any():
             return shares
 
 
-def _divided(jobs: Contenders, weights: Floats, among: Bools, filling: Filling) -> Floats:
+def _level_weights(jobs: Contenders, weights: Floats, among: Bools, filling: Filling) -> Floats:
     """Weights of the levels, shape (jobs,); infinite for jobs whose levels are not raised."""
     if filling is Filling.JOBS:
         return np.where(among, weights, np.inf)

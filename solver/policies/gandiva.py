@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.arrays import Floats
-from predictor.errors import InputError
 from solver.fidelity import Fidelity
-from solver.pairs import ALONE, Rows
+from solver.pairs import ALONE
 from solver.plan import Plan, Situation
-from solver.policies.packed_shares import run_packed
-from solver.policies.shares import Contenders
+from solver.policies.contenders import Contenders
+from solver.policies.shares import run_shares
 
 SEED = 0
 """Seed of the draws of pairs, as published."""
@@ -30,7 +29,7 @@ class Gandiva:
     to whatever type their share is on.
 
     Notes: how much the draws so far took of the random generator, from which its state follows;
-    then the pairs.
+    then each pair.
 
     Attributes:
         fidelity: With `Fidelity.FAIR` a pair is judged by the mean over the types that it can run
@@ -53,17 +52,15 @@ class Gandiva:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        return run_packed(self, self.name, situation)
+        return run_shares(self, self.name, situation, packed=True)
 
-    def allocate_packed(
-        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
-    ) -> tuple[Floats, tuple[int, ...]]:
-        """See `PackingPolicy.allocate_packed`.
-
-        Raises:
-            InputError: The notes are of an earlier release.
-        """
-        words, partners = _read(notes)
+    def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
+        """See `SharePolicy.allocate`."""
+        rows = jobs.rows
+        assert rows is not None
+        words, partners = 0, []
+        if jobs.notes:
+            ((words, *_), *partners) = [tuple(map(int, note)) for note in jobs.notes]
         generator = _Draws(words)
         place = {job_id: number for number, job_id in enumerate(jobs.job_ids)}
         row_of = {tuple(sorted(pair)): row for row, pair in enumerate(rows.members.tolist())}
@@ -86,7 +83,7 @@ class Gandiva:
             paired = {job for pair in partners for job in pair}
             left = [job_id for job_id in jobs.job_ids if job_id not in paired]
             gangs = [float(jobs.gangs[place[job_id]]) for job_id in left]
-            partners += _drawn(left, gangs, generator)
+            partners += _draw_pairs(left, gangs, generator)
             paired = {job for pair in partners for job in pair}
             singles = [job_id for job_id in jobs.job_ids if job_id not in paired]
             taking = [(place[first], place[second]) for first, second in partners]
@@ -100,8 +97,7 @@ class Gandiva:
                 # Rounded as published, where the last type that is filled is added up first.
                 equal = jobs.gpus / len(taking) / rows.gangs[row]
                 shares[row] = equal / max(1.0, equal[::-1].sum())
-        flat = [job for pair in partners for job in pair]
-        return shares, (generator.words, *flat)
+        return shares, [(generator.words,), *partners]
 
 
 class _Draws(random.Random):
@@ -126,24 +122,7 @@ class _Draws(random.Random):
         return super().getrandbits(k)
 
 
-def _read(notes: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:
-    """What the draws so far took, and the pairs of the last computation.
-
-    Earlier releases noted the number of draws, each draw's population, and the pairs. In such notes
-    more numbers follow than the first one says, unless there are no pairs; a draw of a pair takes
-    two words at least.
-    """
-    words, *flat = notes or (0,)
-    if len(flat) % 2 or len(flat) > words or len(set(flat)) < len(flat):
-        raise InputError(
-            "memory of gandiva",
-            "the round was recorded by an earlier release, whose draws cannot be repeated",
-            "replay and resume the run with that release",
-        )
-    return words, list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _drawn(
+def _draw_pairs(
     jobs: Sequence[int], gangs: Sequence[float], generator: random.Random
 ) -> list[tuple[int, int]]:
     """Pairs of jobs with gangs of one size, drawn at random.

@@ -8,7 +8,8 @@ import numpy as np
 from predictor.arrays import Floats
 from solver.fidelity import Fidelity
 from solver.plan import Plan, Situation
-from solver.policies.shares import Contenders, run_shares
+from solver.policies.contenders import Contenders
+from solver.policies.shares import run_shares
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,15 @@ from dataclasses import dataclass
 
 from predictor.arrays import Floats
 from predictor.errors import InputError
-from solver.backends.interior import find_best_shares
 from solver.fidelity import Fidelity
-from solver.pairs import Rows
 from solver.plan import Plan, Situation
-from solver.policies.filling import Filling, filled
-from solver.policies.packed_shares import run_packed
-from solver.policies.programs import Program
-from solver.policies.shares import Contenders, run_shares
+from solver.policies.contenders import Contenders
+from solver.policies.filling import Filling, fill
+from solver.policies.shares import run_shares
 
 DIGITS = 5
-"""Digits of shares that count where jobs are alike: fewer than a solver's precision has. A
-numerical tolerance."""
+"""Digits of shares that count if all types count as alike, below a solver's precision. A numerical
+tolerance."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,7 @@ class Gavel:
     Attributes:
         fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
-        packed: 1 for pairs of jobs on the same GPUs (section 4.4): the same program, with rows for
-            pairs. GPU types are never alike to it.
+        packed: 1 to run pairs of jobs on the same GPUs (section 4.4); `aware` then has no effect.
         filling: See `solver.policies.filling.Filling` (section 4.3); 0 for the program above alone.
     """
 
@@ -61,26 +57,21 @@ class Gavel:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        if self.packed:
-            return run_packed(self, self.name, situation)
-        return run_shares(self, self.name, situation, shuffled=not self.aware)
+        return run_shares(
+            self, self.name, situation, packed=bool(self.packed), shuffled=not self.aware
+        )
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        jobs = jobs if self.aware else jobs.alike()
+        ignores_types = not (self.aware or self.packed)
+        jobs = jobs.ignore_types() if ignores_types else jobs
         weights = _weights(jobs)
         if self.filling:
-            shares = filled(jobs, weights, Filling(int(self.filling)))
+            shares = fill(jobs, weights, Filling(int(self.filling)))
         else:
-            shares = find_best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
-        # Where all types are alike, so are the shares of alike jobs, but for rounding errors.
-        return (shares if self.aware else shares.round(DIGITS)), ()
-
-    def allocate_packed(
-        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
-    ) -> tuple[Floats, tuple[int, ...]]:
-        """See `PackingPolicy.allocate_packed`."""
-        return Program(jobs, rows).best(floor_weights=_weights(jobs)), ()
+            shares = jobs.best(floor_weights=weights)
+        # On types that count as alike, rounding errors alone would tell equal jobs apart.
+        return (shares.round(DIGITS) if ignores_types else shares), ()
 
 
 def _weights(jobs: Contenders) -> Floats:

@@ -1,18 +1,33 @@
 """A static equal share for each job, the yardstick of fairness."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-import orjson
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from predictor.arrays import Floats
+from predictor.rows import from_json, to_json
 from solver.fidelity import Fidelity
 from solver.plan import ActiveJob, Plan, Situation
+from solver.policies.contenders import Contenders
 from solver.policies.listed import run_list
-from solver.policies.shares import Contenders, run_shares
+from solver.policies.shares import run_shares
 
 SLACK_SECONDS = 1e-6
 """Numerical tolerance of an entitlement, in seconds."""
+
+
+@dataclass(frozen=True)
+class Entitlements:
+    """The policy's memory between plans.
+
+    Attributes:
+        clock_seconds: Clock of the last plan on a single GPU type.
+        entitlements: By job id: run time that it is owed, in seconds, and its share.
+        ledger: The ledger of shares on several GPU types, as JSON.
+    """
+
+    clock_seconds: float = 0.0
+    entitlements: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    ledger: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,30 +65,30 @@ class Isolated:
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
         clock = situation.clock_seconds
-        saved = orjson.loads(situation.memory) if situation.memory else (clock, [])
-        of_types = len(saved) > 2  # a ledger of shares by type; neither says much to the other
+        before = from_json(Entitlements, situation.memory)
         if situation.inventory.mixed:
-            given = situation if of_types else replace(situation, memory="")
-            return run_shares(self, self.name, given, shuffled=True)
-        before, rows = (clock, []) if of_types else saved
-        elapsed = clock - before
-        noted = {job_id: (owed, share) for job_id, owed, share in rows}
+            plan = run_shares(
+                self, self.name, replace(situation, memory=before.ledger), shuffled=True
+            )
+            return replace(plan, memory=to_json(Entitlements(ledger=plan.memory)))
+        elapsed = clock - before.clock_seconds
         gpus, count = situation.inventory.gpus, len(situation.jobs)
         owed: dict[int, float] = {}
         for job in situation.jobs:
-            claim, share = noted.get(job.job_id, (0.0, 0.0))
-            owed[job.job_id] = claim + share * elapsed - (elapsed if job.gpus else 0.0)
+            claim, share = before.entitlements.get(job.job_id, (0.0, 0.0))
+            ran = elapsed if job.gpus and job.job_id in before.entitlements else 0.0
+            owed[job.job_id] = claim + share * elapsed - ran
 
         def rank(job: ActiveJob) -> tuple[float, float, int]:
             return -owed[job.job_id], job.spec.arrival_seconds, job.job_id
 
         order = sorted(situation.jobs, key=rank)
         entitled = [job for job in order if owed[job.job_id] >= -SLACK_SECONDS]
-        notes = [
-            [job_id, claim, min(1.0, gpus / (count * job.gang))]
-            for job, (job_id, claim) in zip(situation.jobs, owed.items(), strict=True)
-        ]
+        entitlements = {
+            job.job_id: (owed[job.job_id], min(1.0, gpus / (count * job.gang)))
+            for job in situation.jobs
+        }
         return replace(
             run_list(self.name, situation, entitled or order[:1]),
-            memory=orjson.dumps([clock, notes]).decode(),
+            memory=to_json(Entitlements(clock, entitlements)),
         )

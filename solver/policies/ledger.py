@@ -1,47 +1,25 @@
-"""The memory of policies that compute shares of time: an account of each job."""
+"""The memory of policies that compute shares of time: an account of each job and pair."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
-import orjson
-
-NO_SHARE = -1.0
-"""Share of a job that arrived after the last computation."""
-
-NO_LEASE = -1.0
-"""Lease start of a job without a lease."""
+Key: TypeAlias = tuple[int, ...]
+"""The ids of a row's jobs: one, or two that share GPUs."""
 
 
-class Account(NamedTuple):
-    """A job's shares and received run times, by GPU type.
+class ShareAccount(NamedTuple):
+    """A row's shares and received run times, by GPU type.
 
     Attributes:
-        share: x_jk, or `NO_SHARE`.
+        share: x_k.
         received: Run time since the last computation, plus half a round, in seconds.
         deficit: Deficit of run time before the last computation, in seconds.
-        rate: Throughput at the last computation, in steps per second.
-        held_since: Clock at the start of its current lease, or `NO_LEASE`.
-        notes: Policy-specific numbers of the last computation.
     """
 
     share: tuple[float, ...]
     received: tuple[float, ...]
     deficit: tuple[float, ...]
-    rate: tuple[float, ...]
-    held_since: float
-    notes: tuple[float, ...] = ()
-
-    @classmethod
-    def new(cls, types: int, received: float) -> "Account":
-        """The account of a job that arrived since the last computation."""
-        nothing = (0.0,) * types
-        return cls((NO_SHARE,) * types, (received,) * types, nothing, nothing, NO_LEASE)
-
-    @property
-    def shared(self) -> bool:
-        """Whether it took part in the last computation."""
-        return self.share[0] >= 0.0
 
 
 @dataclass(frozen=True)
@@ -49,72 +27,76 @@ class Ledger:
     """A share policy's memory.
 
     Attributes:
+        types: GPU types of the accounts.
         computed_at: Clock of the last computation, in seconds.
         stale: Whether the shares have to be computed again.
-        accounts: By job id.
-        types: GPU types of the accounts, where there are several.
-        rounds: Rounds planned so far, where there are several types.
+        rounds: Rounds planned so far.
         planned_at: Clock of the last of them, in seconds.
+        jobs: The jobs of the last round.
+        rates: Throughputs at the last computation by GPU type, in steps per second, of the jobs
+            that took part in it.
+        held_since: Clock at the start of the lease of each job that runs.
+        accounts: By row; `new_account` stands for those left out.
+        ran: Pairs that were placed in the last round.
+        notes: The policy's notes of the last computation.
     """
 
+    types: tuple[str, ...] = ()
     computed_at: float = 0.0
     stale: bool = True
-    accounts: Mapping[int, Account] = field(default_factory=dict)
-    types: tuple[str, ...] = ()
     rounds: int = 0
     planned_at: float = 0.0
+    jobs: tuple[int, ...] = ()
+    rates: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    held_since: Mapping[int, float] = field(default_factory=dict)
+    accounts: Mapping[tuple[int, ...], ShareAccount] = field(default_factory=dict)
+    ran: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[tuple[float, ...], ...] = ()
 
-    @classmethod
-    def read(cls, memory: str) -> "Ledger":
-        """Decode the JSON of `written`; empty text is an empty ledger."""
-        if not memory:
-            return cls()
-        computed_at, stale, rows, *of_types = orjson.loads(memory)
-        types, rounds, planned_at = of_types or ((), 0, 0.0)
-        accounts: dict[int, Account] = {}
-        for job, *by_type, held_since, notes in ((*row[:6], row[6:]) for row in rows):
-            share, received, deficit, rate = (tuple(kept) if types else (kept,) for kept in by_type)
-            accounts[job] = Account(share, received, deficit, rate, held_since, tuple(notes))
-        return cls(computed_at, stale, accounts, tuple(types), rounds, planned_at)
+    def account(self, key: Key, start: float) -> ShareAccount:
+        """The account of a row; see `new_account`."""
+        return self.accounts.get(key) or self.new_account(key, start)
 
-    def written(self) -> str:
-        """As JSON: computed_at, stale, and a row of numbers per job.
+    def new_account(self, key: Key, start: float) -> ShareAccount:
+        """The account of a row that never ran and has no share.
 
-        With several types four of the numbers are lists, and three fields follow.
+        As published, a pair has received nothing before its first computation, so that it is owed
+        the half round that is then credited to all.
+
+        Args:
+            key: The ids of its jobs.
+            start: Half a round, in seconds.
         """
-        rows: list[list[Any]] = [
-            [
-                job,
-                *(kept if self.types else kept[0] for kept in account[:4]),
-                account.held_since,
-                *account.notes,
-            ]
-            for job, account in self.accounts.items()
-        ]
-        of_types = (self.types, self.rounds, self.planned_at) if self.types else ()
-        return orjson.dumps([self.computed_at, self.stale, rows, *of_types]).decode()
+        nothing, half = (0.0,) * len(self.types), (start,) * len(self.types)
+        if len(key) == 1:
+            return ShareAccount(nothing, half, nothing)
+        if all(job in self.rates for job in key):
+            return ShareAccount(nothing, half, half)
+        return ShareAccount(nothing, nothing, nothing)
 
-    def of(self, types: tuple[str, ...], received: float) -> "Ledger":
-        """The same for other GPU types, of which some may be new or gone.
+    def on_types(self, types: tuple[str, ...], start: float) -> "Ledger":
+        """The ledger on the GPU types in service, some of which may be new or gone.
 
-        What a ledger of a single type says is not carried over, as it does not name the type.
+        Args:
+            types: The types.
+            start: Received run time on a new type, in seconds.
         """
-        if types == self.types or not self.accounts:
-            return replace(self, types=types)
-        new = Account.new(1, received)
-        names = types or ("",)
-        places = [self.types.index(kind) if kind in self.types else -1 for kind in names]
+        if types == self.types:
+            return self
+        column = {kind: number for number, kind in enumerate(self.types)}
 
-        def moved(kept: tuple[float, ...], at_first: tuple[float, ...]) -> tuple[float, ...]:
-            return tuple(kept[place] if place >= 0 else at_first[0] for place in places)
+        def move(values: tuple[float, ...], new: float) -> tuple[float, ...]:
+            return tuple(values[column[kind]] if kind in column else new for kind in types)
 
         accounts = {
-            job: account._replace(
-                share=moved(account.share, new.share),
-                received=moved(account.received, new.received),
-                deficit=moved(account.deficit, new.deficit),
-                rate=moved(account.rate, new.rate),
+            key: ShareAccount(
+                move(row.share, 0.0), move(row.received, start), move(row.deficit, 0.0)
             )
-            for job, account in self.accounts.items()
+            for key, row in self.accounts.items()
         }
-        return replace(self, stale=True, accounts=accounts, types=types)
+        rates = {job: move(rate, 0.0) for job, rate in self.rates.items()}
+        return replace(self, types=types, stale=True, accounts=accounts, rates=rates)
+
+    def after_round(self, clock: float) -> "Ledger":
+        """The ledger after a planned round."""
+        return replace(self, rounds=self.rounds + 1, planned_at=clock)

@@ -9,11 +9,9 @@ from predictor.arrays import Floats
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.inventory import Pool
-from solver.pairs import Rows
 from solver.plan import Plan, Situation
-from solver.policies.packed_shares import run_packed
-from solver.policies.programs import Program
-from solver.policies.shares import Contenders, run_shares
+from solver.policies.contenders import Contenders
+from solver.policies.shares import run_shares
 
 SLACK = 1e-5
 """Part by which a job may be slower than its deadline asks, so that a program whose deadlines can
@@ -34,10 +32,9 @@ class MaxSumThroughput:
             the type, as published in `max_sum_throughput_normalized_by_cost_perf`.
         deadlines: 1 for Σ_k steps per second_jk · x_jk ≥ steps left / time left of jobs that have a
             deadline to come, as published in `max_sum_throughput_normalized_by_cost_perf_SLOs`.
-            Where they cannot all be met, see `find_promised_speeds`. With `Fidelity.FAIR` the
-            shares are then computed in each round, as rounds follow shares on average only.
-        packed: 1 for pairs of jobs on the same GPUs (section 4.4): the same program, with rows for
-            pairs, each worth the steps of both.
+            If not all can be met, see `find_promised_speeds`. With `Fidelity.FAIR` the shares are
+            then computed in each round, as rounds follow shares on average only.
+        packed: 1 to run pairs of jobs on the same GPUs (section 4.4), each worth the steps of both.
     """
 
     name = "mst"
@@ -64,28 +61,15 @@ class MaxSumThroughput:
             check_priced(situation.inventory.pools)
         due = any(job.spec.options.deadline_seconds for job in situation.jobs)
         again = bool(self.deadlines) and due and self.fidelity is Fidelity.FAIR
-        if self.packed:
-            return run_packed(self, self.name, situation, again=again)
-        return run_shares(self, self.name, situation, again=again)
+        return run_shares(self, self.name, situation, packed=bool(self.packed), again=again)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        return self._best(Program(jobs)), ()
-
-    def allocate_packed(
-        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
-    ) -> tuple[Floats, tuple[int, ...]]:
-        """See `PackingPolicy.allocate_packed`."""
-        return self._best(Program(jobs, rows)), ()
-
-    def _best(self, program: Program) -> Floats:
-        jobs, value = program.jobs, program.rates
-        if self.costed:
-            value = value / jobs.prices
-        least = None
-        if self.deadlines:
-            least = (1.0 - SLACK) * find_promised_speeds(program, self.fidelity)
-        return program.best(value=value, least=least)
+        value = jobs.row_rates / jobs.prices if self.costed else jobs.row_rates
+        least = (
+            (1.0 - SLACK) * find_promised_speeds(jobs, self.fidelity) if self.deadlines else None
+        )
+        return jobs.best(value=value, least=least), ()
 
 
 def check_priced(pools: Iterable[Pool]) -> None:
@@ -103,7 +87,7 @@ def check_priced(pools: Iterable[Pool]) -> None:
             )
 
 
-def find_promised_speeds(program: Program, fidelity: Fidelity) -> Floats:
+def find_promised_speeds(jobs: Contenders, fidelity: Fidelity) -> Floats:
     """The least speeds by which jobs meet the deadlines that count.
 
     If all deadlines can be met together, all count; otherwise none does in Gavel's published code.
@@ -112,16 +96,15 @@ def find_promised_speeds(program: Program, fidelity: Fidelity) -> Floats:
     deadlines, or as fast as they can.
 
     Args:
-        program: The jobs, and the pairs of them.
+        jobs: The jobs.
         fidelity: How the policy is run.
 
     Returns:
         Least speeds, in work a second, shape (jobs,); 0 where no deadline counts.
     """
-    jobs = program.jobs
     asked = _speeds(jobs, jobs.time_left)
     if fidelity is Fidelity.REFERENCE:
-        return asked if _can_be_met(program, asked) else np.zeros_like(asked)
+        return asked if _can_be_met(jobs, asked) else np.zeros_like(asked)
     fastest = jobs.speeds.max(axis=1)
     within = np.maximum(jobs.time_left - jobs.round_seconds, 1.0)
     early = np.minimum(_speeds(jobs, within), fastest)
@@ -134,7 +117,7 @@ def find_promised_speeds(program: Program, fidelity: Fidelity) -> Floats:
 
     tried = len(order)
     while met + 1 < missed:
-        met, missed = (tried, missed) if _can_be_met(program, first(tried)) else (met, tried)
+        met, missed = (tried, missed) if _can_be_met(jobs, first(tried)) else (met, tried)
         tried = (met + missed) // 2
     return first(met)
 
@@ -145,10 +128,10 @@ def _speeds(jobs: Contenders, time_left: Floats) -> Floats:
     return np.divide(jobs.work_left, time_left, out=np.zeros_like(time_left), where=due)
 
 
-def _can_be_met(program: Program, asked: Floats) -> bool:
+def _can_be_met(jobs: Contenders, asked: Floats) -> bool:
     """Whether all jobs can have the speeds that they ask for, within half the slack."""
     if not asked.any():
         return True
     weights = np.divide(1.0, asked, out=np.full_like(asked, np.inf), where=asked > 0.0)
-    speeds = program.speeds(program.best(floor_weights=weights))
+    speeds = jobs.work(jobs.best(floor_weights=weights))
     return bool((speeds >= (1.0 - SLACK / 2.0) * asked).all())

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from predictor.arrays import Floats
 from solver.fidelity import Fidelity
-from solver.pairs import Rows
 from solver.plan import Plan, Situation
-from solver.policies.packed_shares import run_packed
-from solver.policies.programs import Program
-from solver.policies.shares import Contenders, run_shares
+from solver.policies.contenders import Contenders
+from solver.policies.shares import run_shares
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 100.0, 1e6
 """Initial bracket of the bisection, in seconds, as published."""
@@ -33,8 +30,7 @@ class OpenShop:
     Attributes:
         fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
-        packed: 1 for pairs of jobs on the same GPUs (section 4.4): the same program, with rows for
-            pairs. GPU types are never alike to it.
+        packed: 1 to run pairs of jobs on the same GPUs (section 4.4); `aware` then has no effect.
     """
 
     name = "ossp"
@@ -52,42 +48,35 @@ class OpenShop:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        if self.packed:
-            return run_packed(self, self.name, situation)
-        return run_shares(self, self.name, situation, shuffled=not self.aware)
+        return run_shares(
+            self, self.name, situation, packed=bool(self.packed), shuffled=not self.aware
+        )
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        return find_quickest_shares(Program(jobs if self.aware else jobs.alike())), ()
-
-    def allocate_packed(
-        self, jobs: Contenders, rows: Rows, notes: tuple[Any, ...]
-    ) -> tuple[Floats, tuple[Any, ...]]:
-        """See `PackingPolicy.allocate_packed`."""
-        return find_quickest_shares(Program(jobs, rows)), ()
+        return find_quickest_shares(jobs if self.aware or self.packed else jobs.ignore_types()), ()
 
 
-def find_quickest_shares(program: Program) -> Floats:
+def find_quickest_shares(jobs: Contenders) -> Floats:
     """Shares in which every job does its work within 5 % of the least time for all."""
-    shortest = find_least_time(program)
+    shortest = find_least_time(jobs)
     low, high = SHORTEST_SECONDS, LONGEST_SECONDS
     while shortest > high:
         low, high = high, 10.0 * high
     while TOLERANCE * low < high:
         middle = (low + high) / 2.0
         low, high = (middle, high) if shortest > middle else (low, middle)
-    return program.best(least=np.maximum(program.jobs.work_left, 0.0) / high)
+    return jobs.best(least=np.maximum(jobs.work_left, 0.0) / high)
 
 
-def find_least_time(program: Program) -> float:
+def find_least_time(jobs: Contenders) -> float:
     """The least T in which every job can do the work that it has left, in seconds."""
-    jobs = program.jobs
     work_left = np.maximum(jobs.work_left, 0.0)
-    if len(jobs.gpus) == 1 and program.rows is None:
+    if len(jobs.gpus) == 1 and jobs.rows is None:
         return max(float(work_left.max()), float(jobs.gangs @ work_left) / float(jobs.gpus[0]))
     if not work_left.any():
         return 0.0
     alone = work_left / jobs.speeds.max(axis=1)
     weights = np.divide(alone.max(), work_left, out=np.full_like(alone, np.inf), where=alone > 0.0)
-    speeds = program.speeds(program.best(floor_weights=weights))
+    speeds = jobs.work(jobs.best(floor_weights=weights))
     return float(np.divide(work_left, speeds, out=alone, where=alone > 0.0).max())

@@ -1,32 +1,35 @@
 """Policies that compute shares of time, and how shares become rounds.
 
-Gavel's round-based mechanism (Narayanan et al., OSDI '20, section 5): a policy computes
-the share of time x_jk in [0, 1] of each job on each GPU type; each round, jobs are scheduled by
-decreasing priority x_jk / (run time there since the shares were computed), then by the deficit
-of run time from before, then by share, with backfilling. A job runs on one type at a time.
+Gavel's round-based mechanism (Narayanan et al., OSDI '20, section 5): a policy computes the share
+of time x_rk in [0, 1] of each row r on each GPU type k. A row is a job alone or, for policies that
+pack (section 4.4), a pair of jobs with the same number of GPUs that fit together. Each round,
+rows are scheduled by decreasing priority x_rk / (run time there since the computation), then by
+their deficit of run time from before, then by share, with backfilling. At most one of a job's rows
+runs, on one type.
 
-With `Fidelity.FAIR` shares are computed again on every arrival, end and change of
-throughput, and all pairs of job and type stand in one line. With `Fidelity.REFERENCE` the limits of
-the published simulators hold: that of Shockwave on a single GPU type, that of Gavel on several.
-There is no computation within a minimum time of the last (but for that at clock 0), nor after a
-change of batch size. A job that arrived since has no share, and GPUs assigned to it idle. Of
-several types, one is filled after the other.
+With `Fidelity.FAIR` shares are computed on every arrival and end, for jobs alone also on every
+change of throughput, and all rows on all types stand in one line. With `Fidelity.REFERENCE` the
+limits of the published simulators hold, that of Shockwave for jobs alone on a single GPU type and
+else that of Gavel: a minimum time passes between computations (except after one at clock 0); GPUs
+assigned to a job that arrived since then idle; one type is filled after the other.
 """
 
 import random
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from predictor.arrays import Floats
+from predictor.arrays import Floats, Ints
+from predictor.rows import from_json, to_json
 from solver.fidelity import Fidelity
-from solver.inventory import Inventory
-from solver.list_scheduling import Claim, find_fitting, make_claims, next_round
+from solver.list_scheduling import Claim, find_fitting, next_round
+from solver.pairs import ALONE, Rows, find_pairs, make_rows
 from solver.plan import ActiveJob, Plan, Situation, SolveReport
-from solver.policies.ledger import NO_LEASE, Account, Ledger
+from solver.policies.contenders import Contenders, gather, rates_by_type
+from solver.policies.ledger import Key, Ledger, ShareAccount
 
 RECOMPUTE_SECONDS, RECOMPUTE_SECONDS_OF_TYPES = 1000.0, 1920.0
 """Minimum time between two computations in the published simulators: Shockwave's, with a single
@@ -35,67 +38,9 @@ GPU type, and Gavel's, with several."""
 SHUFFLE_SEED = 5
 """Default seed of the random orders of GPU types in Gavel's published simulator."""
 
-
-@dataclass(frozen=True)
-class Contenders:
-    """The active jobs as arrays, one entry per job in the order of the situation.
-
-    Attributes:
-        gpus: c, GPUs of each type, shape (types,).
-        gangs: g, shape (jobs,).
-        rates: Throughputs at the current batch size, in steps per second, shape (jobs, types); 0
-            where a job cannot run.
-        steps_left: Training steps left at that batch size.
-        ages: Seconds since arrival.
-        weights: Budgets.
-        accounts: Their accounts.
-        prices: Price of a GPU-hour of each type, mean over its pools, shape (types,); 0 without.
-        job_ids: Their ids.
-        tenants: Their tenants.
-        time_left: Seconds to their deadlines; infinite without one.
-        round_seconds: Length of a round.
-    """
-
-    gpus: Floats
-    gangs: Floats
-    rates: Floats
-    steps_left: Floats
-    ages: Floats
-    weights: Floats
-    accounts: Sequence[Account]
-    prices: Floats = field(default_factory=lambda: np.zeros(0))
-    job_ids: tuple[int, ...] = ()
-    tenants: tuple[str, ...] = ()
-    time_left: Floats = field(default_factory=lambda: np.zeros(0))
-    round_seconds: float = 0.0
-
-    @property
-    def speeds(self) -> Floats:
-        """Work done in a second, shape (jobs, types): steps, of a single type seconds.
-
-        The unit decides at which of many optimal points a solver ends. These are the published.
-        """
-        return np.ones_like(self.rates) if len(self.gpus) == 1 else self.rates
-
-    @property
-    def work_left(self) -> Floats:
-        """Work left in the unit of `speeds`, shape (jobs,)."""
-        return self.steps_left / self.rates[:, 0] if len(self.gpus) == 1 else self.steps_left
-
-    @property
-    def equal_shares(self) -> Floats:
-        """Shares of time under an equal division of each type, shape (jobs, types).
-
-        They are c_k / (N g_j), divided by their sum for a job where that is above 1.
-        """
-        equal = self.gpus / (len(self.gangs) * self.gangs[:, None])
-        within: Floats = equal / np.maximum(1.0, equal.sum(axis=1, keepdims=True))
-        return within
-
-    def alike(self) -> "Contenders":
-        """The same as if all types were as fast as the first that a job can run on."""
-        first = np.take_along_axis(self.rates, (self.rates > 0.0).argmax(axis=1)[:, None], axis=1)
-        return replace(self, rates=np.broadcast_to(first, self.rates.shape))
+DIGITS = 9
+"""Digits of shares and deficits that count with pairs: degenerate programs leave noise in the
+rest. The published simulator counts all digits. A numerical tolerance."""
 
 
 class SharePolicy(Protocol):
@@ -112,22 +57,29 @@ class SharePolicy(Protocol):
         ...
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
-        """Shares of time, shape (jobs, types), and notes on each job (or none at all)."""
+        """Shares of time, shape (rows, types), and notes for the next computation."""
         ...
 
 
-class Candidate(NamedTuple):
-    """A job on an allocation, as it stands in line.
+@dataclass(frozen=True)
+class _Table:
+    """The rows that may run, with their accounts as arrays of shape (rows, types).
 
     Attributes:
-        claim: The job and the allocation.
-        kind: Number of its GPU type.
-        rank: Ascending: within a lease first, then by priority, deficit and share, descending.
+        rows: The rows.
+        keys: Ids of each row's jobs.
+        places: Place of each type in the menu of a row's first job; −1 where it cannot run.
+        share: Shares of time.
+        received: Run time since the last computation, plus half a round, in seconds.
+        deficit: Deficit of run time before the last computation, in seconds.
     """
 
-    claim: Claim
-    kind: int
-    rank: tuple[bool, float, float, float, int]
+    rows: Rows
+    keys: Sequence[Key]
+    places: Ints
+    share: Floats
+    received: Floats
+    deficit: Floats
 
 
 def run_shares(
@@ -135,6 +87,7 @@ def run_shares(
     name: str,
     situation: Situation,
     *,
+    packed: bool = False,
     lease_seconds: float = 0.0,
     shuffled: bool = False,
     fills: bool = True,
@@ -146,182 +99,210 @@ def run_shares(
         policy: The policy that computes the shares.
         name: Its name, for the report.
         situation: Policy input.
+        packed: Whether pairs of jobs are rows too.
         lease_seconds: Least length of a lease, within which a job is not preempted.
         shuffled: Whether under `Fidelity.REFERENCE` types are filled in random order; else in
             the order of the pools.
         fills: Whether jobs run on idle GPUs of types that they have no share of.
         again: Whether the shares are computed again in any case.
     """
-    if not situation.jobs:
-        return Plan({}, SolveReport(name), memory=_idle(situation).written())
-    ledger = _updated(situation, policy.fidelity)
+    clock, jobs, types = situation.clock_seconds, situation.jobs, situation.inventory.types
+    start, one_type = situation.round_seconds / 2, len(types) == 1 and not packed
+    ledger = from_json(Ledger, situation.memory).on_types(types, start)
+    if not jobs:
+        idle = Ledger(types, ledger.computed_at, notes=ledger.notes, rounds=ledger.rounds)
+        idle = idle.after_round(clock) if ledger.rounds and not one_type else Ledger()
+        return Plan({}, SolveReport(name), memory=to_json(idle))
+    table = _open(situation, ledger, packed)
+    ledger = _updated(ledger, situation, watches=policy.fidelity is Fidelity.FAIR and not packed)
     report = SolveReport(name, reason="shares computed before", status="kept")
-    if again or (ledger.stale and is_due(ledger, situation, policy.fidelity)):
-        ledger = _computed(policy, ledger, situation)
+    if again or (ledger.stale and _is_due(ledger, clock, policy.fidelity, one_type)):
+        table, ledger = _computed(policy, ledger, table, situation, packed)
         report = SolveReport(name, policy.solver, "shares of time", "optimal")
-    line = _line(ledger, situation, lease_seconds)
+    leased = [
+        job.job_id in ledger.held_since and clock - ledger.held_since[job.job_id] < lease_seconds
+        for job in jobs
+    ]
+    kinds = np.zeros(len(types), dtype=int)
     if policy.fidelity is Fidelity.REFERENCE:
-        kinds = _order_of_types(len(situation.inventory.types), ledger.rounds, shuffled)
-        line.sort(key=lambda candidate: kinds.index(candidate.kind))
-    if not fills:
-        line = [candidate for candidate in line if candidate.rank[1] < 0.0]
-    placement = next_round(situation, _assigned(situation, line, ledger))
-    return Plan(
-        placement=placement,
-        report=report,
-        memory=_after(ledger, placement, situation.clock_seconds).written(),
-        order=tuple(dict.fromkeys(candidate.claim.job.job_id for candidate in line)),
+        kinds = np.argsort(_order_of_types(len(types), ledger.rounds, shuffled))
+    line = _line(situation, table, packed, np.array(leased), kinds, fills)
+    met = _without_unshared(situation, line, ledger)
+    placement = next_round(situation, met)
+    pairs = find_pairs(placement, met) if packed else ()
+    order = tuple(dict.fromkeys(job for claim in line for job in claim.job_ids))
+    if packed:  # a job's first row may stand far behind the one that runs
+        order = tuple(job for job in order if job in ledger.rates)
+        order = tuple(sorted(order, key=lambda job: job not in placement))
+    after = replace(
+        ledger,
+        accounts=_close(table, ledger, start),
+        held_since={job: ledger.held_since.get(job, clock) for job in placement},
+        ran=pairs,
+    )
+    memory = to_json(after.after_round(clock))
+    return Plan(placement=placement, report=report, memory=memory, order=order, pairs=pairs)
+
+
+def _open(situation: Situation, ledger: Ledger, packed: bool) -> _Table:
+    """The rows that may run, and their accounts after the previous round."""
+    jobs, inventory = situation.jobs, situation.inventory
+    types, ids = inventory.types, [job.job_id for job in jobs]
+    rows = make_rows(jobs, types) if packed else _rows_alone(jobs, situation)
+    keys = [
+        (ids[first],) if second == ALONE else (ids[first], ids[second])
+        for first, second in rows.members.tolist()
+    ]
+    start = situation.round_seconds / 2
+    accounts = [ledger.account(key, start) for key in keys]
+    share, received, deficit = (
+        np.array([account[n] for account in accounts]) for n in range(len(ShareAccount._fields))
+    )
+    row_of = {key: row for row, key in enumerate(keys)}
+    together = {job: pair for pair in ledger.ran for job in pair}
+    for job in jobs:
+        key, seconds = together.get(job.job_id, (job.job_id,)), _seconds(job)
+        if seconds is not None and key in row_of and key[0] == job.job_id in ledger.jobs:
+            kind = types.index(inventory.allocation(job.gpus).gpu_type)
+            received[row_of[key], kind] += seconds
+    menu = np.full((len(jobs), len(types)), -1)
+    for number, job in enumerate(jobs):
+        for place, choice in enumerate(job.choices):
+            menu[number, types.index(choice.gpu_type)] = place
+    places = np.where(
+        (rows.members[:, 1] == ALONE)[:, None] | rows.runs, menu[rows.members[:, 0]], -1
+    )
+    return _Table(rows, keys, places, share, received, deficit)
+
+
+def _rows_alone(jobs: Sequence[ActiveJob], situation: Situation) -> Rows:
+    """Each job as a row of its own."""
+    rates = np.array([rates_by_type(job, situation.inventory) for job in jobs])
+    members = np.stack([np.arange(len(jobs)), np.full(len(jobs), ALONE)], 1)
+    gangs = np.array([float(job.gang) for job in jobs])
+    return Rows(members, gangs, np.stack([rates, np.zeros_like(rates)], 1))
+
+
+def _seconds(job: ActiveJob) -> float | None:
+    """Run time of a job in the previous round; None if it was not to run."""
+    return job.belief.progress.seconds if job.gpus and job.belief.progress else None
+
+
+def _updated(ledger: Ledger, situation: Situation, watches: bool) -> Ledger:
+    """The ledger with the active jobs, stale after arrivals, ends and failures.
+
+    Args:
+        ledger: The ledger.
+        situation: Policy input.
+        watches: Whether a change of throughput makes the shares stale.
+    """
+    jobs = situation.jobs
+    ids = tuple(job.job_id for job in jobs)
+    # In the published simulator a failed job is one that did not run in its round.
+    failed = any(seconds is not None and seconds <= 0.0 for seconds in map(_seconds, jobs))
+    changed = watches and any(
+        ledger.rates.get(job.job_id) != rates_by_type(job, situation.inventory) for job in jobs
+    )
+    return replace(
+        ledger,
+        stale=ledger.stale or failed or changed or {*ids} != {*ledger.jobs},
+        jobs=ids,
+        rates={job: ledger.rates[job] for job in ids if job in ledger.rates},
+        held_since={job: ledger.held_since[job] for job in ids if job in ledger.held_since},
     )
 
 
-def _idle(situation: Situation) -> Ledger:
-    """The ledger after a round without jobs; of several types it goes on."""
-    before = Ledger.read(situation.memory)
-    if not before.types:
-        return Ledger()
-    return _after(replace(before, stale=True, accounts={}), (), situation.clock_seconds)
-
-
-def rates_by_type(job: ActiveJob, inventory: Inventory) -> tuple[float, ...]:
-    """A job's throughput on each GPU type; 0 where it cannot run."""
-    rates = {choice.gpu_type: job.rate(choice) for choice in job.choices}
-    return tuple(rates.get(kind, 0.0) for kind in inventory.types)
-
-
-def _types(inventory: Inventory) -> tuple[str, ...]:
-    """GPU types that a ledger names: none where there is a single one."""
-    return inventory.types if inventory.mixed else ()
-
-
-def _updated(situation: Situation, fidelity: Fidelity) -> Ledger:
-    """The ledger after the previous round: run times, arrivals and ends."""
-    inventory, half = situation.inventory, situation.round_seconds / 2
-    types, count = _types(inventory), len(inventory.types)
-    before = Ledger.read(situation.memory).of(types, half)
-    accounts: dict[int, Account] = {}
-    stale, fair = before.stale, fidelity is Fidelity.FAIR
-    for job in situation.jobs:
-        account = before.accounts.get(job.job_id)
-        if account is None:
-            account, stale = Account.new(count, half), True
-        elif job.gpus and job.belief.progress:
-            ran = job.belief.progress.seconds
-            stale = stale or ran <= 0.0  # a failure in the published simulator
-            kind = inventory.types.index(inventory.allocation(job.gpus).gpu_type)
-            received = (
-                time + ran if kind == k else time for k, time in enumerate(account.received)
-            )
-            account = account._replace(received=tuple(received))
-        stale = stale or (fair and account.rate != rates_by_type(job, inventory))
-        accounts[job.job_id] = account
-    gone = before.accounts.keys() - accounts.keys()
-    return replace(before, stale=stale or bool(gone), accounts=accounts)
-
-
-def is_due(ledger: Ledger, situation: Situation, fidelity: Fidelity) -> bool:
-    """Whether shares that are stale are to be computed again."""
+def _is_due(ledger: Ledger, clock: float, fidelity: Fidelity, one_type: bool) -> bool:
+    """Whether stale shares are computed again now."""
     if fidelity is Fidelity.FAIR or ledger.computed_at == 0.0:
         return True
-    elapsed = situation.clock_seconds - ledger.computed_at
-    if not ledger.types:
+    elapsed = clock - ledger.computed_at
+    if one_type:
         return elapsed >= RECOMPUTE_SECONDS
-    # The clock stands still where nothing ran and no job is to come.
-    stuck = ledger.rounds > 0 and situation.clock_seconds == ledger.planned_at
+    # The clock stands still if nothing ran and no job is to come.
+    stuck = ledger.rounds > 0 and clock == ledger.planned_at
     return stuck or elapsed >= RECOMPUTE_SECONDS_OF_TYPES
 
 
-def contenders(situation: Situation, accounts: Sequence[Account] = ()) -> Contenders:
-    """The active jobs as arrays.
+def _computed(
+    policy: SharePolicy, ledger: Ledger, table: _Table, situation: Situation, packed: bool
+) -> tuple[_Table, Ledger]:
+    """The table and the ledger with new shares."""
+    clock = situation.clock_seconds
+    alone = table.share[table.rows.alone]
+    jobs = gather(situation, alone, ledger.notes, table.rows if packed else None)
+    share, notes = policy.allocate(jobs)
+    start = np.full_like(table.received, situation.round_seconds / 2)
+    owed = table.share * (clock - ledger.computed_at) - (table.received - start)
+    deficit = table.deficit + owed
+    if packed and (policy.solver != "none" or policy.fidelity is Fidelity.FAIR):
+        share, deficit = share.round(DIGITS), deficit.round(DIGITS)
+    rates = dict(zip(jobs.job_ids, map(tuple, jobs.rates.tolist()), strict=True))
+    ledger = replace(
+        ledger, computed_at=clock, stale=False, rates=rates, notes=tuple(map(tuple, notes))
+    )
+    return replace(table, share=share, received=start, deficit=deficit), ledger
+
+
+def _line(
+    situation: Situation,
+    table: _Table,
+    packed: bool,
+    leased: Floats,
+    kinds: Ints,
+    fills: bool,
+) -> list[Claim]:
+    """All rows on all types that they can run on, best first.
 
     Args:
         situation: Policy input.
-        accounts: Their accounts.
+        table: The rows and their accounts.
+        packed: Whether there are pairs: then ties go by row and type, as published, else by job
+            and menu.
+        leased: Whether each job is within its lease, shape (jobs,).
+        kinds: Place of each type in the order in which types are filled, shape (types,).
+        fills: Whether rows without priority stand in line.
     """
-    jobs, inventory = situation.jobs, situation.inventory
-    ages = situation.clock_seconds - np.array([job.belief.spec.arrival_seconds for job in jobs])
-    within = np.array([job.spec.options.deadline_seconds or np.inf for job in jobs])
-    return Contenders(
-        gpus=np.array(list(inventory.capacities.values()), dtype=float),
-        gangs=np.array([job.gang for job in jobs], dtype=float),
-        rates=np.array([rates_by_type(job, inventory) for job in jobs]),
-        steps_left=np.array([job.belief.steps_left for job in jobs], dtype=float),
-        ages=ages,
-        weights=np.array([job.belief.spec.budget for job in jobs]),
-        accounts=accounts,
-        prices=np.array([mean_price(inventory, kind) for kind in inventory.types]),
-        job_ids=tuple(job.job_id for job in jobs),
-        tenants=tuple(job.spec.tenant for job in jobs),
-        time_left=within - ages,
-        round_seconds=situation.round_seconds,
-    )
+    share = np.maximum(table.share, 0.0)
+    priority = np.divide(share, table.received, out=1e9 * share, where=table.received > 0.0)
+    time = table.received.sum(axis=0)  # given out on each type since the computation
+    priority *= time / time.max()
+    row, kind = np.nonzero((table.places >= 0) & ((priority > 0.0) | fills))
+    first = table.rows.members[row, 0]
+    ids = np.array([job.job_id for job in situation.jobs])
+    ties = (kind, row) if packed else (table.places[row, kind], ids[first])
+    ranks = (-share[row, kind], -table.deficit[row, kind], -priority[row, kind], ~leased[first])
+    order = np.lexsort((*ties, *ranks, kinds[kind]))
+    members, jobs = table.rows.members.tolist(), situation.jobs
+    menus = [job.choices for job in jobs]
+    line = []
+    for r, k in zip(row[order].tolist(), kind[order].tolist(), strict=True):
+        one, other = members[r]
+        allocation = menus[one][table.places[r, k]]
+        line.append(Claim(jobs[one], allocation, None if other == ALONE else jobs[other]))
+    return line
 
 
-def mean_price(inventory: Inventory, gpu_type: str) -> float:
-    """Mean price of a GPU-hour of a type; 0 if a pool of it has none."""
-    pools = [pool for pool in inventory.pools if pool.gpu_type == gpu_type]
-    if not all(pool.price for pool in pools):
-        return 0.0
-    return sum(pool.price * pool.gpus for pool in pools) / sum(pool.gpus for pool in pools)
-
-
-def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledger:
-    jobs, accounts = situation.jobs, list(ledger.accounts.values())
-    inventory = situation.inventory
-    rates = [rates_by_type(job, inventory) for job in jobs]
-    shares, notes = policy.allocate(contenders(situation, accounts))
-    elapsed = situation.clock_seconds - ledger.computed_at
-    start = situation.round_seconds / 2
-
-    def deficit(old: Account) -> tuple[float, ...]:
-        return tuple(
-            owed + (max(share, 0.0) * elapsed - (received - start))
-            for owed, share, received in zip(old.deficit, old.share, old.received, strict=True)
-        )
-
-    return replace(
-        ledger,
-        computed_at=situation.clock_seconds,
-        stale=False,
-        accounts={
-            job.job_id: Account(
-                share=tuple(share),
-                received=(start,) * len(rate),
-                deficit=deficit(old),
-                rate=rate,
-                held_since=old.held_since,
-                notes=note,
-            )
-            for job, rate, old, share, note in zip(
-                jobs, rates, accounts, shares.tolist(), notes or [()] * len(jobs), strict=True
-            )
-        },
-    )
-
-
-def _line(ledger: Ledger, situation: Situation, lease_seconds: float) -> list[Candidate]:
-    """All jobs on all types that they can run on, best first."""
-    clock, types = situation.clock_seconds, situation.inventory.types
-    received = np.array([account.received for account in ledger.accounts.values()]).sum(axis=0)
-    time = (received / received.max()).tolist()  # given out on each type since the computation
-    line: list[Candidate] = []
-    for job, account in zip(situation.jobs, ledger.accounts.values(), strict=True):
-        leased = account.held_since >= 0.0 and clock - account.held_since < lease_seconds
-        for claim in make_claims([job]):
-            kind = types.index(claim.allocation.gpu_type)
-            share = max(account.share[kind], 0.0)
-            priority = share / account.received[kind] * time[kind]
-            rank = not leased, -priority, -account.deficit[kind], -share, job.job_id
-            line.append(Candidate(claim, kind, rank))
-    return sorted(line, key=lambda candidate: candidate.rank)
-
-
-def _assigned(situation: Situation, line: Sequence[Candidate], ledger: Ledger) -> list[Claim]:
-    """The claims that are met, with backfilling; GPUs assigned to a job without a share idle."""
-    order = [candidate.claim for candidate in line]
-    shared = [ledger.accounts[claim.job.job_id].shared for claim in order]
+def _without_unshared(situation: Situation, line: list[Claim], ledger: Ledger) -> list[Claim]:
+    """The claims that may be met: GPUs that fall to a job without a share idle."""
+    shared = [all(job in ledger.rates for job in claim.job_ids) for claim in line]
     if all(shared):
-        return order
-    return [order[n] for n in find_fitting(situation.inventory, order) if shared[n]]
+        return line
+    return [line[n] for n in find_fitting(situation.inventory, line) if shared[n]]
+
+
+def _close(table: _Table, ledger: Ledger, start: float) -> dict[Key, ShareAccount]:
+    """The accounts to keep: those of jobs, and of pairs that ran or have a share."""
+    columns = (table.share.tolist(), table.received.tolist(), table.deficit.tolist())
+    accounts = {
+        key: ShareAccount(tuple(share), tuple(received), tuple(deficit))
+        for key, share, received, deficit in zip(table.keys, *columns, strict=True)
+    }
+    return {
+        key: account
+        for key, account in accounts.items()
+        if len(key) == 1 or account != ledger.new_account(key, start)
+    }
 
 
 def _order_of_types(types: int, number: int, shuffled: bool) -> Sequence[int]:
@@ -339,22 +320,3 @@ def _random_orders(types: int, rounds: int) -> list[list[int]]:
         orders.append(list(range(types)))
         generator.shuffle(orders[-1])
     return orders
-
-
-def _after(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
-    """The ledger with the leases that start and end in the coming round."""
-    return replace(
-        ledger,
-        rounds=ledger.rounds + 1,
-        planned_at=clock,
-        accounts={
-            job: account._replace(
-                held_since=NO_LEASE
-                if job not in placement
-                else clock
-                if account.held_since < 0.0
-                else account.held_since
-            )
-            for job, account in ledger.accounts.items()
-        },
-    )

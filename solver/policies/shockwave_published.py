@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import orjson
 
 from predictor.arrays import Floats
 from predictor.published_predictor import (
-    calibrated,
+    calibrate,
     mean_epoch_seconds,
     remaining_seconds,
     seconds_done,
 )
+from predictor.rows import from_json, to_json
 from solver.backends.choice import Solution, relative_gap
 from solver.list_scheduling import make_claims, next_round
 from solver.market import Price
@@ -81,7 +81,7 @@ class FinishEstimates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Memory:
+class PublishedMemory:
     """The policy's memory between plans.
 
     Attributes:
@@ -93,21 +93,6 @@ class Memory:
     round: int = 0
     accounts: Mapping[int, FinishEstimates] = field(default_factory=dict)
     schedule: tuple[tuple[int, ...], ...] = ()
-
-    @classmethod
-    def read(cls, memory: str) -> "Memory":
-        """Decode the JSON of `written`; empty text is an empty memory."""
-        if not memory:
-            return cls()
-        number, rows, schedule = orjson.loads(memory)
-        return cls(
-            number, {job: FinishEstimates(*row) for job, *row in rows}, tuple(map(tuple, schedule))
-        )
-
-    def written(self) -> str:
-        """As JSON: round, a row per job, and the schedule."""
-        rows = [[job, *account] for job, account in self.accounts.items()]
-        return orjson.dumps([self.round, rows, self.schedule]).decode()
 
 
 @dataclass(frozen=True)
@@ -143,7 +128,7 @@ class PublishedShockwave:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        before = Memory.read(situation.memory)
+        before = from_json(PublishedMemory, situation.memory)
         number, jobs = before.round, situation.jobs
         accounts = {job.job_id: _measure(before, job, situation) for job in jobs}
         changed = accounts.keys() != before.accounts.keys()
@@ -165,7 +150,7 @@ class PublishedShockwave:
             placement=next_round(situation, make_claims(by_id[job] for job in now if job in by_id)),
             order=tuple(job for job in now if job in by_id),
             report=report,
-            memory=Memory(number + 1, accounts, tuple(rest)).written(),
+            memory=to_json(PublishedMemory(number + 1, accounts, tuple(rest))),
         )
 
     def _window(
@@ -206,7 +191,7 @@ def epochs_done(job: ActiveJob) -> int:
     return min(done, job.spec.epochs)
 
 
-def _measure(before: Memory, job: ActiveJob, situation: Situation) -> FinishEstimates:
+def _measure(before: PublishedMemory, job: ActiveJob, situation: Situation) -> FinishEstimates:
     """A job's account with the measurement of the previous round, if it ran."""
     account = before.accounts.get(job.job_id) or FinishEstimates(situation.clock_seconds)
     if job.gpus:
@@ -221,7 +206,7 @@ def _calibrate(account: FinishEstimates, job: ActiveJob, situation: Situation) -
     """The account with durations calibrated to the measured throughput."""
     if not account.measured_round or job.spec.timed:
         return account
-    factor = calibrated(
+    factor = calibrate(
         job.schedule,
         job.spec.samples_per_epoch,
         factor=account.factor,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from predictor.errors import InputError
-from predictor.quality import fitted
+from predictor.quality import fit_curve
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies.listed import run_list
 
@@ -78,6 +78,6 @@ class Slaq:
             return ahead
         if not belief.largest_change:
             return 0.0
-        curve = fitted(tuple(found.epoch + 1 for found in belief.losses), values, self.recency)
+        curve = fit_curve(tuple(found.epoch + 1 for found in belief.losses), values, self.recency)
         now = belief.epochs_done
         return max(curve.at(now) - curve.at(now + ahead), 0.0) / belief.largest_change

@@ -3,18 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from predictor.arrays import Bools, Floats
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
-from solver.pairs import Rows
 from solver.plan import Plan, Situation
-from solver.policies.packed_shares import run_packed
-from solver.policies.programs import Program
-from solver.policies.shares import Contenders, run_shares
+from solver.policies.contenders import Contenders
+from solver.policies.shares import run_shares
 
 PRECISION = 1e-9
 """Relative precision of the bisection for the best ρ, a numerical tolerance."""
@@ -38,7 +35,7 @@ class Themis:
     Reactive: assumes the current regime to the end. Themis itself auctions GPUs as leases
     end; here all shares are computed at once.
 
-    Notes per job: isolated_j, steps left and equal-share throughput at the last
+    Notes: a row per job of its id, isolated_j, steps left and equal-share throughput at the last
     computation. Steps are counted at the batch size of their time, as in the published
     simulator, so a doubling counts as progress and a halving as regress. Where that
     leaves a job past its end, or without isolated run time, the program is not convex:
@@ -52,8 +49,8 @@ class Themis:
             least a single job, take part; the others get what is left.
         lease_seconds: Length of a lease, during which a job keeps its GPUs (section 3.3); by
             default a round.
-        packed: 1 for pairs of jobs on the same GPUs (OSDI '20, section 4.4): the same program,
-            with rows for pairs. GPU types are never alike to it, and there are no leases.
+        packed: 1 to run pairs of jobs on the same GPUs (OSDI '20, section 4.4); `aware` then has no
+            effect, and there are no leases.
     """
 
     name = "themis"
@@ -83,37 +80,29 @@ class Themis:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        if self.packed:
-            return run_packed(self, self.name, situation)
         return run_shares(
             self,
             self.name,
             situation,
+            packed=bool(self.packed),
             lease_seconds=self.lease_seconds,
             shuffled=not self.aware,
         )
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        program = Program(jobs if self.aware else jobs.alike())
-        return self._fairest(program, [account.notes for account in jobs.accounts])
-
-    def allocate_packed(
-        self, jobs: Contenders, rows: Rows, notes: tuple[Any, ...]
-    ) -> tuple[Floats, tuple[Any, ...]]:
-        """See `PackingPolicy.allocate_packed`; a note is a job's id, and the notes on it."""
-        noted = {job: tuple(note) for job, *note in notes}
-        earlier = [noted.get(job, ()) for job in jobs.job_ids]
-        shares, later = self._fairest(Program(jobs, rows), earlier)
-        return shares, tuple((job, *note) for job, note in zip(jobs.job_ids, later, strict=True))
+        if not (self.aware or self.packed):
+            jobs = jobs.ignore_types()
+        noted = {int(job): note for job, *note in jobs.notes}
+        earlier = [noted.get(job, [0.0, 0.0, 0.0]) for job in jobs.job_ids]
+        shares, later = self._fairest(jobs, earlier)
+        return shares, [(job, *note) for job, note in zip(jobs.job_ids, later, strict=True)]
 
     def _fairest(
-        self, program: Program, earlier: Sequence[tuple[float, ...]]
-    ) -> tuple[Floats, Sequence[tuple[float, ...]]]:
-        """The shares, and notes on each job, from those of the last computation."""
-        jobs = program.jobs
+        self, jobs: Contenders, noted: Sequence[Sequence[float]]
+    ) -> tuple[Floats, Sequence[Sequence[float]]]:
+        """The shares, and the notes on each job, from those of the last computation."""
         isolated_rates = (jobs.rates * jobs.equal_shares).sum(axis=1)
-        noted = [note or (0.0, 0.0, 0.0) for note in earlier]
         isolated = np.array(
             [
                 before + ((steps - left) / rate if rate else 0.0)
@@ -123,8 +112,8 @@ class Themis:
         alone = isolated + jobs.steps_left / isolated_rates
         if (jobs.steps_left < 0).any() or (alone <= 0.0).any():
             if self.fidelity is Fidelity.FAIR:
-                return program.equal(), noted
-            return program.equal(), [
+                return jobs.by_row(jobs.equal_shares), noted
+            return jobs.by_row(jobs.equal_shares), [
                 (done, steps, rate)
                 for done, (_, steps, rate) in zip(isolated.tolist(), noted, strict=True)
             ]
@@ -132,9 +121,9 @@ class Themis:
             isolated.tolist(), jobs.steps_left.tolist(), isolated_rates.tolist(), strict=True
         )
         part = self._taking_part(jobs, alone)
-        if len(jobs.gpus) > 1 or program.rows is not None:
-            return find_fairest_shares(program, alone, part), list(notes)
-        return program.best(least=find_least_shares(jobs, alone, part)), list(notes)
+        if len(jobs.gpus) > 1 or jobs.rows is not None:
+            return find_fairest_shares(jobs, alone, part), list(notes)
+        return jobs.best(least=find_least_shares(jobs, alone, part)), list(notes)
 
     def _taking_part(self, jobs: Contenders, alone: Floats) -> Bools:
         """The fraction 1 − f of the jobs with the worst ρ on equal shares, shape (jobs,)."""
@@ -175,7 +164,7 @@ def find_least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Fl
     return needed(high)
 
 
-def find_fairest_shares(program: Program, alone: Floats, taking_part: Bools) -> Floats:
+def find_fairest_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
     """Shares of several types, or with pairs, that attain the minimum of the worst ρ.
 
     For a given ρ, the shares are best that give each job the highest multiple, the same for all,
@@ -183,20 +172,19 @@ def find_fairest_shares(program: Program, alone: Floats, taking_part: Bools) -> 
     (Dinkelbach's method).
 
     Args:
-        program: The jobs, and the shares that there are.
+        jobs: The jobs.
         alone: Isolated run times on equal shares, in seconds, shape (jobs,).
         taking_part: Jobs whose ρ counts, shape (jobs,).
     """
-    jobs = program.jobs
     ages, left = jobs.ages[taking_part], jobs.work_left[taking_part]
     alone = alone[taking_part]
 
     def attained(shares: Floats) -> float:
-        speeds = program.speeds(shares)[taking_part]
+        speeds = jobs.work(shares)[taking_part]
         times = np.divide(left, speeds, out=np.full_like(left, np.inf), where=speeds > 0.0)
         return float(((ages + np.where(left > 0.0, times, 0.0)) / alone).max())
 
-    shares = program.equal()
+    shares = jobs.by_row(jobs.equal_shares)
     fairness = attained(shares)
     while True:
         weights = np.full(len(jobs.gangs), np.inf)
@@ -204,7 +192,7 @@ def find_fairest_shares(program: Program, alone: Floats, taking_part: Bools) -> 
         weights[taking_part] = np.divide(
             time_left, left, out=np.full_like(left, np.inf), where=left > 0.0
         )
-        better = program.best(floor_weights=weights)
+        better = jobs.best(floor_weights=weights)
         before, fairness = fairness, attained(better)
         if fairness > (1.0 - STEP) * before:
             return better if fairness <= before else shares

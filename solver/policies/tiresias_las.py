@@ -1,14 +1,14 @@
 """Discretised two-dimensional least attained service."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import orjson
 
 from predictor.arrays import Floats, Ints
 from predictor.errors import InputError
+from predictor.rows import from_json, to_json
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 
@@ -25,7 +25,20 @@ class Promotion(NamedTuple):
     ran_before: float = 0.0
 
 
-NO_ACCOUNT = Promotion()
+NO_PROMOTION = Promotion()
+
+
+@dataclass(frozen=True)
+class Promotions:
+    """The policy's memory between plans.
+
+    Attributes:
+        clock_seconds: Clock of the last plan.
+        accounts: By job id; jobs that were never promoted and never waited are left out.
+    """
+
+    clock_seconds: float = 0.0
+    accounts: Mapping[int, Promotion] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,7 @@ class TiresiasLas:
         accounts = self._accounts(situation)
         services = np.array(
             [
-                (job.belief.run_seconds - accounts.get(job.job_id, NO_ACCOUNT).ran_before)
+                (job.belief.run_seconds - accounts.get(job.job_id, NO_PROMOTION).ran_before)
                 * job.gang
                 for job in jobs
             ]
@@ -93,9 +106,7 @@ class TiresiasLas:
         plan = run_list(self.name, situation, [jobs[row] for row in order.tolist()])
         if not self.promote:
             return plan
-        rows = [[job_id, *account] for job_id, account in accounts.items()]
-        memory = orjson.dumps([situation.clock_seconds, rows]).decode()
-        return replace(plan, memory=memory)
+        return replace(plan, memory=to_json(Promotions(situation.clock_seconds, accounts)))
 
     def queues(self, services: Floats) -> Ints:
         """Queue of each job, from 0, by attained service in GPU-seconds; shape (jobs,)."""
@@ -110,18 +121,17 @@ class TiresiasLas:
         """Accounts by job id, with due promotions; jobs at the initial account are left out."""
         if not self.promote:
             return {}
-        before, rows = orjson.loads(situation.memory or "[0.0,[]]")
-        known = {job_id: Promotion(*row) for job_id, *row in rows}
-        elapsed = situation.clock_seconds - before
+        before = from_json(Promotions, situation.memory)
+        elapsed = situation.clock_seconds - before.clock_seconds
         accounts = {}
         for job in situation.jobs:
-            account = known.get(job.job_id, NO_ACCOUNT)
+            account = before.accounts.get(job.job_id, NO_PROMOTION)
             ran = job.belief.run_seconds - account.ran_before
             if ran and not job.gpus:
                 account = account._replace(waited=account.waited + elapsed)
                 demoted = ran * job.gang >= self.first_threshold
                 if demoted and account.waited >= self.promote * ran:
                     account = Promotion(ran_before=job.belief.run_seconds)
-            if account != NO_ACCOUNT:
+            if account != NO_PROMOTION:
                 accounts[job.job_id] = account
         return accounts

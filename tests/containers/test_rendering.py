@@ -14,8 +14,8 @@ from containers.docker.rendering import LONGEST_NAME, container_name, network_na
 from containers.runtime import Lease
 from predictor.allocation import Demand
 from predictor.errors import InputError
-from predictor.job import JobKind, timed_job
-from predictor.options import JobOptions, tasks_of
+from predictor.job import JobKind, make_timed_job
+from predictor.options import JobOptions, parse_tasks
 from tests.strategies import examples
 
 LIMITS = ContainerLimits(memory_bytes=2**30, pids=64, scratch_bytes=2**26, cpus=1.5)
@@ -253,11 +253,11 @@ def test_gpus_by_node_are_as_the_nodes_number_them(
 
 def test_a_task_gets_its_index_and_a_secret_is_a_file_of_its_tenant() -> None:
     safe = replace(nodes(), secrets=Path("/etc/keys"))
-    spec = timed_job(
+    spec = make_timed_job(
         *(3, JobKind.OPAQUE, Demand.gang(1), 60.0, 0.0),
         image="a",
         tenant="b",
-        options=JobOptions(secrets=("wandb",), task=tasks_of("7-9")[1]),
+        options=JobOptions(secrets=("wandb",), task=parse_tasks("7-9")[1]),
     )
     (rendered,) = render(safe, "srtf-1", 0, Lease(3, (1,)), spec)
     assert rendered.options["environment"]["SHOCKWAVE_ARRAY_INDEX"] == "8"

@@ -14,7 +14,7 @@ from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualFactory
 from harness.dockerd import COUNTING, PLAIN
 from predictor.allocation import Demand
-from predictor.job import JobKind, JobSpec, Regime, timed_job
+from predictor.job import JobKind, JobSpec, Regime, make_timed_job
 from predictor.throughput import UNTYPED, Profile
 from tests.containers.driver import ROUND_SECONDS, Driver, driven, job, long
 
@@ -241,7 +241,9 @@ def test_a_job_that_ends_before_the_boundary_is_not_withdrawn(begin: Begin) -> N
 
 @pytest.mark.parametrize("kind", [JobKind.CHECKPOINTING, JobKind.OPAQUE])
 def test_a_timed_job_ends_when_its_program_does(begin: Begin, kind: JobKind) -> None:
-    spec = timed_job(0, kind, Demand.gang(2), 1_000.0, 0.0, image=PLAIN, command=("sleep", "0.5"))
+    spec = make_timed_job(
+        0, kind, Demand.gang(2), 1_000.0, 0.0, image=PLAIN, command=("sleep", "0.5")
+    )
     driver = begin(spec, round_seconds=1.0)
     driver.play({0: (1, 2)})
     driver.until_over()

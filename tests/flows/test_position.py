@@ -12,7 +12,7 @@ from flows.explain.replay import replay
 from flows.runs.position import RunProgress, kept
 from predictor.allocation import Demand
 from predictor.errors import InputError
-from predictor.job import JobKind, Mode, timed_job
+from predictor.job import JobKind, Mode, make_timed_job
 from tasks.commands import CommandKind
 from tasks.state import RunState
 from tests.flows.test_scheduler import FAST, JOB, go
@@ -26,7 +26,7 @@ from warehouse.store.warehouse_audit import audit_all
 
 LONG = replace(JOB, epochs=4000, total_steps=0)
 SLOW = replace(FAST, speed=20_000.0)
-OPAQUE = timed_job(0, JobKind.OPAQUE, Demand.gang(1), 600.0, 0.0, image="i")
+OPAQUE = make_timed_job(0, JobKind.OPAQUE, Demand.gang(1), 600.0, 0.0, image="i")
 
 
 def folded(warehouse: Path, run: str) -> RunProgress:

@@ -13,7 +13,7 @@ from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
 from predictor.allocation import Demand
 from predictor.errors import InputError
-from predictor.job import JobKind, JobSpec, Mode, timed_job
+from predictor.job import JobKind, JobSpec, Mode, make_timed_job
 from solver.inventory import MOST_GPUS
 from tasks.commands import CommandKind, NewNode, TenantTerms
 from tasks.sources import SourcePosition
@@ -163,14 +163,18 @@ ODD = {
     "batches of any size": replace(JOB, max_batch_size=10**30),
     "epochs without end": replace(JOB, epochs=10**12, samples_per_epoch=10**15, total_steps=0),
     "a budget beside which others vanish": replace(JOB, budget=1e308),
-    "a limit without end": timed_job(0, JobKind.OPAQUE, Demand.gang(1), 1e300, 0.0, image="a:1"),
+    "a limit without end": make_timed_job(
+        0, JobKind.OPAQUE, Demand.gang(1), 1e300, 0.0, image="a:1"
+    ),
 }
 LONG = {
     "many epochs": replace(JOB, epochs=10**9, total_steps=0),
     "all money": replace(JOB, budget=1e6),
     "hardly any": replace(JOB, budget=1e-6),
-    "a long limit": timed_job(0, JobKind.OPAQUE, Demand.gang(1), 1e9, 0.0, image="a:1"),
-    "a short limit": timed_job(0, JobKind.CHECKPOINTING, Demand.gang(1), 1e-9, 0.0, image="a:1"),
+    "a long limit": make_timed_job(0, JobKind.OPAQUE, Demand.gang(1), 1e9, 0.0, image="a:1"),
+    "a short limit": make_timed_job(
+        0, JobKind.CHECKPOINTING, Demand.gang(1), 1e-9, 0.0, image="a:1"
+    ),
 }
 """Odd jobs: those that are refused, and those that are scheduled."""
 
@@ -202,7 +206,7 @@ def test_a_job_whose_check_breaks_is_refused(tmp_path: Path) -> None:
 
 
 def test_terms_hold_for_the_jobs_after_them_in_the_same_round(tmp_path: Path) -> None:
-    job = timed_job(0, JobKind.OPAQUE, Demand.gang(1), 600.0, 0.0, image="new:1", tenant="a")
+    job = make_timed_job(0, JobKind.OPAQUE, Demand.gang(1), 600.0, 0.0, image="new:1", tenant="a")
     with Inbox(tmp_path) as inbox:
         inbox.tenant("a", {"images": ("old:*",)})
         name = go(tmp_path, 1)

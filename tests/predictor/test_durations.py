@@ -8,24 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictor.basis import Basis
 from predictor.belief import MILESTONES, Belief
 from predictor.durations import (
     ENOUGH,
     KEPT,
     KEPT_ALIKE,
-    foreseen,
-    gaps,
-    interval,
-    quantiles,
-    shares_of,
-    with_share,
+    add_share,
+    choose_shares,
+    compute_quantiles,
+    extrapolate_steps,
+    find_gaps,
+    find_interval,
 )
-from predictor.forecast import HELD, RunTime, forecast, run_time
+from predictor.forecast import HELD, Basis, RunTime, forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.intervals import Calibration, Scored
 from predictor.job import JobProgress, JobSpec
-from predictor.learning import learned
+from predictor.posterior import learn
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Profile
 from tests.kinds import timed
@@ -48,7 +47,7 @@ def after(*ends: tuple[JobSpec, float]) -> History:
     """What is known after jobs of these lengths."""
     history = NOTHING
     for spec, seconds in ends:
-        history = learned(history, ran(spec, seconds, ended=True), PROFILE, 0)
+        history = learn(history, ran(spec, seconds, ended=True), PROFILE, 0)
     return history
 
 
@@ -59,18 +58,18 @@ def test_an_interval_holds_at_least_as_often_as_it_says(shares: list[float], don
     held = 0
     for coming in longer:
         others = [share for share in shares if share != coming]
-        low, high = interval(gaps(others, done), HELD)
+        low, high = find_interval(find_gaps(others, done), HELD)
         held += low <= coming <= high
     assert held >= HELD * len(longer) - 1e-9
 
 
 @given(st.lists(SHARES, max_size=30), st.floats(0.0, 1.5))
 def test_quantiles_are_within_what_is_left(shares: list[float], done: float) -> None:
-    ends = gaps(shares, done)
-    found = quantiles(ends, np.linspace(0.0, 1.0, 33))
+    ends = find_gaps(shares, done)
+    found = compute_quantiles(ends, np.linspace(0.0, 1.0, 33))
     assert (np.diff(found) >= 0.0).all()
     assert (found[0], found[-1]) == (min(done, 1.0), 1.0)
-    low, high = interval(ends, HELD)
+    low, high = find_interval(ends, HELD)
     assert min(done, 1.0) <= low <= high <= 1.0
 
 
@@ -93,7 +92,7 @@ def test_jobs_of_the_same_name_tenant_and_image_say_how_long_it_takes() -> None:
     assert (time.low, time.remaining, time.high) == pytest.approx((400.0, 404.0, 408.0))
     assert time.samples == ()
     fewer = after(*nights[1:], *others)
-    assert len(shares_of(fewer.shares, spec)) == 28, "with the tenant's other jobs of the image"
+    assert len(choose_shares(fewer.shares, spec)) == 28, "with the tenant's other jobs of the image"
 
 
 def test_of_a_job_that_ran_longer_than_most_only_the_longest_are_asked() -> None:
@@ -116,8 +115,8 @@ def test_names_are_bounded_in_all_and_pushed_out_of_the_tenant_with_the_most() -
     history = after(*[(replace(nightly, tenant="b"), 300.0)] * ENOUGH, (nightly, 500.0))
     shares, last = history.shares, f"job-{KEPT_ALIKE + 9}"
     for number in range(KEPT_ALIKE + 10):
-        shares = with_share(shares, ran(job(f"job-{number}"), 250.0, ended=True))
-    assert shares_of(shares, replace(nightly, tenant="b")) == (0.3,) * ENOUGH
+        shares = add_share(shares, ran(job(f"job-{number}"), 250.0, ended=True))
+    assert choose_shares(shares, replace(nightly, tenant="b")) == (0.3,) * ENOUGH
     own = {name for name, tenant, _ in shares if tenant == nightly.tenant}
     assert len(shares) == KEPT_ALIKE
     assert {"", last} < own
@@ -125,10 +124,10 @@ def test_names_are_bounded_in_all_and_pushed_out_of_the_tenant_with_the_most() -
     # However many tenants there are: each has a name, and all together no more than before.
     for number in range(200):
         newcomer = replace(job("once"), tenant=f"tenant-{number}")
-        shares = with_share(shares, ran(newcomer, 250.0, ended=True))
+        shares = add_share(shares, ran(newcomer, 250.0, ended=True))
     assert len(shares) == KEPT_ALIKE
     assert len({tenant for _, tenant, _ in shares}) == 202
-    assert shares_of(shares, replace(nightly, tenant="b")) == (0.3,) * ENOUGH
+    assert choose_shares(shares, replace(nightly, tenant="b")) == (0.3,) * ENOUGH
 
 
 def test_other_bases_know_the_limit_or_the_truth() -> None:
@@ -144,10 +143,10 @@ def test_other_bases_know_the_limit_or_the_truth() -> None:
 
 def test_the_latest_shares_are_kept_and_an_unmeasured_job_says_nothing() -> None:
     shares = {("", "default", "a"): tuple([0.5] * KEPT)}
-    found = with_share(shares, ran(job(), 250.0, ended=True))
+    found = add_share(shares, ran(job(), 250.0, ended=True))
     assert found["", "default", "a"][-2:] == (0.5, 0.25)
     assert len(found["", "default", "a"]) == KEPT
-    assert with_share({}, Belief(job())) == {}
+    assert add_share({}, Belief(job())) == {}
 
 
 def reporting(spec: JobSpec, *milestones: tuple[float, float]) -> Belief:
@@ -194,19 +193,21 @@ def test_until_it_has_reported_enough_the_interval_is_that_of_jobs_like_it() -> 
 
 def test_a_job_that_goes_back_to_a_checkpoint_or_stands_still_is_believed_no_more() -> None:
     belief = reporting(job(), (0.2, 20.0), (0.4, 40.0), (0.3, 60.0), (0.4, 70.0))
-    assert foreseen(belief) == pytest.approx((0.13, 0.13, 0.13))  # 10 s for each tenth
+    assert extrapolate_steps(belief) == pytest.approx((0.13, 0.13, 0.13))  # 10 s for each tenth
     still = reporting(job(), (0.2, 20.0), (0.4, 40.0), (0.4, 100.1))
-    assert foreseen(still) == ()  # it would have ended by now
+    assert extrapolate_steps(still) == ()  # it would have ended by now
     assert time_of(still).remaining == pytest.approx((1000.0 - 100.1) / 2)
     assert time_of(reporting(job(), (1.0, 500.0))).remaining == pytest.approx(5.0)  # of a hundredth
     slow = reporting(job(), (0.01, 500.0))
     assert time_of(slow).remaining == pytest.approx(500.0)  # it is ended at its limit
     many = reporting(job(), *((0.001 * n, 1.0 * n) for n in range(1, 100)))
     assert len(many.milestones) == MILESTONES
-    assert len(foreseen(many)) == MILESTONES - 1, "what it did before is not known by steps"
+    assert len(extrapolate_steps(many)) == MILESTONES - 1, (
+        "what it did before is not known by steps"
+    )
     again = reporting(job(), (0.2, 20.0), (0.4, 40.0), (0.0, 50.0))
     assert again.share_done == 0.0
-    assert foreseen(again) == pytest.approx((0.15, 0.15))
+    assert extrapolate_steps(again) == pytest.approx((0.15, 0.15))
     ended = again.after((), JobProgress(0, 1, 0.0, 1, 5.0, 55.0, 0))
     assert ended.milestones == again.milestones
 

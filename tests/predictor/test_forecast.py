@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.allocation import Allocation, Demand
-from predictor.basis import Basis
 from predictor.belief import Belief
 from predictor.errors import InputError
-from predictor.forecast import LEVELS, SAMPLES, Forecast, RunTime, forecast, run_time
+from predictor.forecast import LEVELS, SAMPLES, Basis, Forecast, RunTime, forecast, run_time
 from predictor.history import NOTHING
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
-from predictor.posterior import Sequences, evidence, is_settled, sequences
+from predictor.posterior import Sequences, draw_sequences, gather_evidence, is_settled
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile, training_seconds
 from tests.strategies import batches_of_beliefs, examples
@@ -116,7 +115,7 @@ def test_an_allocation_on_which_a_job_cannot_run_is_named() -> None:
 
 def posterior(belief: Belief, profile: Profile) -> Sequences:
     """What the forecast of a job is drawn from."""
-    job = evidence(belief, profile, NOTHING)
+    job = gather_evidence(belief, profile, NOTHING)
     if is_settled(job, profile):
         seconds = training_seconds(profile, job.spec, job.batch_size)
         seconds *= math.exp(job.slowness_at(job.batch_size))
@@ -124,7 +123,7 @@ def posterior(belief: Belief, profile: Profile) -> Sequences:
         return Sequences(
             matrix, job.left * matrix[:, :, None], seconds * matrix, ((job.batch_size,),)
         )
-    return sequences([job], profile, NOTHING, 0)
+    return draw_sequences([job], profile, NOTHING, 0)
 
 
 @given(batches_of_beliefs())
@@ -168,7 +167,7 @@ def test_samples_ascend_within_their_summary(case: Case) -> None:
         time = on_reference(result, belief, profile)
         samples, slack = time.samples, 1e-9 * time.samples[-1]
         assert list(samples) == sorted(samples)
-        certain = is_settled(evidence(belief, profile, NOTHING), profile)
+        certain = is_settled(gather_evidence(belief, profile, NOTHING), profile)
         assert len(samples) == (1 if certain else SAMPLES)
         assert time.low <= time.remaining <= time.high
         assert samples[0] - slack <= time.remaining <= samples[-1] + slack

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 
 from predictor.allocation import Demand
-from predictor.belief import Belief, Pace, changes
+from predictor.belief import Belief, Pace, find_changes
 from predictor.forecast import forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.learning import learned
-from predictor.posterior import Sequences, evidence, is_settled, sequences
+from predictor.posterior import Sequences, draw_sequences, gather_evidence, is_settled, learn
 from predictor.throughput import Profile
 from tests.strategies import batches_of_beliefs
 
@@ -55,12 +54,12 @@ def after(*beliefs: Belief) -> History:
     """What is learned from finished jobs."""
     history = NOTHING
     for belief in beliefs:
-        history = learned(history, belief, PROFILE, 0)
+        history = learn(history, belief, PROFILE, 0)
     return history
 
 
 def posterior(belief: Belief, history: History = NOTHING) -> Sequences:
-    return sequences([evidence(belief, PROFILE, history)], PROFILE, history, 0)
+    return draw_sequences([gather_evidence(belief, PROFILE, history)], PROFILE, history, 0)
 
 
 def expected(belief: Belief, history: History = NOTHING) -> list[float]:
@@ -71,13 +70,16 @@ def expected(belief: Belief, history: History = NOTHING) -> list[float]:
 
 
 def test_changes_are_the_epochs_at_which_regimes_begin() -> None:
-    assert changes(GNS, [Regime(16, 10), Regime(32, 5), Regime(64, 1)], PROFILE) == (10, 15)
-    assert changes(ACCORDION, [Regime(16, 10), Regime(64, 5), Regime(16, 1)], PROFILE) == (10, 15)
-    assert changes(STATIC, [Regime(16, 10)], PROFILE) == ()
+    assert find_changes(GNS, [Regime(16, 10), Regime(32, 5), Regime(64, 1)], PROFILE) == (10, 15)
+    assert find_changes(ACCORDION, [Regime(16, 10), Regime(64, 5), Regime(16, 1)], PROFILE) == (
+        10,
+        15,
+    )
+    assert find_changes(STATIC, [Regime(16, 10)], PROFILE) == ()
 
 
 def test_a_gns_job_that_skips_a_size_changes_twice_and_never_back() -> None:
-    assert changes(GNS, [Regime(16, 10), Regime(64, 5), Regime(16, 1)], PROFILE) == (10, 10)
+    assert find_changes(GNS, [Regime(16, 10), Regime(64, 5), Regime(16, 1)], PROFILE) == (10, 10)
 
 
 def test_under_the_prior_every_number_of_changes_is_equally_likely() -> None:
@@ -93,8 +95,10 @@ def test_a_longer_regime_is_more_likely_to_be_the_last() -> None:
 
 
 def test_a_regime_left_is_over_and_the_last_one_takes_all_that_is_left() -> None:
-    assert is_settled(evidence(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING), PROFILE)
-    assert not is_settled(evidence(seen(GNS, (16, 10), now=32), PROFILE, NOTHING), PROFILE)
+    assert is_settled(
+        gather_evidence(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING), PROFILE
+    )
+    assert not is_settled(gather_evidence(seen(GNS, (16, 10), now=32), PROFILE, NOTHING), PROFILE)
     assert posterior(seen(GNS, (16, 10), now=32)).sizes == ((32, 64),)
 
 
@@ -135,17 +139,19 @@ def test_speed_measured_is_believed_the_more_the_longer_it_was() -> None:
             [], JobProgress(0, 0, 0.5, 16, seconds, seconds, GNS.total_steps - steps)
         )
 
-    slow = [evidence(timed(s), PROFILE, NOTHING).slowness[16] for s in (10.0, 100.0, 10_000.0)]
+    slow = [
+        gather_evidence(timed(s), PROFILE, NOTHING).slowness[16] for s in (10.0, 100.0, 10_000.0)
+    ]
     assert slow == sorted(slow)
     assert slow[-1] == pytest.approx(math.log(2.0), rel=0.05)
-    elsewhere = evidence(timed(10_000.0), PROFILE, NOTHING).slowness_elsewhere
+    elsewhere = gather_evidence(timed(10_000.0), PROFILE, NOTHING).slowness_elsewhere
     assert elsewhere == pytest.approx(math.log(2.0), rel=0.05)
 
 
 def test_speed_measured_of_a_model_is_believed_of_its_next_job() -> None:
     paces = (Pace(16, 4_000, 1_000.0),)
     history = after(Belief(GNS, (Regime(16, 60),), None, paces))
-    new = evidence(Belief(GNS), PROFILE, history)
+    new = gather_evidence(Belief(GNS), PROFILE, history)
     assert new.slowness_elsewhere == pytest.approx(math.log(2.0), rel=0.1)
 
 
@@ -170,7 +176,7 @@ def test_courses_without_measurements_have_no_slowness() -> None:
 def test_a_finished_job_teaches_the_same_with_and_without_where_it_stood() -> None:
     bare = finished(ACCORDION, (16, 20), (64, 40))
     stood = dataclasses.replace(bare, progress=JobProgress(0, 60, 0.0, 64, 0.0, 0.0, 0))
-    assert changes(ACCORDION, (*bare.observed, Regime(bare.batch_size, 0)), PROFILE) == (20,)
+    assert find_changes(ACCORDION, (*bare.observed, Regime(bare.batch_size, 0)), PROFILE) == (20,)
     assert after(bare) == after(stood)
 
 
@@ -204,10 +210,10 @@ def test_every_candidate_fills_the_epochs_left(
 ) -> None:
     beliefs, profile = case
     for belief in beliefs:
-        job = evidence(belief, profile, NOTHING)
+        job = gather_evidence(belief, profile, NOTHING)
         if is_settled(job, profile):
             continue
-        mixture = sequences([job], profile, NOTHING, 0)
+        mixture = draw_sequences([job], profile, NOTHING, 0)
         assert mixture.weights.sum() == pytest.approx(1.0)
         assert (mixture.weights >= 0.0).all()
         assert (mixture.epochs >= 0.0).all()

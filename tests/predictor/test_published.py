@@ -7,7 +7,7 @@ import pytest
 
 from predictor.published_predictor import (
     ProfiledRegime,
-    calibrated,
+    calibrate,
     mean_epoch_seconds,
     remaining_seconds,
     seconds_done,
@@ -41,7 +41,7 @@ def test_remaining_time_by_hand() -> None:
 
 def test_durations_are_scaled_where_the_measured_speed_is_far_off() -> None:
     def factor(samples: float, seconds: float = 44.0, before: float = 1.0) -> float:
-        return calibrated(SCHEDULE, 100, factor=before, samples=samples, seconds=seconds)
+        return calibrate(SCHEDULE, 100, factor=before, samples=samples, seconds=seconds)
 
     # In 44 s the profile has 5 epochs of 100 samples.
     assert factor(500.0) == 1.0

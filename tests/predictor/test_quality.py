@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from predictor.belief import MOST_LOSSES, Belief
 from predictor.job import LARGEST_LOSS, EpochLoss
-from predictor.quality import NOISE, fitted
+from predictor.quality import NOISE, fit_curve
 from tests.strategies import examples
 from warehouse.workloads.generator import generate_workload
 
@@ -29,14 +29,14 @@ def test_losses_are_forecast_from_those_so_far(kind: str, noise: float) -> None:
     losses = true(k) + noise * rng.standard_normal(30)
     fall = true(1) - true(30)
     for known, ahead, most in ((10, 1, 0.02), (20, 1, 0.02), (20, 10, 0.05)):
-        fit = fitted(tuple(range(1, known + 1)), tuple(map(float, losses[:known])), 0.9)
+        fit = fit_curve(tuple(range(1, known + 1)), tuple(map(float, losses[:known])), 0.9)
         assert abs(fit.at(known + ahead) - true(known + ahead)) < most * fall
     assert fit.sublinear or kind == "linear"
 
 
 def test_recent_losses_weigh_more() -> None:
     losses = tuple(map(float, [*np.linspace(9.0, 5.0, 10), *(5.0 - 0.01 * np.arange(20))]))
-    now = fitted(tuple(range(1, 31)), losses, 0.7)
+    now = fit_curve(tuple(range(1, 31)), losses, 0.7)
     assert now.at(30) - now.at(31) < 0.05
 
 
@@ -50,11 +50,11 @@ def test_a_curve_never_rises_and_is_the_same_in_any_unit(
     losses: list[float], unit: float, shift: float
 ) -> None:
     at = tuple(range(1, len(losses) + 1))
-    fit = fitted(at, tuple(losses), 0.9)
+    fit = fit_curve(at, tuple(losses), 0.9)
     course = [fit.at(k) for k in np.linspace(1.0, 50.0, 30)]
     assert all(a >= b - 1e-9 for a, b in pairwise(course))
     if max(losses) - min(losses) > 1e-3:
-        other = fitted(at, tuple(unit * loss + shift for loss in losses), 0.9)
+        other = fit_curve(at, tuple(unit * loss + shift for loss in losses), 0.9)
         error, its = (
             sum(0.9**-k * (f.at(k) - y) ** 2 for k, y in zip(at, observed, strict=True))
             for f, observed in ((fit, losses), (other, [unit * loss + shift for loss in losses]))
@@ -75,7 +75,7 @@ def test_a_curve_is_finite_whatever_a_job_tells(
     level: float, spread: float, shape: list[float], recency: float
 ) -> None:
     losses = tuple(level + spread * level * part for part in shape)
-    fit = fitted(tuple(range(1, len(losses) + 1)), losses, recency)
+    fit = fit_curve(tuple(range(1, len(losses) + 1)), losses, recency)
     size = max(map(abs, losses))
     for k in (1.0, 3.0, 1e3, 1e6):
         assert math.isfinite(fit.at(k))
@@ -85,8 +85,8 @@ def test_a_curve_is_finite_whatever_a_job_tells(
 
 @pytest.mark.parametrize("losses", [(1e200, 1.0, 0.5), (1e155, 1.0, 0.9), (5e-324, 0.0, 0.0)])
 def test_losses_of_any_size_have_a_curve(losses: tuple[float, ...]) -> None:
-    assert math.isfinite(fitted((1, 2, 3), losses, 0.9).at(4))
-    assert math.isfinite(fitted((10**6, 10**6 + 1, 10**6 + 2), losses[::-1], 0.9).at(10**7))
+    assert math.isfinite(fit_curve((1, 2, 3), losses, 0.9).at(4))
+    assert math.isfinite(fit_curve((10**6, 10**6 + 1, 10**6 + 2), losses[::-1], 0.9).at(10**7))
 
 
 def test_a_belief_keeps_the_latest_losses_and_the_largest_change() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
-from predictor.job import JobKind, JobSpec, Mode, timed_job
+from predictor.job import JobKind, JobSpec, Mode, make_timed_job
 from predictor.throughput import (
     UNTYPED,
     Profile,
@@ -120,7 +120,7 @@ def test_a_gpu_type_on_which_a_job_cannot_run_is_named() -> None:
 
 
 def test_a_timed_job_makes_a_step_a_second_on_what_it_asked_for() -> None:
-    spec = timed_job(1, JobKind.OPAQUE, Demand(2, 2, ("a", "b")), 60.0, 0.0)
+    spec = make_timed_job(1, JobKind.OPAQUE, Demand(2, 2, ("a", "b")), 60.0, 0.0)
     for profile in (Profile({}), TYPED):
         for kind in ("a", "b"):
             assert profile.can_run(spec, 1, Allocation(kind, 2, 2))

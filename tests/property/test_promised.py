@@ -15,6 +15,7 @@ from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from predictor.rows import from_json, to_json
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from solver.promised import PolicyMemory
@@ -111,7 +112,7 @@ def made() -> Made:
 def inside(made: Made) -> Iterator[tuple[int, PolicyMemory]]:
     """Rounds whose plans note that somebody is in cells."""
     for record in made.records:
-        noted = PolicyMemory.read(record.memory)
+        noted = from_json(PolicyMemory, record.memory)
         if noted.held:
             yield record.round, noted
 
@@ -151,7 +152,7 @@ def test_an_audit_finds_promises_that_are_not_kept(made: Made, change: object, s
     found: list[str] = []
     for record in made.records[: number + 1]:
         if record.round == number:
-            record = replace(record, memory=forged.written())
+            record = replace(record, memory=to_json(forged))
         found += invariants.check(record)
     assert said in " ".join(found)
 
@@ -167,7 +168,7 @@ def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: 
         for spec in [belief.spec for belief in state.beliefs.values()]
         if record.round >= number
         and spec.tenant == "vision"
-        and spec.job_id not in {job.job_id for job in PolicyMemory.read(state.memory).held}
+        and spec.job_id not in {job.job_id for job in from_json(PolicyMemory, state.memory).held}
     )
     other = why(outside[1], tmp_path, run, outside[0])
     assert other.line.promised == "too few cells of tenant 'vision' in pool '0'"

@@ -5,7 +5,7 @@ import pytest
 from predictor.allocation import Demand
 from predictor.arrivals import COUNTED, arrivals_left
 from predictor.job import JobSpec, Mode
-from predictor.options import JobOptions, tasks_of
+from predictor.options import JobOptions, parse_tasks
 from solver.fair_share import FairShare
 
 
@@ -40,7 +40,7 @@ def test_an_array_comes_once_and_does_not_hide_the_arrivals_before() -> None:
     share = FairShare().after(clock, steady, [], gpus=1)
     array = [
         replace(spec(1_000 + task.place, clock + 60.0), options=JobOptions(task=task))
-        for task in tasks_of("0-299%4")
+        for task in parse_tasks("0-299%4")
     ]
     after = share.after(clock + 60.0, array, [], gpus=1)
     assert after.arrived == (*share.arrived[1:], clock + 60.0)

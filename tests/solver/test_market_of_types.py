@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import JobProgress
 from predictor.options import JobOptions, Task
+from predictor.rows import to_json
 from predictor.throughput import Profile
 from solver.backends import over_time
 from solver.backends.makespan import find_least_makespan
@@ -62,7 +62,7 @@ def test_jobs_of_a_shared_cluster_speed_up_as_others_end() -> None:
     later = both.joined([Sharer.new(2, 100.0, 1000.0, 1.0, [1.0], [1.0])], {1, 2}, [1], 10.0)
     assert later.clock_seconds == 100.0
     assert [job.fair for job in later.sharers] == pytest.approx([240.0, 1260.0, 1700.0])
-    assert SharedCluster.read(later.written(), ("v100",)) == later
+    assert SharedCluster.read(to_json(later), ("v100",)) == later
     # Once job 0 has ended here and there, it is forgotten; job 1 keeps its finish.
     last = later.joined([Sharer.new(3, 260.0, 10.0, 1.0, [1.0], [1.0])], {1, 2, 3}, [1], 10.0)
     assert [job.job_id for job in last.sharers] == [1, 2, 3]
@@ -93,14 +93,6 @@ def test_who_gets_less_of_a_round_by_whole_steps_goes_first_in_a_shared_cluster(
     assert shorter == pytest.approx([95.0, 85.0])
 
 
-def test_memory_of_a_shared_cluster_as_written_before_is_as_none() -> None:
-    cluster = SharedCluster(types=("v100",), sharers=(Sharer.new(0, 0.0, 60.0, 1.0, [1.0], [1.0]),))
-    row = [list(part) if isinstance(part, tuple) else part for part in cluster.sharers[0]]
-    of_before = orjson.dumps([0.0, ["v100"], 0, 0, True, [row[:7] + row[8:]]]).decode()
-    assert SharedCluster.read(cluster.written(), ("v100",)) == cluster
-    assert SharedCluster.read(of_before, ("v100",)) == SharedCluster(types=("v100",))
-
-
 def test_a_gang_without_room_in_service_ends_a_shared_cluster_as_if_alone() -> None:
     jobs = [
         Sharer.new(0, 0.0, 60.0, 8.0, [1.0], [1.0]),
@@ -127,10 +119,10 @@ def test_a_shared_cluster_knows_its_jobs_after_types_went_and_came() -> None:
         Sharer.new(1, 0.0, 100.0, 1.0, [0.0, 1.0], [1.0, 1.0]),
     ]
     both = SharedCluster(types=("v100", "k80")).joined(jobs, {0, 1}, [1, 1], 10.0)
-    single = SharedCluster.read(both.written(), ("v100",))
+    single = SharedCluster.read(to_json(both), ("v100",))
     assert [job.fair for job in single.sharers] == [job.fair for job in both.sharers]
     assert [job.speeds for job in single.sharers] == [(1.0,), (0.0,)]
-    again = SharedCluster.read(single.written(), ("p100", "v100"))
+    again = SharedCluster.read(to_json(single), ("p100", "v100"))
     assert [job.speeds for job in again.sharers] == [(0.0, 1.0), (0.0, 0.0)]
     assert [job.received for job in again.sharers] == [(0.5, 0.5)] * 2
     assert again.stale

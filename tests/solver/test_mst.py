@@ -12,9 +12,8 @@ from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from solver.pairs import ALONE, Rows
+from solver.policies.contenders import Contenders, mean_price
 from solver.policies.mst import MaxSumThroughput, find_promised_speeds
-from solver.policies.programs import Program
-from solver.policies.shares import Contenders, mean_price
 from tests.solver.test_shares_of_types import (
     constraints,
     contenders,
@@ -67,18 +66,16 @@ def test_a_deadline_takes_a_job_from_the_cheap_type_to_the_dear_one() -> None:
     # A deadline that is over asks for nothing, nor does one of a job that has nothing left to do.
     for changed in ({"time_left": np.array([0.0, -1.0])}, {"steps_left": np.array([0.0, 1_000.0])}):
         free = replace(jobs, **changed)
-        assert not find_promised_speeds(Program(free), Fidelity.FAIR).any()
+        assert not find_promised_speeds(free, Fidelity.FAIR).any()
         assert shares_of(BY_DEADLINE, free)[:, 1] == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
 def test_a_job_is_to_end_a_round_early_or_as_fast_as_it_can() -> None:
     jobs = replace(of([[40.0, 10.0]] * 4, gpus=(4, 4)), round_seconds=10.0)
     jobs = replace(jobs, time_left=np.array([50.0, 30.0, 20.0, np.inf]))
-    assert find_promised_speeds(Program(jobs), Fidelity.FAIR) == pytest.approx(
-        [25.0, 40.0, 0.0, 0.0]
-    )
+    assert find_promised_speeds(jobs, Fidelity.FAIR) == pytest.approx([25.0, 40.0, 0.0, 0.0])
     met = replace(jobs, time_left=np.array([50.0, 30.0, 25.0, np.inf]))
-    assert find_promised_speeds(Program(met), Fidelity.REFERENCE) == pytest.approx(
+    assert find_promised_speeds(met, Fidelity.REFERENCE) == pytest.approx(
         [20.0, 100 / 3, 40.0, 0.0]
     )
 
@@ -101,9 +98,7 @@ def test_deadlines_that_cannot_all_be_met_count_by_the_next_or_as_published_not_
     jobs = of([[10.0] * types] * 4, gpus=(1,) if types == 1 else (0.5, 0.5))
     jobs = replace(jobs, time_left=np.array([deadline or np.inf for deadline in deadlines]))
     for fidelity, expected in ((Fidelity.FAIR, fair), (Fidelity.REFERENCE, reference)):
-        steps = find_promised_speeds(Program(jobs), fidelity) * (
-            jobs.rates[:, 0] if types == 1 else 1.0
-        )
+        steps = find_promised_speeds(jobs, fidelity) * (jobs.rates[:, 0] if types == 1 else 1.0)
         assert steps == pytest.approx(expected)
         policy = MaxSumThroughput(fidelity, deadlines=1.0)
         throughput = (jobs.rates * policy.allocate(jobs)[0]).sum(axis=1)
@@ -132,7 +127,7 @@ def test_deadlines_are_met_at_the_least_loss_of_steps_for_money(
 
     shares = shares_of(BY_DEADLINE, jobs)
     throughput = (jobs.rates * shares).sum(axis=1)
-    counted = find_promised_speeds(Program(jobs), Fidelity.FAIR)
+    counted = find_promised_speeds(jobs, Fidelity.FAIR)
     assert ((counted == 0.0) | (counted == asked)).all()
     assert (throughput >= counted * (1.0 - 1e-4)).all()
     assert (value * shares).sum() == pytest.approx(best(counted * (1.0 - 1e-5)), rel=1e-4)
@@ -160,5 +155,5 @@ def test_pairs_are_worth_the_steps_of_both_and_meet_deadlines(
     rates[0, 0], rates[1, 0], rates[2] = 10.0, 4.0, together * jobs.rates
     rows = Rows(np.array([[0, ALONE], [1, ALONE], [0, 1]]), np.ones(3), rates)
     policy = MaxSumThroughput(Fidelity.REFERENCE, deadlines=1.0, packed=1.0)
-    found, _ = policy.allocate_packed(jobs, rows, ())
+    found, _ = policy.allocate(replace(jobs, rows=rows))
     assert found[:, 0] == pytest.approx(shares, abs=1e-3)

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from predictor.arrays import Floats
 from predictor.errors import InputError
 from predictor.job import JobProgress
+from predictor.rows import from_json
 from predictor.throughput import Profile
 from solver.pairs import ALONE, Rows
 from solver.plan import Situation
 from solver.policies import check_switches, make_policy
+from solver.policies.contenders import Contenders
+from solver.policies.ledger import Ledger
 from solver.policies.ossp import TOLERANCE, find_least_time, find_quickest_shares
-from solver.policies.packed_shares import PackedLedger
-from solver.policies.programs import Program
-from solver.policies.shares import Contenders
 from solver.policies.themis import find_fairest_shares
 from tests.solver.test_packed_shares import best_minimum, by_job, packing
 from tests.solver.test_policies import job, situation
@@ -28,7 +28,7 @@ CLOSE = 1e-4
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Program:
+def contenders(draw: st.DrawFn) -> Contenders:
     """Up to five jobs with gangs of 1 or 2 on one or two types, and some of their pairs."""
     count, types = draw(st.integers(1, 5)), draw(st.integers(1, 2))
 
@@ -51,14 +51,14 @@ def programs(draw: st.DrawFn) -> Program:
         steps_left=numbers(1_000, 100_000, count),
         ages=numbers(0, 50_000, count),
         weights=np.ones(count),
-        accounts=(),
     )
-    return Program(jobs, Rows(np.array(members), gangs[np.array(members)[:, 0]], np.array(rates)))
+    rows = Rows(np.array(members), gangs[np.array(members)[:, 0]], np.array(rates))
+    return replace(jobs, rows=rows)
 
 
-def in_steps(program: Program, shares: Floats) -> Floats:
+def in_steps(jobs: Contenders, shares: Floats) -> Floats:
     """Steps a second of each job, by shares that keep to the GPUs and to the jobs' time."""
-    jobs, rows = program.jobs, program.rows
+    rows = jobs.rows
     assert rows is not None
     takes, speeds = by_job(rows.members, rows.rates)
     assert ((shares >= 0.0) & (shares <= 1.0)).all()
@@ -68,47 +68,44 @@ def in_steps(program: Program, shares: Floats) -> Floats:
     return throughput
 
 
-def best(program: Program, weights: Floats) -> float:
+def best(jobs: Contenders, weights: Floats) -> float:
     """max min_j weight_j · steps a second of j, by a simplex method."""
-    jobs, rows = program.jobs, program.rows
+    rows = jobs.rows
     assert rows is not None
     return best_minimum(rows.gangs, jobs.gpus, rows.members, rows.rates, weights)
 
 
 @examples(25)
-@given(programs())
+@given(contenders())
 def test_ossp_with_pairs_has_the_least_makespan_and_none_longer_than_without(
-    program: Program,
+    jobs: Contenders,
 ) -> None:
-    left = program.jobs.steps_left
-    least = 1.0 / best(program, 1.0 / left)
-    assert find_least_time(program) == pytest.approx(least, rel=CLOSE)
-    assert find_least_time(program) <= find_least_time(Program(program.jobs)) * (1 + CLOSE)
-    ends = left / in_steps(program, find_quickest_shares(program))
+    left = jobs.steps_left
+    least = 1.0 / best(jobs, 1.0 / left)
+    assert find_least_time(jobs) == pytest.approx(least, rel=CLOSE)
+    assert find_least_time(jobs) <= find_least_time(replace(jobs, rows=None)) * (1 + CLOSE)
+    ends = left / in_steps(jobs, find_quickest_shares(jobs))
     assert ends.max() <= TOLERANCE * max(least, 100.0) * (1 + CLOSE)
 
 
-def worst(program: Program, alone: Floats) -> float:
+def worst(jobs: Contenders, alone: Floats) -> float:
     """ρ of the job that is worst off under the fairest shares."""
-    jobs = program.jobs
-    shares = find_fairest_shares(program, alone, np.ones(len(alone), dtype=bool))
-    if program.rows is None:
-        throughput = (jobs.rates * shares).sum(axis=1)
-    else:
-        throughput = in_steps(program, shares)
+    shares = find_fairest_shares(jobs, alone, np.ones(len(alone), dtype=bool))
+    alone_only = jobs.rows is None
+    throughput = (jobs.rates * shares).sum(axis=1) if alone_only else in_steps(jobs, shares)
     return float(((jobs.ages + jobs.steps_left / throughput) / alone).max())
 
 
 @examples(25)
-@given(programs(), st.integers(1_000, 50_000))
+@given(contenders(), st.integers(1_000, 50_000))
 def test_themis_with_pairs_has_the_best_worst_fairness_and_none_worse_than_without(
-    program: Program, seconds: int
+    jobs: Contenders, seconds: int
 ) -> None:
-    jobs, alone = program.jobs, np.full(len(program.jobs.gangs), float(seconds))
-    attained = worst(program, alone)
+    alone = np.full(len(jobs.gangs), float(seconds))
+    attained = worst(jobs, alone)
     left = (1.0 - 1e-3) * attained * alone - jobs.ages  # a hair less is out of reach
-    assert (left <= 0.0).any() or best(program, left / jobs.steps_left) < 1.0
-    assert attained <= worst(Program(jobs), alone) * (1 + CLOSE)
+    assert (left <= 0.0).any() or best(jobs, left / jobs.steps_left) < 1.0
+    assert attained <= worst(replace(jobs, rows=None), alone) * (1 + CLOSE)
 
 
 def test_a_pair_runs_while_a_third_job_has_the_gpu_that_suits_it() -> None:
@@ -126,14 +123,13 @@ def test_a_pair_runs_while_a_third_job_has_the_gpu_that_suits_it() -> None:
         steps_left=np.array([80_000.0, 80_000.0, 20_000.0]),
         ages=np.zeros(3),
         weights=np.ones(3),
-        accounts=(),
     )
     members = np.array([[0, ALONE], [1, ALONE], [0, 1], [2, ALONE]])
     by_row = np.zeros((4, 2, 2))
     by_row[[0, 1, 3], 0], by_row[2] = rates, 8.0
-    both = Program(jobs, Rows(members, np.ones(4), by_row))
+    both = replace(jobs, rows=Rows(members, np.ones(4), by_row))
     assert find_least_time(both) == pytest.approx(8_200.0, rel=CLOSE)
-    assert find_least_time(Program(jobs)) == pytest.approx(8_500.0, rel=CLOSE)
+    assert find_least_time(jobs) == pytest.approx(8_500.0, rel=CLOSE)
 
 
 def pair(*, left: tuple[float, float], memory: str = "", at: float = 0.0) -> Situation:
@@ -162,7 +158,7 @@ def test_two_jobs_on_one_gpu_share_it_whatever_the_units_of_their_steps(policy: 
     given = pair(left=(100_000, 40_000))  # 10,000 s of each, 12,500 s of both together
     plan = make_policy(policy, values={"packed": 1.0}).plan(given)
     assert plan.pairs == ((0, 1),)
-    accounts = PackedLedger.read(plan.memory, given.inventory.types).accounts
+    accounts = from_json(Ledger, plan.memory).accounts
     assert accounts[0, 1].share[0] > 0.95
     alone = make_policy(policy).plan(given)
     assert (len(alone.placement), alone.pairs) == (1, ())
@@ -176,7 +172,7 @@ def test_max_min_fairness_with_pairs_goes_by_speeds_and_not_by_the_units_of_step
     never = replace(profile, pairs=dict.fromkeys(profile.pairs, 0.0))
     apart = replace(given, jobs=tuple(replace(job, throughput=never) for job in given.jobs))
     plan = make_policy("gavel", values={"packed": 1.0}).plan(apart)
-    accounts = PackedLedger.read(plan.memory, given.inventory.types).accounts
+    accounts = from_json(Ledger, plan.memory).accounts
     assert [accounts[job,].share[0] for job in (0, 1)] == pytest.approx([0.5, 0.5], abs=1e-4)
 
 
@@ -184,13 +180,13 @@ def test_themis_with_pairs_remembers_what_the_steps_done_would_have_taken_alone(
     policy = make_policy("themis", values={"packed": 1.0})
     first = pair(left=(100_000, 40_000))
     plan = policy.plan(first)
-    noted = PackedLedger.read(plan.memory, first.inventory.types).notes
-    assert noted == ([0, 0.0, 100_000, 5.0], [1, 0.0, 40_000, 2.0])  # half a GPU each
+    noted = from_json(Ledger, plan.memory).notes
+    assert noted == ((0, 0.0, 100_000, 5.0), (1, 0.0, 40_000, 2.0))  # half a GPU each
     later = pair(left=(95_000, 39_000), memory=plan.memory, at=600.0)
     third = replace(packing(job(2, 8), models="a")[0], throughput=later.jobs[0].throughput)
     later = replace(later, jobs=(*later.jobs, third))  # who arrives has shares computed again
-    noted = PackedLedger.read(policy.plan(later).memory, first.inventory.types).notes
-    assert [note[:2] for note in noted] == [[0, 1_000.0], [1, 500.0], [2, 0.0]]
+    noted = from_json(Ledger, policy.plan(later).memory).notes
+    assert [note[:2] for note in noted] == [(0, 1_000.0), (1, 500.0), (2, 0.0)]
 
 
 def test_themis_has_no_leases_with_pairs() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from predictor.rows import from_json, to_json
 from predictor.throughput import Profile
 from solver.backends.interior import find_best_packed_shares
 from solver.fidelity import Fidelity
@@ -17,8 +18,8 @@ from solver.list_scheduling import Claim, next_round
 from solver.pairs import ALONE, find_pairs, make_rows
 from solver.plan import ActiveJob
 from solver.policies import make_policy
-from solver.policies.gandiva import _drawn, _Draws
-from solver.policies.packed_shares import PackedLedger
+from solver.policies.gandiva import _draw_pairs, _Draws
+from solver.policies.ledger import Ledger
 from tests.solver.test_policies import job, situation
 from tests.strategies import cluster, examples
 
@@ -153,13 +154,13 @@ def test_of_two_claims_that_held_the_same_gpus_the_first_goes_on_there() -> None
 def test_pairs_are_drawn_of_equal_gangs_and_the_draws_go_on_where_they_were() -> None:
     jobs, gangs = list(range(9)), [1.0] * 5 + [2.0] * 4
     generator, published = _Draws(0), Random(0)
-    pairs = _drawn(jobs, gangs, generator)
+    pairs = _draw_pairs(jobs, gangs, generator)
     assert pairs
     assert all(gangs[first] == gangs[other] for first, other in pairs)
     assert len({job for pair in pairs for job in pair}) == 2 * len(pairs)
-    assert pairs == _drawn(jobs, gangs, published)
-    again = _drawn(jobs, gangs, _Draws(generator.words))
-    assert again == _drawn(jobs, gangs, published) != pairs
+    assert pairs == _draw_pairs(jobs, gangs, published)
+    again = _draw_pairs(jobs, gangs, _Draws(generator.words))
+    assert again == _draw_pairs(jobs, gangs, published) != pairs
 
 
 @pytest.mark.parametrize(
@@ -170,23 +171,15 @@ def test_shares_that_need_no_solver_keep_all_digits_as_published(
 ) -> None:
     given = replace(situation(*(job(n, 5) for n in range(3))), inventory=cluster(2))
     plan = make_policy("gandiva", fidelity=fidelity, values={"packed": 0.0}).plan(given)
-    accounts = PackedLedger.read(plan.memory, given.inventory.types).accounts
+    accounts = from_json(Ledger, plan.memory).accounts
     assert {account.share for account in accounts.values()} == {(share,)}
 
 
 def test_notes_outlive_a_round_without_jobs() -> None:
     empty = situation()
-    ledger = PackedLedger(notes=(3, 1, 2))
-    ledger = replace(ledger, head=replace(ledger.head, types=empty.inventory.types))
-    plan = make_policy("gandiva").plan(replace(empty, memory=ledger.written()))
-    assert PackedLedger.read(plan.memory, empty.inventory.types).notes == (3, 1, 2)
-
-
-def test_a_ledger_of_other_types_is_forgotten() -> None:
-    ledger = PackedLedger(jobs={3: True}, ran=((1, 3),), notes=(1, 2))
-    ledger = replace(ledger, head=replace(ledger.head, types=("x",), computed_at=5.0))
-    assert PackedLedger.read(ledger.written(), ("x",)) == ledger
-    assert PackedLedger.read(ledger.written(), ("y",)).jobs == {}
+    ledger = Ledger(empty.inventory.types, rounds=1, notes=((3,), (1, 2)))
+    plan = make_policy("gandiva").plan(replace(empty, memory=to_json(ledger)))
+    assert from_json(Ledger, plan.memory).notes == ((3,), (1, 2))
 
 
 def test_inventories_of_several_pools_keep_pairs_in_one() -> None:

@@ -3,17 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from predictor.job import JobProgress
+from predictor.rows import from_json
 from predictor.throughput import Profile
 from solver.fidelity import Fidelity
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
-from solver.policies.ledger import Account, Ledger
+from solver.policies.ledger import Ledger
 from tests.solver.test_policies import job
-from tests.strategies import cluster, examples
+from tests.strategies import cluster
 
 ROUND_SECONDS = 100.0
 
@@ -97,7 +96,7 @@ def test_missing_run_time_is_a_deficit() -> None:
     inputs = go_on(inputs, policy.plan(inputs))  # 0 ran 100 s, 1 nothing; each was to get half
     inputs = go_on(inputs, policy.plan(inputs), job(2, 9))  # then 1 ran
     inputs = replace(inputs, clock_seconds=inputs.clock_seconds - 60.0)
-    accounts = Ledger.read(policy.plan(inputs).memory).accounts
+    accounts = from_json(Ledger, policy.plan(inputs).memory).accounts
     assert [kept.deficit for kept in accounts.values()] == [(-30.0,), (-30.0,), (0.0,)]
     assert [kept.received for kept in accounts.values()] == [(50.0,)] * 3
 
@@ -131,35 +130,3 @@ def test_a_lease_is_kept_for_as_long_as_it_lasts() -> None:
         inputs = go_on(inputs, plan)
     assert taken == [0, 0, 0, 1, 1, 1]
     assert turns("themis", start(job(0, 9), job(1, 9)), 4) == [[0], [1], [0], [1]]
-
-
-@st.composite
-def ledgers(draw: st.DrawFn) -> Ledger:
-    types = draw(st.sampled_from(((), ("v100", "k80"), ("v100", "p100", "k80"))))
-
-    def by_type(low: float, high: float) -> st.SearchStrategy[tuple[float, ...]]:
-        return st.tuples(*[st.floats(low, high)] * max(len(types), 1))
-
-    accounts = st.builds(
-        Account,
-        by_type(-1, 1),
-        by_type(0, 1e6),
-        by_type(-1e6, 1e6),
-        by_type(0, 1e3),
-        st.floats(-1, 1e6),
-        st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)),
-    )
-    return Ledger(
-        draw(st.floats(0, 1e6)),
-        draw(st.booleans()),
-        draw(st.dictionaries(st.integers(0, 10_000), accounts)),
-        types,
-        draw(st.integers(0, 9_999)) if types else 0,
-        draw(st.floats(0, 1e6)) if types else 0.0,
-    )
-
-
-@examples(50)
-@given(ledgers())
-def test_a_ledger_reads_as_it_was_written(ledger: Ledger) -> None:
-    assert Ledger.read(ledger.written()) == ledger

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from predictor.errors import InputError
+from predictor.rows import from_json
 from solver.fidelity import Fidelity
 from solver.plan import Situation
 from solver.policies import make_policy
 from solver.policies.allox import match_queue_heads
+from solver.policies.contenders import Contenders
 from solver.policies.gandiva_fair import GandivaFair
 from solver.policies.gavel import Gavel
-from solver.policies.ledger import NO_LEASE, Account, Ledger
+from solver.policies.ledger import Ledger
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
-from solver.policies.shares import Contenders, SharePolicy
+from solver.policies.shares import SharePolicy
 from solver.policies.themis import Themis, find_least_shares
 from tests.solver.test_policies import job
 from tests.strategies import among, cluster
@@ -44,10 +46,6 @@ def contenders(draw: st.DrawFn) -> Contenders:
     )
 
 
-def account(share: float = 0.0, rate: float = 0.0, notes: tuple[float, ...] = ()) -> Account:
-    return Account((share,), (50.0,), (0.0,), (rate,), NO_LEASE, notes)
-
-
 def of_one_type(
     gpus: float,
     gangs: np.ndarray,
@@ -55,7 +53,7 @@ def of_one_type(
     steps_left: np.ndarray,
     ages: np.ndarray,
     weights: np.ndarray,
-    accounts: Sequence[Account] = (),
+    notes: Sequence[tuple[float, ...]] = (),
 ) -> Contenders:
     return Contenders(
         gpus=np.array([float(gpus)]),
@@ -64,7 +62,9 @@ def of_one_type(
         steps_left=steps_left,
         ages=ages,
         weights=weights,
-        accounts=accounts or [account()] * len(gangs),
+        shares=np.zeros((len(gangs), 1)),
+        notes=notes,
+        job_ids=tuple(range(len(gangs))),
     )
 
 
@@ -176,14 +176,17 @@ def test_themis_counts_the_time_that_steps_would_have_taken_on_equal_shares() ->
         np.ones(2),
     )
     _, notes = policy.allocate(first)
-    assert notes == [(0.0, 300.0, 0.5)] * 2  # two jobs on one GPU: half the speed each
+    assert notes == [
+        (0, 0.0, 300.0, 0.5),
+        (1, 0.0, 300.0, 0.5),
+    ]  # two jobs on one GPU: half the speed each
     later = replace(
         first,
         steps_left=np.array([200.0, 300.0]),
-        accounts=[account(0.5, 1.0, note) for note in notes],
+        notes=notes,
     )
     _, notes = policy.allocate(later)
-    assert notes == [(200.0, 200.0, 0.5), (0.0, 300.0, 0.5)]
+    assert notes == [(0, 200.0, 200.0, 0.5), (1, 0.0, 300.0, 0.5)]
 
 
 @pytest.mark.parametrize("fidelity", Fidelity)
@@ -195,14 +198,14 @@ def test_themis_gives_equal_shares_where_a_job_is_past_its_end(fidelity: Fidelit
         np.array([-5.0, 300.0]),
         np.zeros(2),
         np.ones(2),
-        [account(0.5, 1.0, (10.0, 20.0, 0.5))] * 2,
+        [(0, 10.0, 20.0, 0.5), (1, 10.0, 20.0, 0.5)],
     )
     shares, notes = Themis(fidelity).allocate(jobs)
     assert shares.tolist() == [[0.5], [0.5]]
     if fidelity is Fidelity.FAIR:
-        assert notes == [(10.0, 20.0, 0.5)] * 2
+        assert notes == [(0, 10.0, 20.0, 0.5), (1, 10.0, 20.0, 0.5)]
     else:  # the published simulator counts the stretch now and again next time
-        assert notes == [(60.0, 20.0, 0.5), (-550.0, 20.0, 0.5)]
+        assert notes == [(0, 60.0, 20.0, 0.5), (1, -550.0, 20.0, 0.5)]
 
 
 def test_gandiva_fair_gives_all_the_same_whatever_their_size() -> None:
@@ -237,13 +240,19 @@ def test_allox_takes_the_oldest_and_settles_a_job_that_has_a_gpu_to_itself() -> 
     policy = make_policy("allox")
     jobs = [job(j, 10 + j, arrival=100.0 * j) for j in range(6)]
     inputs = Situation(1_000.0, cluster(2), ROUND_SECONDS, 6, tuple(jobs), 6)
-    ledger = Ledger.read(policy.plan(inputs).memory)
-    assert [kept.share for kept in ledger.accounts.values()] == [(1.0,)] * 2 + [(0.0,)] * 4
+    memory = policy.plan(inputs).memory
+    ledger = from_json(Ledger, memory)
+    assert [row.share for row in ledger.accounts.values()] == [(1.0,)] * 2 + [(0.0,)] * 4
+
+    def settle(situation: Situation) -> list[int]:
+        rows = from_json(Ledger, policy.plan(situation).memory).accounts
+        return [job for (job,), row in rows.items() if row.share == (1.0,)]
+
     # A shorter job does not unsettle them; it is matched when one of them has gone.
     newcomer = job(6, 1, arrival=1_000.0)
-    more = replace(inputs, jobs=(*jobs, newcomer), memory=ledger.written())
-    shares = {j: a.share for j, a in Ledger.read(policy.plan(more).memory).accounts.items()}
-    assert [j for j, share in shares.items() if share == (1.0,)] == [0, 1]
+    more = replace(inputs, jobs=(*jobs, newcomer), memory=memory)
+    shares = settle(more)
+    assert shares == [0, 1]
     gone = replace(more, jobs=tuple(jobs[1:]))
-    shares = {j: a.share for j, a in Ledger.read(policy.plan(gone).memory).accounts.items()}
-    assert [j for j, share in shares.items() if share == (1.0,)] == [1, 2]
+    shares = settle(gone)
+    assert shares == [1, 2]

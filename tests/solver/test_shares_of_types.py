@@ -12,19 +12,20 @@ from scipy.optimize import linprog
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobProgress
+from predictor.rows import from_json
 from predictor.throughput import Profile
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
-from solver.plan import ActiveJob, Situation
+from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
 from solver.policies.allox import AlloX, match_queue_heads
+from solver.policies.contenders import Contenders
 from solver.policies.fifo import Fifo
 from solver.policies.gavel import DIGITS, Gavel
-from solver.policies.isolated import Isolated
-from solver.policies.ledger import Account, Ledger
+from solver.policies.isolated import Entitlements, Isolated
+from solver.policies.ledger import Ledger, ShareAccount
 from solver.policies.ossp import OpenShop
-from solver.policies.programs import Program
-from solver.policies.shares import Contenders, SharePolicy
+from solver.policies.shares import SharePolicy
 from solver.policies.themis import Themis, find_fairest_shares
 from tests.solver.test_policies import job
 from tests.strategies import examples
@@ -50,7 +51,8 @@ def contenders(draw: st.DrawFn, gangs: tuple[int, ...] = (1, 1, 2, 4)) -> Conten
         steps_left=numbers(1, 100_000, count),
         ages=numbers(0, 50_000, count),
         weights=numbers(1, 5, count),
-        accounts=[Account.new(types, 180.0)] * count,
+        shares=np.zeros((count, types)),
+        job_ids=tuple(range(count)),
     )
 
 
@@ -173,7 +175,7 @@ def test_ossp_ends_within_five_percent_of_the_least_makespan(jobs: Contenders) -
 @given(contenders(), st.integers(1_000, 50_000))
 def test_themis_attains_the_best_worst_fairness(jobs: Contenders, alone: int) -> None:
     times = np.full(len(jobs.gangs), float(alone))
-    shares = find_fairest_shares(Program(jobs), times, np.ones(len(times), dtype=bool))
+    shares = find_fairest_shares(jobs, times, np.ones(len(times), dtype=bool))
     throughput = (jobs.rates * shares).sum(axis=1)
     attained = float(((jobs.ages + jobs.steps_left / throughput) / times).max())
     left = 0.999 * attained * times - jobs.ages  # a hair less is out of reach
@@ -183,7 +185,9 @@ def test_themis_attains_the_best_worst_fairness(jobs: Contenders, alone: int) ->
 def test_themis_notes_the_time_of_steps_on_equal_shares_of_each_type() -> None:
     jobs = of(rates=[[4.0, 1.0], [4.0, 1.0]], gpus=(1, 1))
     _, notes = Themis().allocate(jobs)
-    assert notes == [(0.0, 1_000.0, 2.5)] * 2  # half the time on each: 4 / 2 + 1 / 2
+    assert [note[1:] for note in notes] == [
+        (0.0, 1_000.0, 2.5)
+    ] * 2  # half the time on each: 4 / 2 + 1 / 2
 
 
 def of(rates: list[list[float]], gpus: tuple[int, ...], gangs: tuple[int, ...] = ()) -> Contenders:
@@ -195,7 +199,8 @@ def of(rates: list[list[float]], gpus: tuple[int, ...], gangs: tuple[int, ...] =
         steps_left=np.full(count, 1_000.0),
         ages=np.arange(count, 0, -1.0),
         weights=np.ones(count),
-        accounts=[Account.new(len(gpus), 180.0)] * count,
+        shares=np.zeros((count, len(gpus))),
+        job_ids=tuple(range(count)),
     )
 
 
@@ -219,11 +224,7 @@ def test_allox_settles_as_many_jobs_as_there_are_gpus_and_keeps_them(jobs: Conte
     shares = shares_of(policy, jobs)
     assert set(shares.reshape(-1)) <= {0.0, 1.0}
     assert shares.sum() <= min(len(jobs.gangs), jobs.gpus.sum())
-    kept = [
-        account._replace(share=tuple(row))
-        for account, row in zip(jobs.accounts, shares.tolist(), strict=True)
-    ]
-    again = shares_of(policy, replace(jobs, accounts=kept))
+    again = shares_of(policy, replace(jobs, shares=shares))
     assert (again >= shares).all()
 
 
@@ -252,6 +253,11 @@ def typed(job_id: int, arrival: float = 0.0, gang: int = 1) -> ActiveJob:
     )
 
 
+def ledger_of(plan: Plan) -> Ledger:
+    """The ledger in the memory of the policy `isolated`."""
+    return from_json(Ledger, from_json(Entitlements, plan.memory).ledger)
+
+
 def start(*jobs: ActiveJob) -> Situation:
     return Situation(2_000.0, TYPES, 360.0, 6, jobs, len(jobs))
 
@@ -274,12 +280,12 @@ def test_time_is_received_on_the_type_where_a_job_ran() -> None:
     plan = policy.plan(inputs)
     assert len(plan.placement) == 4  # no GPU idles
     later = replace(after(inputs, dict(plan.placement)), memory=plan.memory)
-    accounts = Ledger.read(policy.plan(later).memory).accounts
+    accounts = ledger_of(policy.plan(later)).accounts
     for job_id, gpus in plan.placement.items():
         kind = TYPES.types.index(TYPES.allocation(gpus).gpu_type)
         received = [180.0] * 3
         received[kind] += 360.0
-        assert accounts[job_id].received == tuple(received)
+        assert accounts[job_id,].received == tuple(received)
 
 
 def test_as_published_the_orders_of_the_types_are_those_of_its_generator() -> None:
@@ -321,21 +327,14 @@ def test_fifo_as_published_leaves_idle_what_it_gave_no_share() -> None:
 
 
 def test_accounts_follow_their_types_when_a_node_leaves() -> None:
-    ledger = Ledger(
-        10.0,
-        False,
-        {3: Account((0.5, 0.25), (1.0, 2.0), (3.0, 4.0), (5.0, 6.0), 7.0)},
-        ("v100", "k80"),
-        9,
-    )
-    fewer = ledger.of(("k80",), 180.0)
-    assert fewer.accounts[3] == Account((0.25,), (2.0,), (4.0,), (6.0,), 7.0)
+    accounts = {(3,): ShareAccount((0.5, 0.25), (1.0, 2.0), (3.0, 4.0))}
+    ledger = Ledger(("v100", "k80"), 10.0, stale=False, rates={3: (5.0, 6.0)}, accounts=accounts)
+    fewer = ledger.on_types(("k80",), 180.0)
+    assert fewer.accounts[3,] == ShareAccount((0.25,), (2.0,), (4.0,))
+    assert fewer.rates == {3: (6.0,)}
     assert fewer.stale
-    more = fewer.of(("v100", "k80"), 180.0)
-    assert more.accounts[3].received == (180.0, 2.0)
-    alone = fewer.of((), 180.0).accounts[3]
-    assert alone.received == (180.0,)
-    assert not alone.shared
+    more = fewer.on_types(("v100", "k80"), 180.0)
+    assert more.accounts[3,].received == (180.0, 2.0)
 
 
 def test_as_published_a_job_on_an_idle_cluster_waits_until_the_clock_moves_or_stands_still() -> (
@@ -348,6 +347,6 @@ def test_as_published_a_job_on_an_idle_cluster_waits_until_the_clock_moves_or_st
     inputs = replace(inputs, clock_seconds=2_400.0)
     plan = policy.plan(inputs)
     assert not plan.placement
-    ledger = Ledger.read(plan.memory)
+    ledger = ledger_of(plan)
     assert (ledger.computed_at, ledger.rounds, ledger.planned_at) == (2_000.0, 3, 2_400.0)
     assert sorted(policy.plan(replace(inputs, memory=plan.memory)).placement) == [1]

@@ -12,7 +12,7 @@ from flows.explain.why import why
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
-from predictor.options import tasks_of
+from predictor.options import parse_tasks
 from tasks.commands import Command, CommandKind
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start, make_pool
@@ -126,7 +126,7 @@ def test_the_invariants_tell_who_runs_too_early(tmp_path: Path) -> None:
     eager = replace(
         first.workload,
         specs=tuple(
-            replace(spec, options=replace(spec.options, after=(), task=tasks_of("0")[0]))
+            replace(spec, options=replace(spec.options, after=(), task=parse_tasks("0")[0]))
             for spec in first.workload.specs
         ),
     )
@@ -168,11 +168,11 @@ def test_a_task_on_hold_leaves_its_place_and_does_not_take_it_back(tmp_path: Pat
 )
 def test_what_is_no_array_is_refused(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        tasks_of(text)
+        parse_tasks(text)
 
 
 def test_the_indices_of_an_array() -> None:
-    tasks = tasks_of("7,1-3%2")
+    tasks = parse_tasks("7,1-3%2")
     assert [(task.index, task.place) for task in tasks] == [(7, 0), (1, 1), (2, 2), (3, 3)]
     assert {(task.tasks, task.at_once) for task in tasks} == {(4, 2)}
 

@@ -17,12 +17,11 @@ from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import Regime
 from predictor.throughput import Profile
-from solver.policies.packed_shares import PackedLedger
 from tasks.invariants import Invariants
 from tasks.record import Parameter, RoundRecord, RuntimeKind
 from tasks.speeds import LastRound
 from tasks.state import RunState, advance
-from tests.runs import Made, chained, ended, make, mixed, write
+from tests.runs import Made, ended, make, mixed, write
 from warehouse.store.reader import Reader
 
 PACKED = (Parameter("packed", 1.0),)
@@ -196,18 +195,3 @@ def test_a_shared_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
     made = make(mixed("gandiva", jobs=14, together=0.8))
     run = write(tmp_path, made.start, made.rounds)
     assert replay(run, tmp_path).differences == []
-
-
-@pytest.mark.slow
-def test_rounds_of_releases_that_noted_otherwise_are_refused(tmp_path: Path) -> None:
-    made = make(mixed("gandiva", jobs=14, together=0.8))
-    types = made.header.settings.inventory.types
-    records = []
-    for record in made.records:
-        noted = PackedLedger.read(record.memory, types)
-        draws = [9] * len(noted.notes[1:])
-        older = replace(noted, notes=(len(draws), *draws, *noted.notes[1:]))
-        records.append(replace(record, memory=older.written()))
-    run = write(tmp_path, made.start, chained(made.start, records))
-    with pytest.raises(InputError, match="was recorded by an earlier release"):
-        replay(run, tmp_path)

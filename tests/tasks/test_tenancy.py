@@ -17,7 +17,7 @@ from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Demand
 from predictor.belief import Belief
-from predictor.job import JobKind, JobSpec, timed_job
+from predictor.job import JobKind, JobSpec, make_timed_job
 from predictor.options import JobOptions
 from solver.deciding import place
 from tasks.commands import Command, CommandKind, TenantTerms
@@ -157,7 +157,7 @@ def test_idle_windows_are_rolled_over_one_by_one() -> None:
 
 def job(job_id: int, tenant: str, budget: float = 1.0, priority: float = 1.0) -> Belief:
     options = JobOptions(priority=priority)
-    spec: JobSpec = timed_job(
+    spec: JobSpec = make_timed_job(
         job_id,
         JobKind.CHECKPOINTING,
         Demand.gang(1),

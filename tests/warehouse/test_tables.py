@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.errors import InputError
-from predictor.job import Mode, named
+from predictor.job import Mode, find_named
 from predictor.throughput import UNTYPED, epoch_seconds
 from solver.inventory import Inventory
 from tasks.record import make_pool
@@ -175,8 +175,8 @@ def test_names_of_jobs(table: Path) -> None:
     assert [spec.name for spec in specs] == ["nightly", "", "4711"]
     unnamed = [replace(spec, name="") for spec in specs]
     assert unnamed == [*read(table).specs]
-    assert [job.job_id for job in named("4711", specs)] == [2]
-    assert [job.job_id for job in named("1", specs)] == [1]
+    assert [job.job_id for job in find_named("4711", specs)] == [2]
+    assert [job.job_id for job in find_named("1", specs)] == [1]
     write(table, "at,took,n,what", "0,600,1,two words")
     assert refusal(table, COLUMNS | {"name": "what"}).startswith(
         "t.csv:2, what: 'two words' is not a name; use letters"

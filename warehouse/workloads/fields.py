@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from predictor.errors import InputError
-from predictor.numbers import plain
+from predictor.errors import InputError, check_plain
 
 Number = TypeVar("Number", int, float)
 
@@ -44,7 +43,7 @@ class Row:
             InputError: It is no number of this kind.
         """
         try:
-            value = kind(plain(self.values[column]))
+            value = kind(check_plain(self.values[column]))
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
             text = self.values[column]

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from predictor.errors import InputError
+from predictor.errors import InputError, check_plain
 from predictor.image import NAME
 from predictor.job import Mode
-from predictor.numbers import plain
 from tasks.sources import Workload, sort_by_arrival
 from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
@@ -195,7 +194,7 @@ def _check_clock(row: Row, columns: Mapping[str, str], clocks: dict[str, tuple[s
 def _clock(text: str) -> str:
     """The form of a time, in words."""
     try:
-        float(plain(text))
+        float(check_plain(text))
     except ValueError:
         aware = datetime.fromisoformat(text).tzinfo is not None
         return "a date with a time zone" if aware else "a date without a time zone"
@@ -264,7 +263,7 @@ def _time(row: Row, column: str, unit: float) -> float:
     """A number of the unit, or an ISO date and time, which is UTC unless it says otherwise."""
     text = row.values[column].strip()
     try:
-        seconds = float(plain(text)) * unit
+        seconds = float(check_plain(text)) * unit
     except ValueError:
         try:
             moment = datetime.fromisoformat(text)

@@ -10,9 +10,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from containers.virtual.truth import GroundTruth
-from predictor.errors import InputError
+from predictor.errors import InputError, check_plain
 from predictor.job import JobSpec, Mode, Regime
-from predictor.numbers import plain
 from predictor.throughput import Profile, epoch_seconds
 from warehouse.wording import counted
 from warehouse.workloads.fields import Row, read_rows
@@ -207,7 +206,7 @@ def _own_schedule(row: Row, column: str) -> tuple[Regime, ...]:
     try:
         steps, end = text.split(";"), math.inf
         if ":" not in steps[-1]:
-            end = int(plain(steps.pop()))
+            end = int(check_plain(steps.pop()))
         starts, sizes = _parse(steps)
         if end <= starts[-1] or min(sizes) < 1:
             raise ValueError
@@ -221,7 +220,7 @@ def _own_schedule(row: Row, column: str) -> tuple[Regime, ...]:
 
 
 def _parse(steps: list[str]) -> tuple[list[int], list[int]]:
-    pairs = [tuple(int(plain(part)) for part in step.split(":")) for step in steps]
+    pairs = [tuple(int(check_plain(part)) for part in step.split(":")) for step in steps]
     starts = [start for start, _ in pairs]
     if starts[0] != 0 or not _ascends(starts):
         raise ValueError

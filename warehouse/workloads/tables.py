@@ -7,8 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from predictor.errors import InputError
-from predictor.numbers import plain
+from predictor.errors import InputError, check_plain
 from predictor.throughput import Profile
 from warehouse.workloads import gavel
 from warehouse.workloads.fields import JOB_TYPE, LARGEST, read_text
@@ -167,7 +166,7 @@ def _restarts(
             place = f"{path}, {MEASURED}, {kind}, {key}"
             try:
                 _, _, gpus = _job(key)
-                took = float(plain(str(entry["restart_seconds"])))
+                took = float(check_plain(str(entry["restart_seconds"])))
                 if not 0.0 < took <= LARGEST:
                     raise ValueError
             except KeyError:
@@ -191,7 +190,7 @@ def _part(path: Path, measured: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 def _rate(value: Any) -> float:
     """Steps per second; not above 0 where a job cannot run."""
-    rate = float(plain(str(value)))
+    rate = float(check_plain(str(value)))
     if not abs(rate) <= LARGEST or 0.0 < rate < 1.0 / LARGEST:
         raise ValueError
     return rate

@@ -16,7 +16,7 @@ from flows.api.submission import parse_job
 from flows.runs.job_fields import FieldKind, JobField, list_job_fields, parse_variables
 from flows.runs.job_file import ADAPTED, TRAINED, JobFile
 from predictor.errors import InputError
-from predictor.options import tasks_of
+from predictor.options import parse_tasks
 from warehouse.inbox.tokens import Role
 
 MOST_FIELD = 4_000
@@ -119,5 +119,5 @@ def forecast_form(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str, An
     """Forecast when the visible jobs would end if the form's job were submitted."""
     job = parse_form(fields)
     rows = api.forecast(WhatIf(submit=[job]))
-    tasks = len(tasks_of(job.array)) if job.array else 1
+    tasks = len(parse_tasks(job.array)) if job.array else 1
     return {"rows": rows, "new": [row.job_id for row in rows[-tasks:]]}

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from solver.cells.cells import Cells
-from solver.cells.gangs import Answer, Placed, Request
+from solver.cells.gangs import Answer, CellRequest, Granted
 from solver.cells.layout import Layout, Promise
 
 V100, P100, CT1 = "DGX2-V100", "DGX1-P100", "CT1"
@@ -33,19 +33,17 @@ def promising(**cells: tuple[Promise, ...]) -> Layout:
 def gang(
     name: int | str,
     tenant: str,
-    priority: int,
     members: tuple[int, ...],
     gpu_type: str = V100,
-    pin: str = "",
-    lazy: bool = True,
-) -> Request:
+    guaranteed: bool = True,
+) -> CellRequest:
     """A request by the number that it has in HiveD's tests."""
-    return Request(str(name), tenant, priority, members, "" if pin else gpu_type, pin, lazy)
+    return CellRequest(str(name), tenant, members, gpu_type, guaranteed)
 
 
 def where(answer: Answer) -> list[tuple[str, list[int]]]:
     """Node and GPUs of each member of a placed gang."""
-    assert isinstance(answer, Placed), answer
+    assert isinstance(answer, Granted), answer
     return [(member[0].node, [slot.gpu for slot in member]) for member in answer.slots]
 
 
@@ -53,11 +51,6 @@ def nodes(answer: Answer) -> list[str]:
     """Nodes of the members of a placed gang, each of which has all GPUs of its own."""
     assert all(gpus == list(range(16)) for _, gpus in where(answer))
     return [node for node, _ in where(answer)]
-
-
-def all_nodes(cells_layout: Layout) -> set[str]:
-    """Names of all nodes."""
-    return {node for pool in cells_layout.pools for node in pool.nodes}
 
 
 def health(cells: Cells, tenant: str, pool: str) -> list[bool]:

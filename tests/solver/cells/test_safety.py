@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from predictor.errors import InputError
 from solver.cells.cells import Cells
-from solver.cells.gangs import HIGHEST, OPPORTUNISTIC, Placed, Request, Slot, Waits
-from solver.cells.layout import NODE, CellPool, Layout, Pin, Promise, Tenant
+from solver.cells.gangs import CellRequest, Granted, Slot, Waits
+from solver.cells.layout import NODE, CellPool, Layout, Promise, Tenant
 from tests.strategies import examples
 
 TENANTS = ("a", "b", "c")
@@ -41,18 +41,10 @@ def pools(draw: st.DrawFn) -> tuple[CellPool, ...]:
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """Pools with as many of the promises drawn as can be kept; sometimes one of them is pinned."""
+    """Pools with as many of the promises drawn as can be kept."""
     found = draw(pools())
     levels = [(pool.name, level.name) for pool in found for level in pool.levels]
-    pins: tuple[Pin, ...] = ()
-    if draw(st.booleans()):
-        pool, level = draw(st.sampled_from(levels))
-        nodes = next(known.nodes for known in found if known.name == pool)
-        pins = (Pin("pin", pool, level, draw(st.sampled_from(nodes))),)
-    layout = Layout(found, tuple(Tenant(name) for name in TENANTS), pins)
-    layout = replace(
-        layout, tenants=(Tenant("a", pins=tuple(pin.name for pin in pins)), *layout.tenants[1:])
-    )
+    layout = Layout(found, tuple(Tenant(name) for name in TENANTS))
     whose = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(levels)), min_size=4, max_size=10)
     for tenant, (pool, level) in draw(whose):
         more = promising(layout, tenant, Promise(pool, level))
@@ -71,7 +63,9 @@ def promising(layout: Layout, tenant: int, promise: Promise) -> Layout:
 def trees(pool: CellPool) -> list[Tree]:
     """A pool's cells as nested tuples of level, parts and GPUs, made another way."""
     cells: list[Tree] = [
-        (0, [], frozenset({Slot(node, gpu)})) for node in pool.nodes for gpu in pool.gpus_of(node)
+        (0, [], frozenset({Slot(node, gpu)}))
+        for node in pool.nodes
+        for gpu in range(pool.levels[pool.level(NODE)].gpus)
     ]
     for level, (_, parts) in enumerate(pool.parts, start=1):
         groups = [cells[first : first + parts] for first in range(0, len(cells), parts)]
@@ -110,20 +104,6 @@ def unclaimed(cells: Cells, layout: Layout, pool: CellPool) -> Counter[int]:
     )
 
 
-def pinned(layout: Layout) -> frozenset[Slot]:
-    """GPUs of the pinned cell, if there is one."""
-    for pin in layout.pins:
-        pool = layout.pool(pin.pool)
-        slot = Slot(pin.node, 0)
-        cells = trees(pool)
-        while cells:
-            (cell,) = (cell for cell in cells if slot in cell[2])
-            if cell[0] == pool.level(pin.level):
-                return cell[2]
-            cells = cell[1]
-    return frozenset()
-
-
 def feasible(layout: Layout) -> bool:
     """Whether all promises can be kept at once in the empty cluster."""
     return all(
@@ -136,7 +116,7 @@ def feasible(layout: Layout) -> bool:
                 for _ in range(promise.number)
                 if promise.pool == pool.name
             ),
-            pinned(layout),
+            frozenset(),
         )
         for pool in layout.pools
     )
@@ -149,13 +129,9 @@ class Step:
     what: str
     number: int
     tenant: str
-    priority: int
+    guaranteed: bool
     members: tuple[int, ...]
     gpu_type: str
-    lazy: bool
-    pin: bool
-    preempt: bool
-    excluded: frozenset[int]
 
 
 steps = st.lists(
@@ -164,13 +140,9 @@ steps = st.lists(
         what=st.sampled_from(("ask", "ask", "ask", "again", "end", "bad", "good")),
         number=st.integers(0, 20),
         tenant=st.sampled_from(TENANTS),
-        priority=st.integers(OPPORTUNISTIC, 3),
+        guaranteed=st.booleans(),
         members=st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple),
         gpu_type=st.sampled_from(("", "", "x", "y")),
-        lazy=st.booleans(),
-        pin=st.sampled_from((False, False, True)),
-        preempt=st.sampled_from((True, True, False)),
-        excluded=st.frozensets(st.integers(0, 10), max_size=2),
     ),
     min_size=8,
     max_size=30,
@@ -180,7 +152,7 @@ steps = st.lists(
 def seen(cells: Cells) -> tuple[object, ...]:
     """All that can be seen of the cells."""
     promised = [cells.promised(tenant) for tenant in TENANTS]
-    return cells.gangs(), cells.priorities(), cells.waiting(), promised
+    return cells.gangs(), cells.demoted(), promised
 
 
 def hold(cells: Cells, layout: Layout) -> None:
@@ -196,43 +168,47 @@ def hold(cells: Cells, layout: Layout) -> None:
         assert can_be_allocated(pool, owed, taken), "a promise cannot be kept"
     slots = [slot for gang in cells.gangs() for gpus in gang.slots for slot in gpus]
     assert len({*slots}) == len(slots), "two gangs run on a GPU"
-    running = cells.priorities()
     for gang in cells.gangs():
         request = gang.request
         assert tuple(len(gpus) for gpus in gang.slots) == request.members
         assert all(len({slot.node for slot in gpus}) == 1 for gpus in gang.slots)
-        if running[request.name] > OPPORTUNISTIC:
+        if request.guaranteed and request.name not in cells.demoted():
             own = {*served[request.tenant]}
             assert all(slot in own for gpus in gang.slots for slot in gpus), "not in its cells"
 
 
+def names(cells: Cells) -> list[str]:
+    """Names of the gangs that run."""
+    return [gang.request.name for gang in cells.gangs()]
+
+
 def carry_out(cells: Cells, layout: Layout, step: Step, name: str, bad: set[str]) -> None:
-    """One step; what waits must have changed nothing."""
+    """One step; a gang that waits must have changed nothing."""
     nodes = [node for pool in layout.pools for node in pool.nodes]
-    allowed = {node for place, node in enumerate(nodes) if place not in step.excluded}
-    gangs = [*cells.priorities(), *cells.waiting()]
     if step.what in ("bad", "good"):
         node = nodes[step.number % len(nodes)]
         cells.report(node, healthy=step.what == "good")
         (bad.discard if step.what == "good" else bad.add)(node)
-    elif step.what == "end" and gangs:
-        cells.end(gangs[step.number % len(gangs)])
+    elif step.what == "end" and cells.gangs():
+        cells.end(names(cells)[step.number % len(cells.gangs())])
     elif step.what == "ask":
-        pin = "pin" if step.pin and step.tenant == "a" and layout.pins else ""
-        priority = max(0, step.priority) if pin else step.priority
-        before = seen(cells)
-        request = Request(
-            name, step.tenant, priority, step.members, "" if pin else step.gpu_type, pin, step.lazy
-        )
+        before, guaranteed = seen(cells), cells_in_use(cells)
+        request = CellRequest(name, step.tenant, step.members, step.gpu_type, step.guaranteed)
         try:
-            answer = cells.ask(request, allowed, step.preempt)
+            answer = cells.ask(request)
         except InputError:
             answer = Waits("")
         if isinstance(answer, Waits):
             assert seen(cells) == before
-        elif isinstance(answer, Placed):
-            used = {slot.node for gpus in answer.slots for slot in gpus}
-            assert used <= allowed - bad
+        else:
+            assert not {slot.node for gpus in answer.slots for slot in gpus} & bad
+            assert not guaranteed & {*answer.victims}
+
+
+def cells_in_use(cells: Cells) -> set[str]:
+    """Names of the gangs that run in cells of their tenants."""
+    running = (gang.request for gang in cells.gangs())
+    return {request.name for request in running if request.guaranteed} - {*cells.demoted()}
 
 
 @examples(50)
@@ -259,45 +235,33 @@ def test_whatever_happens_every_promise_can_be_kept(layout: Layout, happening: l
         hold(cells, layout)
     for node in bad:
         cells.report(node, healthy=True)
-    for name in cells.waiting():
-        cells.end(name)
     everybody_asks_for_all(cells, layout)
     before = cells.gangs()
     again = Cells(layout)
     again.restore(before)
     hold(again, layout)
     assert again.gangs() == before
-    assert again.priorities() == cells.priorities()
+    assert again.demoted() == cells.demoted()
 
 
 def everybody_asks_for_all(cells: Cells, layout: Layout) -> None:
-    """Each tenant has all its cells at once, whatever runs; nobody else's guaranteed gang goes."""
-    asked = []
+    """Each tenant gets all its cells at once, whatever others run; no guaranteed gang ends."""
+    for name in cells_in_use(cells):
+        cells.end(name)
+    asked = set()
     for tenant in layout.tenants:
         for pool in layout.pools:
             sizes = {level.name: level.gpus for level in pool.levels}
             members: list[int] = []
             for cell in cells.promised(tenant.name):
-                if cell.pool == pool.name and not cell.pin:
+                if cell.pool == pool.name:
                     size = min(sizes[cell.level], sizes[NODE])
                     members += [size] * (sizes[cell.level] // size)
             if members:
                 name = f"all of {tenant.name} in {pool.name}"
-                request = Request(name, tenant.name, HIGHEST, tuple(members), pool.gpu_type)
-                others = {
-                    gang.request.name
-                    for gang in cells.gangs()
-                    if gang.request.tenant != tenant.name
-                    and cells.priorities()[gang.request.name] > OPPORTUNISTIC
-                }
-                answer = cells.ask(request)
-                assert not isinstance(answer, Waits), answer
-                if not isinstance(answer, Placed):
-                    assert not others & {*answer.victims}
-                    for victim in answer.victims:
-                        cells.end(victim)
-                    assert isinstance(cells.ask(request), Placed)
+                answer = cells.ask(CellRequest(name, tenant.name, tuple(members), pool.gpu_type))
+                assert isinstance(answer, Granted), answer
+                assert not asked & {*answer.victims}
                 hold(cells, layout)
-                asked.append(name)
-    assert {*asked} <= {*cells.priorities()}
-    assert all(cells.priorities()[name] == HIGHEST for name in asked)
+                asked.add(name)
+    assert asked == cells_in_use(cells)

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.job import EpochReport, JobProgress
+from predictor.rows import from_json, to_json
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
 from solver.policies.shockwave_published import (
     RESOLVE_ROUNDS,
     FinishEstimates,
-    Memory,
+    PublishedMemory,
     epochs_done,
 )
 from solver.window.market import WindowMarket
@@ -142,5 +143,5 @@ def test_jobs_of_one_gpu_get_all_their_rounds(gpus: int, jobs: list[tuple[int, i
 def test_a_memory_reads_as_it_was_written(
     accounts: dict[int, FinishEstimates], schedule: tuple[tuple[int, ...], ...]
 ) -> None:
-    memory = Memory(7, accounts, schedule)
-    assert Memory.read(memory.written()) == memory
+    memory = PublishedMemory(7, accounts, schedule)
+    assert from_json(PublishedMemory, to_json(memory)) == memory

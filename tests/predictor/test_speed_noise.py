@@ -25,7 +25,7 @@ JOB = JobSpec(0, "LM", 32, 64, Demand.gang(1), Mode.ACCORDION, STEPS, 32, 0.0)
 SURE = RunTime(10 * ROUND, 10 * ROUND, 10 * ROUND, ())
 
 
-def course(steps: list[int], seconds: float = ROUND) -> list[Belief]:
+def trajectory(steps: list[int], seconds: float = ROUND) -> list[Belief]:
     """What is believed of a job before and after rounds with so many steps."""
     beliefs, left = [Belief(JOB)], STEPS
     for number, more in enumerate(steps, start=1):
@@ -35,9 +35,9 @@ def course(steps: list[int], seconds: float = ROUND) -> list[Belief]:
     return beliefs
 
 
-def wavering(*courses: list[Belief]) -> SpeedNoise:
+def measure(*trajectories: list[Belief]) -> SpeedNoise:
     found = SpeedNoise()
-    for beliefs in courses:
+    for beliefs in trajectories:
         found = found.after(pairwise(beliefs), PROFILE)
     return found
 
@@ -52,9 +52,9 @@ def test_whole_steps_at_an_even_speed_do_not_waver(rate: float, number: int, car
     whole = [int(rate * ROUND * at) for at in range(number + 1)]
     steps = [after - before if carried else whole[1] for before, after in pairwise(whole)]
     even = Profile.of_type({("LM", 32, 1): rate, ("LM", 64, 1): rate})
-    found = SpeedNoise().after(pairwise(course(steps)), even)
+    found = SpeedNoise().after(pairwise(trajectory(steps)), even)
     assert found.squares == found.offsets == 0.0
-    assert found.spread(course(steps)[-1], 10 * ROUND, settled=False) == 0.0
+    assert found.spread(trajectory(steps)[-1], 10 * ROUND, settled=False) == 0.0
     assert found.prior_seconds == PRIOR_SECONDS
 
 
@@ -76,7 +76,7 @@ def test_whole_steps_at_an_even_speed_do_not_waver(rate: float, number: int, car
 def test_the_more_speeds_waver_the_wider_intervals_are(
     found: SpeedNoise, squares: float, offsets: float, ran: int
 ) -> None:
-    belief = course(rounds([0.0] * ran))[-1]
+    belief = trajectory(rounds([0.0] * ran))[-1]
     more = SpeedNoise(
         found.rounds,
         found.seconds,
@@ -87,8 +87,8 @@ def test_the_more_speeds_waver_the_wider_intervals_are(
         found.offsets + offsets,
     )
     widths = []
-    for wavering in (SpeedNoise(), found, more):
-        low, high = Calibration().interval_of(belief, SURE, wavering)
+    for noise in (SpeedNoise(), found, more):
+        low, high = Calibration().interval_of(belief, SURE, noise)
         assert low <= SURE.remaining <= high
         widths.append((SURE.remaining - low, high - SURE.remaining))
     for narrow, wide in pairwise(widths):
@@ -106,7 +106,7 @@ def test_intervals_hold_the_share_of_truths_that_they_say(alike: float) -> None:
         for _ in range(20):
             noise = alike * noise + math.sqrt(1.0 - alike**2) * spread * rng.normal()
             own.append(logs[0] + noise)
-        beliefs = course(rounds(own))
+        beliefs = trajectory(rounds(own))
         left = STEPS - 10 * RATE * ROUND  # of the second half, at the speed of the first
         assert left > 0.0
         took = sum(pace.seconds for pace in beliefs[10].paces)
@@ -121,10 +121,10 @@ def test_intervals_hold_the_share_of_truths_that_they_say(alike: float) -> None:
 
 
 def test_a_profile_that_is_off_weighs_less_than_what_is_measured() -> None:
-    off = wavering(*(course(rounds([log] * 5)) for log in (0.5, -0.4, 0.3)))
+    off = measure(*(trajectory(rounds([log] * 5)) for log in (0.5, -0.4, 0.3)))
     assert off.prior_seconds < 0.1 * ROUND
     assert off.spread(Belief(JOB), 10 * ROUND, settled=True) == pytest.approx(0.41, abs=0.02)
-    known = course(rounds([0.5] * 5))[-1]
+    known = trajectory(rounds([0.5] * 5))[-1]
     assert off.spread(known, 10 * ROUND, settled=True) == 0.0
     assert off.spread(known, 10 * ROUND, settled=False) == off.spread(
         Belief(JOB), 0.0, settled=True
@@ -132,7 +132,7 @@ def test_a_profile_that_is_off_weighs_less_than_what_is_measured() -> None:
 
 
 def test_a_round_with_two_batch_sizes_tells_no_speed() -> None:
-    belief = course(rounds([0.0, 0.0]))[-1]
+    belief = trajectory(rounds([0.0, 0.0]))[-1]
     report = EpochReport(0, 0, 1, 64, 20.0)
     progress = JobProgress(0, 1, 0.0, 32, ROUND, 3 * ROUND, belief.steps_left - 50)
     after = belief.after([report], progress)
