@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from containers.docker.rendering import described
+from containers.docker.rendering import describe_job
 from containers.docker.telemetry import LINES
 from harness.dockerd import TRAINER
 from predictor.job import JobSpec
@@ -40,7 +40,7 @@ def train_alone(specs: Iterable[JobSpec], folder: Path) -> None:
     jobs = {folder / f"job-{spec.job_id}": spec for spec in specs}
     for job, spec in jobs.items():
         job.mkdir(parents=True)
-        (job / "job.json").write_text(json.dumps(described(spec)))
+        (job / "job.json").write_text(json.dumps(describe_job(spec)))
     subprocess.run(
         [sys.executable, "-c", TRAIN, *jobs],
         check=True,

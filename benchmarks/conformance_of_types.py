@@ -10,7 +10,7 @@ import argparse
 import os
 from pathlib import Path
 
-from flows.evaluation.conformance_of_types import conformance_of_types
+from flows.evaluation.conformance_of_types import check_conformance_of_types
 from harness.markdown import markdown
 
 FIGURES = (("makespan_s", ",.0f"), ("mean_jct_s", ",.0f"), ("worst_rho", ".2f"))
@@ -21,7 +21,7 @@ def main() -> None:
     folder = os.environ.get("SHOCKWAVE_DATA")
     default = Path(folder) / "gavel" if folder else None
     parser.add_argument("data", type=Path, nargs="?" if default else None, default=default)
-    rows = [cells(row) for row in conformance_of_types(parser.parse_args().data)]
+    rows = [cells(row) for row in check_conformance_of_types(parser.parse_args().data)]
     print(markdown(("Trace", "Policy", "Makespan", "Mean JCT", "Worst ρ", "Within"), rows), end="")
 
 

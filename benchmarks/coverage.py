@@ -36,7 +36,7 @@ import numpy as np
 
 from benchmarks.workloads import STREAMS, TRACES, gpus_of, open_workload, trace_folder
 from flows.cli.output import print_table
-from flows.prefect_server.garbage import rare_collections
+from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from harness.markdown import markdown
@@ -277,7 +277,7 @@ def intervals(name: str, policy: str, every: int) -> list[Interval]:
     """
     workload, kept = open_workload(name), Kept()
     start = make_start(workload, Settings(policy=policy, pools=make_pool(gpus_of(name))))
-    with prepare(start).under_way(kept) as run, rare_collections():
+    with prepare(start).under_way(kept) as run, collect_rarely():
         while not run.finished:
             go_on(run, kept, every)
     return seen(name, run, kept)

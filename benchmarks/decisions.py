@@ -23,11 +23,11 @@ from flows.evaluation.conformance_of_types import (
     GPU_TYPES,
     ROUND_SECONDS,
     THROUGHPUTS,
-    published_runs,
+    read_published_runs,
 )
-from flows.prefect_server.garbage import rare_collections
+from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
-from flows.runs.start import fitted, make_start
+from flows.runs.start import fit_to_cluster, make_start
 from flows.runs.workload_source import Source
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
@@ -89,10 +89,10 @@ def cases(data: Path) -> Iterator[Case]:
         yield Case(f"modes 16 {seed}", OURS, ("faithful",))
     for policy in ("gavel", "themis", "allox", "mst", "ossp", "gandiva-fair"):
         yield Case("120 jobs", policy, ("reference",))
-    for trace in dict.fromkeys(run.trace for run in published_runs(data / "gavel")):
+    for trace in dict.fromkeys(run.trace for run in read_published_runs(data / "gavel")):
         yield Case(f"gavel {trace}", OURS)
         yield Case(f"gavel {trace}", "gavel", ("reference",))
-    smallest = min((run for run in published_runs(data / "gavel")), key=_jobs_of)
+    smallest = min((run for run in read_published_runs(data / "gavel")), key=_jobs_of)
     for policy in (OURS, "gavel", "gandiva", "slaq", "antman"):
         packed = ("packed=1",) if policy in (OURS, "gavel") else ()
         yield Case(f"gavel {smallest.trace}", policy, packed)
@@ -113,12 +113,12 @@ def prepared(case: Case, data: Path) -> tuple[Workload, Settings]:
     fidelity = Fidelity.REFERENCE if "reference" in case.options else Fidelity.FAIR
     if case.workload.startswith("gavel "):
         trace = case.workload.removeprefix("gavel ")
-        pools = next(run.pools for run in published_runs(data / "gavel") if run.trace == trace)
+        pools = next(run.pools for run in read_published_runs(data / "gavel") if run.trace == trace)
         source = Source(
             trace=data / "gavel" / f"{trace}.trace", throughputs=data / "gavel" / THROUGHPUTS
         )
         asked = Settings(case.policy, pools, round_seconds=ROUND_SECONDS, restart_seconds=20.0)
-        settings, workload = fitted(source.open(gpu_types=GPU_TYPES), asked)
+        settings, workload = fit_to_cluster(source.open(gpu_types=GPU_TYPES), asked)
     else:
         gpus = gpus_of(case.workload)
         workload = open_workload(case.workload, data / "shockwave")
@@ -135,7 +135,7 @@ def decisions(case: Case, data: Path) -> str:
     except Exception as error:  # a policy that does not take these GPUs says so in a line
         return f"{case}: {type(error).__name__}"
     sink = LeaseHash()
-    with prepare(start).under_way(sink) as run, rare_collections():
+    with prepare(start).under_way(sink) as run, collect_rarely():
         while not run.finished:
             run_round(run)
     return f"{case}: {sink.rounds} {sink.hexdigest()[:24]}"

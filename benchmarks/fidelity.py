@@ -42,7 +42,7 @@ from typing import Any
 from benchmarks.alone import losses, train_alone
 from containers.docker.nodes import Gpu, Nodes
 from containers.virtual.truth import GroundTruth
-from flows.prefect_server.own_server import own_server
+from flows.prefect_server.own_server import run_own_server
 from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.runs.live import run_live
 from flows.runs.profiling import Combination, Measured, combinations_of, measure
@@ -308,7 +308,7 @@ def main() -> int:
         dockerd(f"--cgroup-parent=/{GROUP}") as daemon,
         tempfile.TemporaryDirectory() as storage,
         embedded_prefect(),
-        own_server(),
+        run_own_server(),
     ):
         Path(storage).chmod(0o755)
         go_first()

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.loads import Ends
 from flows.evaluation.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
-from flows.prefect_server.garbage import rare_collections
+from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from harness.markdown import markdown
@@ -110,7 +110,7 @@ def measured(
     )
     begun, ends = process_time(), Ends()
     counted = {spec.job_id: spec for spec in workload.specs[first:last]}
-    with prepare(make_start(workload, settings)).under_way(ends) as run, rare_collections():
+    with prepare(make_start(workload, settings)).under_way(ends) as run, collect_rarely():
         while not (run.finished or counted.keys() <= ends.at.keys()):
             run_round(run)
     jcts = [ends.at[job_id] - spec.arrival_seconds for job_id, spec in counted.items()]

@@ -28,7 +28,7 @@ from statistics import fmean, median
 import numpy as np
 
 from benchmarks.market_of_types import clusters
-from flows.evaluation.conformance import figures_of
+from flows.evaluation.conformance import measure_figures
 from flows.evaluation.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
@@ -124,7 +124,7 @@ def ran(
     The shares are of the time until the last guaranteed job ended.
     """
     with tempfile.TemporaryDirectory() as folder:
-        run = str(figures_of(workload, settings, Path(folder))["run"])
+        run = str(measure_figures(workload, settings, Path(folder))["run"])
         _, rows = Analytics(Path(folder)).query(
             "SELECT job_id, jct_seconds, finish_seconds FROM job_outcomes", [run]
         )

@@ -121,10 +121,10 @@ def driving(driver: str) -> Iterator[object]:
     if driver == "plain":
         yield run_round
         return
-    from flows.prefect_server.own_server import own_server
+    from flows.prefect_server.own_server import run_own_server
     from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
 
-    with embedded_prefect(), own_server():
+    with embedded_prefect(), run_own_server():
         yield run_round_in_prefect
 
 

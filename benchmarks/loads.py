@@ -31,7 +31,7 @@ from scipy.special import stdtrit  # as in scipy.stats, which takes half a secon
 from benchmarks.drawing import draw_lines, new_figure, save
 from containers.runtime import EventKind
 from flows.cli.output import print_table
-from flows.prefect_server.garbage import rare_collections
+from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
@@ -155,7 +155,7 @@ def streamed(workload: Workload, settings: Settings) -> dict[str, float]:
     """The figures of a stream that is simulated with these settings."""
     start = make_start(workload, settings)
     ends = Ends()
-    with prepare(start).under_way(ends) as under_way, rare_collections():
+    with prepare(start).under_way(ends) as under_way, collect_rarely():
         while not under_way.finished:
             run_round(under_way)
     arrived = np.array([spec.arrival_seconds for spec in workload.specs])

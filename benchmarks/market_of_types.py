@@ -23,14 +23,14 @@ from time import process_time
 
 import numpy as np
 
-from flows.evaluation.conformance import figures_of
+from flows.evaluation.conformance import measure_figures
 from flows.evaluation.conformance_of_types import (
     GPU_TYPES,
     ROUND_SECONDS,
     THROUGHPUTS,
-    published_runs,
+    read_published_runs,
 )
-from flows.runs.start import fitted
+from flows.runs.start import fit_to_cluster
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
 from solver.backends.makespan import find_least_makespan
@@ -107,7 +107,7 @@ def parse() -> argparse.Namespace:
 
 def clusters(data: Path, traces: str) -> list[tuple[str, tuple[Pool, ...]]]:
     """Traces with their clusters, in the order of the published table."""
-    pairs = dict.fromkeys((run.trace, run.pools) for run in published_runs(data))
+    pairs = dict.fromkeys((run.trace, run.pools) for run in read_published_runs(data))
     asked = None if traces == "all" else traces.split(",")
     return [
         (trace, tuple(replace(pool, price=PRICES[pool.gpu_type]) for pool in pools))
@@ -126,7 +126,7 @@ def compared(
     """The market beside Gavel on a trace."""
     source = Source(trace=data / f"{trace}.trace", throughputs=data / THROUGHPUTS)
     asked = Settings(THEIRS, pools, round_seconds=ROUND_SECONDS, restart_seconds=restart)
-    settings, workload = fitted(source.open(gpu_types=GPU_TYPES), asked)
+    settings, workload = fit_to_cluster(source.open(gpu_types=GPU_TYPES), asked)
     as_published = replace(settings, fidelity=Fidelity.REFERENCE)
     ours = ran(workload, replace(settings, policy=OURS, parameters=parameters))
     theirs = ran(workload, as_published)
@@ -157,7 +157,7 @@ def ran(workload: Workload, settings: Settings) -> Figures:
     """A run's figures."""
     with tempfile.TemporaryDirectory() as folder:
         begun = process_time()
-        summary = figures_of(workload, settings, Path(folder))
+        summary = measure_figures(workload, settings, Path(folder))
         taken = process_time() - begun
         asked = "SELECT job_id, jct_seconds FROM job_outcomes"
         run = [str(summary["run"])]

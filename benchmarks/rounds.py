@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flows.cli.output import print_table
-from flows.prefect_server.garbage import rare_collections
+from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from tasks.record import RoundRecord, Settings, Timings, make_pool
@@ -56,7 +56,7 @@ def measure(jobs: int, gpus: int, rounds: int, policy: str, seed: int) -> list[d
     start = make_start(workload, Settings(policy=policy, pools=make_pool(gpus, min(gpus, 8))))
     taken: dict[str, list[float]] = {step.__name__: [] for step in ROUND}
     active = jobs
-    with prepare(start).under_way(Nothing()) as run, rare_collections():
+    with prepare(start).under_way(Nothing()) as run, collect_rarely():
         for number in range(WARM + rounds):
             if number >= WARM:
                 active = min(active, len(run.state.beliefs))

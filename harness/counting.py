@@ -12,9 +12,9 @@ from pathlib import Path
 
 from trainer import files
 from trainer.errors import DONE, PREEMPTED
-from trainer.gang import guarded
+from trainer.gang import run_guarded
 from trainer.job import read_job
-from trainer.place import place_of
+from trainer.place import read_place
 from trainer.stop import Stop
 from trainer.telemetry import EpochLine, TrainingProgress
 
@@ -36,7 +36,7 @@ def count(folder: Path, stop: Stop) -> int:
     checkpoint = folder / CHECKPOINT
     steps, attempt = json.loads(checkpoint.read_bytes()) if checkpoint.exists() else (0, 0)
     attempt += 1
-    writes = place_of(job, os.environ).node == 0
+    writes = read_place(job, os.environ).node == 0
 
     def report() -> None:
         if not writes:
@@ -62,4 +62,4 @@ def count(folder: Path, stop: Stop) -> int:
 
 if __name__ == "__main__":
     stop = Stop().listen()
-    sys.exit(guarded(lambda: count(Path(sys.argv[1]), stop)))
+    sys.exit(run_guarded(lambda: count(Path(sys.argv[1]), stop)))

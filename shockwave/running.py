@@ -63,10 +63,10 @@ def simulate(
         ShockwaveError: A file or a setting is invalid, or the warehouse cannot be written.
     """
     from flows.runs.simulation import simulate as run
-    from flows.runs.start import asked_start
+    from flows.runs.start import make_simulation_start
     from warehouse.analytics.marts import keep_fast
 
-    start = asked_start(
+    start = make_simulation_start(
         _with_paths(source),
         ClusterSize(gpus, gpus_per_node, pools),
         policy,
@@ -114,10 +114,10 @@ def compare(
     Raises:
         ShockwaveError: A file or a setting is invalid, or the warehouse cannot be written.
     """
-    from flows.campaigns.compare import planned, run_comparison
+    from flows.campaigns.compare import plan_comparison, run_comparison
 
     _end_quietly()
-    plan = planned(
+    plan = plan_comparison(
         _with_paths(source),
         ClusterSize(gpus, gpus_per_node, pools),
         settings,
@@ -191,7 +191,7 @@ class Campaign:
     def _run(self, runner: str, workers: int, fresh: bool, progress: Progress) -> str:
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.cells import check_start
-        from flows.campaigns.execution import watched
+        from flows.campaigns.execution import watch_campaigns
         from flows.campaigns.runners import Runner
         from warehouse.store.durable import check_writable
 
@@ -202,7 +202,7 @@ class Campaign:
         def after_cell(rows: "Sequence[CellRow]", share: float) -> None:
             progress(sum(row.status != "pending" for row in rows), len(rows))
 
-        with watched(cells=after_cell):
+        with watch_campaigns(cells=after_cell):
             return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
 
     def summary(self, of_jobs: str | None = None) -> "pd.DataFrame":
@@ -242,11 +242,11 @@ class Campaign:
         """
         import pandas as pd
 
-        from flows.campaigns.summary import differences
+        from flows.campaigns.summary import compare_policies
         from warehouse.store.campaigns import read_cells
 
         cells = read_cells(self.warehouse, self.name)
-        pairs = differences(self.warehouse, cells, of_jobs, against)
+        pairs = compare_policies(self.warehouse, cells, of_jobs, against)
         return pd.DataFrame([pair.row() for pair in pairs])
 
     def cells(self) -> "pd.DataFrame":

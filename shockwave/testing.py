@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from containers.runtime import EventKind, Lease, Observation
-from flows.runs.settings import runtime_named
-from flows.runs.simulation import BEGINNING, prepare, terms
+from flows.runs.settings import find_runtime
+from flows.runs.simulation import BEGINNING, make_terms, prepare
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.plugins import Kind, find_plugin
@@ -111,7 +111,7 @@ def check_runtime(name: str, round_seconds: float = 600.0) -> None:
         AssertionError: A check failed; names the check.
         ShockwaveError: There is no such runtime, or it failed.
     """
-    runtime_named(name)
+    find_runtime(name)
     for policy in ("fifo", "tiresias-las"):
         asked = Settings(policy, make_pool(8, 4), round_seconds=round_seconds, runtime=name)
         start = make_start(_workload(GAPS_SECONDS[0]), asked)
@@ -130,7 +130,7 @@ def _check_calls(start: Start) -> None:
     small = [job for job in jobs if job.demand.least <= 4]
     waits, gone, goes = small[0], small[-2], small[-1]
     here, there = (tuple(range(at, at + goes.demand.least)) for at in (0, 4))
-    with closing(prepare(start).place.open(terms(start.header, "kit"), BEGINNING)) as runtime:
+    with closing(prepare(start).place.open(make_terms(start.header, "kit"), BEGINNING)) as runtime:
         for _ in range(2):
             runtime.admit([waits, gone, goes])
         kinds = [runtime.launch(0, [Lease(goes.job_id, here)])[0].kind for _ in range(2)]

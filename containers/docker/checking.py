@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from containers.docker.daemon import Daemon, NodeGone, Refused
 from containers.docker.fleet import TAKEN_REMEDY
-from containers.docker.health import SKEW_SECONDS, system_seconds
+from containers.docker.health import SKEW_SECONDS, parse_system_time
 from containers.docker.nodes import NVIDIA, Node, Nodes, cdi_name
 from containers.docker.rendering import DATASETS, Rendered, render
 from containers.runtime import Lease
@@ -99,7 +99,7 @@ def check_cluster(nodes: Nodes) -> list[Finding]:
     ]
 
 
-def images(nodes: Iterable[Node]) -> dict[str, str]:
+def list_images(nodes: Iterable[Node]) -> dict[str, str]:
     """The id of each node's image, of the nodes that answer.
 
     Raises:
@@ -117,7 +117,7 @@ def images(nodes: Iterable[Node]) -> dict[str, str]:
     return found
 
 
-def runs_on(nodes: Iterable[Node]) -> set[str]:
+def list_runs(nodes: Iterable[Node]) -> set[str]:
     """Runs that have containers, running or not, on the nodes that answer."""
     found: set[str] = set()
     for node in nodes:
@@ -126,7 +126,7 @@ def runs_on(nodes: Iterable[Node]) -> set[str]:
     return found
 
 
-def machine(node: Node) -> dict[str, str | int]:
+def describe_machine(node: Node) -> dict[str, str | int]:
     """Description of a node's machine, stored with profiles measured on it.
 
     Raises:
@@ -240,7 +240,7 @@ def _may_be_one(first: str, second: str) -> bool:
 
 
 def _clock(node: Node, info: dict[str, Any]) -> Finding:
-    skew = system_seconds(info["SystemTime"]) - time.time()
+    skew = parse_system_time(info["SystemTime"]) - time.time()
     sound = abs(skew) <= SKEW_SECONDS
     remedy = "" if sound else "synchronise clocks (NTP)"
     return Finding(node.name, "clock", sound, f"{abs(skew):.0f} s off", remedy)

@@ -15,12 +15,12 @@ from functools import partial
 
 from containers.docker.clock import Clock
 from containers.docker.daemon import Found, NodeGone, Refused
-from containers.docker.ends import meaning
+from containers.docker.ends import interpret_exit
 from containers.docker.fleet import Fleet, PlacedContainer
-from containers.docker.folder import excess, make_folder, replace_file
+from containers.docker.folder import describe_excess, make_folder, replace_file
 from containers.docker.nodes import Nodes, nvidia_id
-from containers.docker.own_images import check_images, image_of
-from containers.docker.rendering import described, quota, render
+from containers.docker.own_images import check_images, find_image
+from containers.docker.rendering import describe_job, limit_processors, render
 from containers.docker.telemetry import JobLog, Log
 from containers.docker.timing import TimedLog
 from containers.docker.usage import gpu_share
@@ -238,7 +238,7 @@ class DockerRuntime:
                 continue
             places = self._nodes.by_node(lease.gpus)
             divided = [
-                self._fleet.divide(entry, quota(self._nodes, node, local, shared=shared))
+                self._fleet.divide(entry, limit_processors(self._nodes, node, local, shared=shared))
                 for entry in self._own(job_id, lease, found)
                 if entry.container.running
                 for node, local in [(self._nodes.nodes[entry.node], places[entry.node])]
@@ -262,7 +262,7 @@ class DockerRuntime:
         held, places = self._leases[lease.job_id], self._nodes.by_node(lease.gpus)
         spec = self._logs[lease.job_id].spec
         try:
-            image = image_of(self._fleet, self._nodes, self._run, spec, places)
+            image = find_image(self._fleet, self._nodes, self._run, spec, places)
             held.image = f"of image {image}" if image else ""
             shared = bool(held.shared)
             rendered = render(self._nodes, self._run, number, lease, spec, image, shared=shared)
@@ -288,7 +288,7 @@ class DockerRuntime:
         log = self._logs[job_id]
         make_folder(log.folder)
         log.begin()
-        replace_file(log.folder / "job.json", json.dumps(described(log.spec)))
+        replace_file(log.folder / "job.json", json.dumps(describe_job(log.spec)))
         replace_file(log.folder / "lease", lease)
         self._nodes.hand_over(log.folder)
 
@@ -326,7 +326,7 @@ class DockerRuntime:
         for job_id, lease in self._leases.items():
             if lease.end and lease.end[0] is EventKind.FINISHED:
                 continue
-            problem = excess(self._logs[job_id].folder, self._nodes.limits.folder_bytes)
+            problem = describe_excess(self._logs[job_id].folder, self._nodes.limits.folder_bytes)
             if problem:
                 lease.end = (EventKind.FAILED, self._clock.now(), problem)
                 killed += self._own(job_id, lease, found)
@@ -352,7 +352,7 @@ class DockerRuntime:
     def _meaning(self, entry: PlacedContainer, gpus: int) -> tuple[EventKind, str]:
         """Kind and reason of the end of a container with this number of GPUs."""
         limits = self._nodes.limits_on(self._nodes.nodes[entry.node])
-        return meaning(self._fleet.exit(entry), limits, gpus)
+        return interpret_exit(self._fleet.exit(entry), limits, gpus)
 
     def observe(self) -> Observation:
         """See `Runtime.observe`."""

@@ -18,7 +18,7 @@ TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
 WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 
 
-def meaning(end: Exit | None, limits: ContainerLimits, gpus: int) -> tuple[EventKind, str]:
+def interpret_exit(end: Exit | None, limits: ContainerLimits, gpus: int) -> tuple[EventKind, str]:
     """The event of a container's exit.
 
     Args:

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from containers.docker.daemon import CONNECTIONS, Daemon, Exit, Found, NodeGone, Refused
-from containers.docker.health import Room, problem_of
-from containers.docker.logs import keep, log_file
+from containers.docker.health import Room, find_problem
+from containers.docker.logs import append_log, log_file
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import Rendered, network_name
 from containers.docker.usage import Meter, Usage
@@ -114,7 +114,7 @@ class Fleet:
 
     def _problem(self, node: int) -> str:
         try:
-            return problem_of(self._nodes.nodes[node], self._daemon(node))
+            return find_problem(self._nodes.nodes[node], self._daemon(node))
         except (NodeGone, Refused):
             return ""
 
@@ -191,7 +191,7 @@ class Fleet:
         if entry.container.begun:
             with suppress(OSError):
                 path = log_file(self._nodes, self._run, entry.job_id)
-                keep(path, entry.container.name, daemon.log(entry.container))
+                append_log(path, entry.container.name, daemon.log(entry.container))
 
     def log(self, entry: PlacedContainer) -> bytes:
         """What a container has printed so far; nothing if its node does not answer."""
@@ -235,7 +235,7 @@ class Fleet:
 
 
 @contextmanager
-def only_scheduler(nodes: Nodes, run: str, removed: Collection[int] = ()) -> Iterator[None]:
+def lock_cluster(nodes: Nodes, run: str, removed: Collection[int] = ()) -> Iterator[None]:
     """Lock a cluster for a run's scheduler process.
 
     Args:

@@ -12,7 +12,7 @@ HIDING = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
 """Errors of folders that only the job itself can have made unreadable."""
 
 
-def excess(folder: Path, most_bytes: int) -> str:
+def describe_excess(folder: Path, most_bytes: int) -> str:
     """Why a job's folder is beyond its limits, in words; empty if it is not.
 
     Counted is the space that files take in the storage. Links are not followed. Files that are

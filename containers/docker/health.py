@@ -14,7 +14,7 @@ SKEW_SECONDS = 2.0
 """Tolerated clock skew of a node, the latency of the query excluded. An engineering bound."""
 
 
-def problem_of(node: Node, daemon: Daemon) -> str:
+def find_problem(node: Node, daemon: Daemon) -> str:
     """What is wrong with a node that answers, in words; empty if nothing is found.
 
     Args:
@@ -26,16 +26,16 @@ def problem_of(node: Node, daemon: Daemon) -> str:
         info = daemon.info()
     except (NodeGone, Refused):
         return ""  # a node that does not answer is found when its containers are listed
-    skew = clock_skew(info, began, time.time())
+    skew = measure_clock_skew(info, began, time.time())
     if abs(skew) > SKEW_SECONDS:
         return f"its clock is {abs(skew):.0f} s {'ahead' if skew > 0.0 else 'behind'}"
     ids = [found for device in node.devices if (found := nvidia_id(device))]
-    lost = lost_here(ids) if node.endpoint.startswith("unix://") else ()
-    lost = lost or lost_there(node.devices, info)
+    lost = find_lost_here(ids) if node.endpoint.startswith("unix://") else ()
+    lost = lost or find_lost_there(node.devices, info)
     return f"GPU{'s' * (len(lost) > 1)} {', '.join(lost)} fell off the bus" if lost else ""
 
 
-def clock_skew(info: Mapping[str, Any], began: float, ended: float) -> float:
+def measure_clock_skew(info: Mapping[str, Any], began: float, ended: float) -> float:
     """How far a daemon's clock is ahead, in seconds; 0 where that may be the query's latency.
 
     Args:
@@ -43,16 +43,16 @@ def clock_skew(info: Mapping[str, Any], began: float, ended: float) -> float:
         began: Time of the query, in seconds since the epoch.
         ended: Time of its answer.
     """
-    there = system_seconds(info["SystemTime"])
+    there = parse_system_time(info["SystemTime"])
     return min(there - began, 0.0) + max(there - ended, 0.0)
 
 
-def system_seconds(text: str) -> float:
+def parse_system_time(text: str) -> float:
     """Unix seconds of a timestamp of Docker, in nanoseconds and the daemon's time zone."""
     return datetime.fromisoformat(text).timestamp()
 
 
-def lost_here(ids: Sequence[str]) -> tuple[str, ...]:
+def find_lost_here(ids: Sequence[str]) -> tuple[str, ...]:
     """The GPUs of this machine that NVIDIA's driver does not find; none where it is not there."""
     if not ids:
         return ()
@@ -82,7 +82,7 @@ def lost_here(ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def lost_there(devices: Sequence[str], info: Mapping[str, Any]) -> tuple[str, ...]:
+def find_lost_there(devices: Sequence[str], info: Mapping[str, Any]) -> tuple[str, ...]:
     """The GPUs that a daemon does not list, if it lists others of their kind (Docker 28.2)."""
     found = {str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()}
     kinds = {name.partition("=")[0] for name in found}

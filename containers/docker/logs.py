@@ -20,17 +20,17 @@ _MARKED = re.compile(rb"^(?=--- )", re.MULTILINE)
 _QUOTED = re.compile(rb"^--- (?=--- )", re.MULTILINE)
 
 
-def heading(container: str) -> bytes:
+def make_heading(container: str) -> bytes:
     """The heading of a container's output."""
     return MARK + container.encode() + b"\n"
 
 
-def quoted(log: bytes) -> bytes:
+def quote(log: bytes) -> bytes:
     """A container's output, in which no line is a heading."""
     return _MARKED.sub(MARK, log)
 
 
-def unquoted(text: bytes) -> bytes:
+def unquote(text: bytes) -> bytes:
     """A container's output, from the result of `quoted`."""
     return _QUOTED.sub(b"", text)
 
@@ -40,7 +40,7 @@ def log_file(nodes: Nodes, run: str, job_id: int) -> Path:
     return nodes.folder(run, job_id).with_suffix(".log")
 
 
-def keep(path: Path, container: str, log: bytes) -> None:
+def append_log(path: Path, container: str, log: bytes) -> None:
     """Append a container's log to that of its job.
 
     Args:
@@ -51,14 +51,14 @@ def keep(path: Path, container: str, log: bytes) -> None:
     Raises:
         OSError: The storage cannot be written.
     """
-    text = heading(container) + quoted(log[-MOST_BYTES:])
+    text = make_heading(container) + quote(log[-MOST_BYTES:])
     if path.exists() and path.stat().st_size + len(text) > MOST_BYTES:
         path.replace(path.with_suffix(".log.1"))
     with path.open("ab") as file:
         file.write(text if text.endswith(b"\n") else text + b"\n")
 
 
-def kept(nodes: Nodes, run: str, job_id: int) -> Iterator[bytes]:
+def read_job_log(nodes: Nodes, run: str, job_id: int) -> Iterator[bytes]:
     """The logs of a job's ended containers, the oldest first, as `keep` writes them."""
     path = log_file(nodes, run, job_id)
     for file in (path.with_suffix(".log.1"), path):

@@ -35,7 +35,7 @@ def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
             raise InputError(f"job {spec.job_id}, secrets", problem, remedy)
 
 
-def image_of(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iterable[int]) -> str:
+def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iterable[int]) -> str:
     """The id of a job's own image, the same from its first start on; empty without one.
 
     The id is noted beside the job's folder at its first start, where no container can write.

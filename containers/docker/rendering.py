@@ -62,7 +62,7 @@ TIMED = "job_id", "kind", "name", "max_seconds"
 """Fields of a timed job there."""
 
 
-def described(spec: JobSpec) -> dict[str, Any]:
+def describe_job(spec: JobSpec) -> dict[str, Any]:
     """A job as in its `job.json`."""
     job = {key: getattr(spec, key) for key in (TIMED if spec.timed else TRAINED)}
     if spec.timed:
@@ -151,7 +151,7 @@ def render(
             # Empty would be the daemon's default network, which reaches the host.
             "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
             **_hardware(node, local),
-            **quota(nodes, node, local, shared=shared),
+            **limit_processors(nodes, node, local, shared=shared),
             **_confined(nodes, node, len(local)),
         }
         if image:
@@ -210,7 +210,9 @@ def _mounts(
     ]
 
 
-def quota(nodes: Nodes, node: Node, local: Sequence[int], *, shared: bool) -> dict[str, int]:
+def limit_processors(
+    nodes: Nodes, node: Node, local: Sequence[int], *, shared: bool
+) -> dict[str, int]:
     """The processor time of a container, as the SDK's `update_container` takes it, too.
 
     Two jobs that share their GPUs get half of the processor time each.

@@ -16,7 +16,7 @@ from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, censor
 from flows.api.submission import parse_job
 from flows.runs.job_file import JobFile
-from flows.runs.toml_file import checked
+from flows.runs.toml_file import validate_fields
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
@@ -115,7 +115,7 @@ class AuthorizedApi(NamedCommands):
             InputError: The change is invalid.
         """
         if not isinstance(change, WhatIf):
-            change = checked("change", WhatIf, change, "a change")
+            change = validate_fields("change", WhatIf, change, "a change")
         if self._tenant is not None:
             if change.budget or change.drain or change.cordon or change.uncordon:
                 raise self._not_allowed("only operators may suppose other budgets or nodes")
@@ -152,7 +152,7 @@ class AuthorizedApi(NamedCommands):
             InputError: The service cannot take it.
         """
         if not isinstance(node, NodeRequest):
-            node = checked("node", NodeRequest, node, "a node")
+            node = validate_fields("node", NodeRequest, node, "a node")
         self._refuse_tenants("only operators may add nodes")
         fields = node.model_dump(exclude_unset=True)
         return self._receipt([self.service.add_node(fields, by=self.caller.name, key=key)])
@@ -172,7 +172,7 @@ class AuthorizedApi(NamedCommands):
             InputError: A term is out of bounds.
         """
         if not isinstance(terms, TenantUpdate):
-            terms = checked("terms", TenantUpdate, terms, "a tenant's terms")
+            terms = validate_fields("terms", TenantUpdate, terms, "a tenant's terms")
         self._refuse_tenants("only operators may change terms of tenants")
         fields = terms.model_dump(exclude_unset=True)
         entry = self.service.update_tenant(name, fields, by=self.caller.name, key=key)

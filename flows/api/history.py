@@ -9,8 +9,8 @@ from threading import Lock
 
 from containers.runtime import ResumePoint
 from containers.virtual.faithful import FaithfulFactory
-from flows.runs.position import RunProgress, kept, reached
-from flows.runs.simulation import prepare, terms
+from flows.runs.simulation import make_terms, prepare
+from flows.runs.snapshot import RunProgress, read_progress, read_snapshot
 from predictor.errors import WarehouseError
 from predictor.job import JobSpec
 from tasks.commands import Command
@@ -95,7 +95,9 @@ class HistoryFollower:
                 known = self._history.position.known
                 return self._append(self._history, self._reader.records(self._run, *known))
         start = self._reader.original_start(self._run)
-        position, rounds = reached(self._reader, start, self._run, kept(self._snapshot, self._run))
+        position, rounds = read_progress(
+            self._reader, start, self._run, read_snapshot(self._snapshot, self._run)
+        )
         return self._append(ServiceHistory(start, position, None, position), rounds)
 
     @staticmethod
@@ -138,7 +140,7 @@ def predict_last_round(
         header = start.header
         make = partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
         factory = FaithfulFactory([make(job) for job in jobs])
-        run = prepared.on(factory.open(terms(header), ResumePoint()), Comparison(()), name)
+        run = prepared.on(factory.open(make_terms(header), ResumePoint()), Comparison(()), name)
     else:
         run = prepared.on(Recording([last]), Comparison(()), name)
     clock = last.clock_seconds if last else 0.0

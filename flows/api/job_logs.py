@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from containers.docker.fleet import Fleet
-from containers.docker.logs import kept, unquoted
+from containers.docker.logs import read_job_log, unquote
 from containers.docker.nodes import Nodes
 from containers.runtime import Lease
 from flows.api.job_history import RoundChanges, find_lifetime
@@ -178,9 +178,9 @@ def _read_logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, b
     entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.container.begun]
     running = {entry.container.name: fleet.log(entry) for entry in entries}
     logs: dict[str, bytes] = {}
-    for text in kept(nodes, run, job_id):
+    for text in read_job_log(nodes, run, job_id):
         _, *parts = _BEGINS.split(text)
         for name, log in zip(parts[::2], parts[1::2], strict=True):
             known = name.decode(errors="replace")
-            logs[known] = logs.get(known, b"") + unquoted(log)
+            logs[known] = logs.get(known, b"") + unquote(log)
     return logs | {name: log for name, log in running.items() if name not in logs}

@@ -6,7 +6,7 @@ A line of a job that begins like a container's line, with `--- `, gets that begi
 import re
 from collections.abc import Iterable, Iterator
 
-from containers.docker.logs import heading, quoted, unquoted
+from containers.docker.logs import make_heading, quote, unquote
 
 
 def format_logs(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
@@ -21,12 +21,12 @@ def format_logs(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
     for name, text in parts:
         head = b""
         if name != latest:
-            head = tail + (b"" if before == b"\n" and not tail else b"\n") + heading(name)
+            head = tail + (b"" if before == b"\n" and not tail else b"\n") + make_heading(name)
             latest, before, tail = name, b"\n", b""
         line = before + tail + text
         tail = found[1] if (found := _OPEN.search(line)) else b""
         line = line[: len(line) - len(tail)]
-        yield head + quoted(line)[1:]
+        yield head + quote(line)[1:]
         before = b"\n" if line.endswith(b"\n") else b" "
     if tail:
         yield tail
@@ -45,6 +45,6 @@ def parse_logs(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
             if begins := _BEGINS.fullmatch(line):
                 name = begins[1].decode(errors="replace")
             else:
-                yield name, unquoted(line).decode(errors="replace")
+                yield name, unquote(line).decode(errors="replace")
     if rest:
-        yield name, unquoted(rest).decode(errors="replace")
+        yield name, unquote(rest).decode(errors="replace")

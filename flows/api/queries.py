@@ -113,10 +113,10 @@ class ServiceQueries:
         """Read the names of Docker hosts, removed ones included; empty if that fails."""
         with suppress(InputError):
             if hosts := self.read_hosts():
-                from flows.runs.hosts import names
+                from flows.runs.hosts import read_node_names
 
                 orders = self.read_history().state.orders
-                return names(hosts, self.run, self.header.settings.inventory, orders)
+                return read_node_names(hosts, self.run, self.header.settings.inventory, orders)
         return []
 
     def read_history(self) -> ServiceHistory:
@@ -310,13 +310,13 @@ class ServiceQueries:
 
     def _explain_now(self, history: ServiceHistory, last: RoundRecord, job_id: int) -> "Answer":
         """Explain a job in the last round; reads only the records of its life."""
-        from flows.explain.why import Lived, check_same, of_round
+        from flows.explain.why import Lived, check_same, explain_round
 
         run, this = solve_last_round(self.run, history)
         check_same(self.run, this, last)
         first = find_lifetime(self._read_changes(), job_id).start
         rounds = self._reader.parts(self.run, Lived, first, last.round + 1)
-        return of_round(run, this, job_id, last.round, rounds)
+        return explain_round(run, this, job_id, last.round, rounds)
 
     def open_logs(self, job_id: int, shown: Mapping[str, "LogPlace"] | None = None) -> "JobLogs":
         """Open the output of a job's containers; the caller closes it.

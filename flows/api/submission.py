@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.runs.job_file import JobFile
-from flows.runs.toml_file import checked, read_toml
+from flows.runs.toml_file import read_toml, validate_fields
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
@@ -41,7 +41,7 @@ def parse_job(path: Path, fields: Mapping[str, Any] | JobFile, *, texts: bool = 
     """
     if isinstance(fields, JobFile):
         return fields
-    return checked(path, JobFile, fields, "a job", strict=False if texts else None)
+    return validate_fields(path, JobFile, fields, "a job", strict=False if texts else None)
 
 
 def describe_launch(job: JobFile) -> str:

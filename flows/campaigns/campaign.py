@@ -11,7 +11,7 @@ from flows.campaigns.execution import CampaignExecution
 from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import Runner, check_runner
 from flows.prefect_server.failures import log_errors_once
-from flows.prefect_server.own_server import own_server
+from flows.prefect_server.own_server import run_own_server
 from flows.prefect_server.prefect_driver import embedded_prefect
 from predictor.errors import ShockwaveError
 from warehouse import DEFAULT_WAREHOUSE
@@ -102,5 +102,5 @@ def run_campaign(
 
     Arguments, return value and errors are those of `campaign`.
     """
-    with embedded_prefect(), own_server():
+    with embedded_prefect(), run_own_server():
         return campaign(plan, runner, workers, address, warehouse, fresh)

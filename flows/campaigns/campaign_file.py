@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.campaigns.plan import CampaignPlan
-from flows.runs.toml_file import checked, read_toml
+from flows.runs.toml_file import read_toml, validate_fields
 from predictor.errors import InputError
 from predictor.plugins import Kind, plugins
 
@@ -21,7 +21,7 @@ def read_campaign(path: Path) -> CampaignPlan:
     """
     fields = read_toml(path, "a campaign's TOML file")
     _resolve_files(path, fields)
-    return checked(path, CampaignPlan, fields, "a campaign")
+    return validate_fields(path, CampaignPlan, fields, "a campaign")
 
 
 def _resolve_files(path: Path, fields: dict[str, Any]) -> None:

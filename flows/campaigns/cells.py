@@ -8,10 +8,10 @@ from pathlib import Path
 from time import perf_counter
 
 from flows.campaigns.plan import CampaignPlan, WorkloadPlan
-from flows.runs.code_version import code_of
+from flows.runs.code_version import hash_code
 from flows.runs.resuming import resume
 from flows.runs.simulation import Watch, prepare, simulate
-from flows.runs.start import make_start, opened, past_jobs
+from flows.runs.start import make_start, open_workload, read_past_jobs
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
 from tasks.record import PastJob, Settings, Start
@@ -51,7 +51,7 @@ class CampaignCell:
     history: tuple[str, ...]
 
 
-def expand(plan: CampaignPlan) -> tuple[CampaignCell, ...]:
+def expand_cells(plan: CampaignPlan) -> tuple[CampaignCell, ...]:
     """The cells of a campaign, in the order of its parts.
 
     Raises:
@@ -76,10 +76,10 @@ def check_start(plan: CampaignPlan, warehouse: Path) -> None:
         InputError: No cell can start (with the reason of the first), or there are none or too many.
         ShockwaveError: The history cannot be read.
     """
-    starts = Starts(warehouse)
+    starts = CellStarts(warehouse)
     starts.history(plan.history)
     refused: list[tuple[CampaignCell, ShockwaveError]] = []
-    for cell in expand(plan):
+    for cell in expand_cells(plan):
         try:
             starts.start(cell)
         except ShockwaveError as error:
@@ -123,7 +123,7 @@ def _seeds(plan: CampaignPlan, workload: WorkloadPlan) -> Sequence[int]:
     return plan.seeds if workload.seeds is None else workload.seeds
 
 
-class Starts:
+class CellStarts:
     """Starts of cells; workloads and histories that cells share are read once.
 
     Args:
@@ -143,7 +143,7 @@ class Starts:
         """
         asked = cell.source, cell.settings.gpus, cell.settings.inventory.types
         if asked not in self._workloads:
-            self._workloads[asked] = opened(cell.source, cell.settings)
+            self._workloads[asked] = open_workload(cell.source, cell.settings)
         start = make_start(self._workloads[asked], cell.settings, self.history(cell.history))
         prepare(start)
         return start
@@ -155,16 +155,16 @@ class Starts:
             ShockwaveError: There is no such run, or its records are damaged.
         """
         if runs not in self._histories:
-            self._histories[runs] = past_jobs(self._warehouse, runs)
+            self._histories[runs] = read_past_jobs(self._warehouse, runs)
         return self._histories[runs]
 
 
-def cell_key(start: Start, code: str) -> str:
+def make_cell_key(start: Start, code: str) -> str:
     """The key that a finished cell is looked up by: the hash of its start and of the code."""
     return hashlib.sha256(f"{start.digest} {code}".encode()).hexdigest()
 
 
-def finish(
+def finish_cell(
     cell: CampaignCell,
     key: str,
     warehouse: Path,
@@ -185,8 +185,8 @@ def finish(
         Interrupted: The user stopped it.
         ShockwaveError: The cell cannot be run, or this process has different code or files.
     """
-    start = Starts(warehouse).start(cell)
-    if cell_key(start, code_of(start.header.settings)) != key:
+    start = CellStarts(warehouse).start(cell)
+    if make_cell_key(start, hash_code(start.header.settings)) != key:
         raise InputError(
             f"cell {cell.name!r}",
             "starts from something else, or runs other code, than where the campaign was started",

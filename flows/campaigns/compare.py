@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.campaigns.plan import CampaignPlan
-from flows.runs.settings import ClusterSize, SimulationSettings, recorded
+from flows.runs.settings import ClusterSize, SimulationSettings, make_settings
 from flows.runs.simulation import prepare
-from flows.runs.start import check_history, make_start, opened, past_jobs
+from flows.runs.start import check_history, make_start, open_workload, read_past_jobs
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.policies import parameters as parameters_in
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flows.runs.simulation import Watch
 
 
-def parameters_of(policy: str, asked: Iterable[Parameter]) -> tuple[Parameter, ...]:
+def select_parameters(policy: str, asked: Iterable[Parameter]) -> tuple[Parameter, ...]:
     """The given parameters that a policy has; empty for an unknown policy."""
     known = parameters_in(policy_class(policy)) if policy in policy_names() else {}
     return tuple(parameter for parameter in asked if parameter.name in known)
@@ -34,7 +34,7 @@ def check_parameters(policies: Sequence[str], asked: Iterable[Parameter]) -> Non
         InputError: A parameter belongs to none of the policies.
     """
     for parameter in asked:
-        if not any(parameters_of(policy, [parameter]) for policy in policies):
+        if not any(select_parameters(policy, [parameter]) for policy in policies):
             raise InputError(
                 f"parameters.{parameter.name}",
                 f"is a parameter of none of {', '.join(policies)}",
@@ -42,7 +42,7 @@ def check_parameters(policies: Sequence[str], asked: Iterable[Parameter]) -> Non
             )
 
 
-def planned(
+def plan_comparison(
     source: Source,
     size: ClusterSize,
     settings: SimulationSettings,
@@ -66,16 +66,16 @@ def planned(
         ShockwaveError: A file, a policy or a setting is invalid.
     """
     check_history(history, settings.forecasts)
-    first = recorded(policies[0], size, settings)
-    workload, past = opened(source, first), past_jobs(warehouse, history)
+    first = make_settings(policies[0], size, settings)
+    workload, past = open_workload(source, first), read_past_jobs(warehouse, history)
     for name in policies:
-        taken = parameters_of(name, parameters)
-        asked = recorded(name, size, settings, parameters=taken, seed=source.seed)
+        taken = select_parameters(name, parameters)
+        asked = make_settings(name, size, settings, parameters=taken, seed=source.seed)
         prepare(make_start(workload, asked, past))
     check_parameters(policies, parameters)
     check_writable(warehouse)
     title = f"{','.join(policies)} ({settings.fidelity})"
-    return comparison(title, source, size, settings, policies, parameters, history)
+    return make_comparison(title, source, size, settings, policies, parameters, history)
 
 
 def run_comparison(plan: CampaignPlan, warehouse: Path, watch: "Watch | None" = None) -> list[str]:
@@ -94,16 +94,16 @@ def run_comparison(plan: CampaignPlan, warehouse: Path, watch: "Watch | None" = 
         Interrupted: The user stopped it.
     """
     from flows.campaigns.campaign import run_campaign
-    from flows.campaigns.execution import watched
+    from flows.campaigns.execution import watch_campaigns
     from flows.campaigns.runners import Runner
     from warehouse.store.campaigns import read_cells
 
-    with watched(rounds=watch):
+    with watch_campaigns(rounds=watch):
         done = run_campaign(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
     return [cell.run for cell in read_cells(warehouse, done)]
 
 
-def comparison(
+def make_comparison(
     title: str,
     source: Source,
     size: ClusterSize,
@@ -127,7 +127,7 @@ def comparison(
     plans = []
     for policy in policies:
         times[policy] += 1
-        values = {each.name: each.value for each in parameters_of(policy, parameters)}
+        values = {each.name: each.value for each in select_parameters(policy, parameters)}
         name = policy if times[policy] == 1 else f"{policy}-{times[policy]}"
         plans.append({"policy": policy, "name": name, "parameters": values})
     jobs = asdict(source)

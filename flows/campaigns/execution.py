@@ -26,17 +26,17 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.campaigns.cells import CampaignCell, Starts, cell_key, expand, finish
+from flows.campaigns.cells import CampaignCell, CellStarts, expand_cells, finish_cell, make_cell_key
 from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import (
     Runner,
+    is_lost_worker,
     keep_quiet,
-    lost_worker,
+    make_task_runner,
     stop_processes,
-    task_runner,
 )
 from flows.campaigns.summary import summarize
-from flows.runs.code_version import code_of
+from flows.runs.code_version import hash_code
 from flows.runs.simulation import Watch
 from predictor.errors import Interrupted, ShockwaveError
 from tasks.record import Start
@@ -70,7 +70,9 @@ _stop = Event()
 
 
 @contextmanager
-def watched(*, rounds: Watch | None = None, cells: CellWatch | None = None) -> Iterator[None]:
+def watch_campaigns(
+    *, rounds: Watch | None = None, cells: CellWatch | None = None
+) -> Iterator[None]:
     """Report the progress of this process's campaigns to callbacks within the context.
 
     Args:
@@ -110,7 +112,7 @@ def run_cell(cell: CampaignCell, key: str, warehouse: Path, fresh: bool) -> Fini
     """Finish a cell on a worker."""
     if multiprocessing.parent_process() is not None:
         keep_quiet()  # Prefect logs a line for each cell
-    return finish(cell, key, warehouse, fresh=fresh, watch=_watch)
+    return finish_cell(cell, key, warehouse, fresh=fresh, watch=_watch)
 
 
 def campaign_id(plan: CampaignPlan) -> str:
@@ -134,12 +136,12 @@ class CampaignExecution:
         self.id = campaign_id(plan)
         self.rows: dict[str, CellRow] = {}
         self._warehouse, self._fresh = warehouse, fresh
-        self._cells = {cell.name: cell for cell in expand(plan)}
+        self._cells = {cell.name: cell for cell in expand_cells(plan)}
         self._jobs: dict[str, int] = {}
         self._reported_at = -math.inf
         build(warehouse)
         write_plan(warehouse, self.id, "plan.json", plan.model_dump_json(indent=2))
-        starts, store = Starts(warehouse), CellStore(warehouse)
+        starts, store = CellStarts(warehouse), CellStore(warehouse)
         starts.history(plan.history)
         for cell in self._cells.values():
             self.rows[cell.name] = self._row(cell, starts, store)
@@ -150,7 +152,7 @@ class CampaignExecution:
             ),
         )
 
-    def _row(self, cell: CampaignCell, starts: Starts, store: CellStore) -> CellRow:
+    def _row(self, cell: CampaignCell, starts: CellStarts, store: CellStore) -> CellRow:
         """The status of a cell when the campaign starts."""
         row = CellRow(
             campaign=self.id,
@@ -172,7 +174,7 @@ class CampaignExecution:
         except ShockwaveError as error:
             return replace(row, status=CellStatus.FAILED, reason=str(error))
         self._jobs[cell.name] = len(start.workload.specs)
-        row = replace(row, key=cell_key(start, code_of(start.header.settings)))
+        row = replace(row, key=make_cell_key(start, hash_code(start.header.settings)))
         result = None if self._fresh else store.find_finished(row.key)
         return row if result is None else _finished(row, result)
 
@@ -226,7 +228,7 @@ class CampaignExecution:
 
     def _run_waiting(self, runner: Runner, workers: int, address: str | None, last: bool) -> None:
         _stop.clear()
-        with task_runner(runner, min(workers, len(self._waiting)), address) as pool:
+        with make_task_runner(runner, min(workers, len(self._waiting)), address) as pool:
             try:
                 futures = {self._submit(pool, cell): cell.name for cell in self._waiting}
                 for future in as_completed(list(futures)):
@@ -268,9 +270,9 @@ class CampaignExecution:
         try:
             self.rows[name] = _finished(self.rows[name], future.result())
         except Exception as error:
-            if lost_worker(error) and not last:
+            if is_lost_worker(error) and not last:
                 return
-            reason = f"its worker died {TRIES} times" if lost_worker(error) else str(error)
+            reason = f"its worker died {TRIES} times" if is_lost_worker(error) else str(error)
             self.rows[name] = replace(
                 self.rows[name], status=CellStatus.FAILED, reason=reason or type(error).__name__
             )

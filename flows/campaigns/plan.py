@@ -16,8 +16,8 @@ from flows.runs.settings import (
     SEED,
     ClusterSize,
     SimulationSettings,
-    machines_of,
-    recorded,
+    make_machines,
+    make_settings,
     runtime_names,
 )
 from flows.runs.toml_file import LOWER_CASE, LOWER_CASE_OR_EMPTY
@@ -118,7 +118,7 @@ class ClusterPlan(_Part, ClusterSize, Named):
     @model_validator(mode="after")
     def _sized(self) -> "ClusterPlan":
         try:
-            machines_of(self)
+            make_machines(self)
         except InputError as error:
             raise ValueError(f"{error.place}: {error.problem}; {error.remedy}") from None
         return self
@@ -138,7 +138,7 @@ class SettingsPlan(_Part, SimulationSettings):
         """The settings of a run of a policy on a cluster."""
         values = sorted(policy.parameters.items())
         parameters = (Parameter(name, value) for name, value in values)
-        return recorded(policy.policy, cluster, self, parameters=parameters, seed=seed)
+        return make_settings(policy.policy, cluster, self, parameters=parameters, seed=seed)
 
 
 class OptionsPlan(SettingsPlan, Named):

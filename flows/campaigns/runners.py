@@ -100,7 +100,9 @@ def _unreachable(address: str, reason: str) -> InputError:
 
 
 @contextmanager
-def task_runner(runner: Runner, workers: int, address: str | None) -> Iterator[TaskRunner[Any]]:
+def make_task_runner(
+    runner: Runner, workers: int, address: str | None
+) -> Iterator[TaskRunner[Any]]:
     """A started task runner.
 
     Args:
@@ -202,7 +204,7 @@ def stop_processes(runner: Runner) -> None:
             process.terminate()
 
 
-def lost_worker(error: BaseException) -> bool:
+def is_lost_worker(error: BaseException) -> bool:
     """Whether a cell failed because its worker died, so that it should be retried."""
     of_cluster = type(error).__module__.partition(".")[0] in ("distributed", "ray")
     return isinstance(error, BrokenExecutor) or of_cluster

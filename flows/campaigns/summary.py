@@ -149,7 +149,7 @@ class Pairs:
         return about | {"pairs": max(found, default=0)}
 
 
-def differences(
+def compare_policies(
     warehouse: Path,
     cells: Iterable[CellRow],
     of_jobs: str | None = None,

@@ -49,15 +49,15 @@ def run(
     shown = get_progress()
     shown.begin("importing Prefect")
     from flows.campaigns.campaign import CellsFailed, run_campaign
-    from flows.campaigns.execution import campaign_id, watched
+    from flows.campaigns.execution import campaign_id, watch_campaigns
     from flows.campaigns.runners import Runner, check_runner
-    from flows.prefect_server.prefect_driver import waited_for
+    from flows.prefect_server.prefect_driver import describe_wait
 
     kind = Runner(runner)
     check_runner(kind, address)
-    shown.begin(waited_for())
+    shown.begin(describe_wait())
     failure: CellsFailed | None = None
-    with watched(cells=shown.count_cells(plan.name)):
+    with watch_campaigns(cells=shown.count_cells(plan.name)):
         try:
             run_campaign(plan, kind, workers, address, warehouse, fresh)
         except CellsFailed as error:
@@ -116,12 +116,12 @@ def _report(
     against: str | None = None,
 ) -> None:
     """Print means over seeds, and differences of the policies from one of them."""
-    from flows.campaigns.summary import differences, summarize
+    from flows.campaigns.summary import compare_policies, summarize
     from warehouse.store.campaigns import read_cells
 
     cells = read_cells(warehouse, campaign)
     groups = summarize(warehouse, cells, of_jobs)
-    pairs = differences(warehouse, cells, of_jobs, against)
+    pairs = compare_policies(warehouse, cells, of_jobs, against)
     if as_json:
         rows = [*(group.row() for group in groups), *(pair.row() for pair in pairs)]
         print_rows([{"campaign": campaign} | row for row in rows], as_json)

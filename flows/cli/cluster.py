@@ -21,7 +21,7 @@ from flows.cli.options import (
 from flows.cli.output import print_rows
 from flows.cli.progress import get_progress
 from flows.cli.simulate import open_driver, parse_history, print_summary
-from flows.runs.settings import DEFAULT_POLICY, RunSettings, recorded
+from flows.runs.settings import DEFAULT_POLICY, RunSettings, make_settings
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -45,17 +45,17 @@ def run(
     started = perf_counter()
     from containers.docker.checking import check_before_run
     from flows.runs.cluster_file import read_cluster_file
-    from flows.runs.default_profile import with_default_profile
+    from flows.runs.default_profile import add_default_profile
     from flows.runs.live import run_live
     from flows.runs.pools import Machines
-    from flows.runs.start import make_start, past_jobs
+    from flows.runs.start import make_start, read_past_jobs
 
     if source.trace is None:
         raise InputError("trace", "missing: no trainer knows generated jobs", "give a job trace")
     nodes = read_cluster_file(cluster)
     start = make_start(
-        with_default_profile(source, nodes).open(nodes.gpus, nodes.inventory.types),
-        recorded(
+        add_default_profile(source, nodes).open(nodes.gpus, nodes.inventory.types),
+        make_settings(
             policy,
             Machines(nodes.inventory.pools, nodes.levels, nodes.cells),
             settings,
@@ -63,7 +63,7 @@ def run(
             seed=source.seed,
             runtime="docker",
         ),
-        past_jobs(warehouse, parse_history(warehouse, history)),
+        read_past_jobs(warehouse, parse_history(warehouse, history)),
     )
     check_before_run(nodes)
     with open_driver(driver) as call:
@@ -98,20 +98,30 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Measure throughputs by training, for the predictor."""
-    from containers.docker.checking import check_before_run, machine
+    from containers.docker.checking import check_before_run, describe_machine
     from flows.runs.cluster_file import read_cluster_file
-    from flows.runs.pair_profiling import measure_pairs, pairs_of, with_pairs
-    from flows.runs.profiling import asked, measure, method, table, table_so_far, write_table
+    from flows.runs.pair_profiling import add_pairs, list_pairs, measure_pairs
+    from flows.runs.profiling import (
+        describe_method,
+        make_table,
+        measure,
+        parse_combinations,
+        read_table,
+        write_table,
+    )
 
-    wanted = asked(trace, models, batch_sizes, scale_factors)
+    wanted = parse_combinations(trace, models, batch_sizes, scale_factors)
     nodes = read_cluster_file(cluster)
-    before = table_so_far(out, nodes.inventory.types)
+    before = read_table(out, nodes.inventory.types)
     check_before_run(nodes)
     rows = []
     for kind in nodes.inventory.types:
         node = next(node for node in nodes.nodes if node.gpu_type == kind)
         # Queried before measuring: results are not lost if the host stops responding.
-        about = {**machine(node), "method": method(epochs, steps, together=together)}
+        about = {
+            **describe_machine(node),
+            "method": describe_method(epochs, steps, together=together),
+        }
         show = get_progress().count("measuring", "combinations")
         results = measure(
             nodes,
@@ -123,14 +133,14 @@ def profile(
             progress=show,
         )
         if not all(measured.problem for measured in results):
-            before = table(results, node, about, before)
+            before = make_table(results, node, about, before)
             write_table(out, before)
         rows += [{"gpu_type": kind, **measured.row} for measured in results]
         if pairs:
             alone = [measured.combination for measured in results if not measured.problem]
             both = measure_pairs(
                 nodes,
-                pairs_of(alone),
+                list_pairs(alone),
                 epochs=epochs,
                 steps=steps,
                 gpu_type=kind,
@@ -138,7 +148,7 @@ def profile(
             )
             with closing(both):
                 for pair in both:  # what is measured is not lost if a later pair is stopped
-                    before = with_pairs(before, [pair], kind)
+                    before = add_pairs(before, [pair], kind)
                     write_table(out, before)
                     rows += [{"gpu_type": kind, **row} for row in pair.rows]
     print_rows(rows, as_json)

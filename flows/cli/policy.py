@@ -14,9 +14,9 @@ from flows.cli.progress import get_progress
 
 def print_policies(as_json: Json = False) -> None:
     """List the policies, their sources and parameters."""
-    from flows.evaluation.listed import listed_policies
+    from flows.evaluation.listed import list_policies
 
-    listed = list(listed_policies())
+    listed = list(list_policies())
     if as_json:
         print_rows(map(asdict, listed), as_json)
         return
@@ -36,16 +36,16 @@ def check_conformance(
 ) -> None:
     """Check the published policies against their published results."""
     from flows.evaluation.conformance import CASES, TOLERANCES
-    from flows.evaluation.conformance import conformance as of_one_type
+    from flows.evaluation.conformance import check_conformance as of_one_type
     from flows.evaluation.conformance_of_types import (
         THROUGHPUTS,
-        conformance_of_types,
-        published_runs,
+        check_conformance_of_types,
+        read_published_runs,
     )
 
     show, rows = get_progress().count("published policies", "runs"), []
     if (folder / THROUGHPUTS).exists():
-        judged, count = conformance_of_types(folder), len(published_runs(folder))
+        judged, count = check_conformance_of_types(folder), len(read_published_runs(folder))
     else:
         judged, count = of_one_type(folder), len(CASES) * len(TOLERANCES)
     for row in judged:

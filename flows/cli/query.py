@@ -92,7 +92,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Explain why a job runs, waits or was preempted in a round."""
-    from flows.explain.sentences import in_words
+    from flows.explain.sentences import describe_answer
 
     by_service = run is None and number is None  # if the run asked about is the service's
     if run is None and not (by_service and find_login()):
@@ -114,7 +114,7 @@ def explain(
     if as_json:
         print_rows([asdict(answer)], as_json)
     else:
-        for line in in_words(answer):
+        for line in describe_answer(answer):
             say(line)
 
 
@@ -124,10 +124,10 @@ def _find_default_run(warehouse: Path) -> tuple[str, bool, str]:
     Returns:
         The run, whether it is the service's, and the other one; empty if there is none.
     """
-    from flows.explain.why import latest
+    from flows.explain.why import find_newest_run
     from flows.scheduler.process import is_locked
 
-    newest, own = latest(warehouse), _find_service_run(warehouse)
+    newest, own = find_newest_run(warehouse), _find_service_run(warehouse)
     if own == newest:
         return newest, True, ""
     return (own, True, newest) if own and is_locked(warehouse) else (newest, False, own)

@@ -279,10 +279,13 @@ def compare_runs(
     as_json: Json = False,
 ) -> None:
     """Compare two runs: settings, outcomes, and the first round that differs."""
-    from flows.explain.difference import difference
+    from flows.explain.difference import compare_runs
     from warehouse.analytics.paired import job_by_job
 
-    found, jobs = difference(warehouse, run, other), job_by_job(warehouse, run, [other]).get(other)
+    found, jobs = (
+        compare_runs(warehouse, run, other),
+        job_by_job(warehouse, run, [other]).get(other),
+    )
     settings = [{"setting": name, "one": a, "other": b} for name, a, b in found.settings]
     figures = [
         {"figure": name, "one": a, "other": b, "difference": subtract(b, a)}

@@ -23,7 +23,7 @@ from flows.cli.output import (
     say,
 )
 from flows.cli.progress import get_progress
-from flows.prefect_server.logs import LogFormat, structured, tell
+from flows.prefect_server.logs import LogFormat, is_structured, log_line
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -105,8 +105,8 @@ def start(
 
 def _print_line(line: str) -> None:
     """Print a line of status; a full disk does not stop the service."""
-    if structured():
-        tell("up", line)
+    if is_structured():
+        log_line("up", line)
         return
     with suppress(OSError):
         say(line, err=True)

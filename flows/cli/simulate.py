@@ -66,9 +66,9 @@ def simulate(
     """Run a trace or a generated workload to its end on a virtual cluster."""
     started = perf_counter()
     from flows.runs.simulation import simulate as run_simulation
-    from flows.runs.start import asked_start
+    from flows.runs.start import make_simulation_start
 
-    start = asked_start(
+    start = make_simulation_start(
         source,
         cluster.size(),
         policy,
@@ -97,7 +97,7 @@ def compare(
 ) -> None:
     """Run one workload under several policies, as one Prefect flow run."""
     started = perf_counter()
-    from flows.campaigns.compare import planned, run_comparison
+    from flows.campaigns.compare import plan_comparison, run_comparison
 
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
@@ -105,15 +105,15 @@ def compare(
         problem = f"{policies!r} is not a list POLICY,POLICY,…"
         raise InputError("policies", problem, f"give some of {', '.join(policy_names())}")
     values = parse_parameters(parameters or ())
-    plan = planned(
+    plan = plan_comparison(
         source, size, settings, names, warehouse, values, tuple(parse_history(warehouse, history))
     )
     shown = get_progress()
     shown.expect(len(names))
     shown.begin("importing Prefect")
-    from flows.prefect_server.prefect_driver import waited_for
+    from flows.prefect_server.prefect_driver import describe_wait
 
-    shown.begin(waited_for())
+    shown.begin(describe_wait())
     runs = run_comparison(plan, warehouse, shown.count_jobs)
     from warehouse.analytics.paired import job_by_job
 
@@ -188,10 +188,10 @@ def open_driver(driver: DriverName) -> "Iterator[Driver]":
 
         yield run_round
         return
-    from flows.prefect_server.own_server import own_server
+    from flows.prefect_server.own_server import run_own_server
     from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
 
-    with embedded_prefect(), own_server():
+    with embedded_prefect(), run_own_server():
         yield run_round_in_prefect
 
 

@@ -24,7 +24,7 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Write a workload, generated or read, as a trace."""
-    from flows.runs.start import fitted
+    from flows.runs.start import fit_to_cluster
     from tasks.record import Settings
     from warehouse.store.durable import check_writable
     from warehouse.workloads.trace_writer import write_workload
@@ -38,7 +38,9 @@ def generate(
     if table is not None:
         pools = pools or f"{workload.profile.gpu_types[0]}:{number}x1"
     size = ClusterSize(pools=pools) if pools else ClusterSize(number)
-    fitted(workload, Settings(DEFAULT_POLICY, pools_of(size)))  # so that the command shown runs
+    fit_to_cluster(
+        workload, Settings(DEFAULT_POLICY, pools_of(size))
+    )  # so that the command shown runs
     files = write_workload(workload, out, table, overwrite=overwrite)
     written = {name: str(path) for name, path in files._asdict().items()}
     if table is not None:

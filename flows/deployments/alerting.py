@@ -14,7 +14,7 @@ from prefect.events import emit_event
 
 from flows.api.alerts import Alert, AlertKind, Known, Watch
 from flows.api.queries import ServiceQueries
-from flows.prefect_server.logs import tell
+from flows.prefect_server.logs import log_line
 from flows.scheduler.process import FOLDER, find_service
 from predictor.errors import ShockwaveError
 from warehouse.store.durable import write_text, writing
@@ -61,7 +61,7 @@ def ids_of(alert: Alert) -> dict[str, str | int | None]:
     return {"run": alert.run, "round": alert.round, "job": alert.job, "node": alert.node}
 
 
-def emit(alert: Alert) -> None:
+def emit_alert(alert: Alert) -> None:
     """Send an alert to Prefect as an event."""
     known = {name: value for name, value in ids_of(alert).items() if value is not None}
     about = [alert.run] + [f"{name}.{known[name]}" for name in ("job", "node") if name in known]
@@ -90,7 +90,7 @@ def watch(warehouse: Path, database_url: str) -> None:
 def _watch(warehouse: Path, database_url: str) -> None:
     while not (service := _open_service(warehouse, database_url)):
         time.sleep(LOOK_SECONDS)
-    process, before = find_service(warehouse), known(warehouse)
+    process, before = find_service(warehouse), read_reported(warehouse)
     seen = Watch(service.run, process.speed if process else 1.0, time.monotonic(), before)
     while True:
         with suppress(ShockwaveError):  # the next look tries again
@@ -115,14 +115,14 @@ def look(warehouse: Path, service: ServiceQueries, seen: Watch, before: Known) -
     """
     lag = service.measure_lag(time.time())
     for alert in seen.look(service.read_history(), lag, time.monotonic()):
-        tell("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
-        emit(alert)
+        log_line("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
+        emit_alert(alert)
     if seen.known != before:
-        keep(warehouse, seen.known)
+        write_reported(warehouse, seen.known)
     return seen.known
 
 
-def known(warehouse: Path) -> Known:
+def read_reported(warehouse: Path) -> Known:
     """The kept alerts of a warehouse's service; none if the file is damaged."""
     with suppress(OSError, ValueError, TypeError):
         rows = json.loads((warehouse / FOLDER / REPORTED).read_text())
@@ -130,7 +130,7 @@ def known(warehouse: Path) -> Known:
     return frozenset()
 
 
-def keep(warehouse: Path, reported: Known) -> None:
+def write_reported(warehouse: Path, reported: Known) -> None:
     """Keep the reported alerts, so that the next start does not report them again.
 
     Raises:

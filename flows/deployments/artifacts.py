@@ -24,7 +24,7 @@ HEADLINES = (
 """Columns of `run_summary` shown as headline figures."""
 
 
-def headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]:
+def read_headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]:
     """The headline figures of runs, as plain data.
 
     Raises:
@@ -43,7 +43,7 @@ def show_headlines(warehouse: Path, runs: Sequence[str], *, key: str, title: str
     Raises:
         ShockwaveError: A run does not exist, or its records are damaged.
     """
-    rows = headlines(warehouse, runs)
+    rows = read_headlines(warehouse, runs)
     create_table_artifact(table=rows, key=key, description=title)
     create_markdown_artifact(_side_by_side(title, rows), key=f"{key}-in-words", description=title)
 

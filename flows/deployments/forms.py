@@ -17,7 +17,7 @@ from flows.runs.settings import (
     SEED,
     ClusterSize,
     SimulationSettings,
-    recorded,
+    make_settings,
 )
 from flows.runs.workload_source import Source, WorkloadSettings
 from predictor.errors import InputError, ShockwaveError
@@ -146,7 +146,7 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, WorkloadSettings, Po
         size: ClusterSize = self
         if self.pools:
             size = ClusterSize(pools=self.pools, cells=self.cells, levels=self.levels)
-        return recorded(self.policy, size, self, seed=self.seed)
+        return make_settings(self.policy, size, self, seed=self.seed)
 
 
 class ReportForm(Form):

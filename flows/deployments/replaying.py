@@ -11,7 +11,7 @@ from prefect.states import Completed, Failed
 
 from flows.deployments.forms import ReplayForm
 from flows.explain.replay import replay as replay_run
-from flows.prefect_server.failures import failed
+from flows.prefect_server.failures import make_failed_state
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, should_retry
 from tasks.replay import Comparison
@@ -58,7 +58,7 @@ def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     try:
         comparison = compare_rounds(form.run, form.round, warehouse)
     except ShockwaveError as error:
-        return failed(form.named(error))
+        return make_failed_state(form.named(error))
     summary = _summary(form.run, comparison)
     create_table_artifact(
         table=_rows(comparison), key=f"replay-{form.run}", description=f"Differences. {summary}"

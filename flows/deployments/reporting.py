@@ -15,7 +15,7 @@ from prefect.states import Completed
 from flows.deployments.artifacts import show_headlines
 from flows.deployments.forms import ReportForm
 from flows.prefect_server.command import REPORTS
-from flows.prefect_server.failures import failed
+from flows.prefect_server.failures import make_failed_state
 from flows.runs.extras import require
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, should_retry
@@ -50,7 +50,7 @@ class Written:
     retry_delay_seconds=list(RETRY_SECONDS),
     retry_condition_fn=should_retry,
 )
-def write(form: ReportForm, warehouse: Path) -> Written:
+def write_report(form: ReportForm, warehouse: Path) -> Written:
     """Write the page and its first figures below the warehouse's `reports`."""
     from warehouse.report import page_path, report_of, write_figures, write_page
 
@@ -83,10 +83,10 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
         from warehouse.report import report_name
 
         key = report_name(form.about)
-        written = write(form, warehouse)
+        written = write_report(form, warehouse)
         show_headlines(warehouse, written.runs, key=f"figures-{key}", title=f"About {form.about}")
     except ShockwaveError as error:
-        return failed(form.named(error))
+        return make_failed_state(form.named(error))
     create_link_artifact(
         _address(written.page),
         link_text=form.title or f"Report about {form.about}",

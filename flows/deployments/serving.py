@@ -11,7 +11,7 @@ from prefect.runner import Runner
 from flows.deployments.alerting import make_automations, watch
 from flows.deployments.deployments import read_deployments
 from flows.prefect_server.children import READY, end_with_parent
-from flows.prefect_server.logs import begin
+from flows.prefect_server.logs import start_log
 from flows.scheduler.options import DATABASE_URL
 
 POLL_SECONDS = 2.0
@@ -33,7 +33,7 @@ class Serving(Runner):
 def main(warehouse: Path) -> None:
     """Serve the deployments of a warehouse and report its alerts, until stopped."""
     end_with_parent()
-    begin()
+    start_log()
     runner = Serving(
         name="shockwave",
         query_seconds=POLL_SECONDS,

@@ -10,12 +10,12 @@ from prefect.states import Completed
 
 from flows.deployments.artifacts import show_headlines
 from flows.deployments.forms import RoundForm, SimulationForm
-from flows.prefect_server.failures import failed
+from flows.prefect_server.failures import make_failed_state
 from flows.prefect_server.prefect_driver import run_task, run_tasks
 from flows.runs.resuming import resume
 from flows.runs.simulation import Progress
 from flows.runs.simulation import simulate as run_simulation
-from flows.runs.start import make_start, opened
+from flows.runs.start import make_start, open_workload
 from predictor.errors import ShockwaveError
 from tasks.round import Run
 from warehouse import DEFAULT_WAREHOUSE
@@ -44,7 +44,7 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
         show_headlines(warehouse, [form.run], key=f"run-{form.run}", title=f"Run {form.run}")
         return Completed(message=_status(warehouse, form.run), data=form.run)
     except ShockwaveError as error:
-        return failed(form.named(error))
+        return make_failed_state(form.named(error))
 
 
 @flow(
@@ -63,7 +63,7 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
         Completed with the run's id; failed with the reason.
     """
     try:
-        start = make_start(opened(form.source(warehouse), form.settings), form.settings)
+        start = make_start(open_workload(form.source(warehouse), form.settings), form.settings)
         run = run_simulation(
             start,
             warehouse,
@@ -74,7 +74,7 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
         show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")
         return Completed(message=_status(warehouse, run), data=run)
     except ShockwaveError as error:
-        return failed(form.named(error))
+        return make_failed_state(form.named(error))
 
 
 def _progress(jobs: int) -> Progress:

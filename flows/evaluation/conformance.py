@@ -109,7 +109,7 @@ NAMES = {"gandiva-fair": "gandiva_fair", "shockwave-published": "shockwave"}
 FIGURES = ("makespan_s", "mean_jct_s", "worst_ftf", "unfair_fraction")
 
 
-def conformance(folder: Path) -> Iterator[dict[str, object]]:
+def check_conformance(folder: Path) -> Iterator[dict[str, object]]:
     """Run every published policy on both public traces.
 
     Args:
@@ -144,7 +144,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
                     fidelity=Fidelity.REFERENCE,
                     parameters=case.tuning if policy == "shockwave-published" else (),
                 )
-                here = figures_of(workload, settings, Path(warehouse))
+                here = measure_figures(workload, settings, Path(warehouse))
                 there = published[case.name, NAMES.get(policy, policy)]
                 row: dict[str, object] = {"trace": case.name, "policy": policy}
                 for figure in FIGURES:
@@ -153,7 +153,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
                 yield row | {"rounds": here["rounds"], "ok": ok}
 
 
-def figures_of(workload: Workload, settings: Settings, warehouse: Path) -> dict[str, float]:
+def measure_figures(workload: Workload, settings: Settings, warehouse: Path) -> dict[str, float]:
     """The headline figures of a run, and its id as `run`."""
     run = simulate(make_start(workload, settings), warehouse)
     columns, (row,) = Analytics(warehouse).query("FROM run_summary", [run])
@@ -161,7 +161,7 @@ def figures_of(workload: Workload, settings: Settings, warehouse: Path) -> dict[
 
 
 @contextmanager
-def results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[str, str]]]:
+def read_results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[str, str]]]:
     """The rows of a table of the published simulator's figures.
 
     Args:
@@ -188,7 +188,7 @@ def results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[str, s
 
 def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:
     """The published simulator's own figures by trace and policy."""
-    with results(path, ("trace", "policy", "source", *FIGURES)) as rows:
+    with read_results(path, ("trace", "policy", "source", *FIGURES)) as rows:
         return {
             (row["trace"], row["policy"]): {name: float(row[name]) for name in FIGURES}
             for row in rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from flows.evaluation.conformance import Tolerance, figures_of, results
+from flows.evaluation.conformance import Tolerance, measure_figures, read_results
 from flows.runs.workload_source import Source
 from solver.fidelity import Fidelity
 from solver.inventory import Pool
@@ -70,7 +70,7 @@ class Published:
     figures: dict[str, float]
 
 
-def published_runs(folder: Path) -> list[Published]:
+def read_published_runs(folder: Path) -> list[Published]:
     """The published runs of policies that exist here, sorted by trace and cluster.
 
     Raises:
@@ -78,7 +78,7 @@ def published_runs(folder: Path) -> list[Published]:
     """
     runs = []
     columns = ("trace", "gpus (V100:P100:K80)", "policy", *FIGURES)
-    with results(folder / RESULTS, columns) as rows:
+    with read_results(folder / RESULTS, columns) as rows:
         for row in rows:
             gpus = zip(GPU_TYPES, map(int, row["gpus"].split(":")), strict=True)
             pools = tuple(Pool(kind, number) for kind, number in gpus if number)
@@ -89,7 +89,7 @@ def published_runs(folder: Path) -> list[Published]:
     return sorted(runs, key=lambda r: (r.trace, str(r.pools), order.index(r.policy)))
 
 
-def conformance_of_types(folder: Path) -> Iterator[dict[str, object]]:
+def check_conformance_of_types(folder: Path) -> Iterator[dict[str, object]]:
     """Run the policies of Gavel's simulator that exist here on its traces.
 
     Args:
@@ -103,7 +103,9 @@ def conformance_of_types(folder: Path) -> Iterator[dict[str, object]]:
         InputError: A file is missing or invalid.
     """
     with tempfile.TemporaryDirectory() as warehouse:
-        for (name, pools), runs in groupby(published_runs(folder), lambda r: (r.trace, r.pools)):
+        for (name, pools), runs in groupby(
+            read_published_runs(folder), lambda r: (r.trace, r.pools)
+        ):
             trace, table = folder / f"{name}.trace", folder / THROUGHPUTS
             workload = Source(trace=trace, throughputs=table).open(gpu_types=GPU_TYPES)
             yardstick, alone = _ran(workload, pools, YARDSTICK, Path(warehouse))
@@ -132,7 +134,7 @@ def _ran(
         round_seconds=ROUND_SECONDS,
         restart_seconds=0.0,
     )
-    here = figures_of(workload, settings, warehouse)
+    here = measure_figures(workload, settings, warehouse)
     asked = "SELECT job_id, jct_seconds FROM job_outcomes"
     _, times = Analytics(warehouse).query(asked, [str(here["run"])])
     return here, dict(times)

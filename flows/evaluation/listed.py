@@ -26,7 +26,7 @@ class ListedPolicy:
     package: str
 
 
-def listed_policies() -> Iterator[ListedPolicy]:
+def list_policies() -> Iterator[ListedPolicy]:
     """All policies, ours first; a policy that cannot be imported is listed with its error."""
     for name in policy_names():
         package = ""

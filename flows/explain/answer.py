@@ -17,7 +17,7 @@ from flows.explain.facts import (
     Step,
     Wait,
 )
-from flows.explain.sentences import in_words
+from flows.explain.sentences import describe_answer
 from flows.explain.worths import Worths
 from solver.inventory import Inventory
 from solver.list_scheduling import must_consolidate
@@ -40,7 +40,7 @@ class Answer(Facts):
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
-        return "\n".join(in_words(self))
+        return "\n".join(describe_answer(self))
 
 
 def explain(

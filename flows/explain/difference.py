@@ -5,7 +5,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from flows.explain.whatif import compared
+from flows.explain.whatif import compare_figures
 from predictor.rows import hash_content, to_row
 from tasks.record import RoundRecord, RunHeader
 from warehouse.analytics.questions import Analytics
@@ -35,7 +35,7 @@ class RunDifference:
     fields: tuple[str, ...]
 
 
-def difference(warehouse: Path, one: str, other: str) -> RunDifference:
+def compare_runs(warehouse: Path, one: str, other: str) -> RunDifference:
     """Compare two runs.
 
     Raises:
@@ -53,7 +53,7 @@ def difference(warehouse: Path, one: str, other: str) -> RunDifference:
             for name in ours | theirs
             if ours.get(name) != theirs.get(name)
         ),
-        figures=compared(summaries[one], summaries[other]),
+        figures=compare_figures(summaries[one], summaries[other]),
         rounds=(len(records[0]), len(records[1])),
         first_round=first,
         fields=fields,

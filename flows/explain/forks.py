@@ -24,7 +24,7 @@ def check_own(name: str, header: RunHeader, number: int | None) -> None:
         )
 
 
-def taken_over(state: RunState, settings: Settings) -> RunState:
+def take_over(state: RunState, settings: Settings) -> RunState:
     """The state that a fork begins with; at any other round, the state unchanged.
 
     The memory of the policy is dropped if policy or parameters change. Forecasts are dropped if

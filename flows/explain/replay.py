@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from flows.explain.forks import check_own, taken_over
-from flows.runs.code_version import changed_plugins
+from flows.explain.forks import check_own, take_over
+from flows.runs.code_version import describe_changed_plugins
 from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError
@@ -41,7 +41,7 @@ def replay(
         raise InputError("round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
     check_own(name, header, only)
     check_recorded(name, header.settings)
-    remarks = changed_plugins(header.settings, reader.packages(name))
+    remarks = describe_changed_plugins(header.settings, reader.packages(name))
     comparison = Comparison(recorded, remarks=remarks)
     first = header.settings.first_own_round if only is None else only
     rounds = [record for record, _ in recorded[: None if only is None else only + 1]]
@@ -50,7 +50,7 @@ def replay(
         progress(record.round, len(rounds))
         state = run.state
         if record.round >= first:
-            run.state = taken_over(state, header.settings)
+            run.state = take_over(state, header.settings)
             run_round(run)
         if record.round != only:
             run.state = state

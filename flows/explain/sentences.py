@@ -30,7 +30,7 @@ KEEPS = {
 """Sentences about jobs that keep their GPUs under any policy."""
 
 
-def in_words(a: Facts) -> Iterator[str]:
+def describe_answer(a: Facts) -> Iterator[str]:
     """The answer as sentences, one per line."""
     verb = {"runs": "runs", "waits": "waits", "preempted": "was preempted"}[a.status]
     named = f" ({a.job.name})" * bool(a.job.name)

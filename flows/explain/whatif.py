@@ -7,13 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from flows.explain.forks import taken_over
-from flows.runs.code_version import changed_plugins, packages
+from flows.explain.forks import take_over
+from flows.runs.code_version import describe_changed_plugins, list_packages
 from flows.runs.job_file import read_job
-from flows.runs.pools import written
-from flows.runs.resuming import carry_out
+from flows.runs.pools import format_pools
+from flows.runs.resuming import repeat_round
 from flows.runs.simulation import Watch, finish, prepare, unwatched
-from flows.runs.start import check_recorded, make_header, without_effect
+from flows.runs.start import check_recorded, find_unused_parameters, make_header
 from predictor.errors import InputError
 from solver.inventory import Pool
 from tasks.commands import CommandKind
@@ -89,7 +89,7 @@ class Change:
         policy = recorded.policy if self.policy is None else self.policy
         asked = replace(recorded, policy=policy, pools=self._cluster(recorded.pools))
         kept = recorded.parameters if policy == recorded.policy else ()
-        idle = () if service else without_effect(asked)
+        idle = () if service else find_unused_parameters(asked)
         values = {held.name: held for held in kept if held.name not in idle}
         values |= {parameter.name: parameter for parameter in self.parameters}
         return replace(asked, parameters=tuple(values[name] for name in sorted(values)))
@@ -112,10 +112,11 @@ class Change:
                 problem = "other GPUs a node" if before.gpu_type == now.gpu_type else "another type"
                 if alike:
                     problem = "so GPUs behind it would have other numbers"
+                own, asked, all_own = map(format_pools, ([before], [now], recorded))
                 raise InputError(
                     "pools",
-                    f"{written([now])} in place of the run's {written([before])}: {problem}",
-                    f"the run has {written(recorded)}: change the number of nodes of the last, "
+                    f"{asked} in place of the run's {own}: {problem}",
+                    f"the run has {all_own}: change the number of nodes of the last, "
                     "leave out the last, or add pools behind it",
                 )
         pools = []
@@ -190,7 +191,7 @@ def whatif(
         reader = Reader(warehouse)
         settings, ended = reader.header(name).settings, recorded[0]["complete"]
         if change.policy in (None, settings.policy) or not ended:
-            remarks = changed_plugins(settings, reader.packages(name))
+            remarks = describe_changed_plugins(settings, reader.packages(name))
         if not ended:
             so_far = recorded[0]["rounds"]
             recorded = _results(
@@ -203,7 +204,7 @@ def whatif(
     return Outcome(
         run=forked,
         reference_gpus=results[0]["reference_gpus"],
-        figures=compared(recorded[0], results[0]),
+        figures=compare_figures(recorded[0], results[0]),
         jobs=tuple(
             (job, *_pair(recorded[1], results[1], job, 0), *_pair(recorded[1], results[1], job, 1))
             for job in sorted(recorded[1].keys() | results[1].keys())
@@ -258,16 +259,16 @@ def fork(
         )
     with (
         Writer(
-            into, start, packages=packages(start.header.settings), delay_seconds=DELAY_SECONDS
+            into, start, packages=list_packages(start.header.settings), delay_seconds=DELAY_SECONDS
         ) as writer,
         prepared.under_way(writer, writer.run) as run,
     ):
         for record, _ in rounds[:number]:
             linked = replace(record, previous_hash=run.state.last_hash)
             digest = hash_record(linked)
-            carry_out(run, linked, digest)
+            repeat_round(run, linked, digest)
             writer.append(linked, digest, Timings(0.0, 0.0, 0.0, 0.0))
-        run.state = taken_over(run.state, start.header.settings)
+        run.state = take_over(run.state, start.header.settings)
         for job_id in change.without:
             if job_id in run.state.beliefs:
                 run.runtime.withdraw(job_id)
@@ -330,7 +331,7 @@ def _forked(
     return Start(header, workload, hash_record(header))
 
 
-def compared(
+def compare_figures(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> tuple[tuple[str, float | None, float | None], ...]:
     """The compared figures of two runs, by name."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from containers.runtime import ContainerEvent, EventKind, Lease
 from flows.explain.answer import Answer, explain
 from flows.explain.facts import Step, Wait
-from flows.explain.forks import check_own, taken_over
+from flows.explain.forks import check_own, take_over
 from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError, likely
@@ -45,7 +45,7 @@ def why(
         WarehouseError: The records are damaged.
     """
     reader = Reader(warehouse)
-    name = name or latest(warehouse)
+    name = name or find_newest_run(warehouse)
     start = reader.start(name)
     entries = [*find_named(str(job), start.workload.specs)]
     if not entries:
@@ -63,12 +63,12 @@ def why(
     )
     for record, digest in stored[:number]:
         run.follow(record, digest)
-    run.state = taken_over(run.state, header.settings)
+    run.state = take_over(run.state, header.settings)
     this = Round()
     for step in (collect, predict, solve):
         step(run, this)
     check_same(name, this, recorded[number])
-    return replace(of_round(run, this, job_id, number, recorded, progress), longest=longest)
+    return replace(explain_round(run, this, job_id, number, recorded, progress), longest=longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Lived:
     events: tuple[ContainerEvent, ...]
 
 
-def of_round(
+def explain_round(
     run: Run,
     this: Round,
     job_id: int,
@@ -107,7 +107,7 @@ def of_round(
     return explain(run, this, job_id, number, tuple(waits), tuple(history), progress)
 
 
-def latest(warehouse: Path) -> str:
+def find_newest_run(warehouse: Path) -> str:
     """The run that was created last.
 
     Raises:

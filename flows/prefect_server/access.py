@@ -68,7 +68,7 @@ def installation_file() -> Path:
     return get_current_settings().home / "shockwave-auth"
 
 
-def first_start(database: str = "") -> str:
+def describe_first_start(database: str = "") -> str:
     """A remark on the first start of a server, which makes its database; empty for later starts.
 
     Args:
@@ -82,7 +82,7 @@ def first_start(database: str = "") -> str:
     return "; the first start takes some 20 s" if first else ""
 
 
-def access_to(url: str, proxy: str = "") -> Access:
+def read_access(url: str, proxy: str = "") -> Access:
     """Access with this installation's secret.
 
     Args:

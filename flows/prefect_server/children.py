@@ -72,7 +72,7 @@ class Child:
         self._last: deque[str] = deque(maxlen=50)
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **private_env(), **importing(), **env},
+            env={**os.environ, **private_env(), **make_import_env(), **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -159,7 +159,7 @@ class Child:
                 pipe.close()
 
 
-def importing() -> dict[str, str]:
+def make_import_env() -> dict[str, str]:
     """Variables of a process that takes no folder in its working folder for a package of ours.
 
     `python -m` would, and so does a flow run: Prefect has it import from its working folder first.
@@ -169,7 +169,7 @@ def importing() -> dict[str, str]:
 
 
 @contextmanager
-def child(name: str, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Child]:
+def run_child(name: str, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Child]:
     """A child process that runs within the context."""
     started = Child(name, command, env)
     try:

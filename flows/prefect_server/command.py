@@ -25,7 +25,7 @@ ANSWER_SECONDS = 10.0
 """Timeout of a health check; a busy server takes seconds to answer. An engineering bound."""
 
 
-def server_command(
+def make_server_command(
     factory: str, host: str, port: int, tls: tuple[str, str] | None = None
 ) -> list[str]:
     """The command that starts a Prefect server.

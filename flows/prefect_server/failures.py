@@ -10,7 +10,7 @@ from prefect.states import Failed
 from predictor.errors import ShockwaveError
 
 
-def failed(error: ShockwaveError) -> State[Any]:
+def make_failed_state(error: ShockwaveError) -> State[Any]:
     """The failed state of a flow run, with the message that the command line prints."""
     log_errors_once()
     return Failed(message=str(error))

@@ -14,7 +14,7 @@ _rarely: list[tuple[int, int, int]] = []
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
+def collect_rarely() -> Iterator[None]:
     """Run the cyclic garbage collector less often within the context.
 
     A round allocates and frees tens of thousands of small objects, none in a cycle; at the
@@ -37,7 +37,7 @@ def rare_collections() -> Iterator[None]:
 
 
 @contextmanager
-def collecting_rarely_from_now() -> Iterator[None]:
+def start_collecting_rarely() -> Iterator[None]:
     """Disable the collector while a server starts within the context, and run it rarely afterwards.
 
     A server's imports live until its end: repeated collections of them take a fifth of its start.

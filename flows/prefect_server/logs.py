@@ -45,12 +45,12 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
         pass
 
 
-def structured() -> bool:
+def is_structured() -> bool:
     """Whether a line is a JSON object."""
     return os.environ.get(FORMAT) == LogFormat.JSON
 
 
-def begin(log_format: LogFormat | None = None) -> None:
+def start_log(log_format: LogFormat | None = None) -> None:
     """Log on stderr from now on, in this process and those that it starts.
 
     Args:
@@ -59,12 +59,14 @@ def begin(log_format: LogFormat | None = None) -> None:
     if log_format:
         os.environ[FORMAT] = log_format
     handler = _Stderr(sys.stderr)
-    handler.setFormatter(_Json() if structured() else logging.Formatter("%(message)s"))
+    handler.setFormatter(_Json() if is_structured() else logging.Formatter("%(message)s"))
     LOG.handlers, LOG.propagate = [handler], False  # others', such as Prefect's, do not repeat it
     LOG.setLevel(logging.INFO)
 
 
-def tell(said_by: str, message: str, *, level: int = logging.INFO, **ids: str | int | None) -> None:
+def log_line(
+    said_by: str, message: str, *, level: int = logging.INFO, **ids: str | int | None
+) -> None:
     """Log a line.
 
     Args:
@@ -79,9 +81,9 @@ def tell(said_by: str, message: str, *, level: int = logging.INFO, **ids: str | 
 
 def pass_on(said_by: str, line: str) -> None:
     """Pass on a line of another process, as it is or as one of this log's."""
-    if structured() and not _is_own(line):
+    if is_structured() and not _is_own(line):
         if line.strip():
-            tell(said_by, line.rstrip())
+            log_line(said_by, line.rstrip())
         return
     with suppress(OSError):
         sys.stderr.write(line)

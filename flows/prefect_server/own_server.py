@@ -23,11 +23,11 @@ from prefect.settings import (
 )
 from prefect.settings.legacy import Setting
 
-from flows.prefect_server.access import Access, access_to
-from flows.prefect_server.children import child
-from flows.prefect_server.command import answers, server_command
+from flows.prefect_server.access import Access, read_access
+from flows.prefect_server.children import run_child
+from flows.prefect_server.command import answers, make_server_command
 from flows.prefect_server.environment import private_env, set_env
-from flows.prefect_server.prefect_driver import starts_server
+from flows.prefect_server.prefect_driver import needs_server
 from predictor.errors import InputError, first_line
 
 REACH_SECONDS = 10.0
@@ -42,7 +42,7 @@ bound."""
 
 
 @contextmanager
-def own_server() -> Iterator[None]:
+def run_own_server() -> Iterator[None]:
     """Use a single server for this process if no server is configured.
 
     The server stops at the end of the context, or when this process ends.
@@ -53,7 +53,7 @@ def own_server() -> Iterator[None]:
         WarehouseError: That file cannot be read or written, or the server ended by itself, or is
             not ready in time.
     """
-    if not starts_server():
+    if not needs_server():
         with _reaching():
             with (
                 temporary_settings({PREFECT_API_REQUEST_TIMEOUT: REACH_SECONDS}),
@@ -63,8 +63,8 @@ def own_server() -> Iterator[None]:
             yield
         return
     with (
-        plain_server() as access,
-        settings_of_all(access.client_settings() | {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
+        run_plain_server() as access,
+        apply_settings(access.client_settings() | {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
     ):
         try:
             yield
@@ -90,7 +90,7 @@ def _reaching() -> Iterator[None]:
 
 
 @contextmanager
-def plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
+def run_plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
     """A Prefect server without a UI, with the settings of this process.
 
     Args:
@@ -104,16 +104,16 @@ def plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
         WarehouseError: See `own_server`.
     """
     host, port = "127.0.0.1", _free_port()
-    access = access_to(f"http://{host}:{port}")
+    access = read_access(f"http://{host}:{port}")
     own_env = _server_env() | dict(env or {}) | access.server_env()
-    command = server_command("flows.prefect_server.server:create_plain_app", host, port)
-    with child("Prefect server", command, own_env) as server:
+    command = make_server_command("flows.prefect_server.server:create_plain_app", host, port)
+    with run_child("Prefect server", command, own_env) as server:
         server.wait_until(lambda: answers(access.url), Event())
         yield access
 
 
 @contextmanager
-def settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
+def apply_settings(updates: Mapping[Setting, Any]) -> Iterator[None]:
     """Apply settings to all threads of this process and to its child processes."""
     variables = {setting.name: str(value) for setting, value in updates.items()}
     everywhere = context.GLOBAL_SETTINGS_CONTEXT

@@ -27,7 +27,7 @@ from prefect.settings import (
 )
 from prefect.settings.legacy import Setting
 
-from flows.prefect_server.access import first_start
+from flows.prefect_server.access import describe_first_start
 from tasks.prefect_tasks import call_steps, call_tasks, under_way
 from tasks.round import Round, Run
 
@@ -86,14 +86,14 @@ def run_task(run: Run) -> Round:
     return this
 
 
-def starts_server() -> bool:
+def needs_server() -> bool:
     """Whether a Prefect server has to be started, because none is configured."""
     return not PREFECT_API_URL.value()
 
 
-def waited_for() -> str:
+def describe_wait() -> str:
     """The start of a server that a command waits for, in words."""
-    return f"starting Prefect{first_start()}" if starts_server() else "reaching Prefect"
+    return f"starting Prefect{describe_first_start()}" if needs_server() else "reaching Prefect"
 
 
 ANSWER_SECONDS = 300.0

@@ -9,7 +9,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from flows.prefect_server.children import end_with_parent
-from flows.prefect_server.garbage import collecting_rarely_from_now
+from flows.prefect_server.garbage import start_collecting_rarely
 from flows.prefect_server.gate import Gate, SecretRequired, SideBySide
 
 
@@ -26,11 +26,11 @@ def create_plain_app() -> FastAPI:
     Raises:
         RuntimeError: The environment is not that of `Access.server_env`.
     """
-    with collecting_rarely_from_now():
-        return closed(prefect_app())
+    with start_collecting_rarely():
+        return add_gate(create_prefect_app())
 
 
-def prefect_app() -> FastAPI:
+def create_prefect_app() -> FastAPI:
     """Prefect's app with its own pages, without the gate.
 
     Raises:
@@ -46,11 +46,11 @@ def prefect_app() -> FastAPI:
         raise RuntimeError("a server needs a secret, CSRF protection and its own addresses")
     app = create_prefect()
     views = Path(collections.__file__).parent / "collections_data" / "views"
-    hand_out(app, "/api/collections/views", _Packaged(directory=views))
+    serve_files(app, "/api/collections/views", _Packaged(directory=views))
     return app
 
 
-def closed(app: FastAPI) -> FastAPI:
+def add_gate(app: FastAPI) -> FastAPI:
     """An app with the gate before all else."""
     from prefect.settings import get_current_settings
 
@@ -59,7 +59,7 @@ def closed(app: FastAPI) -> FastAPI:
     return app
 
 
-def beside(app: FastAPI, path: str, page: ASGIApp) -> None:
+def serve_beside(app: FastAPI, path: str, page: ASGIApp) -> None:
     """Serve another app beside Prefect's, which never sees its requests.
 
     Prefect demands a CSRF token of each form and program; here the gate refuses foreign pages.
@@ -67,12 +67,12 @@ def beside(app: FastAPI, path: str, page: ASGIApp) -> None:
     app.add_middleware(SideBySide, path=path, page=page)
 
 
-def hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:
+def serve_files(app: FastAPI, path: str, files: StaticFiles) -> None:
     """Serve files to holders of the secret; comes before Prefect's own routes."""
-    app.router.routes.insert(0, Mount(path, SecretRequired(files, own_secret())))
+    app.router.routes.insert(0, Mount(path, SecretRequired(files, read_own_secret())))
 
 
-def own_secret() -> str:
+def read_own_secret() -> str:
     """The secret of this server."""
     from prefect.settings import get_current_settings
 

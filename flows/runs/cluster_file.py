@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from containers.docker.nodes import NVIDIA, ContainerLimits, Gpu, Mps, Node, Nodes, is_device
-from flows.runs.toml_file import LOWER_CASE, checked, read_toml
+from flows.runs.toml_file import LOWER_CASE, read_toml, validate_fields
 from predictor.errors import InputError
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
@@ -277,7 +277,7 @@ def read_cluster_file(path: Path) -> Nodes:
             file and the field.
     """
     fields = read_toml(path, "a cluster's TOML file")
-    file = checked(path, ClusterFile, fields, "a cluster")
+    file = validate_fields(path, ClusterFile, fields, "a cluster")
     try:
         nodes = file.cluster
         if nodes.cells:

@@ -17,17 +17,17 @@ DEPENDENCIES = ("clarabel", "gurobipy", "highspy", "numpy", "scipy")
 """Packages whose versions can change plans and forecasts. PyTorch only trains the jobs."""
 
 
-def packages(settings: Settings) -> tuple[Package, ...]:
+def list_packages(settings: Settings) -> tuple[Package, ...]:
     """The packages that a run's results depend on, with their versions, for its record."""
     names = ("shockwave", "duckdb", "pyarrow", *DEPENDENCIES)
     return (
         Package("python", platform.python_version()),
         *(Package(name, version(name)) for name in names),
-        *plugged_in(settings),
+        *list_plugins(settings),
     )
 
 
-def plugged_in(settings: Settings) -> tuple[Package, ...]:
+def list_plugins(settings: Settings) -> tuple[Package, ...]:
     """The distributions that provide a run's policy and runtime, with versions and digests."""
     own = settings.runtime not in set(RuntimeKind)
     runtime = find_plugin(Kind.RUNTIMES, settings.runtime) if own else None
@@ -35,20 +35,20 @@ def plugged_in(settings: Settings) -> tuple[Package, ...]:
     return tuple(dict.fromkeys(Package(plugin.distribution, plugin.identity) for plugin in used))
 
 
-def changed_plugins(settings: Settings, recorded: Sequence[Package]) -> list[str]:
+def describe_changed_plugins(settings: Settings, recorded: Sequence[Package]) -> list[str]:
     """Differences of a run's plugins from those that it was recorded with, in words."""
     before = {package.name: package.version for package in recorded}
     return [
         f"recorded with {now.name} {before.get(now.name, 'of an unknown version')}, "
         f"and here is {now.version}"
-        for now in plugged_in(settings)
+        for now in list_plugins(settings)
         if now not in recorded
     ]
 
 
-def code_of(settings: Settings) -> str:
+def hash_code(settings: Settings) -> str:
     """Hash of all code that a run's results depend on, with plugins; see `code_version`."""
-    plugins = [f" {plugin.name} {plugin.version}" for plugin in plugged_in(settings)]
+    plugins = [f" {plugin.name} {plugin.version}" for plugin in list_plugins(settings)]
     return "".join([code_version(), *plugins])
 
 

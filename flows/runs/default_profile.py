@@ -13,7 +13,7 @@ PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
 """Throughput tables measured with the trainer, by GPU type."""
 
 
-def with_default_profile(source: Source, nodes: Nodes) -> Source:
+def add_default_profile(source: Source, nodes: Nodes) -> Source:
     """The source with the default profile of the nodes' GPU type, if its trace has none.
 
     A default table has one type: nodes of several types need a table that was measured on them.

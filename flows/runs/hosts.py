@@ -29,13 +29,13 @@ NOWHERE = "unix:///nowhere"
 """Endpoint of a removed node that is no longer in the cluster file."""
 
 
-def noted(node: Node) -> dict[str, Any]:
+def node_to_row(node: Node) -> dict[str, Any]:
     """A node as stored in the run's folder."""
     gpus = [asdict(gpu) for gpu in node.gpus]
     return {"name": node.name, "gpu_type": node.gpu_type, "gpus": gpus}
 
 
-def of_service(
+def read_service_nodes(
     nodes: Nodes, run: str, inventory: Inventory, orders: Orders
 ) -> tuple[Nodes, dict[str, str]]:
     """The nodes of a service in its numbering, and the images of those that were added, by name.
@@ -62,7 +62,9 @@ def of_service(
     there = {node.name: node for node in nodes.nodes}
     for place, entry in enumerate(known):
         node = there.get(entry["name"])
-        same = node and noted(node) == {name: entry[name] for name in entry if name != "image"}
+        same = node and node_to_row(node) == {
+            name: entry[name] for name in entry if name != "image"
+        }
         if place not in orders.removed and not same:
             problem = f"node {entry['name']} is missing, or has other GPUs than {path} says"
             raise InputError("cluster", problem, "write it into the cluster file as it was")
@@ -85,7 +87,7 @@ def check_new(name: str, nodes: Collection[str]) -> None:
         raise InputError("name", problem, "give it another name in the cluster file")
 
 
-def names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders) -> list[str]:
+def read_node_names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders) -> list[str]:
     """Names of a service's nodes, with removed ones; none if its folder cannot be read."""
     try:
         known = json.loads((nodes.storage / run / NODES).read_text())
@@ -131,7 +133,7 @@ class Hosts:
         staying = {old.name for place, old in enumerate(before.nodes) if place not in removed}
         node = replace(node, image=_image(node, self._run.name, staying))
         earlier = (
-            _removed(noted(old), {old.name: old}) if place in removed else old
+            _removed(node_to_row(old), {old.name: old}) if place in removed else old
             for place, old in enumerate(before.nodes)
         )
         nodes = replace(before, nodes=(*earlier, node))
@@ -141,7 +143,7 @@ class Hosts:
     def _note(self, nodes: Nodes, node: Node) -> None:
         path = nodes.storage / self._run.name / NODES
         known: Sequence[dict[str, Any]] = json.loads(path.read_text())[: len(nodes.nodes) - 1]
-        write_text(path, json.dumps([*known, noted(node) | {"image": node.image}]))
+        write_text(path, json.dumps([*known, node_to_row(node) | {"image": node.image}]))
 
 
 def _image(node: Node, run: str, staying: Collection[str]) -> str:

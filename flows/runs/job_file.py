@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from containers.virtual.truth import GroundTruth
-from flows.runs.toml_file import checked, read_toml
+from flows.runs.toml_file import read_toml, validate_fields
 from predictor.allocation import Demand
 from predictor.errors import InputError, meant
 from predictor.job import JobKind, JobSpec, Mode, Regime, find_named, make_timed_job
@@ -327,7 +327,7 @@ def read_job(
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
     fields = read_toml(path, "a job's TOML file")
-    job = checked(path, JobFile, fields, "a job")
+    job = validate_fields(path, JobFile, fields, "a job")
     like = {spec.model: spec.samples_per_epoch for spec in workload.specs}
     if job.array:
         raise InputError(f"{path}: array", "is one job here", "leave it out, or give it to submit")
@@ -344,7 +344,7 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
     fields = read_toml(path, "a TOML file of jobs")
-    file = checked(path, JobsFile, fields, "a file of jobs")
+    file = validate_fields(path, JobsFile, fields, "a file of jobs")
     like = {job.model: job.samples_per_epoch for job in file.jobs if job.model}
     known = {model: samples for model, samples in like.items() if samples}
     made: list[tuple[JobSpec, GroundTruth]] = []

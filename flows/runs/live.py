@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from containers.docker.checking import images, runs_on
+from containers.docker.checking import list_images, list_runs
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory, DockerRuntime
-from containers.docker.fleet import only_scheduler
+from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Node, Nodes
 from containers.docker.own_images import check_images
 from containers.runtime import ResumePoint
-from flows.runs.code_version import packages
-from flows.runs.hosts import NODES, noted, of_service
-from flows.runs.position import Keeping, RunProgress, kept, reached
+from flows.runs.code_version import list_packages
+from flows.runs.hosts import NODES, node_to_row, read_service_nodes
 from flows.runs.resuming import check_plugins
-from flows.runs.simulation import Driver, Prepared, Progress, finish, prepare, terms
+from flows.runs.simulation import Driver, Prepared, Progress, finish, make_terms, prepare
+from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
 from predictor.errors import InputError, Interrupted
 from tasks.record import Package, RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round
@@ -32,7 +32,7 @@ IMAGE_OF = "image of "
 """Beginning of the name of a package that is a node's image; its version is the image's id."""
 
 
-class Live(NamedTuple):
+class LiveRun(NamedTuple):
     """A run on its nodes.
 
     Attributes:
@@ -72,14 +72,14 @@ def run_live(
         Interrupted: The user stopped it; containers run on.
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
-    with begun(start, nodes, warehouse) as live:
+    with begin_live(start, nodes, warehouse) as live:
         return finish(live.run, warehouse, live.writer, driver, progress, rounds)
 
 
 @contextmanager
-def begun(
+def begin_live(
     start: Start, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
-) -> Iterator[Live]:
+) -> Iterator[LiveRun]:
     """A new run on its nodes; open within the context.
 
     Args:
@@ -95,7 +95,7 @@ def begun(
     check_images(nodes, start.workload.specs)
     prepared = prepare(start)
 
-    image_ids, there = images(nodes.nodes), runs_on(nodes.nodes)
+    image_ids, there = list_images(nodes.nodes), list_runs(nodes.nodes)
     nodes = _pinned(nodes, image_ids)
 
     def taken(name: str) -> bool:  # by a run of another warehouse
@@ -103,17 +103,17 @@ def begun(
 
     build(warehouse)
     with (
-        only_scheduler(nodes, ""),
+        lock_cluster(nodes, ""),
         Writer(
             warehouse,
             start,
-            packages=(*packages(start.header.settings), *_named(image_ids)),
+            packages=(*list_packages(start.header.settings), *_named(image_ids)),
             taken=taken,
         ) as writer,
         _running(prepared, nodes, writer, time.time(), ResumePoint(), begun=False) as live,
     ):
         if snapshots:
-            live.run.sink = Keeping(writer, live.run, snapshots, RunProgress(prepared.state))
+            live.run.sink = SnapshotSink(writer, live.run, snapshots, RunProgress(prepared.state))
         yield live
 
 
@@ -144,14 +144,14 @@ def resume_live(
         ShockwaveError: There is no such run, its records are damaged, or it began on another
             cluster or with other images.
     """
-    with going_on(name, nodes, warehouse) as live:
+    with continue_live(name, nodes, warehouse) as live:
         return finish(live.run, warehouse, live.writer, driver, progress, rounds)
 
 
 @contextmanager
-def going_on(
+def continue_live(
     name: str, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
-) -> Iterator[Live]:
+) -> Iterator[LiveRun]:
     """A run after its last recorded round; open within the context.
 
     Args:
@@ -171,13 +171,13 @@ def going_on(
     check_plugins(name, start, reader)
     build(warehouse)
     with Writer(warehouse, start, run=name) as writer:
-        past = kept(snapshots, name) if snapshots else None
-        position, recorded = reached(reader, start, name, past)
+        past = read_snapshot(snapshots, name) if snapshots else None
+        position, recorded = read_progress(reader, start, name, past)
         position = position.after_all(header, recorded)
         images_then, removed = reader.packages(name), frozenset[int]()
         if header.service:
             orders = position.state.orders
-            nodes, added = of_service(nodes, name, header.settings.inventory, orders)
+            nodes, added = read_service_nodes(nodes, name, header.settings.inventory, orders)
             images_then, removed = (*images_then, *_named(added)), orders.removed
         staying = [node for place, node in enumerate(nodes.nodes) if place not in removed]
         nodes = _pinned(nodes, _same_images(staying, images_then))
@@ -185,11 +185,11 @@ def going_on(
         began = min(reader.created_at(name).timestamp(), time.time() - standing.clock_seconds)
         there = bool(position.state.round)
         with (
-            only_scheduler(nodes, name, removed),
+            lock_cluster(nodes, name, removed),
             _running(prepared, nodes, writer, began, standing, begun=there) as live,
         ):
             if snapshots:
-                live.run.sink = Keeping(writer, live.run, snapshots, position)
+                live.run.sink = SnapshotSink(writer, live.run, snapshots, position)
             yield live
 
 
@@ -237,7 +237,7 @@ def _same_images(nodes: Sequence[Node], recorded: Iterable[Package]) -> dict[str
         for part in recorded
         if part.name.startswith(IMAGE_OF)
     }
-    image_ids = images(nodes)
+    image_ids = list_images(nodes)
     for node in nodes:
         image = image_ids.get(node.name)
         if image and before.get(node.name, image) != image:
@@ -255,7 +255,7 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
     Endpoints may change, since they do not identify a node.
     """
     remedy = "give the cluster that the run began on"
-    mine = [noted(node) for node in nodes.nodes]
+    mine = [node_to_row(node) for node in nodes.nodes]
     path = nodes.storage / run / NODES
     if begun and not path.exists():
         raise InputError(str(nodes.storage), f"has no files of run {run}", remedy)
@@ -281,14 +281,17 @@ def _running(
     standing: ResumePoint,
     *,
     begun: bool,
-) -> Iterator[Live]:
+) -> Iterator[LiveRun]:
     """A run on its nodes; the runtime is open within the context."""
-    place, at = DockerFactory(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
+    place, at = (
+        DockerFactory(nodes, WallClock(began)),
+        make_terms(prepared.start.header, writer.run),
+    )
     if not (begun and prepared.start.header.service):  # `of_service` has checked its nodes
         _hold_to(nodes, writer.run, begun=begun)
     try:
         with closing(place.open(at, standing)) as runtime:
-            yield Live(prepared.on(runtime, writer, writer.run), writer, runtime)
+            yield LiveRun(prepared.on(runtime, writer, writer.run), writer, runtime)
     except Interrupted as error:
         remedy = f"its containers run on; {error.remedy} --cluster FILE"
         raise Interrupted(error.place, error.problem, remedy) from None

@@ -15,11 +15,18 @@ from typing import Any
 
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory
-from containers.docker.fleet import only_scheduler
+from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Nodes
 from containers.docker.telemetry import BACKLOG_BYTES, LINES, read_end
 from containers.runtime import EventKind, Lease, ResumePoint, Runtime, Terms
-from flows.runs.profiling import LOOK_SECONDS, Combination, key_of, new_run, spec_of, steps_of
+from flows.runs.profiling import (
+    LOOK_SECONDS,
+    Combination,
+    count_steps,
+    make_key,
+    make_spec,
+    new_run,
+)
 
 ENDLESS = 10**6
 """Epochs of a measured job, which is stopped before they end. Any number that none reaches would
@@ -59,7 +66,7 @@ class MeasuredPair:
             }
 
 
-def pairs_of(combinations: Iterable[Combination]) -> list[tuple[Combination, Combination]]:
+def list_pairs(combinations: Iterable[Combination]) -> list[tuple[Combination, Combination]]:
     """All pairs that may share GPUs: of the same scale factor, pairs of equal jobs included."""
     every = combinations_with_replacement(combinations, 2)
     return [(a, b) for a, b in every if a.scale_factor == b.scale_factor]
@@ -91,12 +98,12 @@ def measure_pairs(
     idle = [gpu for n in inventory.pools_of[gpu_type] for gpu in inventory.gpus_in(n)]
     nodes = replace(nodes, hung_rounds=round(QUIET_SECONDS / LOOK_SECONDS))
     specs = [
-        spec_of(2 * number + place, job, ENDLESS, steps_of(job, steps))
+        make_spec(2 * number + place, job, ENDLESS, count_steps(job, steps))
         for number, pair in enumerate(pairs)
         for place, job in enumerate(pair)
     ]
     standing = ResumePoint(jobs=tuple(specs))
-    with only_scheduler(nodes, run):
+    with lock_cluster(nodes, run):
         runtime = DockerFactory(nodes, WallClock(time())).open(Terms(run, LOOK_SECONDS), standing)
         try:
             for number, pair in enumerate(pairs):
@@ -105,7 +112,7 @@ def measure_pairs(
                 gpus = tuple(idle[: pair[0].scale_factor])
                 folders = [nodes.folder(run, job) for job in jobs]
                 runtime.launch(2 * number, [Lease(job, gpus) for job in jobs])
-                measured = measured_together(runtime, pair, folders, epochs, steps)
+                measured = measure_pair(runtime, pair, folders, epochs, steps)
                 runtime.withdraw(jobs[0])
                 runtime.withdraw(jobs[1])
                 runtime.observe()
@@ -119,7 +126,7 @@ def measure_pairs(
             runtime.close()
 
 
-def measured_together(
+def measure_pair(
     runtime: Runtime,
     pair: tuple[Combination, Combination],
     folders: Sequence[Path],
@@ -138,9 +145,9 @@ def measured_together(
         epochs: See `measure_pairs`.
         steps: See there.
     """
-    warm = [-(-steps // steps_of(job, steps)) for job in pair]
+    warm = [-(-steps // count_steps(job, steps)) for job in pair]
     least = [max(epochs - 1, 1) * number for number in warm]
-    most = max(number * steps_of(job, steps) for number, job in zip(warm, pair, strict=True))
+    most = max(number * count_steps(job, steps) for number, job in zip(warm, pair, strict=True))
     longest = QUIET_SECONDS * most * (epochs + 1)
     for _ in range(round(longest / LOOK_SECONDS)):
         runtime.advance(None)
@@ -148,12 +155,12 @@ def measured_together(
         if ends:
             return MeasuredPair(pair, problem=ends[0].reason or f"{ends[0].kind} before its end")
         lines = [_lines(folder) for folder in folders]
-        if rates := rates_together(lines[0], lines[1], warm, least):
+        if rates := measure_rates(lines[0], lines[1], warm, least):
             return MeasuredPair(pair, rates)
     return MeasuredPair(pair, problem=f"too few epochs were reported in {longest:.0f} s")
 
 
-def rates_together(
+def measure_rates(
     first: Sequence[Line], second: Sequence[Line], warm: Sequence[int], least: Sequence[int]
 ) -> tuple[float, float] | None:
     """Steps per second of two jobs in the time in which both train, warm; None if it is too short.
@@ -193,7 +200,7 @@ def _lines(folder: Path) -> list[Line]:
     return [line for line in lines if line["seconds"] > 0.0]
 
 
-def with_pairs(
+def add_pairs(
     table: dict[str, Any], measured: Iterable[MeasuredPair], gpu_type: str
 ) -> dict[str, Any]:
     """A throughput table with pairs, as Gavel writes them: in the entry of each of the two jobs.
@@ -205,7 +212,7 @@ def with_pairs(
     """
     entries = {key: dict(entry) for key, entry in table[gpu_type].items()}
     for pair in measured:
-        first, second = map(key_of, pair.pair)
+        first, second = map(make_key, pair.pair)
         if pair.problem:
             entries[second].pop(first, None)
             entries[first].pop(second, None)

@@ -83,7 +83,7 @@ def parse_pools(text: str) -> tuple[Pool, ...]:
     return tuple(pools)
 
 
-def written(pools: Iterable[Pool]) -> str:
+def format_pools(pools: Iterable[Pool]) -> str:
     """Pools as `parse_pools` reads them, without prices."""
     return ",".join(f"{pool.gpu_type}:{pool.nodes}x{pool.gpus_per_node}" for pool in pools)
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory
-from containers.docker.fleet import only_scheduler
+from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Node, Nodes
 from containers.docker.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
 from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
@@ -101,7 +101,7 @@ def combinations_of(specs: Iterable[JobSpec]) -> tuple[Combination, ...]:
     )
 
 
-def asked(
+def parse_combinations(
     trace: Path | None, models: str, batch_sizes: str, scale_factors: str
 ) -> tuple[Combination, ...]:
     """The combinations to measure.
@@ -166,7 +166,7 @@ def measure(
             raise InputError(str(combination), problem, "measure on a larger cluster")
     idle = [gpu for n in inventory.pools_of[kind] for gpu in inventory.gpus_in(n)]
     run = new_run()
-    with only_scheduler(nodes, run):
+    with lock_cluster(nodes, run):
         measured = _run(nodes, run, combinations, epochs, steps, idle, progress, together=together)
     return [measured[job_id] for job_id in range(len(combinations))]
 
@@ -176,7 +176,7 @@ def new_run() -> str:
     return f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
 
 
-def method(epochs: int, steps: int, *, together: bool) -> str:
+def describe_method(epochs: int, steps: int, *, together: bool) -> str:
     """Description of the method of `measure`."""
     how = "as many at once as fit" if together else "one at a time"
     return f"{epochs} epochs of {steps} steps, {how}"
@@ -195,7 +195,7 @@ def _run(
 ) -> dict[int, Measured]:
     """Run each combination's job to its end on idle GPUs; returns the measurements by job id."""
     clock = WallClock(time())
-    specs = [spec_of(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
+    specs = [make_spec(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
     runtime = DockerFactory(nodes, clock).open(
         Terms(run, LOOK_SECONDS), ResumePoint(jobs=tuple(specs))
     )
@@ -218,7 +218,7 @@ def _run(
                 took = event.at_seconds - began.pop(event.job_id)
                 folder = nodes.folder(run, event.job_id)
                 combination = combinations[event.job_id]
-                measured[event.job_id] = measured_of(combination, event, folder, took, steps)
+                measured[event.job_id] = make_measured(combination, event, folder, took, steps)
             number += 1
     finally:
         runtime.preempt(dict.fromkeys(began, "profiling was stopped"))
@@ -227,9 +227,9 @@ def _run(
     return measured
 
 
-def spec_of(job_id: int, combination: Combination, epochs: int, steps: int) -> JobSpec:
+def make_spec(job_id: int, combination: Combination, epochs: int, steps: int) -> JobSpec:
     """The job that trains a combination for some epochs of as many steps."""
-    own = steps_of(combination, steps)
+    own = count_steps(combination, steps)
     return JobSpec(
         job_id=job_id,
         model=combination.model,
@@ -243,13 +243,13 @@ def spec_of(job_id: int, combination: Combination, epochs: int, steps: int) -> J
     )
 
 
-def steps_of(combination: Combination, steps: int) -> int:
+def count_steps(combination: Combination, steps: int) -> int:
     """The requested steps of an epoch, or those of the jobs' own epochs if fewer."""
     own = math.ceil(combination.epoch_samples / combination.batch_size)
     return min(own or steps, steps)
 
 
-def measured_of(
+def make_measured(
     combination: Combination, event: ContainerEvent, folder: Path, took: float, steps: int
 ) -> Measured:
     """The measurement of an ended job.
@@ -265,7 +265,7 @@ def measured_of(
         return Measured(combination, problem=event.reason)
     try:
         lines = read_part(folder / LINES, 0, BACKLOG_BYTES).splitlines()
-        warm = math.ceil(steps / steps_of(combination, steps))
+        warm = math.ceil(steps / count_steps(combination, steps))
         timed = [json.loads(line) for line in lines][warm:]
         rates = sorted(epoch["steps"] / epoch["seconds"] for epoch in timed)
         rate = sum(epoch["steps"] for epoch in timed) / sum(epoch["seconds"] for epoch in timed)
@@ -278,7 +278,7 @@ def measured_of(
     return Measured(combination, rate, rates[-1] / rates[0] - 1, restart)
 
 
-def table_so_far(out: Path, gpu_types: Iterable[str]) -> dict[str, Any]:
+def read_table(out: Path, gpu_types: Iterable[str]) -> dict[str, Any]:
     """The existing table to add to; empty if there is none.
 
     Args:
@@ -330,7 +330,7 @@ def write_table(out: Path, measured: dict[str, Any]) -> None:
         raise _unwritable(out, error) from None
 
 
-def table(
+def make_table(
     measured: Iterable[Measured], node: Node, about: dict[str, Any], before: dict[str, Any]
 ) -> dict[str, Any]:
     """A throughput table with metadata on how and where it was measured.
@@ -345,7 +345,7 @@ def table(
     """
     gpu_type = node.gpu_type
     complete = [entry for entry in measured if not entry.problem]
-    keys = [key_of(entry.combination) for entry in complete]
+    keys = [make_key(entry.combination) for entry in complete]
     own = gpu_type in before.get(MEASURED, {})
     there = {
         key: {
@@ -382,7 +382,7 @@ def table(
     }
 
 
-def key_of(combination: Combination) -> str:
+def make_key(combination: Combination) -> str:
     """The key of a combination in throughput tables."""
     job_type = f"{combination.model} (batch size {combination.batch_size})"
     return str((job_type, combination.scale_factor))

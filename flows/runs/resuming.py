@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from containers.runtime import EventKind, Lease
-from flows.runs.code_version import changed_plugins
-from flows.runs.position import RunProgress
+from flows.runs.code_version import describe_changed_plugins
 from flows.runs.simulation import Driver, Progress, delay_of, finish, prepare
+from flows.runs.snapshot import RunProgress
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RoundRecord, RuntimeKind, Start
@@ -72,7 +72,7 @@ def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
         return
     with prepared.under_way(writer, writer.run) as run:
         for record, digest in recorded:
-            carry_out(run, record, digest)
+            repeat_round(run, record, digest)
         yield run
 
 
@@ -82,13 +82,13 @@ def check_plugins(name: str, start: Start, reader: Reader) -> None:
     Raises:
         InputError: A plugin has changed.
     """
-    for change in changed_plugins(start.header.settings, reader.packages(name)):
+    for change in describe_changed_plugins(start.header.settings, reader.packages(name)):
         raise InputError(
             f"run {name!r}", change, "install what it began with, or fork it: shockwave run whatif"
         )
 
 
-def carry_out(run: Run, record: RoundRecord, digest: str) -> None:
+def repeat_round(run: Run, record: RoundRecord, digest: str) -> None:
     """Carry out a recorded round again, without solving it.
 
     Args:

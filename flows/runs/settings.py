@@ -42,7 +42,7 @@ def runtime_names() -> list[str]:
     return [*VIRTUAL_RUNTIMES, *(name for name in plugins(Kind.RUNTIMES) if name not in RUNTIMES)]
 
 
-def runtime_named(name: str) -> str:
+def find_runtime(name: str) -> str:
     """The name of a runtime that simulates, if there is one.
 
     Raises:
@@ -93,7 +93,7 @@ class ClusterSize:
     levels: Annotated[str, LEVELS] = ""
 
 
-def machines_of(size: ClusterSize) -> "Machines":
+def make_machines(size: ClusterSize) -> "Machines":
     """The machines of a cluster.
 
     Raises:
@@ -169,7 +169,7 @@ class SimulationSettings(RunSettings):
     runtime: Annotated[str, RUNTIME] = DEFAULT_RUNTIME
 
 
-def recorded(
+def make_settings(
     policy: str,
     size: "ClusterSize | Machines",
     settings: RunSettings,
@@ -196,10 +196,10 @@ def recorded(
 
     group = SimulationSettings if isinstance(settings, SimulationSettings) else RunSettings
     values = {field.name: getattr(settings, field.name) for field in fields(group)}
-    values["runtime"] = runtime_named(values["runtime"]) if "runtime" in values else runtime
+    values["runtime"] = find_runtime(values["runtime"]) if "runtime" in values else runtime
     return Settings(
         policy=policy,
-        **(machines_of(size) if isinstance(size, ClusterSize) else size)._asdict(),
+        **(make_machines(size) if isinstance(size, ClusterSize) else size)._asdict(),
         parameters=tuple(parameters),
         seed=seed,
         **values,

@@ -11,10 +11,10 @@ from containers.runtime import ResumePoint, Runtime, RuntimeFactory, Terms
 from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualFactory
-from flows.prefect_server.garbage import rare_collections
-from flows.runs.code_version import packages
-from flows.runs.position import RunProgress
-from flows.runs.start import policy_of
+from flows.prefect_server.garbage import collect_rarely
+from flows.runs.code_version import list_packages
+from flows.runs.snapshot import RunProgress
+from flows.runs.start import make_policy_of
 from predictor.errors import Interrupted, PluginError
 from predictor.forecast import Basis
 from predictor.published_predictor import ProfiledRegime
@@ -80,7 +80,7 @@ class Prepared:
             name: Its id.
             standing: Its standing; by default, the beginning.
         """
-        with closing(self.place.open(terms(self.start.header, name), standing)) as runtime:
+        with closing(self.place.open(make_terms(self.start.header, name), standing)) as runtime:
             yield self.on(runtime, sink, name)
 
     def at(self, position: RunProgress) -> tuple["Prepared", ResumePoint]:
@@ -127,10 +127,10 @@ def prepare(start: Start, *, recorded: bool = False) -> Prepared:
     """
     header, workload = start.header, start.workload
     settings, profile = header.settings, header.throughputs
-    policy = policy_of(settings)
+    policy = make_policy_of(settings)
     place = _place_of(settings.runtime, workload.truths)
     if not (recorded or header.service):  # a service checks each job before it accepts it
-        place.check(terms(header), workload.specs)
+        place.check(make_terms(header), workload.specs)
     oracle = policy.clairvoyant or settings.forecasts is Basis.ORACLE
     return Prepared(
         start=start,
@@ -149,7 +149,7 @@ def _place_of(runtime: str, truths: Iterable[GroundTruth]) -> RuntimeFactory:
     return (VirtualFactory if runtime == RuntimeKind.VIRTUAL else FaithfulFactory)(truths)
 
 
-def terms(header: RunHeader, name: str = "") -> Terms:
+def make_terms(header: RunHeader, name: str = "") -> Terms:
     """The terms of a run for its runtime."""
     settings = header.settings
     forks = (Inventory(fork.pools) for fork in settings.forked)
@@ -205,7 +205,7 @@ def simulate(
         Writer(
             warehouse,
             start,
-            packages=packages(start.header.settings),
+            packages=list_packages(start.header.settings),
             delay_seconds=delay_of(driver),
         ) as writer,
         prepared.under_way(writer, writer.run) as run,
@@ -238,7 +238,7 @@ def finish(
     """
     last = math.inf if rounds is None else run.state.round + rounds
     try:
-        with rare_collections():
+        with collect_rarely():
             while not run.finished and run.state.round < last:
                 driver(run)
                 progress(run)

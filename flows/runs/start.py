@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from flows.runs.setting import check_bounds
-from flows.runs.settings import ClusterSize, SimulationSettings, recorded
+from flows.runs.settings import ClusterSize, SimulationSettings, make_settings
 from flows.runs.sharing import shares_gpus
 from flows.runs.workload_source import Source
 from predictor.allocation import Allocation
@@ -56,13 +56,13 @@ def make_start(
     service: bool = False,
 ) -> Start:
     """The start of a run of a workload; see `make_header`."""
-    settings, workload = fitted(workload, asked)
+    settings, workload = fit_to_cluster(workload, asked)
     workload = workload.on(settings.inventory)
     header = make_header(workload, settings, history, service=service)
     return Start(header, replace(workload, profile=header.throughputs), hash_record(header))
 
 
-def fitted(workload: Workload, asked: Settings) -> tuple[Settings, Workload]:
+def fit_to_cluster(workload: Workload, asked: Settings) -> tuple[Settings, Workload]:
     """Settings and workload by the GPU types of the cluster; refuses a job that never fits it."""
     settings = _typed(asked, workload.profile)
     workload = replace(workload, profile=_placed(workload.profile, settings.pools))
@@ -70,7 +70,7 @@ def fitted(workload: Workload, asked: Settings) -> tuple[Settings, Workload]:
     return settings, workload
 
 
-def asked_start(
+def make_simulation_start(
     source: Source,
     size: ClusterSize,
     policy: str,
@@ -94,12 +94,12 @@ def asked_start(
     Raises:
         ShockwaveError: A file or a setting is invalid, or there is no such run.
     """
-    asked = recorded(policy, size, settings, parameters=parameters, seed=source.seed)
+    asked = make_settings(policy, size, settings, parameters=parameters, seed=source.seed)
     check_history(history, settings.forecasts)
-    return make_start(opened(source, asked), asked, past_jobs(warehouse, history))
+    return make_start(open_workload(source, asked), asked, read_past_jobs(warehouse, history))
 
 
-def opened(source: Source, asked: Settings) -> Workload:
+def open_workload(source: Source, asked: Settings) -> Workload:
     """The workload of a source, for the cluster of a run.
 
     Raises:
@@ -141,7 +141,7 @@ def make_header(
     """
     settings = _typed(asked, workload.profile)
     profile = _placed(workload.profile, settings.pools)
-    several = getattr(policy_of(settings), "several_pools", False)
+    several = getattr(make_policy_of(settings), "several_pools", False)
     check_switches(settings.policy, get_values(settings.parameters))
     if len(settings.pools) > 1 and not several:
         raise InputError(
@@ -186,7 +186,7 @@ def make_header(
         ),
         service=service,
         pairs=_pair_rows(profile, models) if pairs else (),
-        losses=bool(getattr(policy_of(settings), "reads_losses", False)),
+        losses=bool(getattr(make_policy_of(settings), "reads_losses", False)),
         spread=tuple(
             SpreadMeasurement(
                 nodes, _rows(table, models), _pair_rows(table, models) if pairs else ()
@@ -249,7 +249,7 @@ def _check_effects(settings: Settings) -> None:
     Raises:
         InputError: A parameter has no effect.
     """
-    idle = without_effect(settings)
+    idle = find_unused_parameters(settings)
     for parameter in settings.parameters:
         if parameter.name in idle:
             mixed = settings.inventory.mixed
@@ -260,7 +260,7 @@ def _check_effects(settings: Settings) -> None:
             )
 
 
-def without_effect(settings: Settings) -> list[str]:
+def find_unused_parameters(settings: Settings) -> list[str]:
     """Parameters of the policy without effect on the cluster's GPU types."""
     return list_without_effect(policy_class(settings.policy), settings.inventory.mixed)
 
@@ -318,7 +318,7 @@ def _of_type(part: Typed, types: Sequence[str]) -> Typed:
 
 
 @lru_cache
-def policy_of(settings: Settings) -> Policy:
+def make_policy_of(settings: Settings) -> Policy:
     """The policy of the settings, made once for the checks and the run.
 
     Raises:
@@ -339,7 +339,7 @@ def check_recorded(name: str, settings: Settings) -> None:
         WarehouseError: The run was recorded by a version whose policy had others.
     """
     try:
-        policy_of(settings)
+        make_policy_of(settings)
     except InputError as error:
         if not error.place.startswith("parameters."):
             raise
@@ -350,7 +350,7 @@ def check_recorded(name: str, settings: Settings) -> None:
         ) from None
 
 
-def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
+def read_past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
     """The finished jobs of runs, by run, in the order in which they ended.
 
     Raises:

@@ -47,7 +47,7 @@ def read_toml(path: Path, needed: str) -> dict[str, Any]:
         raise InputError(str(path), f"is not TOML ({error})", "correct that line") from None
 
 
-def checked(
+def validate_fields(
     path: Path | str,
     model: type[Model],
     fields: Mapping[str, Any],
@@ -70,10 +70,10 @@ def checked(
     try:
         return model.model_validate(fields, strict=strict)
     except ValidationError as error:
-        raise mistake_of(str(path), error.errors()[0], model, what) from None
+        raise make_input_error(str(path), error.errors()[0], model, what) from None
 
 
-def mistake_of(
+def make_input_error(
     path: str, first: Mapping[str, Any], model: type[BaseModel], what: str
 ) -> InputError:
     """One of pydantic's errors as an `InputError`; see `checked`."""

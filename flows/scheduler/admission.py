@@ -6,8 +6,8 @@ from functools import partial
 
 from containers.runtime import Terms
 from containers.virtual.truth import GroundTruth, check_jobs
-from flows.runs.simulation import terms
-from flows.runs.start import check_prices, policy_of
+from flows.runs.simulation import make_terms
+from flows.runs.start import check_prices, make_policy_of
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
@@ -100,7 +100,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
         remedy = f"known are {', '.join(sorted(kinds))}"
         problem = f"the service has no throughputs of {node.gpu_type!r}"
         raise InputError("gpu_type", problem, remedy)
-    if len(pools) > 1 and not getattr(policy_of(header.settings), "several_pools", False):
+    if len(pools) > 1 and not getattr(make_policy_of(header.settings), "several_pools", False):
         last = inventory.pools[-1]
         raise InputError(
             "node",
@@ -145,7 +145,7 @@ def check_job(
         profile.check_model(spec.model)
     for size in spec.batch_sizes:
         _check_rate(spec, size, profile)
-    made: Terms = terms(header)
+    made: Terms = make_terms(header)
     truth = truth or find_truth_maker(header)
     if truth:
         check_jobs([spec], {spec.job_id: truth(spec)}, made, published_rules=False)

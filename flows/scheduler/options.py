@@ -14,7 +14,7 @@ from flows.runs.settings import (
     SEED,
     ClusterSize,
     RunSettings,
-    recorded,
+    make_settings,
 )
 from predictor.errors import InputError
 
@@ -93,13 +93,13 @@ class ServiceOptions(RunSettings):
 
         if self.cluster is None:
             size, kind = ClusterSize(self.gpus, self.gpus_per_node), RuntimeKind.FAITHFUL
-            return recorded(self.policy, size, self, seed=self.seed, runtime=kind)
+            return make_settings(self.policy, size, self, seed=self.seed, runtime=kind)
         from flows.runs.cluster_file import read_cluster_file
         from flows.runs.pools import Machines
 
         nodes, kind = read_cluster_file(self.cluster), RuntimeKind.DOCKER
         machines = Machines(nodes.inventory.pools, nodes.levels, nodes.cells)
-        return recorded(self.policy, machines, self, seed=self.seed, runtime=kind)
+        return make_settings(self.policy, machines, self, seed=self.seed, runtime=kind)
 
     def read_profile(self) -> "Profile":
         """Read the throughputs of the models that its jobs may have.

@@ -18,15 +18,15 @@ from containers.docker.own_images import check_images
 from containers.virtual.real_time import RealTimeCluster, ScaledClock
 from containers.virtual.truth import GroundTruth
 from flows.prefect_server.children import ALIVE, READY, end_with_parent
-from flows.prefect_server.garbage import rare_collections
-from flows.prefect_server.logs import begin, structured
+from flows.prefect_server.garbage import collect_rarely
+from flows.prefect_server.logs import is_structured, start_log
 from flows.runs.cluster_file import read_cluster_file
-from flows.runs.code_version import packages
+from flows.runs.code_version import list_packages
 from flows.runs.hosts import Hosts
-from flows.runs.live import begun, going_on
-from flows.runs.position import Keeping, RunProgress, kept, reached
-from flows.runs.resuming import carry_out, check_plugins
-from flows.runs.simulation import Driver, prepare, terms
+from flows.runs.live import begin_live, continue_live
+from flows.runs.resuming import check_plugins, repeat_round
+from flows.runs.simulation import Driver, make_terms, prepare
+from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
 from flows.scheduler.admission import check_job, check_node, check_tenant, find_truth_maker
 from flows.scheduler.intake import InboxSource, ReplaySource
 from flows.scheduler.leadership import TOKEN
@@ -69,8 +69,8 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
         if token:
             run.check = partial(leases.check, int(token))
             run.sink = FencedSink(run.sink, run.check)
-        if structured():
-            begin()
+        if is_structured():
+            start_log()
             run.sink = LoggingSink(run.sink, run.name)
         print(READY, flush=True)
         schedule(run, warehouse, driver, alive=partial(print, ALIVE, flush=True))
@@ -125,7 +125,7 @@ def schedule(
         alive: Called at least once a round.
     """
     last = None if rounds is None else run.state.round + rounds
-    with rare_collections():
+    with collect_rarely():
         while last is None or run.state.round < last:
             alive()
             if not run.state.beliefs and run.source.idle_until(run.state.source_position) is None:
@@ -152,8 +152,10 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
         if options.cluster is not None:
             nodes = read_cluster_file(options.cluster)
             at = warehouse / SNAPSHOT
-            going = going_on(name, nodes, warehouse, at) if name else None
-            live = opened.enter_context(going or begun(options.make_start(), nodes, warehouse, at))
+            going = continue_live(name, nodes, warehouse, at) if name else None
+            live = opened.enter_context(
+                going or begin_live(options.make_start(), nodes, warehouse, at)
+            )
             run, now, speed, truth = live.run, live.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
             inbox.set_cluster(options.cluster.absolute())
@@ -194,21 +196,21 @@ def _open_virtual(
         options.check_same(name, start.header)
         check_plugins(name, start, reader)
     prepared = prepare(start)
-    used = () if name else packages(start.header.settings)
+    used = () if name else list_packages(start.header.settings)
     with ExitStack() as opened:
         writer = opened.enter_context(Writer(warehouse, start, run=name or None, packages=used))
         path = warehouse / SNAPSHOT
-        snapshot, recorded = kept(path, name), list[tuple[RoundRecord, str]]()
+        snapshot, recorded = read_snapshot(path, name), list[tuple[RoundRecord, str]]()
         position = RunProgress(prepared.state)
         if name:  # the writer may have completed a round that a kill interrupted
-            position, recorded = reached(reader, start, name, snapshot)
+            position, recorded = read_progress(reader, start, name, snapshot)
             prepared = replace(prepared, state=position.state)
         cluster = snapshot.cluster if snapshot and position is snapshot.position else None
         rounds = [record for record, _ in recorded]
         again = replace(
             add_taken_in(start.workload, rounds).trace, before=prepared.state.source_position
         )
-        made, at = _Truths(start.header, again.truths).get, terms(start.header, writer.run)
+        made, at = _Truths(start.header, again.truths).get, make_terms(start.header, writer.run)
         runtime = opened.enter_context(closing(RealTimeCluster(made, at, cluster)))
         run = prepared.on(runtime, writer, writer.run)
         run.source = ReplaySource(again, tuple(record.clock_seconds for record in rounds))
@@ -216,9 +218,9 @@ def _open_virtual(
             if cluster and record is rounds[0]:
                 run.follow(record, digest)  # the snapshot holds the cluster after this round
             else:
-                carry_out(run, record, digest)
+                repeat_round(run, record, digest)
             position = position.at(run.header, record, run.state)
-        run.sink = Keeping(writer, run, path, position, runtime.state)
+        run.sink = SnapshotSink(writer, run, path, position, runtime.state)
         runtime.pace = pace = ScaledClock(run.state.clock_seconds, options.speed)
         yield run, pace, made
 

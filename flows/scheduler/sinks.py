@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from containers.runtime import EventKind
-from flows.prefect_server.logs import tell
+from flows.prefect_server.logs import log_line
 from tasks.commands import CommandKind
 from tasks.record import RoundRecord, Timings
 from tasks.round import Sink
@@ -33,7 +33,7 @@ class LoggingSink:
         self.sink.append(record, digest, timings)
         for kind, message, ids in (*_describe_events(record), _summarize(record, timings)):
             level = logging.WARNING if kind in WARNINGS else logging.INFO
-            tell("scheduler", message, level=level, run=self.run, round=record.round, **ids)
+            log_line("scheduler", message, level=level, run=self.run, round=record.round, **ids)
 
 
 def _describe_events(record: RoundRecord) -> Iterator[Line]:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.prefect_server.garbage import collecting_rarely_from_now
+from flows.prefect_server.garbage import start_collecting_rarely
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -16,7 +16,7 @@ def create_app() -> "FastAPI":
     Raises:
         RuntimeError: The environment is not that of `flows.supervisor.service`.
     """
-    with collecting_rarely_from_now():
+    with start_collecting_rarely():
         return _app()
 
 
@@ -24,16 +24,22 @@ def _app() -> "FastAPI":
     from starlette.staticfiles import StaticFiles
 
     from flows.prefect_server.command import REPORTS, WAREHOUSE
-    from flows.prefect_server.server import beside, closed, hand_out, own_secret, prefect_app
+    from flows.prefect_server.server import (
+        add_gate,
+        create_prefect_app,
+        read_own_secret,
+        serve_beside,
+        serve_files,
+    )
     from flows.scheduler.options import DATABASE_URL
     from flows.web.api import PREFIX, create_api
     from flows.web.backend import ServiceBackend
     from flows.web.page.app import PAGE, create_page
 
-    app, secret = prefect_app(), own_secret()
-    hand_out(app, "/reports", StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False))
+    app, secret = create_prefect_app(), read_own_secret()
+    serve_files(app, "/reports", StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False))
     database_url = os.environ.get(DATABASE_URL, "")
     backend = ServiceBackend(Path(os.environ[WAREHOUSE]), secret, database_url)
-    beside(app, PREFIX, create_api(backend))
-    beside(app, PAGE, create_page(backend, secret))
-    return closed(app)
+    serve_beside(app, PREFIX, create_api(backend))
+    serve_beside(app, PAGE, create_page(backend, secret))
+    return add_gate(app)

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS, Child
-from flows.prefect_server.command import REPORTS, WAREHOUSE, answers, server_command, shows
-from flows.prefect_server.logs import LogFormat, begin
+from flows.prefect_server.command import REPORTS, WAREHOUSE, answers, make_server_command, shows
+from flows.prefect_server.logs import LogFormat, start_log
 from flows.scheduler.leadership import TOKEN, LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.process import FOLDER, find_service
@@ -63,7 +63,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         WarehouseError: The warehouse cannot be written, or a process keeps failing.
         Interrupted: SIGINT was received.
     """
-    begin(service.log_format)
+    start_log(service.log_format)
     with _catch_signals() as stop, ExitStack() as started:
         listening, url = service.listening, service.database_url
         place = LeaseSite(service.warehouse, url, listening.shown, service.options.speed)
@@ -74,10 +74,10 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
             return
         if service.standby:
             service.check()
-        from flows.prefect_server.access import access_to, first_start
+        from flows.prefect_server.access import describe_first_start, read_access
 
-        access = access_to(listening.url, listening.proxy)
-        report(f"Starting Prefect at {listening.shown}{first_start(url)}.")
+        access = read_access(listening.url, listening.proxy)
+        report(f"Starting Prefect at {listening.shown}{describe_first_start(url)}.")
         supervised = list[SupervisedProcess]()
         for started_with in _processes(service, access, leader.token):
             process = SupervisedProcess(*started_with, report)
@@ -167,7 +167,7 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
     database = {DATABASE_URL: service.database_url} if service.database_url else {}
     yield (
         "Prefect server",
-        server_command(APP, listening.host, listening.port, listening.tls),
+        make_server_command(APP, listening.host, listening.port, listening.tls),
         _server_env(service) | access.server_env(),
         lambda child: answers(access.url),
         READY_SECONDS,

@@ -20,7 +20,7 @@ from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
-from flows.runs.toml_file import mistake_of
+from flows.runs.toml_file import make_input_error
 from flows.web import streams
 from flows.web.backend import BodyLimit, Problem, ServiceBackend, get_http_status
 from flows.web.dependencies import AfterRound, Api, Caller, Key, Service, Target
@@ -249,7 +249,7 @@ def _answer_problems(api: FastAPI) -> None:
             problem = Problem(place=where, problem="is no JSON", remedy="send a JSON object")
         else:
             first = {**first, "loc": tuple(field)}
-            problem = of(mistake_of(str(where), first, JobFile, "a job"))
+            problem = of(make_input_error(str(where), first, JobFile, "a job"))
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, problem)
 
     async def failed(request: Request, error: Exception) -> JSONResponse:

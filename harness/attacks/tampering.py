@@ -28,7 +28,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from flows.runs import position
+from flows.runs import snapshot
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from harness.attacks import edits
@@ -114,7 +114,7 @@ def make(warehouse: Path, *, signed: bool) -> Target:
     write_plan(warehouse, "attacked", "campaign.toml", 'name = "attacked"\nseeds = [0, 1]\n')
     write_cells(warehouse, "attacked", rows)
     materialise(warehouse)
-    position.EVERY = 2
+    snapshot.EVERY = 2
     make_service(warehouse)
     under_way = simulate(start("fifo"), warehouse, rounds=8)
     places = [place_of(warehouse, run) for run in (*ended, under_way)]

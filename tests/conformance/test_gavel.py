@@ -10,7 +10,7 @@ from flows.evaluation.conformance_of_types import (
     POLICIES,
     RESULTS,
     YARDSTICK,
-    conformance_of_types,
+    check_conformance_of_types,
 )
 from flows.runs import simulation
 
@@ -46,7 +46,7 @@ def test_policies_of_gavels_simulator_get_the_published_figures(
     monkeypatch.setattr(simulation, "DELAY_SECONDS", math.inf)  # its records go with it
     with (folder / RESULTS).open() as file:
         published = [row["policy"] for row in csv.DictReader(file) if row["policy"] in POLICIES]
-    rows = list(conformance_of_types(folder))
+    rows = list(check_conformance_of_types(folder))
     assert [row for row in rows if not row["ok"]] == []
     assert {row["policy"] for row in rows} == set(published)
     assert rows[0]["policy"] == YARDSTICK

@@ -22,7 +22,7 @@ def test_published_policies_get_the_published_figures(
     monkeypatch.setattr(conformance, "CASES", (case,))  # each in whichever process has no work left
     monkeypatch.setattr(conformance, "TOLERANCES", {name: TOLERANCES[name] for name in policies})
     monkeypatch.setattr(simulation, "DELAY_SECONDS", math.inf)  # its records go with it
-    rows = list(conformance.conformance(data))
+    rows = list(conformance.check_conformance(data))
     assert [row for row in rows if not row["ok"]] == []
     assert [(row["trace"], row["policy"]) for row in rows] == [
         (case.name, policy) for policy in policies

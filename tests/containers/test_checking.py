@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from containers.docker.checking import Finding, check_before_run, check_cluster, system_seconds
+from containers.docker.checking import Finding, check_before_run, check_cluster
+from containers.docker.health import parse_system_time
 from containers.docker.nodes import Gpu, Nodes
 from harness.dockerd import Dockerd, cluster, with_slots
 from predictor.errors import InputError
@@ -40,7 +41,7 @@ def two(daemon: Dockerd, storage: Path, *gpus: tuple[str, ...]) -> Nodes:
 )
 def test_the_time_of_a_host_is_read_with_its_offset(text: str) -> None:
     noon = datetime.fromisoformat("2026-03-01T12:00:00+00:00").timestamp()
-    assert system_seconds(text) == pytest.approx(noon + 0.123456, abs=1e-3)
+    assert parse_system_time(text) == pytest.approx(noon + 0.123456, abs=1e-3)
 
 
 def test_a_sound_cluster_is_sound_and_tells_that_two_nodes_are_one_daemon(

@@ -11,7 +11,7 @@ from containers.docker.nodes import ContainerLimits, Nodes
 from containers.runtime import EventKind
 from containers.virtual.truth import GroundTruth
 from flows.explain.replay import replay
-from flows.explain.sentences import in_words
+from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.live import run_live
 from flows.runs.start import make_start
@@ -99,7 +99,7 @@ def ran(nodes: Nodes, warehouse: Path, *specs: JobSpec) -> tuple[str, dict[int, 
 
 def reason(warehouse: Path, run: str, job_id: int) -> str:
     """The last line of `why` on a job."""
-    return list(in_words(why(job_id, warehouse, run)))[-1]
+    return list(describe_answer(why(job_id, warehouse, run)))[-1]
 
 
 def test_jobs_that_stop_fill_their_folder_or_lie_are_given_up(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from containers.docker import folder as measured
-from containers.docker.folder import excess
+from containers.docker.folder import describe_excess
 
 KIB = 1024
 
@@ -16,9 +16,9 @@ def fill(path: Path, kib: int) -> None:
 
 
 def test_what_is_below_the_limit_is_none_of_its_business(tmp_path: Path) -> None:
-    assert excess(tmp_path / "missing", KIB) == ""
+    assert describe_excess(tmp_path / "missing", KIB) == ""
     fill(tmp_path / "checkpoint.pt", 64)
-    assert excess(tmp_path, 128 * KIB) == ""
+    assert describe_excess(tmp_path, 128 * KIB) == ""
 
 
 def test_files_count_wherever_they_are_and_by_the_space_that_they_take(tmp_path: Path) -> None:
@@ -26,10 +26,10 @@ def test_files_count_wherever_they_are_and_by_the_space_that_they_take(tmp_path:
     below.mkdir(parents=True)
     for name in range(8):
         fill(below / str(name), 16)
-    assert excess(tmp_path, 64 * KIB).startswith("its folder takes more than ")
+    assert describe_excess(tmp_path, 64 * KIB).startswith("its folder takes more than ")
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(2**40)
-    assert excess(tmp_path, 2**20) == ""
+    assert describe_excess(tmp_path, 2**20) == ""
 
 
 def test_links_are_not_followed_and_pipes_not_opened(tmp_path: Path) -> None:
@@ -41,16 +41,16 @@ def test_links_are_not_followed_and_pipes_not_opened(tmp_path: Path) -> None:
     (job / "file").symlink_to(other / "large")
     (job / "self").symlink_to(job)
     os.mkfifo(job / "pipe")
-    assert excess(job, 64 * KIB) == ""
+    assert describe_excess(job, 64 * KIB) == ""
 
 
 def test_many_files_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "MOST_FILES", 50)
     for name in range(50):
         (tmp_path / str(name)).touch()
-    assert excess(tmp_path, KIB * KIB) == ""
+    assert describe_excess(tmp_path, KIB * KIB) == ""
     (tmp_path / "one-more").touch()
-    assert excess(tmp_path, KIB * KIB) == "its folder holds more than 50 files"
+    assert describe_excess(tmp_path, KIB * KIB) == "its folder holds more than 50 files"
 
 
 def test_what_a_job_hides_is_beyond_the_limit(tmp_path: Path) -> None:
@@ -61,4 +61,6 @@ def test_what_a_job_hides_is_beyond_the_limit(tmp_path: Path) -> None:
         os.close(deep)
         deep = below
     os.close(deep)
-    assert excess(tmp_path, KIB * KIB) == "its folder cannot be measured: File name too long"
+    assert (
+        describe_excess(tmp_path, KIB * KIB) == "its folder cannot be measured: File name too long"
+    )

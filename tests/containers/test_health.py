@@ -17,7 +17,13 @@ import pytest
 
 from containers.docker.daemon import Daemon
 from containers.docker.fleet import Fleet
-from containers.docker.health import Room, clock_skew, lost_here, lost_there, problem_of
+from containers.docker.health import (
+    Room,
+    find_lost_here,
+    find_lost_there,
+    find_problem,
+    measure_clock_skew,
+)
 from containers.docker.nodes import Gpu, Node, Nodes
 from harness.dockerd import Dockerd, cluster
 
@@ -28,18 +34,18 @@ from harness.dockerd import Dockerd, cluster
 )
 def test_a_clock_is_off_by_what_latency_does_not_explain(there: str, skew: float) -> None:
     info = {"SystemTime": f"1970-01-01T{there}"}
-    assert clock_skew(info, 10.0, 13.0) == pytest.approx(skew)
+    assert measure_clock_skew(info, 10.0, 13.0) == pytest.approx(skew)
 
 
 def test_a_gpu_that_is_not_listed_is_lost() -> None:
     listed = ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1", "nvidia.com/gpu=all", "amd.com/gpu=2"]
     info = {"DiscoveredDevices": [{"Source": "cdi", "ID": name} for name in listed]}
-    assert lost_there(["0", "2", "GPU-1"], info) == ("2",)
+    assert find_lost_there(["0", "2", "GPU-1"], info) == ("2",)
     there = ["nvidia.com/gpu=0", "amd.com/gpu=2", "nvidia.com/gpu=GPU-2", "amd.com/gpu=3", "a/b=0"]
-    assert lost_there(there, info) == ("nvidia.com/gpu=GPU-2", "amd.com/gpu=3")
-    assert lost_there(["0", "2"], {"DiscoveredDevices": None}) == ()
-    assert lost_there(["0", "2"], {}) == ()
-    assert lost_here([]) == ()
+    assert find_lost_there(there, info) == ("nvidia.com/gpu=GPU-2", "amd.com/gpu=3")
+    assert find_lost_there(["0", "2"], {"DiscoveredDevices": None}) == ()
+    assert find_lost_there(["0", "2"], {}) == ()
+    assert find_lost_here([]) == ()
 
 
 def test_there_is_room_again_when_twice_as_much_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,10 +63,10 @@ def test_a_daemon_is_asked_for_its_clock(
 ) -> None:
     (node,) = cluster(daemon, storage).nodes
     asked = Daemon(node)
-    assert problem_of(node, asked) == ""
+    assert find_problem(node, asked) == ""
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 60.0)
-    assert problem_of(node, asked) in ("its clock is 59 s behind", "its clock is 60 s behind")
+    assert find_problem(node, asked) in ("its clock is 59 s behind", "its clock is 60 s behind")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from containers.docker import daemon as containers_docker
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory, DockerRuntime
 from containers.docker.ends import WAS_KILLED
-from containers.docker.fleet import only_scheduler
+from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import ContainerLimits, Gpu, Node, Nodes
 from containers.runtime import EventKind, Lease, ResumePoint, Terms
 from harness.dockerd import (
@@ -312,10 +312,10 @@ def test_a_container_that_hangs_is_not_that_of_the_next_lease(
 
 def test_one_scheduler_at_a_time(daemon: Dockerd, storage: Path) -> None:
     nodes = cluster(daemon, storage, image=COUNTING)
-    with only_scheduler(nodes, "first"):
+    with lock_cluster(nodes, "first"):
         with (
             pytest.raises(WarehouseBusy, match="another scheduler uses it"),
-            only_scheduler(nodes, "second"),
+            lock_cluster(nodes, "second"),
         ):
             pass
         with driven(nodes, "first", [long(0)]) as driver:
@@ -324,12 +324,12 @@ def test_one_scheduler_at_a_time(daemon: Dockerd, storage: Path) -> None:
                 other = cluster(daemon, storage / "other", nodes={name: daemon.endpoint})
                 with (
                     pytest.raises(WarehouseBusy, match=f"node {name}: runs jobs of run first"),
-                    only_scheduler(other, "second"),
+                    lock_cluster(other, "second"),
                 ):
                     pass
-                with only_scheduler(other, "second", removed={0}):  # it may be lent to others
+                with lock_cluster(other, "second", removed={0}):  # it may be lent to others
                     pass
-    with only_scheduler(nodes, "second"):
+    with lock_cluster(nodes, "second"):
         pass
 
 

@@ -151,13 +151,13 @@ def server(home_of_server: Path) -> Iterator["Access"]:
     """A Prefect server on a database of its own, for the tests of all files."""
     from prefect.settings import PREFECT_HOME, temporary_settings
 
-    from flows.prefect_server.own_server import plain_server
+    from flows.prefect_server.own_server import run_plain_server
     from flows.prefect_server.prefect_driver import SERVER_SETTINGS
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()}
     with _serving:
         with temporary_settings({PREFECT_HOME: home_of_server}):
-            access = _serving.enter_context(plain_server(env))
+            access = _serving.enter_context(run_plain_server(env))
         yield access
 
 
@@ -166,13 +166,13 @@ def client(server: "Access") -> Iterator["SyncPrefectClient"]:
     """A client of that server, which is this process's as long as a file's tests last."""
     from prefect import get_client
 
-    from flows.prefect_server.own_server import settings_of_all
+    from flows.prefect_server.own_server import apply_settings
     from flows.prefect_server.prefect_driver import embedded_prefect
 
     with (
         embedded_prefect(),
         # For all threads: a thread without an address would start a server.
-        settings_of_all(server.client_settings()),
+        apply_settings(server.client_settings()),
         get_client(sync_client=True) as client,
     ):
         yield client

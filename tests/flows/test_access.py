@@ -8,7 +8,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from flows.prefect_server.access import first_start
+from flows.prefect_server.access import describe_first_start
 
 
 def test_only_a_database_that_is_made_is_waited_for(tmp_path: Path) -> None:
@@ -16,10 +16,14 @@ def test_only_a_database_that_is_made_is_waited_for(tmp_path: Path) -> None:
     there.touch()
     remote = "postgresql+asyncpg://u:p@db:5432/prefect"
     with temporary_settings({PREFECT_HOME: tmp_path}):
-        assert "first start" in first_start()
-        assert first_start(remote) == first_start(f"sqlite+aiosqlite:///{there}") == ""
-        assert "first start" in first_start(f"sqlite+aiosqlite:///{tmp_path / 'other.db'}")
+        assert "first start" in describe_first_start()
+        assert (
+            describe_first_start(remote)
+            == describe_first_start(f"sqlite+aiosqlite:///{there}")
+            == ""
+        )
+        assert "first start" in describe_first_start(f"sqlite+aiosqlite:///{tmp_path / 'other.db'}")
         (tmp_path / "prefect.db").touch()
-        assert first_start() == ""
+        assert describe_first_start() == ""
     with temporary_settings({PREFECT_API_DATABASE_CONNECTION_URL: remote}):
-        assert first_start() == ""
+        assert describe_first_start() == ""

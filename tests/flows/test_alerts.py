@@ -20,11 +20,11 @@ from flows.api.history import ServiceHistory
 from flows.deployments.alerting import (
     AUTOMATIONS,
     REPORTED,
-    emit,
-    keep,
-    known,
+    emit_alert,
     look,
     make_automations,
+    read_reported,
+    write_reported,
 )
 from flows.prefect_server.access import Access
 from flows.scheduler.process import FOLDER
@@ -124,24 +124,24 @@ def test_a_restart_reports_no_standing_alert_again(found: ServiceHistory, tmp_pa
     assert new(watch, ailing) == [("node.down", 1)]
     late = [("round.late", 2), ("inbox.stuck", 1)]
     assert new(watch, ailing, lag=patient, now=patient) == late
-    assert known(tmp_path) == frozenset()
+    assert read_reported(tmp_path) == frozenset()
     (tmp_path / FOLDER).mkdir()
-    keep(tmp_path, watch.known)
-    assert known(tmp_path) == watch.known
-    again = Watch("r", 1.0, 0.0, known(tmp_path))
+    write_reported(tmp_path, watch.known)
+    assert read_reported(tmp_path) == watch.known
+    again = Watch("r", 1.0, 0.0, read_reported(tmp_path))
     assert new(again, ailing, lag=patient) == []
     assert new(again, ailing, lag=patient, now=patient) == []
     assert new(again, found, now=patient) == []  # the node is back, and the inbox empty
     assert new(again, ailing, lag=patient, now=patient) == [("node.down", 1), ("inbox.stuck", 1)]
     (tmp_path / FOLDER / REPORTED).write_text('[["node.up", 1]]')
-    assert known(tmp_path) == frozenset()
+    assert read_reported(tmp_path) == frozenset()
 
 
 def test_what_could_not_be_kept_is_kept_with_the_next_look(
     service: Path, found: ServiceHistory
 ) -> None:
     stands = frozenset({(AlertKind.DOWN, 1)})
-    keep(service, stands)
+    write_reported(service, stands)
     seen, file = Watch("r", 1.0, 0.0, stands), service / FOLDER / REPORTED
     file.unlink()
     file.mkdir()
@@ -196,7 +196,7 @@ def test_prefect_has_an_automation_for_each_alert_and_fires_it(client: SyncPrefe
         make_automations()  # as the next start does
         job, node = {AlertKind.UNFAIR: 7}, {AlertKind.DOWN: 3}
         for kind in AlertKind:
-            emit(Alert(kind, "service-1", 5, f"it is {kind}", job.get(kind), node.get(kind)))
+            emit_alert(Alert(kind, "service-1", 5, f"it is {kind}", job.get(kind), node.get(kind)))
         wait_for(lambda: heard, lambda found: len(found) == 1, every=0.2)
     assert json.loads(heard[0]) == {"text": "it is node.down"}
     names = {name for name, _ in AUTOMATIONS.values()}

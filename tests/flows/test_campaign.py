@@ -20,7 +20,7 @@ from prefect.client.orchestration import SyncPrefectClient
 
 from flows.campaigns.campaign import CellsFailed, campaign
 from flows.campaigns.campaign_file import read_campaign
-from flows.campaigns.cells import Starts, expand
+from flows.campaigns.cells import CellStarts, expand_cells
 from flows.campaigns.execution import campaign_id
 from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import CLUSTERS, Runner
@@ -84,9 +84,9 @@ class Plain:
 
 
 def simulated(folder: Path, text: str) -> Plain:
-    cells = expand(read_campaign(plan(folder, text)))
+    cells = expand_cells(read_campaign(plan(folder, text)))
     return Plain(
-        folder, {cell.name: simulate(Starts(folder).start(cell), folder) for cell in cells}
+        folder, {cell.name: simulate(CellStarts(folder).start(cell), folder) for cell in cells}
     )
 
 

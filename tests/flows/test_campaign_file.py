@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.campaigns.campaign_file import read_campaign
-from flows.campaigns.cells import check_start, expand
+from flows.campaigns.cells import check_start, expand_cells
 from flows.campaigns.plan import (
     CampaignPlan,
     ClusterPlan,
@@ -50,7 +50,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_cell_for_each_combination(tmp_path: Path) -> None:
     options = '\n[[options]]\nname = "wide"\nwindow = 9\n[[options]]\nname = "as-is"\n'
-    cells = expand(read_campaign(written(tmp_path, PLAN + options)))
+    cells = expand_cells(read_campaign(written(tmp_path, PLAN + options)))
     assert [cell.name for cell in cells] == [
         f"{policy}/drawn/four/{variant}/seed{seed}"
         for variant in ("wide", "as-is")
@@ -68,7 +68,7 @@ def test_workloads_policies_and_clusters_can_be_bound(tmp_path: Path) -> None:
     text = PLAN.replace('"fifo"', '{policy = "fifo", workloads = ["small"]}')
     text += '\n[[clusters]]\nname = "two"\ngpus = 2\n'
     text += '\n[[workloads]]\nname = "small"\njobs = 1\nclusters = ["two"]\nseeds = [7]\n'
-    names = [cell.name for cell in expand(read_campaign(written(tmp_path, text)))]
+    names = [cell.name for cell in expand_cells(read_campaign(written(tmp_path, text)))]
     assert names == [
         "late/drawn/four/seed3",
         "late/drawn/four/seed4",
@@ -82,7 +82,7 @@ def test_workloads_policies_and_clusters_can_be_bound(tmp_path: Path) -> None:
 def test_files_are_taken_from_the_folder_of_the_plan_and_run_with_each_seed(tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text("job_id,num_gpu,submit_time,model_name,duration\n")
     text = PLAN.replace("jobs = 2", 'trace = "jobs.csv"\nformat = "tiresias"')
-    cells = expand(read_campaign(written(tmp_path, text)))
+    cells = expand_cells(read_campaign(written(tmp_path, text)))
     assert [cell.name for cell in cells] == [
         f"{policy}/drawn/four/seed{seed}" for policy in ("fifo", "late") for seed in (3, 4)
     ]
@@ -118,7 +118,7 @@ def test_the_docs_know_every_field_and_column() -> None:
 
 
 def test_the_example_is_a_campaign() -> None:
-    assert len(expand(read_campaign(EXAMPLE))) == 54
+    assert len(expand_cells(read_campaign(EXAMPLE))) == 54
 
 
 MISTAKES = [
@@ -168,7 +168,7 @@ def test_a_mistake_is_reported_with_its_place(
 def test_a_trace_can_be_bound_to_one_seed(tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text("")
     text = PLAN.replace("jobs = 2", 'trace = "jobs.csv"\nformat = "tiresias"\nseeds = [0]')
-    cells = expand(read_campaign(written(tmp_path, text)))
+    cells = expand_cells(read_campaign(written(tmp_path, text)))
     assert [cell.name for cell in cells] == ["fifo/drawn/four/seed0", "late/drawn/four/seed0"]
 
 
@@ -222,5 +222,5 @@ def test_a_campaign_of_which_no_cell_can_start_is_refused_before_anything_starts
 def test_one_cell_that_can_start_is_enough(tmp_path: Path) -> None:
     typed = '[[clusters]]\nname = "typed"\npools = "zz:4x1"\n\n[[clusters]]'
     plan = read_campaign(written(tmp_path, PLAN.replace("[[clusters]]", typed)))
-    assert [cell.cluster for cell in expand(plan)] == ["typed"] * 4 + ["four"] * 4
+    assert [cell.cluster for cell in expand_cells(plan)] == ["typed"] * 4 + ["four"] * 4
     check_start(plan, tmp_path)

@@ -40,7 +40,9 @@ def test_cells_that_end_in_the_same_second_are_reported_together(
 ) -> None:
     monkeypatch.setattr(execution, "REPORT_SECONDS", 3600.0)
     shown: list[list[CellStatus]] = []
-    with execution.watched(cells=lambda rows, _: shown.append([row.status for row in rows])):
+    with execution.watch_campaigns(
+        cells=lambda rows, _: shown.append([row.status for row in rows])
+    ):
         done = campaign(read_campaign(plan(tmp_path)), Runner.THREADS, 1, None, tmp_path / "w")
     assert shown == [[CellStatus.PENDING] * 4, [CellStatus.FINISHED] * 4]
     assert [row.status for row in read_cells(tmp_path / "w", done)] == shown[-1]

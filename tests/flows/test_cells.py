@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.campaigns.cells import CampaignCell, Starts, cell_key, expand, finish
+from flows.campaigns.cells import CampaignCell, CellStarts, expand_cells, finish_cell, make_cell_key
 from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.summary import summarize
 from flows.runs.code_version import PACKAGES, ROOT, code_version
@@ -32,11 +32,11 @@ PLAN = CampaignPlan.model_validate(
         "settings": {"round_seconds": 1800},
     }
 )
-(CELL,) = expand(PLAN)
+(CELL,) = expand_cells(PLAN)
 
 
 def key_of(warehouse: Path, cell: CampaignCell = CELL, code: str | None = None) -> str:
-    return cell_key(Starts(warehouse).start(cell), code or code_version())
+    return make_cell_key(CellStarts(warehouse).start(cell), code or code_version())
 
 
 def runs(warehouse: Path) -> list[str]:
@@ -45,9 +45,9 @@ def runs(warehouse: Path) -> list[str]:
 
 def test_a_finished_cell_is_found_again_and_nothing_is_written(tmp_path: Path) -> None:
     key = key_of(tmp_path)
-    done = finish(CELL, key, tmp_path)
+    done = finish_cell(CELL, key, tmp_path)
     before = tree(tmp_path)
-    assert finish(CELL, key, tmp_path) == done
+    assert finish_cell(CELL, key, tmp_path) == done
     assert tree(tmp_path) == before
     _, [(complete, last_hash)] = Analytics(tmp_path).query("SELECT complete, last_hash FROM runs")
     assert (complete, last_hash) == (True, done.hash)
@@ -56,11 +56,11 @@ def test_a_finished_cell_is_found_again_and_nothing_is_written(tmp_path: Path) -
 
 def test_a_finished_cell_runs_again_if_asked_or_if_its_run_is_gone(tmp_path: Path) -> None:
     key = key_of(tmp_path)
-    first = finish(CELL, key, tmp_path)
-    again = finish(CELL, key, tmp_path, fresh=True)
+    first = finish_cell(CELL, key, tmp_path)
+    again = finish_cell(CELL, key, tmp_path, fresh=True)
     assert (again.run, again.hash) == (first.run.removesuffix("-1") + "-2", first.hash)
     shutil.rmtree(place_of(tmp_path, again.run))
-    third = finish(CELL, key, tmp_path)
+    third = finish_cell(CELL, key, tmp_path)
     assert (third.run, third.hash) == (again.run, first.hash)
 
 
@@ -75,28 +75,28 @@ def test_an_interrupted_cell_goes_on_with_its_run(tmp_path: Path) -> None:
 
     key = key_of(tmp_path)
     with pytest.raises(Interrupted):
-        finish(CELL, key, tmp_path, watch=stop)
+        finish_cell(CELL, key, tmp_path, watch=stop)
     (run,) = runs(tmp_path)
     kept = Reader(tmp_path).records(run)
     assert len(kept) == 3
     assert CellStore(tmp_path).find_begun(key) == run
 
-    done = finish(CELL, key, tmp_path)
+    done = finish_cell(CELL, key, tmp_path)
     assert done.run == run
     assert runs(tmp_path) == [run]
     assert Reader(tmp_path).records(run)[:3] == kept
-    undisturbed = simulate(Starts(tmp_path).start(CELL), tmp_path / "other")
+    undisturbed = simulate(CellStarts(tmp_path).start(CELL), tmp_path / "other")
     assert Reader(tmp_path).records(run) == Reader(tmp_path / "other").records(undisturbed)
     assert CellStore(tmp_path).find_begun(key) is None
 
 
 def test_a_begun_run_that_is_gone_is_made_anew(tmp_path: Path) -> None:
     key = key_of(tmp_path)
-    done = finish(CELL, key, tmp_path)
+    done = finish_cell(CELL, key, tmp_path)
     other = tmp_path / "other"
     with CellStore(other).alone(key):
         CellStore(other).begin(key, "fifo-000000-1")
-    assert finish(CELL, key, other).hash == done.hash
+    assert finish_cell(CELL, key, other).hash == done.hash
 
 
 def test_a_begun_run_that_is_damaged_fails_its_cell_and_none_is_started(tmp_path: Path) -> None:
@@ -109,19 +109,19 @@ def test_a_begun_run_that_is_damaged_fails_its_cell_and_none_is_started(tmp_path
 
     key = key_of(tmp_path)
     with pytest.raises(Interrupted):
-        finish(CELL, key, tmp_path, watch=stop)
+        finish_cell(CELL, key, tmp_path, watch=stop)
     (run,) = runs(tmp_path)
     (place_of(tmp_path, run) / "round=000001.parquet").unlink()
     for _ in range(2):
         with pytest.raises(WarehouseError, match=r"round=000001\.parquet: is gone"):
-            finish(CELL, key, tmp_path)
+            finish_cell(CELL, key, tmp_path)
         assert runs(tmp_path) == [run]
-    assert finish(CELL, key, tmp_path, fresh=True).run != run
+    assert finish_cell(CELL, key, tmp_path, fresh=True).run != run
 
 
 def test_a_worker_with_other_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="runs other code"):
-        finish(CELL, key_of(tmp_path, code="other"), tmp_path)
+        finish_cell(CELL, key_of(tmp_path, code="other"), tmp_path)
     assert tree(tmp_path / "records") == {}
 
 
@@ -165,8 +165,8 @@ def row_of(cell: CampaignCell, campaign: str, run: str, status: CellStatus) -> C
 
 @pytest.mark.slow
 def test_the_summary_is_over_the_seeds_of_finished_cells(tmp_path: Path) -> None:
-    one, two, three = expand(PLAN.model_copy(update={"seeds": (1, 2, 3)}))
-    done = [finish(cell, key_of(tmp_path, cell), tmp_path) for cell in (one, two)]
+    one, two, three = expand_cells(PLAN.model_copy(update={"seeds": (1, 2, 3)}))
+    done = [finish_cell(cell, key_of(tmp_path, cell), tmp_path) for cell in (one, two)]
     rows = [
         row_of(one, "c", done[0].run, CellStatus.FINISHED),
         row_of(two, "c", done[1].run, CellStatus.FINISHED),

@@ -93,8 +93,8 @@ def test_an_invalid_secret_is_reported(tmp_path: Path, text: str, mode: int, sai
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--host", "0.0.0.0"), "--host: 0.0.0.0 is reached from other machines"),
-        (("--host", "::"), "--host: :: is reached from other machines"),
+        (("--host", "0.0.0.0"), "--host: other machines reach 0.0.0.0"),
+        (("--host", "::"), "--host: other machines reach ::"),
         (("--tls-cert", "cert.pem"), "--tls-key: is missing"),
         (
             ("--tls-cert", "/no/cert", "--tls-key", "/no/key"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.docker.logs import keep, log_file
+from containers.docker.logs import append_log, log_file
 from containers.docker.rendering import container_name
 from flows.api import job_logs
 from flows.api.job_logs import MOST_END, MOST_PART, MOST_TAIL, JobLogs
@@ -34,15 +34,15 @@ def test_no_output_is_missed_or_repeated(tmp_path: Path) -> None:
     log = log_file(nodes, RUN, 1)
     log.parent.mkdir(parents=True)
     long = b"x" * (MOST_PART + 5) + b"\xff\n"
-    keep(log, "first", long)
-    keep(log, "second", b"")
+    append_log(log, "first", long)
+    append_log(log, "second", b"")
     with closing(JobLogs(nodes, RUN, 1)) as found:
         parts = [*found.read_new()]
         assert [name for name, _ in parts] == ["first", "first", "second"]
         assert b"".join(format_logs(parts)) == log.read_bytes()
         assert [*found.read_new()] == []
         places = found.places
-        keep(log, "third", b"3\n")
+        append_log(log, "third", b"3\n")
         assert [*found.read_new()] == [("third", b"3\n")]
     with closing(JobLogs(nodes, RUN, 1, places)) as again:
         assert [*again.read_new()] == [("third", b"3\n")]
@@ -61,7 +61,7 @@ def test_the_place_in_many_containers_fits_a_proxy_s_header(tmp_path: Path) -> N
     log = log_file(nodes, RUN, 1)
     log.parent.mkdir(parents=True)
     for number in range(100):
-        keep(log, container_name(RUN, 123_456, 1_000_000 + number, 10), b"x" * 10**4)
+        append_log(log, container_name(RUN, 123_456, 1_000_000 + number, 10), b"x" * 10**4)
     with closing(JobLogs(nodes, RUN, 1)) as found:
         assert len([*found.read_new()]) == 100
         place = found.places
@@ -144,6 +144,6 @@ def test_kept_logs_are_those_that_were_printed_and_those_from_before_are_read(
     log.write_bytes(b"--- before\n--- --- a\nb\n")
     kept = {"first": b"--- second\n--- --- x\n", "second": b"2\n", "third": b"--- first\n"}
     for name, text in kept.items():
-        keep(log, name, text)
+        append_log(log, name, text)
     with closing(JobLogs(nodes, RUN, 1)) as found:
         assert dict(found.read_new()) == {"before": b"--- a\nb\n"} | kept

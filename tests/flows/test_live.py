@@ -17,8 +17,8 @@ from flows.api.job_logs import check_has_logs, read_logs
 from flows.api.rows import censor
 from flows.explain.replay import replay
 from flows.runs.cluster_file import read_cluster_file
+from flows.runs.code_version import list_packages
 from flows.runs.live import resume_live, run_live
-from flows.runs.simulation import packages
 from flows.runs.start import make_start
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
@@ -96,7 +96,7 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="cluster: its nodes differ from those recorded in"):
             again(replace(nodes, nodes=(changed,)))
     with Writer(
-        tmp_path / "v", start, packages=packages(start.header.settings)
+        tmp_path / "v", start, packages=list_packages(start.header.settings)
     ) as writer:  # and it died
         begun = writer.run
     assert resume_live(begun, nodes, tmp_path / "v", rounds=1) == begun

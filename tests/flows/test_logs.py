@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.prefect_server.logs import FORMAT, LOG, LogFormat, begin, pass_on, tell
+from flows.prefect_server.logs import FORMAT, LOG, LogFormat, log_line, pass_on, start_log
 from flows.scheduler.scheduler import open_run, schedule
 from flows.scheduler.sinks import LoggingSink
 from predictor.allocation import Demand
@@ -25,8 +25,8 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_text_is_as_it_was_said(capsys: pytest.CaptureFixture[str]) -> None:
-    begin(LogFormat.TEXT)
-    tell("up", "it runs at 100 %", run="r", job=7)
+    start_log(LogFormat.TEXT)
+    log_line("up", "it runs at 100 %", run="r", job=7)
     pass_on("Prefect server", "an error\n")
     assert capsys.readouterr().err == "it runs at 100 %\nan error\n"
 
@@ -35,7 +35,7 @@ def test_text_is_as_it_was_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_rounds_and_what_happens_in_them_have_ids(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begin(LogFormat.JSON)
+    start_log(LogFormat.JSON)
     assert os.environ[FORMAT] == "json"  # for the processes that it starts
     with Inbox(tmp_path) as inbox, open_run(tmp_path, inbox, FAST) as run:
         inbox.submit(JOB)

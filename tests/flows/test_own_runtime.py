@@ -11,15 +11,15 @@ import pytest
 
 import shockwave
 from containers.virtual.faithful import FaithfulCluster
-from flows.campaigns.cells import Starts, cell_key, expand, finish
-from flows.campaigns.compare import comparison
+from flows.campaigns.cells import CellStarts, expand_cells, finish_cell, make_cell_key
+from flows.campaigns.compare import make_comparison
 from flows.campaigns.plan import CampaignPlan
 from flows.explain.whatif import Change, whatif
-from flows.runs.code_version import code_of
+from flows.runs.code_version import hash_code
 from flows.runs.resuming import resume
 from flows.runs.settings import RUNTIMES, VIRTUAL_RUNTIMES, ClusterSize
 from flows.runs.simulation import simulate
-from flows.runs.start import asked_start
+from flows.runs.start import make_simulation_start
 from predictor.errors import InputError, PluginError
 from predictor.plugins import plugins
 from shockwave.testing import check_runtime
@@ -52,7 +52,7 @@ def own(warehouse: Path, rounds: int | None = None, runtime: str = "slower") -> 
     """A run under the page's runtime."""
     source = shockwave.Source(jobs=3, seed=1)
     settings = shockwave.Settings(round_seconds=900.0, runtime=runtime)
-    start = asked_start(source, ClusterSize(4), "srtf", settings, warehouse)
+    start = make_simulation_start(source, ClusterSize(4), "srtf", settings, warehouse)
     return simulate(start, warehouse, rounds=rounds)
 
 
@@ -97,14 +97,14 @@ def test_its_run_is_slower_and_goes_on_to_the_same_end(slower: Path, tmp_path: P
 def test_a_campaign_holds_it_against_ours(slower: Path, tmp_path: Path) -> None:
     _, options = blocks(PAGE, "toml")
     source, settings = shockwave.Source(jobs=3, seed=1), shockwave.Settings(round_seconds=900.0)
-    plan = comparison("two", source, ClusterSize(4), settings, ["srtf"])
+    plan = make_comparison("two", source, ClusterSize(4), settings, ["srtf"])
     variants = tomllib.loads(options)["options"]
     plan = CampaignPlan.model_validate({**plan.model_dump(), "options": variants})
     found = {}
-    for cell in expand(plan):
-        start = Starts(tmp_path).start(cell)
-        key = cell_key(start, code_of(start.header.settings))
-        found[cell.options] = finish(cell, key, tmp_path).hash
+    for cell in expand_cells(plan):
+        start = CellStarts(tmp_path).start(cell)
+        key = make_cell_key(start, hash_code(start.header.settings))
+        found[cell.options] = finish_cell(cell, key, tmp_path).hash
     runs = shockwave.Warehouse(tmp_path).runs().set_index("last_hash")
     makespan = {name: runs.loc[digest, "makespan_s"] for name, digest in found.items()}
     assert makespan["slow"] > makespan["usual"]

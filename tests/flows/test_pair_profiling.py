@@ -12,12 +12,12 @@ from containers.runtime import ResumePoint, Terms
 from containers.virtual.faithful import FaithfulFactory
 from flows.runs.pair_profiling import (
     MeasuredPair,
-    measured_together,
-    pairs_of,
-    rates_together,
-    with_pairs,
+    add_pairs,
+    list_pairs,
+    measure_pair,
+    measure_rates,
 )
-from flows.runs.profiling import Combination, key_of
+from flows.runs.profiling import Combination, make_key
 from predictor.errors import InputError
 from warehouse.workloads.tables import read_throughputs
 
@@ -26,7 +26,7 @@ ONE = Combination("LM", 16, 2)
 
 def test_pairs_are_of_as_many_gpus_and_two_of_a_kind_are_one() -> None:
     two, one = ONE, replace(ONE, scale_factor=1)
-    assert pairs_of([one, two, replace(two, batch_size=32)]) == [
+    assert list_pairs([one, two, replace(two, batch_size=32)]) == [
         (one, one),
         (two, two),
         (two, replace(two, batch_size=32)),
@@ -42,10 +42,10 @@ def test_rates_of_a_pair_are_of_the_time_in_which_both_train() -> None:
     slow = epochs_of(10, 4.0, [10.0, 14.0, 18.0, 22.0])  # the first one warms up
     fast = epochs_of(10, 1.0, [12.0, *range(13, 19)])
     fast += epochs_of(10, 0.5, [18.5, 19.0])  # alone by then
-    assert rates_together(slow[:3], fast[:-2], (1, 1), (1, 1)) == (10 / 4.0, 10 / 1.0)
-    assert rates_together(slow[:3], fast, (1, 1), (2, 1)) is None
-    assert rates_together(slow, fast[:4], (1, 1), (1, 1)) is None
-    assert rates_together(slow[:1], [], (1, 1), (1, 1)) is None
+    assert measure_rates(slow[:3], fast[:-2], (1, 1), (1, 1)) == (10 / 4.0, 10 / 1.0)
+    assert measure_rates(slow[:3], fast, (1, 1), (2, 1)) is None
+    assert measure_rates(slow, fast[:4], (1, 1), (1, 1)) is None
+    assert measure_rates(slow[:1], [], (1, 1), (1, 1)) is None
 
 
 def write_epochs(file: Path, count: int, at: float, seconds: float, pad: str = "") -> None:
@@ -63,24 +63,24 @@ def test_a_pair_is_measured_by_the_last_epochs_of_both_for_a_bounded_time(tmp_pa
     pair = replace(ONE, batch_size=32), ONE
     runtime = FaithfulFactory([]).open(Terms("r", 2.0), ResumePoint())
     write_epochs(folders[0] / LINES, 3, 2e6, 4.0)
-    found = measured_together(runtime, pair, folders, 2, 10)  # the other job never reports
+    found = measure_pair(runtime, pair, folders, 2, 10)  # the other job never reports
     assert found == MeasuredPair(pair, problem="too few epochs were reported in 3600 s")
     pad = "x" * 40_000  # more than is read before both train
     write_epochs(folders[1] / LINES, BACKLOG_BYTES // 40_000 + 1, 1e6, 1.0, pad)
     write_epochs(folders[1] / LINES, 20, 2e6, 1.0)
-    found = measured_together(runtime, pair, folders, 2, 10)
+    found = measure_pair(runtime, pair, folders, 2, 10)
     assert found == MeasuredPair(pair, (10 / 4.0, 10 / 1.0))
 
 
 def test_measured_pairs_are_read_and_published_ones_are_left_out(tmp_path: Path) -> None:
     one, other = Combination("LM", 16, 2), Combination("ResNet-18", 32, 2)
-    alone = {key_of(one): {"null": 8.0}, key_of(other): {"null": 4.0}}
+    alone = {make_key(one): {"null": 8.0}, make_key(other): {"null": 4.0}}
     found = [
         MeasuredPair((one, other), (5.0, 3.0)),
         MeasuredPair((one, one), (4.0, 4.0)),
         MeasuredPair((other, other), problem="out of memory"),
     ]
-    table = with_pairs({"cpu": alone, "measured": {"cpu": {}}}, found, "cpu")
+    table = add_pairs({"cpu": alone, "measured": {"cpu": {}}}, found, "cpu")
     out = tmp_path / "p.json"
     out.write_text(json.dumps(table))
     assert read_throughputs(out, ("cpu",)).pairs == {
@@ -90,11 +90,11 @@ def test_measured_pairs_are_read_and_published_ones_are_left_out(tmp_path: Path)
     }
     out.write_text(json.dumps({**table, "measured": {}}))
     assert read_throughputs(out, ("cpu",)).pairs == {}
-    table["cpu"][key_of(one)][key_of(other)] = [80.5, 3.0]
+    table["cpu"][make_key(one)][make_key(other)] = [80.5, 3.0]
     out.write_text(json.dumps(table))
     with pytest.raises(InputError, match=r"80\.5 beside another job is far above 8 alone; give"):
         read_throughputs(out, ("cpu",))
-    table["cpu"][key_of(one)][key_of(other)] = [5.0]
+    table["cpu"][make_key(one)][make_key(other)] = [5.0]
     out.write_text(json.dumps(table))
     with pytest.raises(InputError, match="is not a pair like"):
         read_throughputs(out, ("cpu",))

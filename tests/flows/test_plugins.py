@@ -17,7 +17,7 @@ import shockwave
 from flows.runs.resuming import resume
 from flows.runs.settings import ClusterSize
 from flows.runs.simulation import simulate
-from flows.runs.start import asked_start, policy_of
+from flows.runs.start import make_policy_of, make_simulation_start
 from predictor.errors import InputError, PluginError
 from predictor.plugins import Kind, plugins
 from shockwave.testing import check_policy
@@ -63,7 +63,7 @@ class Site:
         importlib.invalidate_caches()
         sys.modules.pop("smallest_first", None)
         plugins.cache_clear()
-        policy_of.cache_clear()
+        make_policy_of.cache_clear()
 
     def write(self, text: str) -> None:
         """Replace the policy's code."""
@@ -93,7 +93,7 @@ def own(warehouse: Path, rounds: int | None = None) -> str:
     """A run of the template's policy."""
     source = shockwave.Source(jobs=3, seed=1)
     settings = shockwave.Settings(round_seconds=900.0)
-    start = asked_start(source, ClusterSize(4), "smallest-first", settings, warehouse)
+    start = make_simulation_start(source, ClusterSize(4), "smallest-first", settings, warehouse)
     return simulate(start, warehouse, rounds=rounds)
 
 

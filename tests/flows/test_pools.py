@@ -8,7 +8,7 @@ import pytest
 from flows.deployments.forms import SimulationForm
 from flows.explain.whatif import Change
 from flows.runs.pools import parse_pools
-from flows.runs.settings import ClusterSize, machines_of, pools_of
+from flows.runs.settings import ClusterSize, make_machines, pools_of
 from predictor.errors import InputError
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
@@ -63,7 +63,7 @@ def test_a_cluster_has_one_size() -> None:
 
 
 def test_cells_and_levels_are_declared_as_text() -> None:
-    found = machines_of(ClusterSize(8, 4, "", "a:v100:node:1, b:pair:2", "pair:2,v100:node:4"))
+    found = make_machines(ClusterSize(8, 4, "", "a:v100:node:1, b:pair:2", "pair:2,v100:node:4"))
     assert found.cells == (TenantCells("a", "v100", "node", 1), TenantCells("b", "", "pair", 2))
     assert found.levels == (TypeLevel("", "pair", 2), TypeLevel("v100", "node", 4))
 

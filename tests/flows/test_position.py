@@ -9,7 +9,7 @@ import pytest
 from flows.api.commands import ServiceCommands
 from flows.api.history import HistoryFollower
 from flows.explain.replay import replay
-from flows.runs.position import RunProgress, kept
+from flows.runs.snapshot import RunProgress, read_snapshot
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, Mode, make_timed_job
@@ -42,7 +42,7 @@ def folded(warehouse: Path, run: str) -> RunProgress:
 @pytest.fixture
 def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Snapshots after every second round; the file."""
-    monkeypatch.setattr("flows.runs.position.EVERY", 2)
+    monkeypatch.setattr("flows.runs.snapshot.EVERY", 2)
     return tmp_path / SNAPSHOT
 
 
@@ -60,7 +60,7 @@ def test_a_service_goes_on_from_a_snapshot_as_from_all_rounds(
             if number == 2:
                 inbox.command(CommandKind.CANCEL, 3)
             go(tmp_path, 3, SLOW)  # it carries rounds out again, as recorded, on what was kept
-    found = kept(snapshot, run)
+    found = read_snapshot(snapshot, run)
     assert found
     assert found.cluster
     assert found.position.state.round == 19
@@ -171,10 +171,10 @@ def test_a_forged_snapshot_is_found_and_not_used(tmp_path: Path, snapshot: Path)
     assert audit_all(tmp_path).findings == []
     assert snapshot.read_bytes() != older
     snapshot.write_bytes(older)  # its writer was killed before the file had its name
-    assert kept(snapshot, run)
+    assert read_snapshot(snapshot, run)
     assert audit_all(tmp_path).findings == []
     snapshot.write_bytes(older.replace(b'"late": 0', b'"late": 9'))
-    assert kept(snapshot, run) is None
+    assert read_snapshot(snapshot, run) is None
     (finding,) = audit_all(tmp_path).findings
     assert (finding.place, "not used" in finding.problem) == ("inbox/snapshot.json", True)
     snapshot.unlink()

@@ -25,8 +25,8 @@ from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 
 from flows.campaigns.campaign import campaign
-from flows.campaigns.compare import comparison
-from flows.campaigns.execution import watched
+from flows.campaigns.compare import make_comparison
+from flows.campaigns.execution import watch_campaigns
 from flows.campaigns.runners import Runner
 from flows.cli.progress import VARIABLE
 from flows.deployments.deployments import FILE, read_deployments
@@ -318,10 +318,10 @@ def test_watchers_are_called_for_every_round(client: SyncPrefectClient, tmp_path
     def watch(start: Start) -> Callable[[Run], None]:
         return lambda run: calls.append((start.header.settings.policy, run.state.round))
 
-    plan = comparison(
+    plan = make_comparison(
         "two", Source(jobs=1), ClusterSize(4), SimulationSettings(), ["fifo", "shockwave"]
     )
-    with watched(rounds=watch):
+    with watch_campaigns(rounds=watch):
         done = campaign(plan, Runner.THREADS, 1, None, tmp_path)
     rounds = [len(Reader(tmp_path).records(cell.run)) for cell in read_cells(tmp_path, done)]
     assert calls == [

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from containers.docker.checking import machine
+from containers.docker.checking import describe_machine
 from containers.docker.nodes import Nodes
 from containers.runtime import ContainerEvent, EventKind
-from flows.runs.default_profile import PROFILES, with_default_profile
-from flows.runs.pair_profiling import MeasuredPair, pairs_of, with_pairs
+from flows.runs.default_profile import PROFILES, add_default_profile
+from flows.runs.pair_profiling import MeasuredPair, add_pairs, list_pairs
 from flows.runs.profiling import (
     Combination,
     Measured,
-    asked,
     combinations_of,
-    key_of,
+    make_key,
+    make_measured,
     measure,
-    measured_of,
+    parse_combinations,
 )
-from flows.runs.profiling import table as table_of
+from flows.runs.profiling import make_table as table_of
 from flows.runs.workload_source import Source
 from harness.dockerd import COUNTING, IMAGE, Dockerd, cluster, mixed
 from predictor.allocation import Demand
@@ -48,7 +48,7 @@ def test_jobs_are_measured_with_all_that_they_can_run_with() -> None:
 
 
 def test_models_are_measured_with_each_batch_size_on_each_count_of_gpus() -> None:
-    found = asked(None, "LM, ResNet-18", "16, 32", "1")
+    found = parse_combinations(None, "LM, ResNet-18", "16, 32", "1")
     assert found == tuple(
         Combination(model, size, 1) for model in ("LM", "ResNet-18") for size in (16, 32)
     )
@@ -70,7 +70,7 @@ def test_what_cannot_be_measured_is_refused(
     trace: Path | None, models: str, sizes: str, gpus: str, message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        asked(trace, models, sizes, gpus)
+        parse_combinations(trace, models, sizes, gpus)
     assert str(caught.value).startswith(message)
 
 
@@ -85,7 +85,7 @@ def epoch(seconds: Any, steps: Any = 10) -> str:
 
 def test_the_rate_is_that_of_all_epochs_but_the_first_together(tmp_path: Path) -> None:
     write(tmp_path, epoch(100.0), epoch(5.0), epoch(4.0), epoch(2.0))
-    found = measured_of(ONE, DONE, tmp_path, 20.0, 10)
+    found = make_measured(ONE, DONE, tmp_path, 20.0, 10)
     assert found == Measured(ONE, 30 / 11, 1.5, 4.5)
 
 
@@ -93,7 +93,7 @@ def test_short_epochs_warm_up_together_and_all_of_many_are_read(tmp_path: Path) 
     short = replace(ONE, epoch_samples=64)  # four steps
     many = [epoch(1.0, 4)] * 30_000
     write(tmp_path, *[epoch(100.0, 4)] * 3, *many)
-    assert measured_of(short, DONE, tmp_path, 20.0, 10).steps_per_second == 4.0
+    assert make_measured(short, DONE, tmp_path, 20.0, 10).steps_per_second == 4.0
 
 
 GARBLED = {
@@ -116,21 +116,21 @@ GARBLED = {
 @pytest.mark.parametrize("kind", GARBLED)
 def test_garbled_telemetry_is_a_problem(tmp_path: Path, kind: str) -> None:
     write(tmp_path, *GARBLED[kind])
-    found = measured_of(ONE, DONE, tmp_path, 20.0, 10)
+    found = make_measured(ONE, DONE, tmp_path, 20.0, 10)
     assert found == Measured(ONE, problem="its report of epochs is missing or garbled")
 
 
 @pytest.mark.parametrize("progress", ["", "{}", "[]", '{"run_seconds": "x"}', "NaN"])
 def test_garbled_progress_is_a_problem(tmp_path: Path, progress: str) -> None:
     write(tmp_path, epoch(1.0), epoch(1.0), progress=progress)
-    assert measured_of(ONE, DONE, tmp_path, 20.0, 10).problem
+    assert make_measured(ONE, DONE, tmp_path, 20.0, 10).problem
     (tmp_path / "progress.json").unlink()
-    assert measured_of(ONE, DONE, tmp_path, 20.0, 10).problem
+    assert make_measured(ONE, DONE, tmp_path, 20.0, 10).problem
 
 
 def test_a_job_that_crashed_is_a_problem(tmp_path: Path) -> None:
     crashed = replace(DONE, kind=EventKind.CRASHED, reason="exit code 1: no such model")
-    assert measured_of(ONE, crashed, tmp_path, 20.0, 10).problem == "exit code 1: no such model"
+    assert make_measured(ONE, crashed, tmp_path, 20.0, 10).problem == "exit code 1: no such model"
 
 
 def nodes_of(daemon: Dockerd, storage: Path, gpus: int = 2, **options: Any) -> Nodes:
@@ -147,7 +147,7 @@ def test_a_table_is_added_to(daemon: Dockerd, storage: Path) -> None:
         "measured": {"v100": {"date": "then"}, "cpu": {"entries": {key: {"spread": 0.5}}}},
     }
     found = [Measured(other, 2.0, 0.1, 3.0), Measured(replace(ONE, scale_factor=1), problem="x")]
-    after = table_of(found, node, machine(node), before)
+    after = table_of(found, node, describe_machine(node), before)
     assert after["v100"] == before["v100"]
     assert after["cpu"] == {key: {"null": 8.0}, changed: {"null": 2.0}}
     assert after["measured"]["v100"] == {"date": "then"}
@@ -163,19 +163,19 @@ def test_a_table_is_added_to(daemon: Dockerd, storage: Path) -> None:
 def test_pairs_of_what_is_measured_again_are_dropped(daemon: Dockerd, storage: Path) -> None:
     (node,) = nodes_of(daemon, storage).nodes
     one, other, third = (replace(ONE, batch_size=size) for size in (16, 32, 64))
-    first, second, last = map(key_of, (one, other, third))
+    first, second, last = map(make_key, (one, other, third))
     alone = {key: {"null": 8.0} for key in (first, second, last)}
     before = {"cpu": alone, "measured": {"cpu": {}}}
     rates = (5.0, 3.0)
-    pairs = [MeasuredPair(pair, rates) for pair in pairs_of([one, other, third])]
-    before = with_pairs(before, pairs, "cpu")
-    after = table_of([Measured(one, 2.0)], node, machine(node), before)
-    left = [MeasuredPair(pair, rates) for pair in pairs_of([other, third])]
-    assert after["cpu"] == with_pairs({"cpu": {**alone, first: {"null": 2.0}}}, left, "cpu")["cpu"]
+    pairs = [MeasuredPair(pair, rates) for pair in list_pairs([one, other, third])]
+    before = add_pairs(before, pairs, "cpu")
+    after = table_of([Measured(one, 2.0)], node, describe_machine(node), before)
+    left = [MeasuredPair(pair, rates) for pair in list_pairs([other, third])]
+    assert after["cpu"] == add_pairs({"cpu": {**alone, first: {"null": 2.0}}}, left, "cpu")["cpu"]
     failed = [replace(pair, problem="out of memory") for pair in left]
-    assert with_pairs(after, failed, "cpu")["cpu"] == {**alone, first: {"null": 2.0}}
+    assert add_pairs(after, failed, "cpu")["cpu"] == {**alone, first: {"null": 2.0}}
     published = {**before, "measured": {}}  # whose pairs were not read, and are not now
-    after = table_of([Measured(one, 2.0)], node, machine(node), published)
+    after = table_of([Measured(one, 2.0)], node, describe_machine(node), published)
     assert after["cpu"] == {**alone, first: {"null": 2.0}}
 
 
@@ -260,19 +260,19 @@ def test_the_default_profile_is_for_slots_like_those_that_it_was_measured_on(
 ) -> None:
     monkeypatch.setattr("flows.runs.default_profile.PROFILES", tmp_path)
     nodes, source = nodes_of(daemon, storage), Source(trace=Path("t"))
-    assert with_default_profile(source, nodes) == source  # there is none
+    assert add_default_profile(source, nodes) == source  # there is none
     known = tmp_path / "cpu.json"
     for share, fits in (("1 cpus", True), ("0.4 cpus", False)):
         known.write_text(json.dumps({"cpu": {}, "measured": {"cpu": {"gpus": [share] * 3}}}))
         given = replace(source, profile=Path("own"))
-        assert with_default_profile(given, nodes) == given
+        assert add_default_profile(given, nodes) == given
         table = replace(source, format=Format.TABLE)  # whose jobs have a profile of their own
-        assert with_default_profile(table, nodes) == table
+        assert add_default_profile(table, nodes) == table
         if fits:
-            assert with_default_profile(source, nodes).profile == known
+            assert add_default_profile(source, nodes).profile == known
         else:
             with pytest.raises(InputError, match=r"profile: missing, and .*0.4 cpus, not of 1 c"):
-                with_default_profile(source, nodes)
+                add_default_profile(source, nodes)
 
 
 @pytest.mark.parametrize("known", sorted(PROFILES.glob("*.json")), ids=lambda path: path.stem)

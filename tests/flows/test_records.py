@@ -132,7 +132,7 @@ def test_resume_of_a_finished_run_changes_nothing(here: Command, finished: Finis
     before = tree(finished.warehouse)
     ran = here("resume", finished.run, "--warehouse", finished.warehouse, "--json")
     assert ran.code == 0
-    assert ran.err == f"{finished.run} had ended: nothing was left to do\n"
+    assert ran.err == f"{finished.run} had already ended\n"
     assert [row | {"wall_s": 0} for row in ran.rows] == [
         row | {"wall_s": 0} for row in finished.ran.rows
     ]

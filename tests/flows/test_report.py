@@ -7,7 +7,7 @@ import pytest
 
 import shockwave
 from flows.deployments.forms import ReportForm
-from flows.deployments.reporting import write
+from flows.deployments.reporting import write_report
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, tree
 from warehouse.report.output import check_replaced
@@ -73,10 +73,10 @@ def test_the_command_and_the_flow_name_a_page_alike(
     page = Path(row["report"])
     assert page.parent == tmp_path / "w" / "reports"
     page.unlink()
-    assert write.fn(ReportForm(about=about), tmp_path / "w").page == page
+    assert write_report.fn(ReportForm(about=about), tmp_path / "w").page == page
     assert page.is_file()
     with pytest.raises(InputError, match=r"^against: 'nope' is none of the policies"):
-        write.fn(ReportForm(about=about, against="nope"), tmp_path / "w")
+        write_report.fn(ReportForm(about=about, against="nope"), tmp_path / "w")
 
 
 def test_what_is_unknown_is_refused_in_one_line(

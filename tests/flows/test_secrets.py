@@ -18,7 +18,7 @@ import pytest
 from flows.api.client import Client
 from flows.explain.replay import replay
 from flows.prefect_server.secret import authorization
-from flows.runs import position
+from flows.runs import snapshot
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
 from flows.web.api import PREFIX
@@ -166,7 +166,7 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
     options: ServiceOptions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(position, "EVERY", 1)  # a snapshot with each round
+    monkeypatch.setattr(snapshot, "EVERY", 1)  # a snapshot with each round
     value, *others = (
         put(storage, tenant, name).encode()
         for tenant, name in (("a", "wandb"), ("a", "other"), ("b", "wandb"))

@@ -21,7 +21,7 @@ from flows.cli import service
 from flows.deployments.deployments import read_deployments
 from flows.prefect_server import command
 from flows.prefect_server.access import Access
-from flows.prefect_server.children import child
+from flows.prefect_server.children import run_child
 from flows.prefect_server.failures import log_errors_once
 from flows.scheduler.leadership import LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
@@ -150,7 +150,7 @@ def test_the_ui_is_kept_at_home_where_another_user_installed_it(
 
 
 def test_a_client_lets_go_of_an_idle_connection_before_the_server_does() -> None:
-    line = command.server_command("module:app", "127.0.0.1", 4200)
+    line = command.make_server_command("module:app", "127.0.0.1", 4200)
     kept = float(line[line.index("--timeout-keep-alive") + 1])
     expires = httpx.Limits().keepalive_expiry
     assert expires is not None
@@ -164,7 +164,7 @@ def test_python_imports_nothing_from_the_working_folder(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "uvicorn.py").write_text("print('ready', flush=True); input()")
     with (
-        child("server", [sys.executable, "-m", "uvicorn", "--version"], {}) as server,
+        run_child("server", [sys.executable, "-m", "uvicorn", "--version"], {}) as server,
         pytest.raises(WarehouseError, match="Running uvicorn"),
     ):
         server.wait_until(server.reported_ready.is_set, Event())
@@ -215,7 +215,7 @@ See https://nanobind.readthedocs.io/en/latest/refleaks.html"""
 def test_leaks_are_left_out_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     said = LEAKS + "said\n - more\n"
     says = f"import sys, time; time.sleep(1); sys.stderr.write({said!r})"
-    with child("talking", [sys.executable, "-c", says], {}) as talking:
+    with run_child("talking", [sys.executable, "-c", says], {}) as talking:
         assert talking.wait_until(lambda: True, Event())
         with pytest.raises(WarehouseError, match="ended with code 0"):
             wait_for(talking.check)
@@ -227,7 +227,7 @@ def test_what_follows_the_report_that_it_is_ready_is_in_the_log(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     says = "print('begins\\nready\\nfailed', flush=True); input()"
-    with child("talking", [sys.executable, "-c", says], {}) as talking:
+    with run_child("talking", [sys.executable, "-c", says], {}) as talking:
         assert talking.reported_ready.wait(HANG_SECONDS)  # though nobody asked
         assert wait_for(lambda: capfd.readouterr().err) == "failed\n"
 
@@ -331,7 +331,7 @@ def test_a_log_whose_disk_is_full_stops_nothing(
         "print('x\\n' * 10**6, flush=True); Path(sys.argv[1]).touch()"  # more than a pipe holds
     )
     command, done = [sys.executable, "-c", program, str(tmp_path / "done")], tmp_path / "done"
-    with child("talker", command, {}) as talker, open("/dev/full", "w") as full:
+    with run_child("talker", command, {}) as talker, open("/dev/full", "w") as full:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stderr", full)
             assert talker.wait_until(talker.reported_ready.is_set, Event())

@@ -19,7 +19,7 @@ from flows.runs.settings import (
     ClusterSize,
     RunSettings,
     SimulationSettings,
-    recorded,
+    make_settings,
 )
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -50,8 +50,10 @@ def test_options_are_those_of_the_settings(command: str, group: type[Any]) -> No
 
 
 def test_settings_are_recorded_with_the_defaults_of_a_record() -> None:
-    assert recorded("fifo", ClusterSize(4), SimulationSettings()) == Settings("fifo", make_pool(4))
-    live = recorded("fifo", ClusterSize(8, 4), RunSettings(window=3), seed=2, runtime="docker")
+    assert make_settings("fifo", ClusterSize(4), SimulationSettings()) == Settings(
+        "fifo", make_pool(4)
+    )
+    live = make_settings("fifo", ClusterSize(8, 4), RunSettings(window=3), seed=2, runtime="docker")
     assert live.pools == make_pool(8, 4)
     assert (live.window, live.seed, live.runtime) == (3, 2, "docker")
 

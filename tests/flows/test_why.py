@@ -11,7 +11,7 @@ from benchmarks.quality import workload_of
 from containers.runtime import EventKind
 from flows.explain.answer import Answer
 from flows.explain.facts import Predicted
-from flows.explain.sentences import in_words
+from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.start import make_start
 from predictor.errors import InputError, WarehouseError
@@ -78,9 +78,13 @@ def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, answers: list[
         start, finish = answer.prospects.start_seconds, answer.prospects.finish_seconds
         assert answer.clock_seconds < start.low <= start.median
         assert start.median <= start.high < finish.high
-        assert any(f"needs {answer.job.scale_factor} GPU" in line for line in in_words(answer))
+        assert any(
+            f"needs {answer.job.scale_factor} GPU" in line for line in describe_answer(answer)
+        )
         assert answer.prospects.overdue_from_seconds >= answer.clock_seconds
-        assert any("before all others: whatever arrives" in line for line in in_words(answer))
+        assert any(
+            "before all others: whatever arrives" in line for line in describe_answer(answer)
+        )
 
 
 @pytest.mark.slow
@@ -105,10 +109,10 @@ def test_it_lists_when_the_job_waited(made: Made, answers: list[Answer]) -> None
                 assert wait.from_seconds <= record.clock_seconds <= wait.to_seconds
                 assert answer.job.job_id not in {lease.job_id for lease in record.leases}
         rounds = [wait.round for wait in answer.waits if wait.round is not None]
-        hints = [line for line in in_words(answer) if line.startswith("Why it waited from ")]
+        hints = [line for line in describe_answer(answer) if line.startswith("Why it waited from ")]
         assert len(hints) == (answer.status != "waits" and bool(rounds))
         assert all(int(hint.split()[-1]) in rounds for hint in hints)
-        (line,) = (line for line in in_words(answer) if line.startswith("It arrived at "))
+        (line,) = (line for line in describe_answer(answer) if line.startswith("It arrived at "))
         assert ("has not waited" in line) is (waited == 0.0)
 
 
@@ -145,7 +149,7 @@ def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]
         answer = why(event.job_id, *(kept[0], kept[1], record.round))
         assert answer.status == "preempted"
         assert answer.history[-1].reason == event.reason
-        assert any(event.reason in line for line in in_words(answer))
+        assert any(event.reason in line for line in describe_answer(answer))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -154,7 +158,7 @@ def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
     made = ended(policy)
     run = write(tmp_path, made.start, made.rounds)
     for job in made.states[5].beliefs:
-        text = " ".join(in_words(why(job, tmp_path, run, 4)))
+        text = " ".join(describe_answer(why(job, tmp_path, run, 4)))
         assert f"Job {job} " in text
         assert f"policy {policy}" in text
         assert ("before all others" not in text) or policy == "shockwave"
@@ -168,7 +172,7 @@ def test_jobs_that_go_first_whatever_their_worth_are_named(tmp_path: Path) -> No
     answers = [why(job, tmp_path, run, number) for job in made.states[number + 1].beliefs]
     first = 0
     for answer in answers:
-        text = " ".join(in_words(answer))
+        text = " ".join(describe_answer(answer))
         before = [held for held in answer.line.holders if held.place < answer.line.place]
         less = [held for held in before if held.worth < answer.line.worth]
         explained = "before it to which a GPU is worth less" in text
@@ -197,7 +201,7 @@ def test_the_longest_wait_in_the_latest_run_is_the_default_of_jobs_that_ended(
         longest = max(known, key=lambda wait: wait.seconds, default=None)
         assert answer.longest == longest
         assert answer.round == (end - 1 if longest is None else longest.round)
-        remarks = [line for line in in_words(answer) if "of its longest wait, of" in line]
+        remarks = [line for line in describe_answer(answer) if "of its longest wait, of" in line]
         assert bool(remarks) is (longest is not None)
         chosen.add(longest is None)
         if len(chosen) == 2:
@@ -229,7 +233,7 @@ def test_the_command_answers_in_words_and_as_json(
     job = min(made.states[3].beliefs)
     asked = ("why", job, "--run", run, "--round", 2, "--warehouse", warehouse)
     answer = why(job, warehouse, run, 2)
-    assert here(*asked).out.splitlines() == list(in_words(answer))
+    assert here(*asked).out.splitlines() == list(describe_answer(answer))
     (row,) = here(*asked, "--json").rows
     assert (row["run"], row["line"]["place"]) == (run, answer.line.place)
     page = (Path(__file__).parents[2] / "docs" / "why.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.images.trainers import JOB, lines, put_job, train_here
-from trainer.adaptation import EpochEnd, adaptation, decay
+from trainer.adaptation import EpochEnd, decay, make_adaptation
 from trainer.job import MODELS, Job
 from trainer.noise import NoiseScale
 
@@ -19,13 +19,13 @@ def job(**changes: Any) -> Job:
 
 def sizes(mode: str, epochs: int, norms: list[float], noises: list[NoiseScale]) -> list[int]:
     """Batch sizes that follow epochs with these gradient norms and noises."""
-    chosen, size = adaptation(job(mode=mode, epochs=epochs, max_batch_size=40)), 8
+    chosen, size = make_adaptation(job(mode=mode, epochs=epochs, max_batch_size=40)), 8
     sequence = []
     for epoch, (norm, noise) in enumerate(zip(norms, noises, strict=True)):
         size = chosen.next_batch_size(EpochEnd(epoch, size, norm, noise))
         sequence.append(size)
         # A successor goes on where it stood.
-        restored = adaptation(job(mode=mode, epochs=epochs, max_batch_size=40))
+        restored = make_adaptation(job(mode=mode, epochs=epochs, max_batch_size=40))
         restored.restore(chosen.state())
         chosen = restored
     return sequence

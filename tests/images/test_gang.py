@@ -24,7 +24,7 @@ from tests.images.trainers import (
 from trainer.collective import first_rank
 from trainer.errors import InvalidInput
 from trainer.job import read_job
-from trainer.place import WorkerPlace, place_of
+from trainer.place import WorkerPlace, read_place
 
 
 def nodes(workers: list[int]) -> list[dict[str, str]]:
@@ -137,13 +137,13 @@ def test_the_supervisor_dies(tmp_path: Path) -> None:
 def test_wrong_places(tmp_path: Path, variables: dict[str, str], problem: str) -> None:
     job = read_job(put_job(tmp_path / "job", scale_factor=2))
     with pytest.raises(InvalidInput, match=problem):
-        place_of(job, variables)
+        read_place(job, variables)
 
 
 def test_places(tmp_path: Path) -> None:
     job = read_job(put_job(tmp_path / "job", scale_factor=4))
-    assert place_of(job, {}) == WorkerPlace(workers=4)
-    assert place_of(job, nodes([3, 1])[1]) == WorkerPlace(node=1, nodes=2, workers=1)
+    assert read_place(job, {}) == WorkerPlace(workers=4)
+    assert read_place(job, nodes([3, 1])[1]) == WorkerPlace(node=1, nodes=2, workers=1)
 
 
 def test_ranks_of_nodes() -> None:

@@ -18,9 +18,9 @@ from containers.runtime import (
     Runtime,
 )
 from flows.explain.replay import replay
-from flows.explain.sentences import in_words
+from flows.explain.sentences import describe_answer
 from flows.explain.why import why
-from flows.runs.simulation import prepare, terms
+from flows.runs.simulation import make_terms, prepare
 from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec
 from tasks.backoff import PATIENCE
@@ -144,7 +144,7 @@ def make(
     """A run to its end; containers of a job beyond its fates live."""
     given = start(jobs)
     sink = Memory()
-    inner = prepare(given).place.open(terms(given.header), ResumePoint())
+    inner = prepare(given).place.open(make_terms(given.header), ResumePoint())
 
     def fate(rounds: Sequence[int]) -> Iterator[int]:
         yield from rounds
@@ -320,7 +320,7 @@ def test_why_a_job_that_crashed_waits(tmp_path: Path) -> None:
             answer = why(0, tmp_path, name, record.round)
             tried[record.round] = answer.obstacles.retry_seconds
             assert f"tried again at {answer.obstacles.retry_seconds:,.0f} s" in "\n".join(
-                in_words(answer)
+                describe_answer(answer)
             )
     assert len(tried) == 1 + 3
     assert sum(one == two for one, two in pairwise(tried.values())) == 2

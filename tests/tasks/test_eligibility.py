@@ -7,7 +7,7 @@ import pytest
 
 from containers.runtime import EventKind
 from flows.explain.replay import replay
-from flows.explain.sentences import in_words
+from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
@@ -85,12 +85,12 @@ def test_jobs_start_after_others_and_arrays_run_some_tasks_at_a_time(tmp_path: P
     )
     assert report.prospects.start_seconds is not None
     assert report.prospects.start_seconds.median >= 250 + 2 * 300
-    words = "\n".join(in_words(report))
+    words = "\n".join(describe_answer(report))
     assert "It starts after jobs 0, 1, 2, 3, 4, 5, and is cancelled if" in words
     assert "It should meet its deadline of 5,000 s." in words
     task = why("sweep[4]", tmp_path, name, ends[0])
     assert (task.job.job_id, task.obstacles.jobs, task.obstacles.by_array) == (5, (1, 2), True)
-    assert "Its array lets 2 of its tasks hold GPUs" in "\n".join(in_words(task))
+    assert "Its array lets 2 of its tasks hold GPUs" in "\n".join(describe_answer(task))
 
 
 def test_what_comes_after_a_failure_is_cancelled_and_so_is_what_comes_after_that(

@@ -8,7 +8,7 @@ import pytest
 from containers.runtime import EventKind, Lease, ResumePoint
 from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.virtual_cluster import VirtualFactory
-from flows.runs.simulation import terms
+from flows.runs.simulation import make_terms
 from flows.runs.start import make_start
 from flows.scheduler.admission import check_node
 from predictor.errors import InputError
@@ -95,7 +95,7 @@ def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
         for spec in start.workload.specs
         if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
     )
-    asked = replace(terms(start.header), restart_seconds=100.0)
+    asked = replace(make_terms(start.header), restart_seconds=100.0)
     runtime = place(start.workload.truths).open(asked, ResumePoint(jobs=(spec,)))
     progress, kinds = [], []
     for number, gpu in enumerate((6, 7, 0, 0)):
@@ -143,7 +143,7 @@ def test_a_start_takes_as_long_as_it_does_where_the_job_goes(
         for spec in start.workload.specs
         if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
     )
-    runtime = place(start.workload.truths).open(terms(start.header), ResumePoint(jobs=(spec,)))
+    runtime = place(start.workload.truths).open(make_terms(start.header), ResumePoint(jobs=(spec,)))
     trained = []
     firsts = {kind: INVENTORY.gpus_in(n)[0] for kind, (n,) in INVENTORY.pools_of.items()}
     for number, kind in enumerate(("v100", "k80", "v100", "p100", "p100")):
@@ -165,7 +165,7 @@ def test_a_restart_longer_than_a_round_goes_on_in_the_next_ones(
         for spec in start.workload.specs
         if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
     )
-    runtime = place(start.workload.truths).open(terms(start.header), ResumePoint(jobs=(spec,)))
+    runtime = place(start.workload.truths).open(make_terms(start.header), ResumePoint(jobs=(spec,)))
     (v100,), (k80,) = (INVENTORY.gpus_in(INVENTORY.pools_of[k][0])[:1] for k in ("v100", "k80"))
     trained, left = [], []
     for number, gpu in enumerate((v100, v100, k80, k80, v100, v100, *[k80] * 7)):

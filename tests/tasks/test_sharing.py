@@ -12,7 +12,7 @@ from containers.virtual.virtual_cluster import VirtualFactory
 from flows.explain.replay import replay
 from flows.explain.whatif import Change, fork
 from flows.runs.sharing import shares_gpus
-from flows.runs.simulation import terms
+from flows.runs.simulation import make_terms
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import Regime
@@ -94,7 +94,7 @@ def test_two_jobs_on_the_same_gpus_run_at_the_rates_of_their_pair() -> None:
     first, second = (start.workload.specs[number] for number in (3, 5))
     assert (first.model, second.model) == ("translator", "recurrent-lm")
     runtime = VirtualFactory(start.workload.truths).open(
-        replace(terms(start.header), restart_seconds=0.0), ResumePoint(jobs=(first, second))
+        replace(make_terms(start.header), restart_seconds=0.0), ResumePoint(jobs=(first, second))
     )
 
     def steps(*leases: Lease) -> dict[int, int]:
@@ -128,7 +128,7 @@ def test_as_containers_behave_a_job_goes_on_alone_once_the_other_of_its_pair_end
     held = (Regime(second.batch_size, 5),)
     truths = [*start.workload.truths[:4], GroundTruth(5, 1.0, held, held)]
     runtime = FaithfulFactory(truths).open(
-        replace(terms(start.header), restart_seconds=20.0), ResumePoint(jobs=(first, short))
+        replace(make_terms(start.header), restart_seconds=20.0), ResumePoint(jobs=(first, short))
     )
     runtime.launch(0, [Lease(first.job_id, (0,)), Lease(second.job_id, (0,))])
     runtime.advance(None)

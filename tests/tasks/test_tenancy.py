@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.explain.replay import replay
-from flows.explain.sentences import in_words
+from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
@@ -79,7 +79,9 @@ def test_a_quota_holds_in_each_window_and_what_is_left_is_carried_over(tmp_path:
     waits = next(r.round for r in made.records if 1 not in {lease.job_id for lease in r.leases})
     answer = why("1", tmp_path, name, waits)
     assert answer.obstacles.quota_until_seconds == HOUR
-    assert "Tenant a has used up its quota of GPU-hours until 3,600 s." in [*in_words(answer)]
+    assert "Tenant a has used up its quota of GPU-hours until 3,600 s." in [
+        *describe_answer(answer)
+    ]
     assert answer.prospects.start_seconds is not None
     assert answer.prospects.start_seconds.median >= HOUR
 

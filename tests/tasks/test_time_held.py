@@ -8,7 +8,7 @@ import pytest
 
 from containers.runtime import EventKind
 from flows.explain.replay import replay
-from flows.explain.sentences import in_words
+from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.start import make_start
 from predictor.errors import InputError
@@ -60,7 +60,7 @@ def test_a_job_ends_at_the_boundary_at_which_its_time_is_over(
     name = write(tmp_path, made.start, made.rounds)
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
-    text = list(in_words(why(0, tmp_path, name)))[-1]
+    text = list(describe_answer(why(0, tmp_path, name)))[-1]
     assert f"failed on GPU {', '.join(map(str, ends[0].gpus))}" in text.replace("GPUs", "GPU")
     assert text.endswith(f"and its max_seconds are {limit:,.0f}.")
 

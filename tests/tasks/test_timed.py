@@ -8,7 +8,7 @@ import pytest
 
 from containers.runtime import EventKind, Lease, Observation, Runtime
 from flows.explain.replay import replay
-from flows.explain.sentences import in_words
+from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
@@ -99,7 +99,7 @@ def test_why_tells_of_jobs_that_keep_their_gpus(tmp_path: Path) -> None:
         if made.specs[lease.job_id].kind is OPAQUE
         and all(event.job_id != lease.job_id for event in record.events)
     )
-    text = " ".join(in_words(why(job, tmp_path, name, number)))
+    text = " ".join(describe_answer(why(job, tmp_path, name, number)))
     assert f"Job {job} runs in round {number}" in text
 
 

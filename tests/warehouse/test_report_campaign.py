@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 import pytest
 
 import shockwave
-from flows.campaigns.summary import differences, summarize
+from flows.campaigns.summary import compare_policies, summarize
 from predictor.errors import InputError
 from tests.runs import ended, start_of, write
 from warehouse.analytics.intervals import in_three_digits
@@ -112,7 +112,7 @@ def test_policies_are_compared_over_seeds_on_some_jobs(campaign: Analytics) -> N
     found = [known[cell.run] for cell in cells[:2]]
     assert calm.row()["mean_jct_s"] == pytest.approx(fmean(mean for mean, _ in found))
     assert calm.row()["jobs"] == pytest.approx(fmean(jobs for _, jobs in found))
-    (pairs,) = differences(campaign.warehouse, cells, "job_id > 0")
+    (pairs,) = compare_policies(campaign.warehouse, cells, "job_id > 0")
     changes = [
         known[other.run][0] - known[one.run][0]
         for one, other in zip(cells[:4], cells[4:], strict=True)
@@ -136,7 +136,10 @@ def test_differences_are_taken_from_a_policy_over_all_workloads_and_in_each(
         for cell in read_cells(campaign.warehouse, "c-1")
     ]
     first, back = (
-        [difference.row() for difference in differences(campaign.warehouse, cells, against=against)]
+        [
+            difference.row()
+            for difference in compare_policies(campaign.warehouse, cells, against=against)
+        ]
         for against in (None, "my-fifo")
     )
     found = [(row["policy"], row["against"], row["workload"], row["pairs"]) for row in back]
@@ -148,7 +151,7 @@ def test_differences_are_taken_from_a_policy_over_all_workloads_and_in_each(
     assert [row[column] for row in back] == pytest.approx([-row[column] for row in first])
     assert first[0][column] == pytest.approx((first[1][column] + first[2][column]) / 2)
     with pytest.raises(InputError, match="'my-fifi' is none of the policies; did you mean my-fifo"):
-        differences(campaign.warehouse, cells, against="my-fifi")
+        compare_policies(campaign.warehouse, cells, against="my-fifi")
 
     write_cells(campaign.warehouse, "c-3", cells)
     found = paired(entries_of(campaign, "c-3"), "my-fifo")

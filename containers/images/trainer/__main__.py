@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.errors import DONE, InvalidInput
-from trainer.gang import guarded, supervise
+from trainer.gang import run_guarded, supervise
 from trainer.job import read_job
-from trainer.place import place_of
+from trainer.place import read_place
 from trainer.stop import Stop
 from trainer.telemetry import read_progress
 
@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def main(arguments: Sequence[str]) -> int:
     """Train, and return the exit code."""
     stop = Stop().listen()
-    return guarded(lambda: _run(arguments, stop))
+    return run_guarded(lambda: _run(arguments, stop))
 
 
 def _run(arguments: Sequence[str], stop: Stop) -> int:
@@ -27,7 +27,7 @@ def _run(arguments: Sequence[str], stop: Stop) -> int:
         raise InvalidInput("arguments", f"{len(arguments)} were given", "give a job folder")
     folder = Path(arguments[0])
     job = read_job(folder)
-    place = place_of(job, os.environ)
+    place = read_place(job, os.environ)
     if read_progress(folder).get("epoch") == job.epochs:
         return DONE
     _prepare(place.nodes)

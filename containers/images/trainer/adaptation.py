@@ -122,7 +122,7 @@ class GradientNoise:
         """Nothing."""
 
 
-def adaptation(job: Job) -> Adaptation:
+def make_adaptation(job: Job) -> Adaptation:
     """The job's mode."""
     match job.mode:
         case "accordion":

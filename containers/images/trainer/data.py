@@ -106,14 +106,14 @@ def _synthetic(job: Job, shape: ModelShape, device: torch.device) -> DataSet:
     generator = np.random.default_rng((job.seed, 0, 1))
     match job.model:
         case "LM":
-            batch = _words(synthetic.words(generator, samples, shape.length))
+            batch = _words(synthetic.make_words(generator, samples, shape.length))
         case "Transformer":
-            batch = _words(*synthetic.pairs(generator, samples, shape.length))
+            batch = _words(*synthetic.make_pairs(generator, samples, shape.length))
         case "Recommendation":
-            rated = synthetic.ratings(generator, samples, shape.classes)
+            rated = synthetic.make_ratings(generator, samples, shape.classes)
             batch = _users(rated, shape, device)
         case _:
-            batch = _pictures(synthetic.pictures(generator, samples, shape.classes))
+            batch = _pictures(synthetic.make_pictures(generator, samples, shape.classes))
     return DataSet(SYNTHETIC, samples, batch)
 
 

@@ -20,7 +20,7 @@ def replace(path: Path, payload: bytes, durable: bool, keep: Path | None = None)
         StorageError: It cannot be written; the file is as it was.
         LeaseLost: The job runs under another lease.
     """
-    lease.check(path.parent)
+    lease.check_lease(path.parent)
     temporary = path.with_name(f".{path.name}.part")
     try:
         try:
@@ -53,7 +53,7 @@ def append_line(path: Path, line: bytes) -> None:
         StorageError: It cannot be written; the file is as it was.
         LeaseLost: The job runs under another lease.
     """
-    lease.check(path.parent)
+    lease.check_lease(path.parent)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:

@@ -58,7 +58,7 @@ def supervise(place: WorkerPlace, stop: Stop, work: Work) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def guarded(work: Callable[[], int]) -> int:
+def run_guarded(work: Callable[[], int]) -> int:
     """Run the work and return its exit code: a known error prints a line, a crash a traceback."""
     try:
         return work()
@@ -82,7 +82,7 @@ def _fork(place: WorkerPlace, work: Work, parent: int) -> int:
         # A worker whose supervisor is killed must not train on beside its successor.
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
         if os.getppid() == parent:
-            code = guarded(lambda: work(place, stop))
+            code = run_guarded(lambda: work(place, stop))
     finally:
         sys.stderr.flush()
         os._exit(code)

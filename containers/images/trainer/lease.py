@@ -14,7 +14,7 @@ VARIABLE = "SHOCKWAVE_LEASE"
 """Environment variable with this container's lease; without it no other container writes."""
 
 
-def check(folder: Path) -> None:
+def check_lease(folder: Path) -> None:
     """Refuse to write under a lease that is not this container's.
 
     Raises:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trainer import checkpoint
-from trainer.adaptation import EpochEnd, adaptation
+from trainer.adaptation import EpochEnd, make_adaptation
 from trainer.checkpoint import Checkpoint
 from trainer.collective import Collective
 from trainer.data import SYNTHETIC, open_data
@@ -82,7 +82,7 @@ class Training:
         self._data = open_data(job, gang.device)
         if self._writes and self._data.source == SYNTHETIC:
             print(f"no data set of {job.model}: training on synthetic data", file=sys.stderr)
-        self._mode = adaptation(job)
+        self._mode = make_adaptation(job)
         self._stepper = Stepper(job, gang, self._data)
         self._position = TrainingPosition(job.batch_size)
         self._restore()

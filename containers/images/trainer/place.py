@@ -26,7 +26,7 @@ class WorkerPlace:
     rendezvous: str = ""
 
 
-def place_of(job: Job, environment: Mapping[str, str]) -> WorkerPlace:
+def read_place(job: Job, environment: Mapping[str, str]) -> WorkerPlace:
     """This container's place in the gang, without a worker's.
 
     Raises:

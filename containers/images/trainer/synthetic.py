@@ -22,7 +22,7 @@ TASTES = 16
 """Kinds of users of a recommender."""
 
 
-def pictures(generator: np.random.Generator, samples: int, classes: int) -> tuple[Bytes, Ints]:
+def make_pictures(generator: np.random.Generator, samples: int, classes: int) -> tuple[Bytes, Ints]:
     """A coarse pattern for each label under noise, shapes as for CIFAR-10."""
     coarse = generator.integers(64, 192, (classes, 3, 4, 4))
     pattern = coarse.repeat(8, axis=2).repeat(8, axis=3)
@@ -31,7 +31,7 @@ def pictures(generator: np.random.Generator, samples: int, classes: int) -> tupl
     return (pattern[shown] + grain).astype(np.uint8), _noisy(generator, shown, classes)
 
 
-def words(generator: np.random.Generator, samples: int, length: int) -> Ints:
+def make_words(generator: np.random.Generator, samples: int, length: int) -> Ints:
     """Text in which each word is followed by one of two, shape (samples, length + 1)."""
     followers = generator.integers(0, WORDS, (WORDS, 2))
     text = np.empty((samples, length + 1), np.int64)
@@ -42,7 +42,7 @@ def words(generator: np.random.Generator, samples: int, length: int) -> Ints:
     return text + UNKNOWN + 1
 
 
-def pairs(generator: np.random.Generator, samples: int, length: int) -> tuple[Ints, Ints]:
+def make_pairs(generator: np.random.Generator, samples: int, length: int) -> tuple[Ints, Ints]:
     """Sentences and their translations word by word, shapes as for a parallel corpus."""
     meaning = generator.permutation(WORDS)
     # Squares favour the first words: as in a language, some are far more frequent.
@@ -61,7 +61,7 @@ def pairs(generator: np.random.Generator, samples: int, length: int) -> tuple[In
     return source, target
 
 
-def ratings(generator: np.random.Generator, samples: int, items: int) -> tuple[Ints, Ints]:
+def make_ratings(generator: np.random.Generator, samples: int, items: int) -> tuple[Ints, Ints]:
     """Items of users of a few tastes, in the form of `readers.read_ratings`."""
     each = 20
     taste = generator.integers(0, TASTES, samples)[:, None]

@@ -110,7 +110,7 @@ class Snapshot:
 
 
 @dataclass
-class Keeping:
+class SnapshotSink:
     """A sink of a run that keeps a snapshot of it every `EVERY` rounds.
 
     Attributes:
@@ -137,10 +137,10 @@ class Keeping:
         self.last = record
         if (record.round + 1) % EVERY == 0:
             with suppress(OSError, WarehouseError):  # the next round reports a full disk
-                keep(self.path, Snapshot(self.run.name, self.position, self.cluster()))
+                write_snapshot(self.path, Snapshot(self.run.name, self.position, self.cluster()))
 
 
-def keep(path: Path, snapshot: Snapshot) -> None:
+def write_snapshot(path: Path, snapshot: Snapshot) -> None:
     """Enter a snapshot in the ledger, and write it in place of the previous snapshot.
 
     Raises:
@@ -158,7 +158,7 @@ def keep(path: Path, snapshot: Snapshot) -> None:
     write_text(path, json.dumps({"code": code, "snapshot": to_row(snapshot)}), ahead)
 
 
-def kept(path: Path, run: str) -> Snapshot | None:
+def read_snapshot(path: Path, run: str) -> Snapshot | None:
     """The snapshot of a run; None unless it matches ledger, run and present code.
 
     Raises:
@@ -177,7 +177,7 @@ def kept(path: Path, run: str) -> Snapshot | None:
         return None
 
 
-def reached(
+def read_progress(
     reader: Reader, start: Start, run: str, snapshot: Snapshot | None
 ) -> tuple[RunProgress, list[tuple[RoundRecord, str]]]:
     """The position of a run at its snapshot, or at its beginning, and the rounds after it.
