@@ -7,7 +7,7 @@ from pathlib import Path
 
 from warehouse.analytics.intervals import Interval, as_columns, interval_of
 from warehouse.analytics.listing import figures_of_jobs
-from warehouse.analytics.paired import ALL, Difference, difference, reference
+from warehouse.analytics.paired import ALL, PairedDifference, difference, reference
 from warehouse.analytics.questions import Analytics
 from warehouse.store.files import CellRow, CellStatus
 
@@ -126,7 +126,7 @@ class Pairs:
     policy: str
     against: str
     workload: str
-    figures: dict[str, Difference | None]
+    figures: dict[str, PairedDifference | None]
 
     def row(self) -> dict[str, object]:
         """Plain numbers: mean and bounds of the interval of each difference."""
@@ -181,7 +181,7 @@ def compare_policies(
     for cell in done:
         by_policy[cell.policy][cell.workload, cell.cluster, cell.options, cell.seed] = cell.run
 
-    def compared(policy: str, workload: str, key: str) -> Difference | None:
+    def compared(policy: str, workload: str, key: str) -> PairedDifference | None:
         column, scale = PAIRED[key]
 
         def value(run: str | None) -> float | None:

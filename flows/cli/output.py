@@ -19,7 +19,7 @@ from warehouse.analytics.values import plain
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from warehouse.analytics.paired import Difference
+    from warehouse.analytics.paired import PairedDifference
 
 
 USUAL_WIDTH = 100
@@ -172,7 +172,7 @@ def subtract(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
-def make_jct_columns(difference: "Difference | None", as_json: bool) -> dict[str, Any]:
+def make_jct_columns(difference: "PairedDifference | None", as_json: bool) -> dict[str, Any]:
     """Make the columns of a difference of jobs' JCTs, in seconds."""
     from warehouse.analytics.intervals import as_columns
 

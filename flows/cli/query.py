@@ -42,13 +42,13 @@ def run_sql(
     as_json: Json = False,
 ) -> None:
     """Query the history of all runs."""
-    from warehouse.analytics.limits import Limits
+    from warehouse.analytics.limits import QueryLimits
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
 
     if run is None:
         keep_fast(warehouse, get_progress().count("copying figures", "files"))
-    analytics = Analytics(warehouse, Limits(timeout, memory))
+    analytics = Analytics(warehouse, QueryLimits(timeout, memory))
     if query is not None and recipe is None and run is None and job is None:
         columns, rows = analytics.query(query)
     elif query is None and recipe is not None:

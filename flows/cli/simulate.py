@@ -33,7 +33,7 @@ from warehouse.wording import counted
 
 if TYPE_CHECKING:
     from flows.runs.simulation import Driver
-    from warehouse.analytics.paired import Difference
+    from warehouse.analytics.paired import PairedDifference
 
 
 SIMULATE_FIELDS = (
@@ -200,7 +200,7 @@ def print_summary(
     runs: list[str],
     wall_seconds: float,
     as_json: bool,
-    jobs: "Mapping[str, Difference] | None" = None,
+    jobs: "Mapping[str, PairedDifference] | None" = None,
 ) -> None:
     """Print the headline figures of runs.
 

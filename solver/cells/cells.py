@@ -10,7 +10,6 @@ from solver.cells.gangs import (
     Answer,
     CellRequest,
     Granted,
-    HeldGang,
     PromisedCell,
     RunningGang,
     Slot,
@@ -21,7 +20,7 @@ from solver.cells.holding import Holdings
 from solver.cells.layout import NODE, CellPool, Layout
 from solver.cells.packing import pack
 from solver.cells.restoring import restore
-from solver.cells.tree import Physical, Promised
+from solver.cells.tree import HeldGang, Physical, Promised
 
 
 class Cells:

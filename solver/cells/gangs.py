@@ -1,14 +1,10 @@
-"""Gangs that ask for cells, the answers, and gangs that hold GPUs."""
+"""Requests of gangs for cells, and the answers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from predictor.errors import InputError
-
-if TYPE_CHECKING:
-    from solver.cells.tree import Physical, Promised
 
 OPPORTUNISTIC, GUARANTEED = -1, 0
 """Priorities: a gang on idle GPUs, which guaranteed gangs preempt; a gang in its tenant's cells."""
@@ -106,33 +102,3 @@ class RunningGang:
     request: CellRequest
     slots: tuple[tuple[Slot, ...], ...]
     levels: tuple[tuple[str, ...], ...]
-
-
-@dataclass(eq=False, slots=True)
-class HeldGang:
-    """A gang that holds GPUs.
-
-    Attributes:
-        request: Its request.
-        placed: Its first placement.
-        gpus: Its GPUs, without those that were removed from the cluster.
-        claims: The promised GPU that each of them serves; None while it is opportunistic.
-    """
-
-    request: CellRequest
-    placed: RunningGang
-    gpus: list[Physical]
-    claims: list[Promised] | None
-
-    @property
-    def priority(self) -> int:
-        """The priority that it runs by."""
-        return OPPORTUNISTIC if self.claims is None else GUARANTEED
-
-    @property
-    def running(self) -> RunningGang:
-        """The gang as it runs now: a demoted gang stays demoted."""
-        if self.claims is not None:
-            return self.placed
-        levels = tuple(("",) * len(member) for member in self.placed.levels)
-        return replace(self.placed, levels=levels)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from solver.cells.free import FreeCells
-from solver.cells.gangs import GUARANTEED, HeldGang
-from solver.cells.tree import Physical, Promised
+from solver.cells.gangs import GUARANTEED
+from solver.cells.tree import HeldGang, Physical, Promised
 
 
 class Holdings:

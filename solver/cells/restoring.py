@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from predictor.errors import InputError
-from solver.cells.gangs import CellRequest, HeldGang, RunningGang
+from solver.cells.gangs import CellRequest, RunningGang
 from solver.cells.ground import Ground
 from solver.cells.holding import Holdings
-from solver.cells.tree import Physical, Promised
+from solver.cells.tree import HeldGang, Physical, Promised
 
 
 def restore(running: RunningGang, ground: Ground, holdings: Holdings) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
+from solver.cells.gangs import GUARANTEED, OPPORTUNISTIC, CellRequest, RunningGang
 from solver.cells.layout import NODE, CellPool
-
-if TYPE_CHECKING:
-    from solver.cells.gangs import HeldGang
 
 FREE = -2
 """Priority of a cell that no gang holds."""
@@ -170,3 +169,33 @@ def promised_tree(pool: CellPool, level: int, tenant: str, first: int) -> Promis
         return cell
 
     return grown(level, None)
+
+
+@dataclass(eq=False, slots=True)
+class HeldGang:
+    """A gang that holds GPUs.
+
+    Attributes:
+        request: Its request.
+        placed: Its first placement.
+        gpus: Its GPUs, without those that were removed from the cluster.
+        claims: The promised GPU that each of them serves; None while it is opportunistic.
+    """
+
+    request: CellRequest
+    placed: RunningGang
+    gpus: list[Physical]
+    claims: list[Promised] | None
+
+    @property
+    def priority(self) -> int:
+        """The priority that it runs by."""
+        return OPPORTUNISTIC if self.claims is None else GUARANTEED
+
+    @property
+    def running(self) -> RunningGang:
+        """The gang as it runs now: a demoted gang stays demoted."""
+        if self.claims is not None:
+            return self.placed
+        levels = tuple(("",) * len(member) for member in self.placed.levels)
+        return replace(self.placed, levels=levels)

@@ -16,7 +16,7 @@ import pytest
 from predictor.errors import InputError, WarehouseError
 from tests.runs import ended, write
 from warehouse.analytics.copies import read_copies
-from warehouse.analytics.limits import SPILL, Limits
+from warehouse.analytics.limits import SPILL, QueryLimits
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS, checksum
@@ -265,7 +265,7 @@ def test_a_changed_record_is_not_copied(kept: tuple[Path, Path]) -> None:
 
 def test_a_query_ends_at_its_timeout(kept: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match=r"timeout: the query was ended after 0\.2 s"):
-        Analytics(kept[0], Limits(seconds=0.2)).query(ENDLESS)
+        Analytics(kept[0], QueryLimits(seconds=0.2)).query(ENDLESS)
 
 
 def test_verification_ends_with_its_query(
@@ -285,7 +285,7 @@ def test_verification_ends_with_its_query(
 
     monkeypatch.setattr("warehouse.store.verified.hashlib.sha256", Slow)
     with pytest.raises(InputError, match=r"timeout: the query was ended after 0\.2 s"):
-        Analytics(kept[0], Limits(seconds=0.2)).query("SELECT count(*) FROM placements")
+        Analytics(kept[0], QueryLimits(seconds=0.2)).query("SELECT count(*) FROM placements")
 
 
 def test_a_query_spills_into_the_warehouse_only(
@@ -303,8 +303,8 @@ def test_a_query_spills_into_the_warehouse_only(
 def test_a_query_that_needs_more_memory_spills_or_says_so(
     kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Analytics(kept[0], Limits(memory_mib=60)).query(LARGE)[1] == [(3_000_000,)]
+    assert Analytics(kept[0], QueryLimits(memory_mib=60)).query(LARGE)[1] == [(3_000_000,)]
     monkeypatch.setattr("warehouse.analytics.limits.SPILL", "no/such/folder")
     with pytest.raises(InputError, match="memory: is too little for the query") as caught:
-        Analytics(kept[0], Limits(memory_mib=60)).query(LARGE)
+        Analytics(kept[0], QueryLimits(memory_mib=60)).query(LARGE)
     assert "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ SPILL = ".spill-"
 
 
 @dataclass(frozen=True)
-class Limits:
+class QueryLimits:
     """Limits of a query.
 
     Attributes:
@@ -33,11 +33,11 @@ class Limits:
     memory_mib: int | None = None
 
 
-UNLIMITED = Limits()
+UNLIMITED = QueryLimits()
 
 
 @contextmanager
-def connected(warehouse: Path, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+def connected(warehouse: Path, limits: QueryLimits) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory, within limits; it spills into the warehouse.
 
     It gets half of the free space on the disk, since runs write there as well. Where the

@@ -26,7 +26,7 @@ ALL = "all workloads"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PairedDifference:
     """The mean difference of a figure over pairs.
 
     Attributes:
@@ -44,7 +44,7 @@ class Difference:
 
 def difference(
     pairs: Iterable[tuple[float | None, float | None]], *, percent: bool = False
-) -> Difference | None:
+) -> PairedDifference | None:
     """The difference of values from their references; None without a pair.
 
     Args:
@@ -59,7 +59,7 @@ def difference(
     if not changes:
         return None
     less, more = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
-    return Difference(len(changes), interval(changes), less, more)
+    return PairedDifference(len(changes), interval(changes), less, more)
 
 
 def reference(policies: Sequence[str], against: str | None) -> str:
@@ -76,7 +76,7 @@ def reference(policies: Sequence[str], against: str | None) -> str:
     return against
 
 
-def job_by_job(warehouse: Path, base: str, others: Iterable[str]) -> dict[str, Difference]:
+def job_by_job(warehouse: Path, base: str, others: Iterable[str]) -> dict[str, PairedDifference]:
     """Differences of JCTs from those of the same jobs in another run, in seconds.
 
     Args:

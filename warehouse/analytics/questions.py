@@ -15,7 +15,7 @@ from predictor.errors import InputError, WarehouseError, first_line, remedy_of
 from warehouse.analytics.catalog import all_copied, create_views, seal
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import VIEWS, needed, read_twice, views_of
-from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
+from warehouse.analytics.limits import UNLIMITED, QueryLimits, connected, interruptible
 from warehouse.analytics.recipes import recipe
 from warehouse.analytics.verifying import verifying_read
 from warehouse.store.checks import check_files, check_runs, check_warehouse
@@ -56,7 +56,7 @@ class Analytics:
     """
 
     warehouse: Path
-    limits: Limits = UNLIMITED
+    limits: QueryLimits = UNLIMITED
 
     def query(
         self, sql: str, runs: Sequence[str] | None = None
