@@ -43,22 +43,23 @@ from warehouse.store.parts import WHOLE
 
 DATABASE = "analytics.duckdb"
 STAMP = ".views"
-"""A digest of the views in the database."""
+"""Name of the file with a digest of the database's views."""
 
 TABLE_BYTES = 2**24
-"""Size of records up to which computing a whole mart is cheaper than planning it twice. An
+"""Largest records, in bytes, for which computing a whole mart is cheaper than planning it twice. An
 engineering bound; no sweep is recorded."""
 
 SMALL_BYTES = 2**20
-"""Size of records up to which computing all views that a query reads is cheaper than planning it
-over views. An engineering bound; no sweep is recorded."""
+"""Largest records, in bytes, for which computing all views of a query is cheaper than planning it
+over
+views. An engineering bound; no sweep is recorded."""
 
 
 def build(warehouse: Path) -> None:
     """Create or update a warehouse: its folders, the empty partitions, `analytics.duckdb`.
 
-    The database is replaced by renaming a new one over it, and only when the views
-    changed, so that an analyst's open session goes on undisturbed.
+    The database is replaced only when the views changed, and by a rename, so that open sessions
+    of analysts go on.
 
     Raises:
         WarehouseError: The folder cannot be written.
@@ -72,7 +73,7 @@ def build(warehouse: Path) -> None:
 
 
 def _built(warehouse: Path) -> bool:
-    """Whether the database is there and has the present views."""
+    """Return whether the database exists and has the present views."""
     stamp = warehouse / STAMP
     there = (warehouse / DATABASE).exists() and stamp.exists()
     return there and check_regular(stamp).read_bytes() == _views_digest(warehouse).encode()
@@ -87,7 +88,7 @@ def _build(warehouse: Path) -> None:
         left_over.unlink()
     fresh = temporary_name(database)
     try:
-        # DuckDB takes a "?" in the path of a database that it writes for the end of its name.
+        # DuckDB ends the path of a database that it writes at a "?", so write elsewhere and copy.
         with TemporaryDirectory() as elsewhere:
             made = Path(elsewhere) / DATABASE
             _make(made, warehouse)
@@ -104,14 +105,14 @@ def _build(warehouse: Path) -> None:
             remedy_of(error, "choose a writable warehouse with room on its disk"),
         ) from None
     stamped = digest.encode()
-    # The stamp is written last, so that a killed process leaves all of this to the next.
+    # Write the stamp last: if this process is killed, the next one starts over.
     enter(
         warehouse,
         warehouse,
         {database.name: checksum(fresh)} | hash_contents({stamp.name: stamped}),
     )
     log = warehouse / f"{DATABASE}.wal"
-    log.unlink(missing_ok=True)  # writes of an open session belong to the previous database
+    log.unlink(missing_ok=True)  # an open session writes to the previous database
     fresh.replace(database)
     stamp.write_bytes(stamped)
 
@@ -124,16 +125,18 @@ _making = Lock()
 
 @cache
 def _maker() -> duckdb.DuckDBPyConnection:
-    """The connection that makes databases of views, cached as DuckDB takes long to start."""
+    """Return the connection that makes databases of views; DuckDB takes long to start."""
     return duckdb.connect()
 
 
 def _make(database: Path, warehouse: Path) -> None:
     """Create a database of views over a warehouse's files.
 
-    Binding all views takes most of the time. So the last database that this process made, of any
-    warehouse, is reused, and the views that read files or copies are replaced in it. Where these
-    have changed columns, views over them would not fit: all views are created.
+    Binding all views takes most of the time. This process therefore reuses its last database, of
+    any
+    warehouse, and replaces the views that read files or copies. If their columns have changed,
+    views
+    over them no longer fit, and all views are created.
     """
     copies, whole = read_copies(warehouse), empty_cells(warehouse).exists()
     kind = bool(copies.runs)
@@ -154,7 +157,7 @@ def _make(database: Path, warehouse: Path) -> None:
 
 @contextlib.contextmanager
 def _attached(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to a database of this process, which is written at the end of the context."""
+    """Attach a database and write it at the end of the context."""
     path = str(database).replace("'", "''")
     try:
         with contextlib.closing(_maker().cursor()) as connection:
@@ -162,7 +165,7 @@ def _attached(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
             connection.execute("USE memory; DETACH views")
     except BaseException:
-        _maker.cache_clear()  # it may still have the database
+        _maker.cache_clear()  # the connection may still hold the database
         raise
 
 
@@ -187,27 +190,26 @@ def create_views(
 ) -> None:
     """Create views over a warehouse's Parquet files.
 
-    Marts of ended runs are read from their copies (`analytics.marts`), where they exist: these are
-    in the schema `copied`. For the other runs the same views are in the schema `live`. So are, in
-    schemas ending in `recent`, staging views of the rounds that are in no copied part, unless there
-    may be others later.
+    Marts of ended runs read their copies (`analytics.marts`), in the schema `copied`, if there are
+    any. The schema `live` has the marts of all other runs. Unless the views include later rounds,
+    schemas ending in `recent` have staging views of the rounds that no copied part has.
 
     Args:
         connection: The database.
         warehouse: The folder.
-        runs: The runs in the views, each with at least a round; all by default.
-        names: The views, each with those that it reads; all by default.
-        asked: The views that are needed where marts are copies; by default all.
+        runs: The runs in the views, each with at least one round; by default all.
+        names: The views, each with all that it reads; by default all.
+        asked: The views needed where marts are copies; by default all.
         later: Whether the views include runs that begin later.
-        tables: Views to compute into tables of the database, unless the records are large.
-        if_small: Views to compute in addition where the records are small.
-        copies: The copies in use, if they are known.
-        files: The files with rounds; by default those that there are now.
+        tables: Views to compute into tables, unless the records are large.
+        if_small: More views to compute if the records are small.
+        copies: The copies in use, if known.
+        files: The files with rounds; by default those present.
     """
     connection.execute("SET enable_progress_bar = false")
     if not later:
         connection.execute("SET parquet_metadata_cache = true")  # views read files several times
-    if not empty_cells(warehouse).exists():  # of a warehouse that this version has not written to
+    if not empty_cells(warehouse).exists():  # only an earlier version has written here
         names = [name for name in names if name != "campaign_cells"]
         asked = [name for name in asked if name != "campaign_cells"]
     copies = copies or read_copies(warehouse)
@@ -219,7 +221,7 @@ def create_views(
         tables = tables if stored_bytes <= TABLE_BYTES else ()
         if stored_bytes <= SMALL_BYTES:
             tables = {*tables, *if_small}
-            connection.execute("SET threads = 1")  # of so little several would make more work
+            connection.execute("SET threads = 1")  # more cost time on so little data
 
     def over(name: str, files: Files | None) -> str:
         return _over(warehouse, name, runs, copied, files)
@@ -243,7 +245,7 @@ def create_views(
 
     def joined(name: str, files: Files | None) -> str:
         if name == "records":
-            # A compacted run has no duplicate rounds; removing them takes most of the time.
+            # A compacted run has no duplicate rounds, and removing them takes most of the time.
             stored = f"FROM {stored_rows(warehouse, 'rounds', WHOLE, copied, (), files)}"
             return f"{stored} UNION ALL BY NAME FROM ({over(name, files)})" if live else stored
         if name in STAGING:
@@ -254,25 +256,25 @@ def create_views(
 
 
 def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:
-    """Whether the marts of all runs in the views are read from copies."""
+    """Return whether all runs in the views have copies of their marts."""
     copied = of_copies(copies, runs)
     return bool(copied) and not without_copies(warehouse, runs, copied)
 
 
 def of_copies(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
-    """The runs in the views with copies."""
+    """Return the runs in the views that have copies."""
     return copies.runs if runs is None else tuple(sorted({*copies.runs} & {*runs}))
 
 
 def without_copies(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
-    """The runs in the views without copies."""
+    """Return the runs in the views that have no copies."""
     if runs is None:
         runs = [name_of(path) for path in run_folders(warehouse)]
     return {*runs} - {*copied}
 
 
 def _stored_bytes(warehouse: Path, files: Files) -> int:
-    """Size of files with rounds."""
+    """Return the size of files with rounds, in bytes."""
     total = 0
     for run, names in files.items():
         for name in names:
@@ -290,9 +292,9 @@ def _create_staged(
     copies: Copies,
     tables: Collection[str] = (),
 ) -> None:
-    """Create views, those of `OF_ROUNDS` from the copies of parts as far as there are any.
+    """Create views; those of `OF_ROUNDS` read the copies of parts, if there are any.
 
-    For the rounds in other files the same views are in a schema beside theirs.
+    For rounds in other files, a schema named after this one has the same views.
     """
     parts = [] if files is None else copies.of_parts(files)
     if not parts:
@@ -321,18 +323,12 @@ def _create(
     sql: Callable[[str], str],
     tables: Collection[str] = (),
 ) -> None:
-    """Create views, each after those that it reads.
+    """Create views in a schema, in order of dependency; compute `tables` at once.
 
-    DuckDB binds a new view with all that it reads, down to the files. Where none is made a table,
-    each view that others read has an empty temporary table of its name and columns until these are
-    there: binding stops there, which takes a third of the time.
-
-    Args:
-        connection: The database.
-        schema: The schema that they are created in.
-        names: The views, each after those that it reads.
-        sql: The query of a view.
-        tables: Those of them that are computed at once, as tables.
+    DuckDB binds a new view with all that it reads, down to the files. If no view becomes a table,
+    each
+    view that others read first gets an empty temporary table of its name and columns. Binding stops
+    there, which cuts the time to a third.
     """
     bound = () if tables else read_among(tuple(names))
     for name in names:
@@ -351,7 +347,7 @@ def _over(
     without: Sequence[str],
     files: Files | None,
 ) -> str:
-    """A view's query over the files of runs, without some; for `files` see `stored_rows`."""
+    """Return a view's query over the files of runs, without some; for `files` see `stored_rows`."""
     cells = listed([f"{glob.escape(str(warehouse.resolve()))}/campaigns/*/cells.parquet"])
     sql = view_sql(name).replace(
         "{cells}",
@@ -366,7 +362,7 @@ def _over(
             left_out = [(run, copied) for run in without]
             stored = stored_rows(warehouse, place, pattern, runs, left_out, files)
             if place == "rounds" and files is not None:
-                return f"FROM {stored}"  # none is in two files
+                return f"FROM {stored}"  # no header or workload is in two files
             sql = sql.replace(f"{{{place}}}", stored)
     if "{commands}" in sql:
         sql = sql.replace("{commands}", commands_of(warehouse, runs, without, files))

@@ -4,11 +4,13 @@
     WAREHOUSE/marts/GENERATION/MART.parquet   a mart of all these runs
     WAREHOUSE/marts/PART/VIEW.parquet         a staging view of a closed part of a run under way
 
-A part with `MOST_ROUNDS` is closed: it stays as it is until its run ends. Marts of its rounds are
-not final (jobs go on), so the copies are of the row-wise views from which marts are computed.
-Copies are derived from the records by `analytics.marts.materialise`, may be deleted at any time,
-and are valid only for files that are unchanged. `analytics.duckdb` names the files of ended runs,
-and is rebuilt with them; since it is still read after a run has ended, it names no parts.
+A part with `MOST_ROUNDS` is closed: it does not change until its run ends. Its jobs go on, so its
+marts are not final; copied instead are the row-wise views from which marts are computed.
+`analytics.marts.materialise` derives copies from the records. Copies can be deleted at any time,
+and
+are valid only while the files are unchanged. `analytics.duckdb` names the files of ended runs and
+is
+rebuilt with them. It names no parts, because it is still read after a run has ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,8 +34,8 @@ ANEW = "make the copies anew with: shockwave views"
 """Remedy for a damaged copy."""
 
 Stamp = tuple[int, int, str]
-"""Size in bytes, time of the last change in nanoseconds and noted checksum of a file with rounds;
-the checksum stands for all of its records, its last hash included."""
+"""Size in bytes, modification time in nanoseconds and noted checksum of a file with rounds. The
+checksum covers all of its records, including its last hash."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Part:
     """The copies of a closed part.
 
     Attributes:
-        folder: Their folder.
+        folder: Folder of the copies.
         stamp: Stamp of the part's file.
         checksums: Checksum of each view's file, by view.
     """
@@ -51,18 +53,18 @@ class Part:
     checksums: dict[str, str]
 
     def file(self, view: str) -> Path:
-        """The file of a view."""
+        """Return the file of a view."""
         return self.folder / f"{view}.parquet"
 
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies of marts, and of parts.
+    """The copies of marts and of parts.
 
     Attributes:
         folder: Folder of the generation in use.
-        written: The runs in the copies, ascending.
-        runs: The runs of these whose copies are valid.
+        written: The copied runs, ascending.
+        runs: The copied runs whose copies are valid.
         checksums: Checksum of each mart's file, by mart.
         parts: Valid copies of parts, by run and name of the part's file.
     """
@@ -74,16 +76,16 @@ class Copies:
     parts: dict[tuple[str, str], Part] = field(default_factory=dict)
 
     def file(self, mart: str) -> Path:
-        """The file of a mart."""
+        """Return the file of a mart."""
         return self.folder / f"{mart}.parquet"
 
     def of_parts(self, files: Mapping[str, Sequence[str]]) -> list[Part]:
-        """The copies of closed parts among these files, by run."""
+        """Return the copies of closed parts among these files, by run."""
         there = ((run, name) for run, names in files.items() for name in names)
         return [self.parts[file] for file in there if file in self.parts]
 
     def without_parts(self, files: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """The files without copies, by run."""
+        """Return the files without copies, by run."""
         return {
             run: [name for name in names if (run, name) not in self.parts]
             for run, names in files.items()
@@ -91,12 +93,12 @@ class Copies:
 
 
 def marts_folder(warehouse: Path) -> Path:
-    """The folder of a warehouse's copies."""
+    """Return the folder of a warehouse's copies."""
     return warehouse.resolve() / "marts"
 
 
 def read_copies(warehouse: Path) -> Copies:
-    """The copies in use; none if the views have changed or `current.json` cannot be read."""
+    """Return the copies in use; none if the views have changed or `current.json` is unreadable."""
     folder = marts_folder(warehouse)
     try:
         note = orjson.loads(check_regular(folder / CURRENT).read_bytes())
@@ -114,7 +116,7 @@ def read_copies(warehouse: Path) -> Copies:
         if stamps and not all(
             mart in copies.checksums and check_regular(copies.file(mart)) for mart in MARTS
         ):
-            return Copies(folder)  # some were deleted
+            return Copies(folder)  # some copies were deleted
     except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
         return Copies(folder)
     return copies
@@ -123,7 +125,7 @@ def read_copies(warehouse: Path) -> Copies:
 def _parts(
     warehouse: Path, folder: Path, noted_of: dict[str, dict[str, Any]]
 ) -> dict[tuple[str, str], Part]:
-    """The copies of parts that are valid."""
+    """Return the valid copies of parts."""
     found = dict[tuple[str, str], Part]()
     for run, parts in noted_of.items():
         now = stamps(warehouse, run, parts)
@@ -135,12 +137,12 @@ def _parts(
 
 
 def stamp(warehouse: Path, run: str) -> Stamp | None:
-    """Stamp that identifies the version of a run's file; None for a run that is not compacted."""
+    """Return the stamp of a run's file; None for a run that is not compacted."""
     return stamps(warehouse, run, [WHOLE]).get(WHOLE)
 
 
 def stamps(warehouse: Path, run: str, names: Iterable[str]) -> dict[str, Stamp]:
-    """Stamps that identify the versions of the existing files of a run."""
+    """Return the stamps of those of a run's files that exist."""
     folder, found = place_of(warehouse, run), dict[str, Stamp]()
     sums: dict[str, str] | None = None
     for name in names:

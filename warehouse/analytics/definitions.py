@@ -30,7 +30,7 @@ STAGING = (
     "usage",
     "events",
 )
-"""Views that unnest and rename stored columns; each after those that it reads."""
+"""Views that unnest and rename stored columns, in order of dependency."""
 
 MARTS = (
     "runs",
@@ -48,12 +48,12 @@ MARTS = (
     "run_summary",
     "tenant_summary",
 )
-"""Views that define figures, from staging views and from those before them."""
+"""Views that define figures, from staging views and earlier marts."""
 
 VIEWS = STAGING + MARTS
 
 READING_FILES = ("headers", "commands", "records", "campaign_cells", "jobs")
-"""Views over a warehouse's files; the others read views only."""
+"""Views over a warehouse's files; all others read views only."""
 
 OF_ROUNDS = (
     "commands",
@@ -65,40 +65,36 @@ OF_ROUNDS = (
     "usage",
     "events",
 )
-"""Staging views that marts read, each row of which comes from one round alone."""
+"""Staging views that marts read and whose every row comes from a single round."""
 
 OF_SERVICES = ("commands", "jobs")
-"""Views whose rows are in the rounds of services; other runs have their jobs beside the rounds."""
+"""Views of what services keep in their rounds; other runs keep their jobs beside the rounds."""
 
 _NAMES = re.compile(rf"\b({'|'.join(VIEWS)})\b", re.IGNORECASE)
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _KEYS = "alias|aliases|key|column_names|column_name_alias|exclude_list|using_columns"
 _NO_VIEWS = re.compile(rf'"(?:{_KEYS})":(?:{_TEXT}|\[(?:{_TEXT},?)*\])')
-"""Names of columns and results in a query that DuckDB has parsed to JSON."""
+"""Column and result names in a query that DuckDB has parsed to JSON."""
 
 
 def view_sql(name: str) -> str:
-    """The query of a view, as stored beside this module."""
+    """Return the query of a view."""
     layer = "staging" if name in STAGING else "marts"
     return (Path(__file__).parent / "views" / layer / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def services_sql(name: str) -> str:
-    """The query of the jobs or commands that rounds of services took in.
-
-    Args:
-        name: Kind of rows: `workloads`, their jobs as workloads have them, or `commands`.
-    """
+    """Return the query of what services took in: `workloads` (their jobs) or `commands`."""
     return (SERVICES / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def views_of(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) -> tuple[str, ...]:
-    """The views that queries name, sorted.
+    """Return the views that queries name, sorted.
 
-    Views share names with columns, such as `jobs`: they need not be planned, nor their files
-    verified, where a query only has such a column. Of a query that DuckDB cannot parse to JSON,
-    all names count.
+    Some views share names with columns, such as `jobs`. A query that only has such a column needs
+    neither the view nor its verified files. If DuckDB cannot parse a query to JSON, all names
+    count.
     """
     parsed = "SELECT json_serialize_sql($1::VARCHAR)"
     found = set[str]()
@@ -111,12 +107,12 @@ def views_of(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) -> t
 
 @cache
 def needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
-    """The views that a query names and those that they read, in the order of `VIEWS`.
+    """Return the named views and all that they read, in the order of `VIEWS`.
 
-    All of them where it names none, as `SHOW TABLES`.
+    Without a name, as for `SHOW TABLES`, return all views.
 
     Args:
-        names: The views that it names, see `views_of`.
+        names: The named views, from `views_of`.
         copied: Whether marts are copies, which read nothing.
     """
     found: set[str] = set()
@@ -131,20 +127,20 @@ def needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
 
 @cache
 def read_among(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The views that other views of these read, in order."""
+    """Return those of these views that others of them read, in order."""
     read = {*chain.from_iterable(_reads(view_sql(name)) for name in names)}
     return tuple(name for name in names if name in read)
 
 
 A_ROW_A_RUN = ("headers", "inventories")
-"""Staging views that are small whatever the runs are."""
+"""Staging views with one row per run: always small."""
 
 
 @cache
 def read_twice(sql: str) -> tuple[str, ...]:
-    """The marts and small views that a query and the views it needs read more than once, in order.
+    """Return the marts and small views that a query and its views read more than once, in order.
 
-    As views they are planned and computed for each reader.
+    DuckDB plans and computes a view anew for each reader.
     """
     own = _reads(sql)
     if not own:
@@ -155,14 +151,14 @@ def read_twice(sql: str) -> tuple[str, ...]:
 
 
 def _reads(sql: str) -> list[str]:
-    """The views after FROM and JOIN in a query, with repetitions; columns may share their names."""
+    """Return the views after FROM and JOIN, with repetitions; columns may share their names."""
     names = re.findall(r"\b(?:FROM|JOIN) (\w+)", sql, re.IGNORECASE)
     return [name for name in map(str.lower, names) if name in VIEWS]
 
 
 @cache
 def definitions_digest() -> str:
-    """A hash of all views' queries and of DuckDB's version."""
+    """Return a hash of all views' queries and DuckDB's version."""
     given = map(services_sql, ("commands", "workloads"))
     text = version("duckdb") + "".join((*map(view_sql, VIEWS), *given))
     return hashlib.sha256(text.encode()).hexdigest()

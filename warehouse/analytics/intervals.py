@@ -1,4 +1,4 @@
-"""Means over runs with their confidence intervals."""
+"""Means over runs, with confidence intervals."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 CONFIDENCE = 0.95
-"""Level of the confidence intervals over seeds, a convention."""
+"""Level of the confidence intervals over seeds; a convention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,51 +14,47 @@ class Interval:
     """A mean over runs.
 
     Attributes:
-        mean: Their arithmetic mean.
-        half_width: Half the width of its 95 % confidence interval; None for a single run.
+        mean: Arithmetic mean.
+        half_width: Half the width of the 95 % confidence interval; None for a single run.
     """
 
     mean: float
     half_width: float | None
 
     def __str__(self) -> str:
-        """The mean, and ± half the interval's width."""
+        """Return the mean ± half the interval's width."""
         mean = in_three_digits(self.mean)
         return mean if self.half_width is None else f"{mean} ± {in_three_digits(self.half_width)}"
 
     @property
     def low(self) -> float:
-        """Lower end of the interval; the mean of a single run."""
+        """Lower end of the interval; the mean if there is a single run."""
         return self.mean - (self.half_width or 0.0)
 
     @property
     def high(self) -> float:
-        """Upper end of the interval; the mean of a single run."""
+        """Upper end of the interval; the mean if there is a single run."""
         return self.mean + (self.half_width or 0.0)
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """The mean with its confidence interval, after Student's t distribution.
-
-    Args:
-        values: The sample; at least one value.
-    """
+    """Return the mean of at least one value, with its interval by Student's t distribution."""
     if len(values) < 2:
         return Interval(fmean(values), None)
-    from scipy.special import stdtrit  # as scipy.stats has it, which costs half a second to import
+    from scipy.special import stdtrit  # what scipy.stats calls, without its half second of imports
 
     quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
     return Interval(fmean(values), quantile * stdev(values) / math.sqrt(len(values)))
 
 
 def interval_of(values: Iterable[float | None]) -> Interval | None:
-    """The mean of the values that are known, with its interval; None if there is none."""
+    """Return the mean of the known values with its interval; None if no value is known."""
     known = [float(value) for value in values if value is not None]
     return interval(known) if known else None
 
 
 def as_columns(name: str, found: Interval | None) -> dict[str, float | None]:
-    """A mean and the ends of its interval as columns; None where there is no such number."""
+    """Return a mean and the ends of its interval as columns; None where undefined."""
     wide = None if found is None or found.half_width is None else found
     return {
         name: None if found is None else found.mean,
@@ -68,5 +64,5 @@ def as_columns(name: str, found: Interval | None) -> dict[str, float | None]:
 
 
 def in_three_digits(value: float) -> str:
-    """A number as people read it: three digits, or whole from 1,000 on."""
+    """Format a number with three digits, or as an integer from 1,000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -17,7 +17,7 @@ from predictor.errors import InputError
 Answer = TypeVar("Answer")
 
 SPILL = ".spill-"
-"""Beginning of the names of folders, within the warehouse, for what a query keeps on disk."""
+"""Prefix of the folders, within the warehouse, into which queries spill."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class QueryLimits:
     """Limits of a query.
 
     Attributes:
-        seconds: Wall time; None for no bound.
-        memory_mib: Memory of DuckDB in MiB; None for four fifths of what the process may have.
+        seconds: Wall-clock time; None for no limit.
+        memory_mib: DuckDB's memory in MiB; None for 80 % of what the process may use.
     """
 
     seconds: float | None = None
@@ -38,10 +38,10 @@ UNLIMITED = QueryLimits()
 
 @contextmanager
 def connected(warehouse: Path, limits: QueryLimits) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in memory, within limits; it spills into the warehouse.
+    """Open an in-memory database within limits that spills into the warehouse.
 
-    It gets half of the free space on the disk, since runs write there as well. Where the
-    warehouse cannot be written, nothing is spilled.
+    A query may spill into half of the free disk space, because runs write to that disk as well. If
+    the warehouse is not writable, nothing spills.
     """
     with ExitStack() as stack:
         folder, room = "", 0
@@ -55,7 +55,7 @@ def connected(warehouse: Path, limits: QueryLimits) -> Iterator[duckdb.DuckDBPyC
             config["memory_limit"] = f"{limits.memory_mib}MiB"
         connection = stack.enter_context(closing(duckdb.connect(config=config)))
         connection.execute("SET parquet_metadata_cache = true")  # a query scans a file many times
-        connection.execute("SET TimeZone = 'UTC'")  # of times, wherever the machine is
+        connection.execute("SET TimeZone = 'UTC'")  # print times alike on every machine
         yield connection
 
 
@@ -68,16 +68,16 @@ def interruptible(
     """Run a function on a connection so that an interrupt ends its query.
 
     Python handles signals between bytecode instructions of the main thread, and a query is a
-    single instruction; so the query runs in another thread.
+    single instruction. The query therefore runs in another thread.
 
     Args:
         connection: The connection.
-        work: What to do on it.
-        seconds: Wall time after which the query is ended; None for no bound.
-        ended: Set when the query is ended, for other work of the function.
+        work: The function.
+        seconds: Wall-clock limit of the query; None for no limit.
+        ended: Event to set when the query is ended early.
 
     Raises:
-        InputError: It took longer.
+        InputError: The query exceeded its limit.
     """
     answer: Future[Answer] = Future()
 

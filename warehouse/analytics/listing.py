@@ -1,4 +1,4 @@
-"""The list of runs: their headline figures, with names and tags, filtered and sorted."""
+"""The list of runs: headline figures, names and tags, filtered and sorted."""
 
 import math
 import re
@@ -17,7 +17,7 @@ from warehouse.store.checks import check_warehouse
 from warehouse.store.labels import Label, read_labels
 
 FIGURES = ("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization")
-"""Figures of the list."""
+"""Figures in the list."""
 
 COLUMNS = (
     *("run", "name", "tags", "policy", "trace", "gpus", "jobs", "seed", "complete", "same"),
@@ -29,22 +29,22 @@ OF_JOBS = (
     *("mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s", "worst_ftf"),
     "unfair_fraction",
 )
-"""Figures that can be computed over a part of the jobs of each run."""
+"""Figures that can be restricted to some jobs of each run."""
 
 OF_RUNS = ("seed", "created_at", "first_hash", "workload", "same")
-"""Further columns, beside those of `run_summary`, for conditions and the order."""
+"""Columns besides those of `run_summary` that conditions and orders may use."""
 
 EXAMPLES = {"where": "makespan_s < 30000", "sort": "jct_p99_s DESC", "of_jobs": "scale_factor = 4"}
-"""Examples of conditions and an order."""
+"""Examples of conditions and orders, for error messages."""
 
 CALLED = {"gpus": "scale_factor", "gpu": "scale_factor", "size": "scale_factor"}
-"""Columns of jobs by the names that the same figures have in runs."""
+"""Columns of jobs, by the names that users give them."""
 
 SETTINGS = (
     *("parameters", "forecasts", "fidelity", "asked_backend", "round_seconds", "restart_seconds"),
     "window_rounds",
 )
-"""Settings of a run beside policy, jobs, GPUs and seed."""
+"""Settings of a run besides policy, jobs, GPUs and seed."""
 
 NEWEST = "created_at DESC, run DESC"
 
@@ -65,27 +65,27 @@ LEFT JOIN (SELECT run, created_at FROM runs) AS r USING (run)
 GROUP BY campaign
 ORDER BY newest_run DESC NULLS LAST, campaign
 """
-"""The list of campaigns."""
+"""Query of the campaigns."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection and order of the listed runs.
+    """Selection and order of listed runs.
 
     Attributes:
-        policy: Runs of this policy only.
-        tags: Runs with all of these tags only.
+        policy: List only runs of this policy.
+        tags: List only runs with all of these tags.
         where: A condition over the columns of `run_summary` and `OF_RUNS` (SQL).
-        sort: A column or expression of these, `DESC` after it for the largest first; the newest
-            first by default.
-        limit: Most runs listed.
-        of_jobs: A condition over the columns of `job_outcomes` (SQL): the figures `OF_JOBS` and
-            `jobs` are of the jobs that meet it.
-        like: Runs of the same jobs on as many GPUs as this one only.
-        identical: Whether to list each of several identical runs, and not the newest only.
-        campaign: Runs of the cells of this campaign only.
-        means: Whether means are taken over the runs: only ended runs are listed, one of several
-            identical runs whatever its label, with a column `settings`, a text of `SETTINGS`.
+        sort: A column or expression over these, with `DESC` for the largest first; by default, the
+            newest run comes first.
+        limit: Largest number of listed runs.
+        of_jobs: A condition over the columns of `job_outcomes` (SQL) that restricts the figures
+            `OF_JOBS` and `jobs` to matching jobs.
+        like: List only runs of the same jobs on as many GPUs as this run.
+        identical: List each of several identical runs, not only the newest.
+        campaign: List only runs of this campaign's cells.
+        means: List rows for means over runs: ended runs only, one of identical runs whatever its
+            label, with a column `settings`, the text of `SETTINGS`.
     """
 
     policy: str | None = None
@@ -101,11 +101,10 @@ class Selection:
 
 
 def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
-    """The runs of a warehouse, a row each with `COLUMNS`, or with those of `of_jobs`.
+    """Return the selected runs, a row each with `COLUMNS`, or with the columns for `of_jobs`.
 
-    Identical runs, with the same first and last hash, share a row; `same` is their number. Runs
-    with a name, a tag or a note, and runs of the selected campaign, always have a row of their own
-    unless means are taken.
+    Identical runs, with equal first and last hashes, share a row, and `same` counts them. Runs with
+    a name, a tag or a note, and runs of the selected campaign, keep their own rows unless `means`.
 
     Raises:
         InputError: A condition or the order is wrong, or there is no warehouse or campaign.
@@ -130,7 +129,7 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
 
 
 def unknown(analytics: Analytics, asked: Selection) -> list[str]:
-    """The policy and tags asked for that no run has, each with those that runs have.
+    """Explain which requested policy and tags no run has, with those that runs have.
 
     Raises:
         InputError: There is no warehouse.
@@ -153,12 +152,12 @@ def unknown(analytics: Analytics, asked: Selection) -> list[str]:
 def by_policy(
     rows: Iterable[Mapping[str, Any]], asked: Selection
 ) -> dict[str, dict[str, Interval | None]]:
-    """Means over the runs of each policy, by policy and figure.
+    """Return the means over the runs of each policy, by policy and figure.
 
     Args:
         rows: The rows of `list_runs` for `asked`, in any order.
-        asked: Their selection. `sort` is a figure, with `DESC` after it for the largest mean
-            first; by default policies are in the order of the rows.
+        asked: Their selection. `sort` names a figure, with `DESC` for the largest mean first; by
+            default, policies keep the order of the rows.
 
     Raises:
         InputError: There is no such figure.
@@ -185,7 +184,7 @@ def by_policy(
 
 
 def list_campaigns(analytics: Analytics) -> list[dict[str, Any]]:
-    """The campaigns of a warehouse with their contents and progress, the newest first.
+    """Return a warehouse's campaigns with their contents and progress, the newest first.
 
     Raises:
         InputError: There is no warehouse.
@@ -201,11 +200,11 @@ def list_campaigns(analytics: Analytics) -> list[dict[str, Any]]:
 def figures_of_jobs(
     analytics: Analytics, runs: Sequence[str], only: str
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Number of some jobs of each run, and the figures `OF_JOBS` of them.
+    """Return the number of matching jobs of each run, and their figures `OF_JOBS`.
 
     Args:
         analytics: The warehouse.
-        runs: The runs; those without such a job are left out.
+        runs: The runs; runs without a matching job are left out.
         only: A condition over the columns of `job_outcomes` (SQL).
 
     Returns:
@@ -224,9 +223,9 @@ def figures_of_jobs(
 
 
 def _of_jobs(text: str) -> tuple[str, str]:
-    """SQL for figures of some jobs: a replacement of `job_outcomes`, and the view to read.
+    """Return a replacement of `job_outcomes` with some jobs only, and the view to read (SQL).
 
-    The figures stay defined in `run_summary`, which then reads these jobs only.
+    `run_summary` still defines the figures, but reads only these jobs.
     """
     only = _condition("of_jobs", text)
     counts = "(SELECT run, count(*) AS jobs FROM job_outcomes GROUP BY run)"
@@ -237,7 +236,7 @@ def _of_jobs(text: str) -> tuple[str, str]:
 
 
 def _of_option(analytics: Analytics, given: Mapping[str, str], error: InputError) -> InputError:
-    """The error of a query, as one of the condition or the order that caused it."""
+    """Attribute a query's error to the condition or order that caused it."""
     if error.place != "query" or not any(given.values()):
         return error
     found = re.search(r'column "([^"]*)" not found', error.problem)
@@ -255,13 +254,13 @@ def _of_option(analytics: Analytics, given: Mapping[str, str], error: InputError
 
 
 def labelled(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]:
-    """A run's row, with its name and tags behind its id."""
+    """Return a run's row with its name and tags after its id."""
     label = labels.get(row["run"], Label())
     return {"run": row.pop("run"), "name": label.name, "tags": " ".join(label.tags)} | row
 
 
 def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[str]) -> str:
-    """The query of a list of the runs in all of `only`; identical runs `apart` have a row each."""
+    """Return the query of the runs in all of `only`; identical runs in `apart` keep their rows."""
     conditions = ["complete" if asked.means else "true"]
     if asked.policy is not None:
         conditions.append(f"policy = {listed([asked.policy])}")
@@ -306,19 +305,19 @@ ORDER BY {order}
 
 
 def _in(runs: Collection[str]) -> str:
-    """Runs as a list of SQL, which cannot be empty."""
+    """Return runs as an SQL list; an empty list is no SQL, so it gets a placeholder."""
     return listed(sorted(runs)) or "''"
 
 
 def _condition(field: str, text: str) -> str:
-    """A condition in parentheses, checked to be a single one that keeps the query around it."""
-    inside = f"({text}\n)"  # whatever comment it ends with
+    """Return a condition in parentheses, after checking that it is a single expression."""
+    inside = f"({text}\n)"  # the line break ends a trailing comment
     _check(field, text, f"SELECT 1 WHERE {text}", f"SELECT 1 WHERE {inside}")
     return inside
 
 
 def _order(text: str) -> str:
-    """The order of rows: by this text, then the newest first."""
+    """Return the ORDER BY terms: this text, then the newest first."""
     order = f"{text}\n, {NEWEST}"
     _check("sort", text, f"SELECT 1 ORDER BY {text}", f"SELECT 1 ORDER BY {order}")
     return order

@@ -1,6 +1,6 @@
-"""Materialises the marts of ended runs, and staging views of the closed parts of others.
+"""Copies of marts of ended runs, and of staging views of closed parts of other runs.
 
-That keeps queries fast on large warehouses, and on long runs.
+Copies keep queries fast on large warehouses and long runs.
 """
 
 import contextlib
@@ -47,40 +47,38 @@ from warehouse.store.parts import WHOLE, closed_parts
 from warehouse.store.verified import save_written, version_of
 
 LOCK = ".lock"
-"""FolderState by the process that writes copies."""
+"""Lock file of the process that writes copies."""
 
 READ_ONCE = ("headers", "inventories", "records", "round_facts", "jobs", "events")
-"""Views that nearly all marts read: computed once for a batch, not once for each."""
+"""Views that nearly all marts read: computed once per batch."""
 
 BATCH_BYTES = 2**24
-"""Size of records up to which runs are copied together. An engineering bound; no sweep is
+"""Largest records, in bytes, of runs that are copied together. An engineering bound; no sweep is
 recorded."""
 
 BATCH_RUNS = 256
-"""Runs that are copied together at most. An engineering bound; no sweep is recorded."""
+"""Most runs copied together. An engineering bound; no sweep is recorded."""
 
 NEW_RUNS = 8
-"""Ended runs without copies up to which they are left so: queries of a thousand runs then take
-about a second (`benchmarks/many_runs.py`). An engineering bound; no sweep is recorded."""
+"""Most ended runs that stay without copies. Queries of a thousand runs then take about a second
+(`benchmarks/many_runs.py`). An engineering bound; no sweep is recorded."""
 
 SPILL_SECONDS = 86400.0
-"""Age of spilled data after which its query counts as ended. An engineering
-bound; no sweep is recorded."""
+"""Age in seconds after which spilled data is deleted. An engineering bound; no sweep is recorded.
+"""
 
 
 def materialise(
     warehouse: Path, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> int:
-    """Copy the marts of all ended runs, and the closed parts of others, that have no copies.
+    """Copy the marts of ended runs, and closed parts of other runs, that have no copies.
 
-    Writes a new generation of copies beside the generation in use, which is kept for open
-    sessions until the next but one, and rebuilds `analytics.duckdb`. Waits while another process
-    does the same.
+    Writes a new generation of copies, keeps the previous one for open sessions, and rebuilds
+    `analytics.duckdb`. Waits while another process does the same.
 
     Args:
         warehouse: The folder.
-        progress: Called with the number of files (ended runs, closed parts) with copies, and of
-            all.
+        progress: Called with the number of copied files (ended runs, closed parts), and of all.
 
     Returns:
         Number of runs with copies.
@@ -102,12 +100,8 @@ def keep_fast(
 ) -> None:
     """Copy the marts of ended runs if many have no copies, and closed parts if any has none.
 
-    So queries of all runs are fast, and those of a run under way, however long it is. Whatever ends
-    or adds runs calls this, so that a query finds only few runs without copies.
-
-    Args:
-        warehouse: The folder; where it cannot be written, nothing happens.
-        progress: See `materialise`.
+    Everything that ends or adds runs calls this, so that queries compute few marts themselves. Does
+    nothing if the warehouse is not writable.
     """
     copies = read_copies(warehouse)
     copied = {*copies.runs}
@@ -120,7 +114,7 @@ def keep_fast(
 
 def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], None]) -> int:
     with writing(warehouse):
-        check_key(warehouse)  # before all that has to be signed
+        check_key(warehouse)  # fail before any work if signing is impossible
         before = _whole(warehouse, read_copies(warehouse))
         ended, closed = _ended(warehouse), _closed(warehouse)
         of_parts = {run for run, name in closed if (run, name) not in before.parts}
@@ -130,8 +124,8 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
                 shutil.rmtree(left_over)
             elif left_over.name != LOCK:
                 left_over.unlink()
-        for spilled in warehouse.glob(f"{SPILL}*"):  # by queries that were killed
-            with contextlib.suppress(FileNotFoundError):  # its query has just ended
+        for spilled in warehouse.glob(f"{SPILL}*"):  # of queries that were killed
+            with contextlib.suppress(FileNotFoundError):  # its query just ended
                 if time.time() - spilled.stat().st_mtime > SPILL_SECONDS:
                     shutil.rmtree(spilled, ignore_errors=True)
         fresh = temporary_name(folder / "marts")
@@ -167,7 +161,7 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
         for key in parts.keys() - before.parts.keys():
             new = parts[key]
             copied |= {f"{new.folder.name}/{v}.parquet": d for v, d in new.checksums.items()}
-        # The note is written last, so that a killed process leaves all of this to the next.
+        # Write the note last: if this process is killed, the next one starts over.
         enter(warehouse, folder, copied | hash_contents({CURRENT: content}))
         with write_file(folder / CURRENT) as file:
             file.write(content)
@@ -180,8 +174,8 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
 
 
 def _place(warehouse: Path, fresh: Path, place: Path) -> dict[str, str]:
-    """Give a folder of copies its name; returns the checksum of each file, by its stem."""
-    if place.exists():  # with some copies deleted, or not noted
+    """Rename a new folder of copies to its final name; return each file's checksum by its stem."""
+    if place.exists():  # with copies missing, or left by a killed process
         shutil.rmtree(place)
     fresh.replace(place)
     files = sorted(place.glob("*.parquet"))
@@ -196,7 +190,7 @@ def _generation(of: Mapping[str, Stamp]) -> str:
 
 
 def _whole(warehouse: Path, copies: Copies) -> Copies:
-    """The copies; none if the checksum of one of their files differs from the ledger."""
+    """Return the copies, or none if a file's checksum differs from the ledger."""
     if not copies.checksums and not copies.parts:
         return copies
     folder = marts_folder(warehouse)
@@ -211,7 +205,7 @@ def _whole(warehouse: Path, copies: Copies) -> Copies:
 
 
 def _ended(warehouse: Path) -> dict[str, Stamp]:
-    """The runs in a single file, with their stamps."""
+    """Return the runs stored as a single file, with their stamps."""
     found = {}
     for path in run_folders(warehouse):
         state = stamp(warehouse, name_of(path))
@@ -221,7 +215,7 @@ def _ended(warehouse: Path) -> dict[str, Stamp]:
 
 
 def _closed(warehouse: Path) -> dict[tuple[str, str], Stamp]:
-    """The closed parts of runs that have not ended, with their stamps."""
+    """Return the closed parts of runs that have not ended, with their stamps."""
     return {
         (name_of(path), name): state
         for path in run_folders(warehouse)
@@ -235,7 +229,7 @@ def _copy_parts(
     closed: Mapping[tuple[str, str], Stamp],
     progress: Callable[[int], None],
 ) -> dict[tuple[str, str], Part]:
-    """Copy the parts without copies; returns all that have copies."""
+    """Copy the parts without copies; return all parts with copies."""
     found = {key: before.parts[key] for key in closed if key in before.parts}
     for (run, name), state in closed.items():
         if (run, name) in found:
@@ -252,7 +246,7 @@ def _copy_parts(
 
 
 def _copy_part(warehouse: Path, run: str, name: str, folder: Path) -> None:
-    """Write the staging views of a part; nothing if its run has ended in the meantime."""
+    """Write the staging views of a part, unless its run has ended in the meantime."""
     views = [v for v in OF_ROUNDS if v not in OF_SERVICES or run in services(warehouse)]
     with contextlib.closing(_database(folder)) as connection:
         names, none = ("records", *views), Copies(folder)
@@ -267,7 +261,7 @@ def _copy_part(warehouse: Path, run: str, name: str, folder: Path) -> None:
 
 
 def _noted(parts: Mapping[tuple[str, str], Part]) -> dict[str, dict[str, object]]:
-    """The note on parts, as `read_copies` reads it."""
+    """Return the note on parts that `read_copies` reads."""
     found: dict[str, dict[str, object]] = {}
     for (run, name), part in parts.items():
         note = {"folder": part.folder.name, "stamp": part.stamp, "views": part.checksums}
@@ -282,10 +276,10 @@ def _copy(
     ended: dict[str, Stamp],
     progress: Callable[[int, int], None],
 ) -> dict[str, Stamp]:
-    """Write all copies into a new folder, if they differ from the previous copies.
+    """Write all copies into a new folder if they differ from the previous copies.
 
     Returns:
-        The stamps of the runs in them.
+        The stamps of the copied runs.
     """
     if _generation(ended) == before.folder.name:
         return ended
@@ -310,12 +304,12 @@ def _copy(
 
 
 def _database(folder: Path) -> duckdb.DuckDBPyConnection:
-    """A database in memory that spills into a new folder of copies."""
+    """Open an in-memory database that spills into a new folder of copies."""
     return duckdb.connect(config={"temp_directory": str(folder / "parts" / "spill")})
 
 
 def _batches(runs: Mapping[str, Stamp]) -> Iterator[list[str]]:
-    """The runs, small ones together: planning a mart takes longer than computing it for a few."""
+    """Group small runs: planning a mart takes longer than computing it for a few runs."""
     batch, size = list[str](), 0
     for run, state in runs.items():
         if batch and (size + state[0] > BATCH_BYTES or len(batch) == BATCH_RUNS):
@@ -328,7 +322,7 @@ def _batches(runs: Mapping[str, Stamp]) -> Iterator[list[str]]:
 
 
 def _copy_runs(warehouse: Path, runs: Sequence[str], parts: Path, number: int) -> set[str]:
-    """Write the marts of those of the runs that are complete; returns these."""
+    """Write the marts of the complete ones among these runs; return those runs."""
     with contextlib.closing(_database(parts.parent)) as connection:
 
         def see(seen: Sequence[str]) -> None:
@@ -345,7 +339,7 @@ def _copy_runs(warehouse: Path, runs: Sequence[str], parts: Path, number: int) -
         for mart in MARTS:
             part = parts / f"{mart}.{number:06d}.parquet"
             _write(connection, f"FROM ({view_sql(mart)}) ORDER BY ALL", part)
-            # Later marts read the copy.
+            # Later marts read this copy.
             connection.execute(f"CREATE OR REPLACE VIEW {mart} AS FROM {listed([str(part)])}")
     return {*found}
 
@@ -357,7 +351,7 @@ def _join(
     parts: Sequence[Path],
     folder: Path,
 ) -> None:
-    """Merge old copies of a mart and new copies of other runs into a file."""
+    """Merge old copies of a mart with new copies of other runs into one file."""
     sources = []
     if old.runs:
         sources.append(

@@ -1,4 +1,4 @@
-"""The newest run of a warehouse, found without DuckDB."""
+"""The newest run of a warehouse, found without starting DuckDB."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ HEADER = "header.parquet"
 
 
 def newest_run(warehouse: Path) -> str | None:
-    """The run that was created last; None if there is none.
+    """Return the run that was created last; None in an empty warehouse.
 
     Raises:
         InputError: There is no warehouse.
@@ -31,7 +31,7 @@ def newest_run(warehouse: Path) -> str | None:
 
 
 def _of_copies(warehouse: Path, copies: Copies) -> dict[str, int]:
-    """When the runs with copies were created."""
+    """Return the creation times of runs with copies."""
     if not copies.runs:
         return {}
     path = copies.file("runs")
@@ -41,7 +41,7 @@ def _of_copies(warehouse: Path, copies: Copies) -> dict[str, int]:
 
 
 def _of_headers(warehouse: Path, folders: Sequence[Path]) -> dict[str, int]:
-    """When the runs in these folders were created, as far as they are begun.
+    """Return the creation times of the runs in these folders that have begun.
 
     Raises:
         WarehouseError: A header is damaged, or was copied or renamed with its folder.
@@ -51,7 +51,7 @@ def _of_headers(warehouse: Path, folders: Sequence[Path]) -> dict[str, int]:
         try:
             created = _created(folder / HEADER)
         except WarehouseError:
-            if is_begun(folder):  # else it has none yet, or was removed in the meantime
+            if is_begun(folder):  # otherwise it has no header yet, or was just removed
                 raise
             continue
         for run in created:
@@ -64,7 +64,7 @@ def _of_headers(warehouse: Path, folders: Sequence[Path]) -> dict[str, int]:
 
 
 def _created(path: Path) -> dict[str, int]:
-    """When the runs in a file were created, in microseconds: times of Arrow would import pandas."""
+    """Return the creation times in a file, in microseconds: Arrow's times would import pandas."""
     stored = read_from(path, 0, ["run", "created_at"])
     at = stored["created_at"]
     numbers = at.cast(pa.timestamp("us", at.type.tz)).cast(pa.int64())

@@ -31,9 +31,9 @@ class PairedDifference:
 
     Attributes:
         pairs: Number of pairs.
-        change: The mean with its 95 % confidence interval.
-        less: Pairs in which the figure is less than the reference.
-        more: Pairs in which it is more.
+        change: Mean difference with its 95 % confidence interval.
+        less: Number of pairs in which the figure is below the reference.
+        more: Number of pairs in which it is above.
     """
 
     pairs: int
@@ -45,11 +45,11 @@ class PairedDifference:
 def difference(
     pairs: Iterable[tuple[float | None, float | None]], *, percent: bool = False
 ) -> PairedDifference | None:
-    """The difference of values from their references; None without a pair.
+    """Return the mean difference of values from their references; None without a pair.
 
     Args:
-        pairs: Values, each with its reference; pairs that lack either are left out.
-        percent: Whether differences are in percent of the reference, which must not be 0.
+        pairs: Values with their references; pairs that lack either are ignored.
+        percent: Return percent of the reference, ignoring pairs whose reference is 0.
     """
     known = [(value, base) for value, base in pairs if value is not None and base is not None]
     if percent:
@@ -63,10 +63,10 @@ def difference(
 
 
 def reference(policies: Sequence[str], against: str | None) -> str:
-    """The reference of comparisons: the policy asked for, else the first.
+    """Return the reference policy of comparisons, by default the first.
 
     Raises:
-        InputError: It is none of these policies.
+        InputError: `against` is none of these policies.
     """
     if against is None:
         return policies[0]
@@ -77,12 +77,9 @@ def reference(policies: Sequence[str], against: str | None) -> str:
 
 
 def job_by_job(warehouse: Path, base: str, others: Iterable[str]) -> dict[str, PairedDifference]:
-    """Differences of JCTs from those of the same jobs in another run, in seconds.
+    """Return mean differences of JCT, in seconds, from the same jobs in the run `base`.
 
-    Args:
-        warehouse: The warehouse.
-        base: The reference run.
-        others: The compared runs; a run that shares no ended job with it has no difference.
+    Runs that share no ended job with `base` are left out.
 
     Raises:
         InputError: There is no such run.

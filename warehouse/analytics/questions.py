@@ -22,7 +22,7 @@ from warehouse.store.checks import check_files, check_runs, check_warehouse
 from warehouse.store.folder import name_of, run_folder, run_folders
 
 if TYPE_CHECKING:
-    import pandas as pd  # costs a second to import
+    import pandas as pd  # a second of imports
     import pyarrow as pa
 
 Answer = TypeVar("Answer")
@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 def fetched(
     connection: duckdb.DuckDBPyConnection, sql: str
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and rows of a query. A relation's would be planned twice."""
+    """Return column names and rows of a query. DuckDB would plan a relation twice."""
     asked = connection.execute(sql)
     return [column for column, *_ in asked.description or ()], asked.fetchall()
 
@@ -52,7 +52,7 @@ class Analytics:
 
     Attributes:
         warehouse: The folder.
-        limits: Bounds on each query.
+        limits: Limits of each query.
     """
 
     warehouse: Path
@@ -65,8 +65,8 @@ class Analytics:
 
         Args:
             sql: The query.
-            runs: The runs in the views, each with at least a round; all by default. Queries of
-                a few runs are much faster if the others are left out.
+            runs: The runs in the views, each with at least one round; by default all. Naming a few
+                runs makes their queries much faster.
 
         Returns:
             Column names and rows.
@@ -82,8 +82,8 @@ class Analytics:
     ) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
         """Run several SELECTs as `query` does, over the same views.
 
-        That is faster than one by one: what more than one of them reads is computed once,
-        and all see the same rounds of a run under way.
+        This is faster than single queries, because shared views are computed once. All queries see
+        the same rounds of a run that is still going.
 
         Raises:
             InputError: A query is wrong or is no SELECT, or there is no warehouse.
@@ -92,7 +92,7 @@ class Analytics:
         return self._ask_all(asked, fetched, runs)
 
     def frame(self, sql: str, runs: Sequence[str] | None = None) -> "pd.DataFrame":
-        """Run a SELECT as `query` does, with a pandas data frame as result.
+        """Run a SELECT as `query` does; return a pandas data frame.
 
         Raises:
             InputError: The query is wrong or is no SELECT, or there is no warehouse.
@@ -104,7 +104,7 @@ class Analytics:
         return frame
 
     def table(self, sql: str, runs: Sequence[str] | None = None) -> "pa.Table":
-        """Run a SELECT as `query` does, with an Arrow table as result.
+        """Run a SELECT as `query` does; return an Arrow table.
 
         Raises:
             InputError: The query is wrong or is no SELECT, or there is no warehouse.
@@ -121,16 +121,15 @@ class Analytics:
 
         Args:
             name: The recipe.
-            run: The run; by default the newest for a recipe of a single run, for the others all
-                runs, of identical ones the newest only.
-            job: The job, for a recipe of a single job; the recipe's choice by default.
+            run: The run. By default, the newest run for a recipe of a single run, and otherwise
+                all runs, but only the newest of identical ones.
+            job: The job, for a recipe of a single job; by default, the recipe chooses it.
 
         Returns:
             Column names and rows.
 
         Raises:
-            InputError: There is no such recipe, run or job, the recipe is of no job, or there is
-                no warehouse.
+            InputError: There is no such recipe, run, job or warehouse, or the recipe takes no job.
             WarehouseError: A file is damaged.
         """
         found = recipe(name)
@@ -138,10 +137,10 @@ class Analytics:
             raise InputError("job", f"the recipe {name} is of no single job", "leave it out")
         check_warehouse(self.warehouse)
         if run is None and found.of_one_run:
-            from warehouse.analytics.newest import newest_run  # imports Arrow, which queries spare
+            from warehouse.analytics.newest import newest_run  # imports Arrow, needed only here
 
             run = newest_run(self.warehouse)
-        # A run without rounds is in no view, and cannot be selected.
+        # A run without rounds is in no view, so it cannot be selected.
         seen = run is not None and next(
             run_folder(self.warehouse, run).glob("round=*.parquet"), None
         )
@@ -159,9 +158,10 @@ class Analytics:
             raise InputError(f"job {job}", f"is not in run {run!r}", "name one of its jobs")
 
     def _once(self) -> list[str] | None:
-        """The runs, of identical runs the newest only; None if no runs are identical."""
+        """Return the runs, only the newest of identical ones; None if no runs are identical."""
         names = (name_of(folder) for folder in run_folders(self.warehouse))
-        stems = Counter(name.rpartition("-")[0] for name in names)  # with the header's hash
+        # A stem has the header's hash, so identical runs share it.
+        stems = Counter(name.rpartition("-")[0] for name in names)
         if max(stems.values(), default=0) < 2:
             return None
         same = "PARTITION BY first_hash, last_hash ORDER BY created_at DESC, run DESC"
@@ -201,7 +201,7 @@ class Analytics:
                         *(connection, self.warehouse, runs, names),
                         asked=needed(seen, copied=True),
                         tables=tables,
-                        if_small={*names} - {"records"},  # which little is read of
+                        if_small={*names} - {"records"},  # the query reads little of these
                         copies=copies,
                     )
                     for name, value in (variables or {}).items():
@@ -219,7 +219,7 @@ class Analytics:
             raise InputError("memory", problem, "ask for less, or allow more memory") from None
         except duckdb.Error as error:
             if isinstance(error, duckdb.IOException) and attempts > 1:
-                time.sleep(0.05)  # a run is being compacted, which removes its rounds' files
+                time.sleep(0.05)  # compacting a run removes its rounds' files; try again
                 return self._ask_all(asked, read, runs, variables, attempts - 1)
             if not isinstance(error, _MISTAKES):
                 check_files(self.warehouse)
@@ -227,7 +227,7 @@ class Analytics:
                 remedy = remedy_of(error, "let its files be read; shockwave run audit says more")
                 problem = f"cannot be read ({first_line(error)})"
                 raise WarehouseError(str(self.warehouse), problem, remedy) from None
-            alike = re.search('Did you mean "(.+?)"', str(error))  # or a table of DuckDB's own
+            alike = re.search('Did you mean "(.+?)"', str(error))  # may be a table of DuckDB's own
             question = f"did you mean {alike[1]}? " if alike and alike[1] in VIEWS else ""
             remedy = f"{question}give one SELECT over {', '.join(VIEWS)}"
             raise InputError("query", first_line(error), remedy) from None

@@ -1,8 +1,8 @@
 """The cookbook: questions about a warehouse, each with its query.
 
-A recipe is a file `cookbook/NN-name.sql`: the question, its audience and, for a recipe of a single
-run, or of every one of several identical runs, a mark; then the query. It reads the run from the
-variable `run` and, for a recipe of a single job, the job from the variable `job`.
+A recipe is a file `cookbook/NN-name.sql`: the question, its audience, a mark if the recipe concerns
+a single run or every one of several identical runs, and the query. The query reads the run from the
+variable `run` and, if it concerns a single job, the job from the variable `job`.
 """
 
 import re
@@ -24,7 +24,7 @@ class QueryRecipe:
     Attributes:
         name: Name of the recipe.
         question: The question in words.
-        asked_by: Its audience: operators, researchers or tenants.
+        asked_by: Audience: operators, researchers or tenants.
         of_one_run: Whether it concerns a single run.
         of_every_run: Whether it concerns each of several identical runs.
         of_one_job: Whether it concerns a single job.
@@ -42,13 +42,13 @@ class QueryRecipe:
 
 @cache
 def recipes() -> tuple[QueryRecipe, ...]:
-    """The recipes, in the order of the cookbook."""
+    """Return the recipes in the order of the cookbook."""
     paths = sorted((Path(__file__).parent / "cookbook").glob("*.sql"))
     return tuple(_read(path) for path in paths)
 
 
 def recipe(name: str) -> QueryRecipe:
-    """A recipe by its name.
+    """Return a recipe by name.
 
     Raises:
         InputError: There is no such recipe.

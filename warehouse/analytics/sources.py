@@ -1,4 +1,4 @@
-"""The stored rows of runs as SQL over their Parquet files."""
+"""SQL over the Parquet files of runs."""
 
 import glob
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,10 +9,10 @@ from warehouse.store.folder import EMPTY, RUN_NAME, SERVICE, name_of, place_of, 
 from warehouse.store.parts import WHOLE, round_files
 
 ROUNDS = "round=*.parquet"
-"""Pattern of files with rounds, unless the files are listed."""
+"""Pattern of files with rounds, for views that include later files."""
 
 Files = Mapping[str, Sequence[str]]
-"""Names of the files with the rounds of runs, each round in one of them alone."""
+"""Names of each run's files with rounds; each round is in exactly one of them."""
 
 NO_ROUNDS = f"{EMPTY}/round=_.parquet"
 """A file without rows."""
@@ -26,18 +26,18 @@ def stored_rows(
     without: Sequence[tuple[str, str]],
     files: Files | None,
 ) -> str:
-    """A query of the stored rows of runs.
+    """Return a query of the stored rows of runs.
 
     Args:
         warehouse: The folder.
         place: `headers`, `workloads` or `rounds`.
         pattern: Pattern of the files in a run's folder.
-        runs: The runs in the views; all by default.
-        without: Files left out, each with its run.
-        files: The files with rounds; None if there may be others later.
+        runs: The runs in the views; by default all.
+        without: Excluded files, each with its run.
+        files: The files with rounds; None to include later files.
     """
     stored = _files(records_folder(warehouse), pattern, runs, without, files)
-    # Views have arrivals as job ids: the declarations are in the workload.
+    # Declarations of jobs are in the workload, so views have arrivals as job ids.
     columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
     parts = [f"SELECT {columns if place == 'rounds' else '*'} FROM {stored}"]
     if place == "workloads":
@@ -51,13 +51,13 @@ def stored_rows(
 def commands_of(
     warehouse: Path, runs: Sequence[str] | None, without: Sequence[str], files: Files | None
 ) -> str:
-    """A query of the commands that services took in.
+    """Return a query of the commands that services took in.
 
     Args:
         warehouse: The folder.
-        runs: The runs in the views; all by default.
-        without: Runs left out.
-        files: The files with rounds; None if there may be others later.
+        runs: The runs in the views; by default all.
+        without: Excluded runs.
+        files: The files with rounds; None to include later files.
     """
     found = [run for run in services(warehouse) if runs is None or run in runs]
     found = [run for run in found if run not in without]
@@ -67,7 +67,7 @@ def commands_of(
 
 
 def _rounds_of(warehouse: Path, runs: Iterable[str], files: Files | None) -> list[str]:
-    """The files with the rounds of services, ended ones included."""
+    """Return the files with the rounds of services, ended ones included."""
     root = records_folder(warehouse).resolve()
     return [
         f"{glob.escape(str(root / f'run={run}'))}/{name}"
@@ -77,22 +77,24 @@ def _rounds_of(warehouse: Path, runs: Iterable[str], files: Files | None) -> lis
 
 
 def _read(paths: Sequence[str], options: str = "") -> str:
-    """The rows of files.
+    """Return a query of the rows of files.
 
-    With Hive partitioning, DuckDB 2.0 loses some: it takes the path's column `run` for the file's.
+    Hive partitioning is off: with it DuckDB 2.0 loses rows, because it takes the path's column
+    `run`
+    for the file's.
     """
     return f"read_parquet([{listed(paths)}], hive_partitioning = false{options})"
 
 
 def files_now(warehouse: Path, runs: Iterable[str]) -> dict[str, list[str]]:
-    """The files with the rounds of runs that there are now."""
+    """Return the present files with rounds of each run."""
     return {
         run: [path.name for path in round_files(place_of(warehouse, run))] for run in sorted(runs)
     }
 
 
 def services(warehouse: Path) -> list[str]:
-    """The runs of services that have a round."""
+    """Return the services' runs that have a round."""
     there = records_folder(warehouse).glob(f"run={SERVICE}-*")
     return sorted(name_of(folder) for folder in there if next(folder.glob(ROUNDS), None))
 
@@ -104,11 +106,11 @@ def _files(
     without: Sequence[tuple[str, str]],
     files: Files | None,
 ) -> str:
-    """The Parquet files of runs, and the empty file."""
+    """Return the Parquet files of runs, and the empty file, as an SQL list."""
     root = folder.resolve()
     form = glob.escape(str(root))
     if without and files is not None and pattern != ROUNDS:
-        # Of the files that a pattern finds, DuckDB compares each name with all those left out.
+        # For a pattern, DuckDB compares each name found with all excluded names.
         runs = _others(root, runs, {run for run, _ in without})
         runs = [run for run in runs if (root / f"run={run}" / pattern).is_file()]
         without = ()
@@ -124,7 +126,7 @@ def _files(
         paths = [f"{form}/{name}/{pattern}" for name in names]
     if not without:
         return _read(paths)
-    # DuckDB does not open files that are left out by name.
+    # DuckDB does not open files that are excluded by name.
     others = listed([f"{root}/run={run}/{name}" for run, name in without])
     return (
         f"(SELECT * EXCLUDE (filename) FROM {_read(paths, ', filename = true')} "
@@ -133,14 +135,14 @@ def _files(
 
 
 def _others(root: Path, runs: Sequence[str] | None, without: Collection[str]) -> list[str]:
-    """The runs in a folder, or a selection of them, without some."""
+    """Return the runs in a folder, or a selection of them, without some."""
     if runs is None:
         runs = [name_of(path) for path in root.glob("run=*") if RUN_NAME.fullmatch(name_of(path))]
     return sorted({*runs} - {*without})
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Texts as SQL literals, separated by commas."""
+    """Return texts as SQL literals, separated by commas."""
     return ", ".join(f"'{_quoted(text)}'" for text in texts)
 
 

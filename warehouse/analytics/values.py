@@ -6,7 +6,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A value of DuckDB as JSON; numbers that are not finite become null."""
+    """Convert a value of DuckDB to JSON; non-finite numbers become null."""
     match value:
         case dict():
             return {str(name): plain(part) for name, part in value.items()}

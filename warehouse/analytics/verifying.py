@@ -1,4 +1,4 @@
-"""Verification of the files that queries over the views read."""
+"""Verification of the files that queries read."""
 
 import contextlib
 import glob
@@ -26,18 +26,18 @@ def verifying_read(
     copies: Copies,
     ended: Event,
 ) -> Callable[[], None]:
-    """Verify the files that a query over the views reads, as far as they have checksums.
+    """Verify in the background those files that a query reads and that have checksums.
 
     Args:
         connection: The database that answers the query.
         warehouse: The folder.
-        runs: The runs in the views; all by default.
+        runs: The runs in the views; by default all.
         named: The views that the query names.
         copies: The copies in use.
         ended: Set when the result is no longer needed.
 
     Returns:
-        A function that waits for the end of the verification, which runs in the background.
+        A function that waits for the verification to end.
 
     Raises:
         WarehouseError: A file was changed or added; the error names it. The returned function
@@ -63,7 +63,7 @@ def verifying_read(
 
 
 def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
-    """Verify the files of runs, as far as they have checksums.
+    """Verify the files of runs that have checksums.
 
     Raises:
         WarehouseError: A file was changed or added; the error names it.
@@ -81,10 +81,10 @@ def _finish(connection: duckdb.DuckDBPyConnection | None, begun: Iterable[Verifi
 
 
 def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterable[Path]) -> None:
-    """Refuse the folder of a run that was copied or renamed: its header has another name.
+    """Refuse a run's folder that was copied or renamed: its header has another name.
 
     Args:
-        connection: The database that reads headers; None to start a DuckDB if there are any.
+        connection: The database that reads headers; None starts one if needed.
         verified: The files.
 
     Raises:
@@ -99,7 +99,7 @@ def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterabl
     with contextlib.suppress(duckdb.Error), contextlib.ExitStack() as stack:
         if connection is None:
             connection = stack.enter_context(contextlib.closing(duckdb.connect()))
-            connection.execute("SET enable_progress_bar = false")  # which would be on stdout
+            connection.execute("SET enable_progress_bar = false")  # the bar would go to stdout
         rows = f"read_parquet([{files}], filename = true, hive_partitioning = false)"
         stored = connection.execute(f"SELECT filename, run FROM {rows}").fetchall()
     for name, run in stored:
@@ -108,7 +108,7 @@ def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterabl
 
 
 def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
-    """The noted checksums of the files of runs, as far as they have any.
+    """Return the noted checksums of the files of runs.
 
     Raises:
         WarehouseError: A file was added, or there are no checksums; the error names it.
@@ -125,7 +125,7 @@ def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
             continue
         stored |= {folder / name: digest for name, digest in sums.items()}
         for name in there:
-            if name not in sums and (folder / name).exists():  # else compacted in the meantime
+            if name not in sums and (folder / name).exists():  # otherwise compacted in the meantime
                 problem = f"is not in {CHECKSUMS}: it is none of the files that were written"
                 remedy = "move it elsewhere; shockwave run audit says more"
                 raise WarehouseError(str(folder / name), problem, remedy)
