@@ -5,8 +5,8 @@
     run = shockwave.simulate(shockwave.Source(jobs=60, seed=1), gpus=16)
     shockwave.Warehouse().runs(run)
 
-Functions mirror the commands and use the same warehouse. Importing `shockwave` takes no time: each
-name is imported on first use. `docs/library.md` describes all names and what may change when.
+Functions mirror the commands and use the same warehouse. Each name is imported on first use, so
+that `import shockwave` is fast. `docs/library.md` lists all names and what may change when.
 """
 
 # ruff: noqa: I001, F401 -- `as` names are exported to type checkers, several in one import
@@ -93,7 +93,7 @@ _HOMES = {
 
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 _ORIGINALS = {"Settings": "SimulationSettings"}
-"""Names that differ in the module."""
+"""Public names that differ from the name in their module."""
 
 __version__: str
 __all__ = sorted(_MODULES)

@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from tasks.round import Run
 
 Progress = Callable[[int, int], None]
-"""Receives how much is done, and how much there is to do."""
+"""Receives the amount done and the total."""
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Report nothing."""
+    """Ignore the progress."""
 
 
 def watch_jobs(progress: Progress, runs: int = 1) -> "Callable[[Start], Callable[[Run], None]]":
-    """Make the watch of runs that follow each other; it counts the jobs that ended in them.
+    """Return the watch of consecutive runs; it counts the jobs that ended.
 
     Args:
         progress: Receives the number of ended jobs, and of all jobs of all runs.
-        runs: Number of runs, with equally many jobs.
+        runs: Number of runs; each has the same number of jobs.
     """
     before = 0
 

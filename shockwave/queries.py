@@ -27,18 +27,18 @@ class Warehouse:
     """The records of all runs, read only.
 
     Attributes:
-        folder: Its folder; by default `SHOCKWAVE_WAREHOUSE`, or else `var/warehouse`.
+        folder: The warehouse; see `find_warehouse`.
     """
 
     folder: str | Path | None = None
 
     @property
     def path(self) -> Path:
-        """The folder."""
+        """Folder of the warehouse."""
         return find_warehouse(self.folder)
 
     def runs(self, *runs: str) -> "pd.DataFrame":
-        """Return the headline figures of runs, one row a run: the view `run_summary`.
+        """Return the headline figures of runs, one row per run: the view `run_summary`.
 
         Args:
             runs: Ids or names, in the order of the rows; by default all runs, oldest first.
@@ -51,10 +51,10 @@ class Warehouse:
         return table.set_index("run").loc[self._ids(runs)].reset_index() if runs else table
 
     def jobs(self, *runs: str) -> "pd.DataFrame":
-        """Return outcomes of jobs, one row a job: the view `job_outcomes`.
+        """Return the outcomes of jobs, one row per job: the view `job_outcomes`.
 
         Args:
-            runs: Ids or names of their runs; all by default.
+            runs: Ids or names of their runs; by default all.
 
         Raises:
             InputError: There is no such run, or no warehouse.
@@ -66,8 +66,8 @@ class Warehouse:
         """Return the result of a SELECT over the views as a pandas data frame.
 
         Args:
-            query: The query.
-            runs: Runs that the views contain; all by default. A few runs are read much faster.
+            query: The SELECT.
+            runs: Runs that the views contain; by default all. Naming a few runs is much faster.
 
         Raises:
             InputError: The query is wrong, there is no such run, or no warehouse.
@@ -99,9 +99,9 @@ def why(
 
     Args:
         job: The job's id.
-        run: Its id or name; by default the newest.
+        run: Id or name of its run; by default the newest run.
         round: The round; by default the last in which the job was active.
-        warehouse: Folder of the records; see `find_warehouse`.
+        warehouse: See `find_warehouse`.
         progress: Receives the number of simulated futures of the queue, and their total.
 
     Raises:
@@ -123,15 +123,15 @@ def whatif(
     warehouse: str | Path | None = None,
     progress: Progress = ignore_progress,
 ) -> "Outcome":
-    """Fork a run at a round, change something, run it forward, and compare.
+    """Fork a run at a round, change something, run the fork forward, and compare.
 
     Args:
-        run: Its id or name.
-        round: The first round that is decided anew.
-        change: What is changed from that round on.
+        run: Id or name of the run.
+        round: The first round to decide anew.
+        change: The change from that round on.
         keep: A new folder for a warehouse with the fork; by default the fork is deleted.
-        warehouse: Folder of the records; see `find_warehouse`.
-        progress: Receives the number of jobs that ended, and of all jobs, for each fork.
+        warehouse: See `find_warehouse`.
+        progress: Receives the number of ended jobs, and of all jobs, of each fork.
 
     Raises:
         ShockwaveError: There is no such run, round or job, or the change is invalid.
@@ -146,11 +146,11 @@ def whatif(
 def replay(
     run: str, *, warehouse: str | Path | None = None, progress: Progress = ignore_progress
 ) -> "Comparison":
-    """Predict and solve the recorded rounds of a run again; `differences` is empty if all agree.
+    """Predict and solve a run's recorded rounds again; `differences` is empty if all agree.
 
     Args:
-        run: Its id or name.
-        warehouse: Folder of the records; see `find_warehouse`.
+        run: Id or name of the run.
+        warehouse: See `find_warehouse`.
         progress: Receives the number of replayed rounds, and of all rounds.
 
     Raises:
@@ -163,11 +163,7 @@ def replay(
 
 
 def audit(run: str, *, warehouse: str | Path | None = None) -> "Audit":
-    """Verify the records of a run; `findings` is empty if they are intact.
-
-    Args:
-        run: Its id or name.
-        warehouse: Folder of the records; see `find_warehouse`.
+    """Verify the records of a run, given by id or name; `findings` is empty if they are intact.
 
     Raises:
         InputError: There is no such run.
@@ -186,18 +182,15 @@ def report(
     against: str | None = None,
     warehouse: str | Path | None = None,
 ) -> Path:
-    """Write one self-contained HTML page about runs.
+    """Write a self-contained HTML page about runs; return its path.
 
     Args:
         name: A run, runs separated by commas, or a campaign.
         out: The file, or its folder; by default `reports/` of the warehouse. An earlier page is
             replaced.
-        title: Its heading.
-        against: The policy to compare the others with; by default the first.
-        warehouse: Folder of the records; see `find_warehouse`.
-
-    Returns:
-        The file.
+        title: Heading of the page.
+        against: The baseline policy; by default the first.
+        warehouse: See `find_warehouse`.
 
     Raises:
         InputError: There is no such run or policy, the file cannot be written or exists and is not
@@ -224,20 +217,20 @@ def figures(
     warehouse: str | Path | None = None,
     progress: Progress = ignore_progress,
 ) -> list[Path]:
-    """Write the figures of a report as PDFs for a paper, with small type and embedded fonts.
+    """Write a report's figures as PDFs for a paper, with small type and embedded fonts.
 
     Args:
         name: A run, runs separated by commas, or a campaign.
         folder: Folder for the files: `KEY.pdf` for each figure; `KEY-WORKLOAD.pdf` for each of
             several workloads; `KEY-CHOICE.pdf` for each choice after the first.
         inches: Width: 3.3 for one column, 7 for a page of two columns.
-        only: Prefixes of the keys to write, such as `comparison`; all by default.
-        against: See `report`.
-        warehouse: Folder of the records; see `find_warehouse`.
+        only: Prefixes of the keys to write, such as `comparison`; by default all.
+        against: The baseline policy; by default the first.
+        warehouse: See `find_warehouse`.
         progress: Receives the number of figures written, and of all figures.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
         InputError: There is no such run, figure or policy, the folder cannot be written, the

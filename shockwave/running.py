@@ -39,7 +39,7 @@ def simulate(
     warehouse: str | Path | None = None,
     progress: Progress = ignore_progress,
 ) -> str:
-    """Run a trace or a generated workload to its end on a virtual cluster.
+    """Run a trace or a generated workload to its end on a virtual cluster; return the run's id.
 
     Args:
         source: The trace with its tables, or what to generate; its seed is the run's.
@@ -48,16 +48,13 @@ def simulate(
         pools: GPUs of several types, in place of `gpus` and `gpus_per_node`, such as
             `v100:12x1,k80:3x4@0.135`: nodes, GPUs per node and the price of a GPU-hour.
         policy: Name of the policy.
-        parameters: Parameters of the policy by name, if they differ from its defaults.
-        history: Earlier runs, by id or name, whose finished jobs to learn from.
+        parameters: Parameters of the policy that differ from its defaults, by name.
+        history: Earlier runs, by id or name, from whose finished jobs the run learns.
         settings: Settings of the run: round, restart, window, fidelity, runtime and others.
-        runtime: Runtime in place of the settings': `virtual` behaves like the published simulator,
-            `faithful` like containers; or the name of another package's runtime.
-        warehouse: Folder of the records; see `find_warehouse`.
-        progress: Receives the number of jobs that ended, and of all jobs, after every round.
-
-    Returns:
-        The run's id.
+        runtime: Overrides the settings' runtime: `virtual` behaves like the published simulator,
+            `faithful` like containers; or the name of a plugin.
+        warehouse: See `find_warehouse`.
+        progress: Receives the number of ended jobs, and of all jobs, after every round.
 
     Raises:
         ShockwaveError: A file or a setting is invalid, or the warehouse cannot be written.
@@ -98,15 +95,14 @@ def compare(
     Args:
         policies: Names of the policies.
         source: The trace with its tables, or what to generate.
-        gpus: GPUs of the cluster.
-        gpus_per_node: GPUs of a node; divides `gpus`.
-        pools: GPUs of several types, in place of `gpus` and `gpus_per_node`, such as
-            `v100:12x1,k80:3x4@0.135`: nodes, GPUs per node and the price of a GPU-hour.
+        gpus: See `simulate`.
+        gpus_per_node: See `simulate`.
+        pools: See `simulate`.
         parameters: Parameters by name; each is set for the policies that have it.
-        history: Earlier runs, by id or name, whose finished jobs to learn from.
+        history: See `simulate`.
         settings: Settings of all runs.
-        warehouse: Folder of the records; see `find_warehouse`.
-        progress: Receives the number of jobs that ended, and of all jobs of all runs.
+        warehouse: See `find_warehouse`.
+        progress: Receives the number of ended jobs, and of all jobs of all runs.
 
     Returns:
         The runs' ids, in the order of the policies.
@@ -131,11 +127,11 @@ def compare(
 
 @dataclass(frozen=True)
 class Campaign:
-    """Policies × workloads × clusters × seeds × options.
+    """A campaign: policies × workloads × clusters × seeds × options.
 
     Attributes:
-        plan: What is run.
-        warehouse: Folder of the records; see `find_warehouse`.
+        plan: The axes of the campaign.
+        warehouse: Folder of the records.
     """
 
     plan: "Plan"
@@ -154,7 +150,7 @@ class Campaign:
 
     @property
     def name(self) -> str:
-        """Its id: its name, and digits of a hash of all its fields."""
+        """Id of the campaign: its name, and digits of a hash of all its fields."""
         from flows.campaigns.execution import campaign_id
 
         return campaign_id(self.plan)
@@ -167,25 +163,22 @@ class Campaign:
         fresh: bool = False,
         progress: Progress = ignore_progress,
     ) -> str:
-        """Run the cells that are not finished.
+        """Run the unfinished cells; return the campaign's id, for `report`.
 
         With processes, the calling program needs `if __name__ == "__main__":`.
 
         Args:
             runner: `processes`, `threads`, `dask` or `ray`.
-            workers: Cells at the same time; 0: one per core.
+            workers: Number of concurrent cells; 0: one per core.
             fresh: Whether to run finished cells again.
-            progress: Receives the number of cells that ended, and of all cells.
-
-        Returns:
-            The campaign's id, which `report` takes.
+            progress: Receives the number of ended cells, and of all cells.
 
         Raises:
             ShockwaveError: The plan or the warehouse is invalid, or cells failed.
         """
         from flows.prefect_server.environment import private_env, set_env
 
-        with set_env(private_env()):  # before Prefect is imported, which reads it
+        with set_env(private_env()):  # Prefect reads the environment when it is imported
             return self._run(runner, workers, fresh, progress)
 
     def _run(self, runner: str, workers: int, fresh: bool, progress: Progress) -> str:
@@ -206,11 +199,11 @@ class Campaign:
             return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
 
     def summary(self, of_jobs: str | None = None) -> "pd.DataFrame":
-        """Return means over seeds of the finished cells, with bounds of their 95 % intervals.
+        """Return the finished cells' means over seeds, with bounds of their 95 % intervals.
 
         Args:
-            of_jobs: SQL condition on the columns of `job_outcomes`, such as `scale_factor = 4`,
-                that selects jobs.
+            of_jobs: SQL condition on the columns of `job_outcomes` that selects jobs, such as
+                `scale_factor = 4`.
 
         Raises:
             InputError: The condition is invalid.
@@ -227,14 +220,15 @@ class Campaign:
     def differences(
         self, of_jobs: str | None = None, *, against: str | None = None
     ) -> "pd.DataFrame":
-        """Return paired differences of policies from one of them, over cells otherwise alike.
+        """Return paired differences between a baseline policy and each other policy.
 
-        One row per policy, over all workloads and for each: mean differences, in the figure's unit
-        and in percent, or in percentage points, with bounds of their 95 % intervals.
+        Cells are paired if they differ only in the policy. Each policy has a row over all workloads
+        and one for each workload: mean differences, in the figure's unit and in percent or
+        percentage points, with bounds of their 95 % intervals.
 
         Args:
             of_jobs: See `summary`.
-            against: The policy to compare the others with; by default the first.
+            against: The baseline policy; by default the first.
 
         Raises:
             InputError: The condition is invalid, or the campaign has no such policy.
@@ -250,7 +244,7 @@ class Campaign:
         return pd.DataFrame([pair.row() for pair in pairs])
 
     def cells(self) -> "pd.DataFrame":
-        """Return the finished cells, one row a cell: its parts and its run's figures.
+        """Return the finished cells, one row per cell: its parts and its run's figures.
 
         Raises:
             WarehouseError: A run is damaged, or the campaign was never run.
@@ -278,7 +272,7 @@ def _ids(runs: Sequence[str], warehouse: str | Path | None) -> tuple[str, ...]:
 
 
 def _with_paths(source: Source) -> Source:
-    """Return the source with files as paths."""
+    """Return the source with its files as `Path`s."""
     files: dict[str, Any] = {
         name: Path(value)
         for name in ("trace", "profile", "regimes")

@@ -1,12 +1,12 @@
-"""Conformance tests of plugins, which the policies and runtimes of Shockwave pass, too.
+"""Conformance tests for plugins; Shockwave's own policies and runtimes pass them, too.
 
     from shockwave.testing import check_policy
 
     def test_it_is_a_policy():
         check_policy("smallest-first")
 
-Policies and runtimes run small generated workloads in memory, the same each time. A throughput
-model makes the table that a run records, for the jobs of a trace.
+Policies and runtimes run small generated workloads in memory, always the same ones. A throughput
+model makes the throughput table of a trace's jobs.
 """
 
 from collections.abc import Mapping
@@ -37,11 +37,10 @@ CLUSTERS = ((8, 1), (8, 4))
 """GPUs, and GPUs per node; small, for short runs. Chosen by hand."""
 
 GAPS_SECONDS = (60.0, 3_000.0)
-"""Mean gaps between arrivals, for a crowded cluster and one that is sometimes empty. Chosen by
-hand."""
+"""Mean gaps between arrivals, for a crowded cluster and a sometimes empty one. Chosen by hand."""
 
 JOBS = 7
-"""Jobs of a workload, of which every other one is consolidated. Chosen by hand."""
+"""Jobs of a workload; every second gang must be consolidated. Chosen by hand."""
 
 MOST_ROUNDS = 1_000
 """Most rounds of a run; these workloads take about 100. An engineering bound."""
@@ -50,8 +49,8 @@ MOST_ROUNDS = 1_000
 def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> None:
     """Check that a policy meets the contract of policies.
 
-    Its plans are feasible and depend on the situation alone. Every job ends. If the policy declares
-    that it conserves work, no GPU idles that a waiting job could use. The records pass an audit.
+    Its plans are feasible and depend only on the policy input. Every job ends. If the policy is
+    declared work-conserving, no GPU idles while a waiting job fits. The records pass an audit.
 
     Args:
         name: Name of the installed policy.
@@ -60,7 +59,7 @@ def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> No
     Raises:
         AssertionError: A check failed; names the check, the round and the workload.
         ShockwaveError: There is no such policy, or it cannot be imported.
-        Exception: An exception of the policy itself.
+        Exception: The policy itself raised it.
     """
     for (gpus, per_node), gap in product(CLUSTERS, GAPS_SECONDS):
         given = tuple(Parameter(key, value) for key, value in sorted((parameters or {}).items()))
@@ -74,8 +73,8 @@ def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> No
 def check_throughputs(name: str, trace: str | Path) -> None:
     """Check that a throughput model meets the contract of throughput models.
 
-    Each job of a trace can run at its declared batch size on its fewest GPUs. A rate depends on
-    model, batch size, GPU type and number of GPUs only.
+    Each job of a trace can run at its declared batch size on its fewest GPUs. A rate depends only
+    on model, batch size, GPU type and number of GPUs.
 
     Args:
         name: Name of the installed model.
@@ -99,9 +98,9 @@ def check_throughputs(name: str, trace: str | Path) -> None:
 def check_runtime(name: str, round_seconds: float = 600.0) -> None:
     """Check that a runtime meets the contract of runtimes.
 
-    Jobs start, are preempted, resume elsewhere, end, are withdrawn and abandoned; each epoch is
-    reported once. Runs pass an audit, and repeat exactly unless the runtime is live
-    (`RuntimeFactory.live`).
+    Jobs start, are preempted, resume elsewhere, end, are withdrawn and abandoned. Each epoch is
+    reported once. Runs pass an audit. Unless the runtime is live (`RuntimeFactory.live`), a
+    repeated run is identical.
 
     Args:
         name: Name of the installed runtime.
@@ -123,7 +122,7 @@ def check_runtime(name: str, round_seconds: float = 600.0) -> None:
 
 
 def _check_calls(start: Start) -> None:
-    """Make calls that runs seldom make."""
+    """Check calls that are rare in runs: repeated ones, moves, withdrawals, an idle round."""
     workload = start.workload
     seconds = {truth.job_id: truth.isolated_seconds for truth in workload.truths}
     jobs = sorted(workload.specs, key=lambda job: seconds[job.job_id])
@@ -197,7 +196,7 @@ def _workload(gap_seconds: float) -> Workload:
 
 @dataclass
 class _Checked:
-    """Sink of a run in memory, which checks the records."""
+    """In-memory sink of a run that checks each record."""
 
     start: Start
     where: str
@@ -207,13 +206,13 @@ class _Checked:
         self._seen: list[Observation] = []
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
-        """Check a round by the invariants of an audit."""
+        """Check a round against the invariants of an audit."""
         for problem in self._invariants.check(record):
             raise AssertionError(f"{self.where}, round {record.round}: {problem}")
         self._seen.append(record.observation)
 
     def run(self) -> list[Observation]:
-        """Run to the end and check each plan; returns the runtime's reports."""
+        """Run to the end, check each plan, and return the runtime's reports."""
         with prepare(self.start).under_way(self) as run:
             while not run.finished:
                 where = f"{self.where}, round {run.state.round}"
@@ -227,7 +226,7 @@ class _Checked:
 
 
 def _check_plans(run: Run, this: Round, where: str) -> None:
-    """Plan the coming round twice, and check the plan."""
+    """Plan the coming round twice; check that the plan is feasible and repeatable."""
     asked = make_situation(run, this)
     assert asked is not None  # no node is ever drained here
     plan = run.policy.plan(asked)

@@ -1,4 +1,4 @@
-"""The answer to why a job runs, waits or was preempted, from a round solved again."""
+"""Explain why a job runs, waits or was preempted, from a round solved again."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -36,10 +36,10 @@ from tasks.round import Round, Run
 
 
 class Answer(Facts):
-    """Why a job has or has no GPUs in a round; `str` of it is the answer in sentences."""
+    """Why a job holds GPUs in a round or not; its `str` is the answer in sentences."""
 
     def __str__(self) -> str:
-        """The answer in sentences, one a line."""
+        """Return the answer as sentences, one per line."""
         return "\n".join(describe_answer(self))
 
 
@@ -52,16 +52,16 @@ def explain(
     history: tuple[Step, ...],
     progress: Progress = ignore_progress,
 ) -> Answer:
-    """The answer about a job, from its round solved again.
+    """Explain the decision about a job in a round.
 
     Args:
         run: The run, before the round.
-        this: The round, solved.
-        job_id: The job, active in it.
+        this: The round, solved again.
+        job_id: The job, active in the round.
         number: The round's number.
-        waits: The periods without GPUs so far.
-        history: Events of the job so far, and its end if the round is its last.
-        progress: Called before each play of the queue.
+        waits: The job's periods without GPUs so far.
+        history: The job's events so far, and its end if the round is its last.
+        progress: Called before each simulation of the queue.
     """
     inventory = this.state.inventory(run.header)
     job, gpus = this.active[job_id], this.plan.placement.get(job_id, ())
@@ -199,7 +199,7 @@ def _prospects(
 
 
 def _order(orders: Orders, job_id: int) -> str:
-    """The order that keeps a job from running; empty if none does."""
+    """Return the order that keeps a job from running; empty if none does."""
     for name, jobs in (("cancelled", orders.cancelled), ("held", orders.held)):
         if job_id in jobs:
             return name
@@ -207,7 +207,6 @@ def _order(orders: Orders, job_id: int) -> str:
 
 
 def _sharing(this: Round, job_id: int, inventory: Inventory) -> Sharing | None:
-    """The job that shares a job's GPUs; None if there is none."""
     pair = next((pair for pair in this.plan.pairs if job_id in pair), ())
     for other in pair:
         if other != job_id:
@@ -218,7 +217,7 @@ def _sharing(this: Round, job_id: int, inventory: Inventory) -> Sharing | None:
 
 
 def _spread(job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> GangSpread | None:
-    """How a gang is spread; None if it is not, or no rates by nodes are known."""
+    """Return how a gang is spread; None if it is not spread, or if spreading does not slow it."""
     held = inventory.allocation(gpus) if gpus else None
     few = held and job.on_fewest_nodes(held)
     if not held or not few or held.nodes <= few.nodes or job.rate(held) == job.rate(few):
@@ -227,15 +226,14 @@ def _spread(job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> Gang
 
 
 def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> float | None:
-    """Isolated run time in seconds; on several GPU types, at the mean of its rates by GPUs.
+    """Return a job's isolated run time in seconds; None if no node has its GPU types any more.
+
+    On several GPU types, the job runs at its mean rate, weighted by the GPUs of each type.
 
     Args:
         job: The job.
         inventory: All nodes.
         there: The nodes that were not removed.
-
-    Returns:
-        None if all nodes of its GPU types were removed.
     """
     if not inventory.mixed:
         return job.belief.run_seconds + job.run_time(job.own).remaining
@@ -250,11 +248,11 @@ def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> 
 def _left(
     this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]
 ) -> dict[str, int]:
-    """GPUs in service on which it can start, left by jobs ranked before it or that keep theirs.
+    """Count the GPUs in service, by type of the job's menu, that earlier jobs leave to a job.
 
-    By GPU type of its menu. On several types a job stands in line once for each type, and jobs
-    ranked before it may come later on another: if there was room at first, the GPUs left in the
-    end count.
+    Earlier jobs are those ranked before it and those that keep their GPUs. On several types, a job
+    stands in line once for each type, so a job ranked before it may still take GPUs of another type
+    later. If a type had enough GPUs at first, its count is therefore that at the end of the round.
     """
 
     def left_by(jobs: Iterable[int]) -> dict[str, int]:
@@ -275,7 +273,10 @@ def _idle(
     cordoned: frozenset[int],
     jobs: Iterable[int],
 ) -> dict[str, list[Counter[int]]]:
-    """GPUs in service that some jobs leave, by node: of each pool of each type of a job's menu."""
+    """Count the GPUs that `jobs` leave, by node, for each pool of each type of a job's menu.
+
+    Only GPUs in service and not cordoned count.
+    """
     out = (node for node in this.observation.drained if node < inventory.nodes)
     taken = cordoned.union(
         *(this.plan.placement.get(other, ()) for other in jobs),
@@ -291,16 +292,16 @@ def _idle(
 
 
 def _before(plan: Plan, job_id: int) -> set[int]:
-    """The jobs ranked before a job, or that keep their GPUs."""
+    """Return the jobs ranked before a job, and those outside the line that keep their GPUs."""
     order = plan.order
     before = {*order[: order.index(job_id)]} if job_id in order else {*order}
     return before | (plan.placement.keys() - {*order, job_id})
 
 
 def _scattered(this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]) -> bool:
-    """Whether enough GPUs are left for a waiting gang, but not on as few nodes as it requires.
+    """Return whether a waiting gang finds enough GPUs, but only on more nodes than it accepts.
 
-    GPUs are left as in `_left`; on several types, those left in the end.
+    GPUs are counted as in `_left`; on several types, at the end of the round.
     """
     before = this.plan.placement if inventory.mixed else _before(this.plan, job.job_id)
     idle, enough = _idle(this, job, inventory, cordoned, before), False
@@ -316,13 +317,12 @@ def _scattered(this: Round, job: ActiveJob, inventory: Inventory, cordoned: froz
 
 
 def _cordoned(this: Round, inventory: Inventory) -> frozenset[int]:
-    """GPUs in service on which no job starts."""
+    """Return the GPUs in service on cordoned nodes."""
     nodes = this.state.orders.cordoned - {*this.observation.drained}
     return frozenset(g for n in nodes if n < inventory.nodes for g in inventory.gpus_of(n))
 
 
 def _keeps(job: ActiveJob, gpus: tuple[int, ...], cordoned: frozenset[int]) -> str:
-    """Why a running job that is not in line keeps its GPUs; empty if it runs in promised cells."""
     if not cordoned.isdisjoint(gpus):
         return "cordoned"
     return "not preempted" if gpus and not job.spec.preemptible else ""

@@ -1,4 +1,4 @@
-"""The difference between two runs: settings, outcomes, and the first round that differs."""
+"""Compare two runs: settings, figures, and the first round that differs."""
 
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -12,7 +12,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
 LINKS = ("previous_hash", "version")
-"""Fields of records that are not compared."""
+"""Fields of records that are not compared: they differ between any two runs."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,11 @@ class RunDifference:
     """The difference between two runs.
 
     Attributes:
-        settings: Fields of the headers that differ, each with its two values; a long value is
-            replaced by its hash.
-        figures: Figures of `run_summary`, each with its two values.
-        rounds: Rounds of each.
-        first_round: The first round that differs; None if there is none.
-        fields: The fields of its records that differ; empty if only one of the runs has the round.
+        settings: Fields of the headers that differ, with both values; long values are hashed.
+        figures: Figures of `run_summary` with both values.
+        rounds: Number of rounds of each run.
+        first_round: The first round that differs; None if all are equal.
+        fields: Fields of its records that differ; empty if only one run has the round.
     """
 
     settings: tuple[tuple[str, Any, Any], ...]
@@ -61,7 +60,7 @@ def compare_runs(warehouse: Path, one: str, other: str) -> RunDifference:
 
 
 def _settings(header: RunHeader) -> dict[str, Any]:
-    """What a run starts from, in short."""
+    """Return the header's fields; long values are hashed."""
     row = to_row(header)
     return {
         name: value if _is_short(value) else f"hash {hash_content(value)[:12]}"

@@ -1,4 +1,4 @@
-"""The facts about a job in a round, from which `why` explains a decision."""
+"""The facts about a job in a round from which `why` explains a decision."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from flows.explain.worths import GpuHolder, Speed
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An event of the job and the round that recorded it."""
+    """An event of the job, with the round that recorded it."""
 
     round: int
     kind: str
@@ -19,7 +19,11 @@ class Step:
 class Wait:
     """A period without GPUs, in seconds on the run's clock.
 
-    Its round is the first that gave the job none; None if the first after its arrival gave it some.
+    Attributes:
+        from_seconds: Its start.
+        to_seconds: Its end.
+        round: The first round that gave the job no GPUs; None if the job only waited from its
+            arrival to the next round.
     """
 
     from_seconds: float
@@ -28,13 +32,13 @@ class Wait:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """Length of the wait."""
         return self.to_seconds - self.from_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The job that shares a job's GPUs, and the job's speed relative to its speed alone on them."""
+    """The job on the same GPUs, and the explained job's speed relative to running alone."""
 
     job_id: int | None
     speed: float
@@ -46,8 +50,8 @@ class GangSpread:
 
     Attributes:
         nodes: Nodes on which it holds GPUs.
-        fewest_nodes: Fewest nodes with as many GPUs of the type.
-        speed: Its speed relative to that on the fewest nodes.
+        fewest_nodes: Fewest nodes that hold as many GPUs of the type.
+        speed: Its speed relative to the fewest nodes.
     """
 
     nodes: int
@@ -57,7 +61,7 @@ class GangSpread:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A predicted value: its median, and the ends of its 80 % interval."""
+    """A predicted value: median and 80 % interval."""
 
     median: float
     low: float
@@ -66,17 +70,17 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The job: what it declared, and its progress.
+    """The job's declaration and progress.
 
     Attributes:
-        model: Model; of a job that is not adaptive, its image.
+        model: The model of an adaptive job; the image of any other.
         scale_factor: GPUs that its gang needs.
-        max_seconds: Limit of its run time; 0 of adaptive jobs.
-        deadline_seconds: Its deadline on the run's clock.
-        batch_size: Its present batch size; 1 of jobs that are not adaptive.
-        progress: Share of its epochs done; else of the work that it reports, or of its limit.
+        max_seconds: Limit of its run time; 0 for adaptive jobs.
+        deadline_seconds: Deadline on the run's clock.
+        batch_size: Present batch size; 1 for jobs that are not adaptive.
+        progress: Share done: of an adaptive job's epochs, else of the reported work or the limit.
         reports: Whether a job that is not adaptive reports its progress.
-        remaining_seconds: Its remaining run time.
+        remaining_seconds: Remaining run time.
     """
 
     job_id: int
@@ -101,11 +105,11 @@ class Holding:
     """The GPUs that the job holds in the round.
 
     Attributes:
+        shares: The job that shares them.
+        spread: Set if the gang is on more nodes than it needs and runs slower for it.
+        keeps: Why a job outside the line keeps its GPUs: `cordoned`, `not preempted`, or empty.
         gpus: The GPUs.
         gpu_type: Their type.
-        shares: The job that shares them.
-        spread: Set if its gang is on more nodes than it needs, and rates by nodes are known.
-        keeps: Why a job outside the line keeps its GPUs: `cordoned`, `not preempted`, or empty.
     """
 
     gpus: tuple[int, ...] = ()
@@ -120,12 +124,12 @@ class Obstacles:
     """What keeps the job from running, besides its place in line.
 
     Attributes:
-        order: The order that keeps it from running: `held`, `cancelled`, `requeued`, or empty.
-        jobs: Jobs that it waits for.
-        by_array: Whether it waits for these because its array limits tasks at a time.
-        retry_seconds: When a job whose containers failed may be launched again.
-        quota_until_seconds: When its tenant's quota, which is used up, begins anew.
-        gpus_short: If too few GPUs are in service and not cordoned: how many it could hold at most.
+        order: The order against it: `held`, `cancelled`, `requeued`, or empty.
+        jobs: Jobs for which it waits.
+        by_array: Whether it waits for them because of its array's limit.
+        retry_seconds: When its back-off after a failure ends.
+        quota_until_seconds: When the used-up quota of its tenant is renewed.
+        gpus_short: Most GPUs that it can hold, if that is too few; cordoned GPUs do not count.
         scattered: Whether enough GPUs are left, but on more nodes than it accepts.
     """
 
@@ -140,20 +144,20 @@ class Obstacles:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The job's place in line, and what GPUs of the round are worth.
+    """The job's place in line, and the worth of GPUs in the round.
 
     Attributes:
-        place: Its place, from 1; None if the policy has none for it.
+        place: Place from 1; None if the policy gives it none.
         length: Number of jobs in line.
-        worth: Worth to it of a GPU of the round; None without a market.
-        worth_type: With several GPU types, the type of `worth`: the one that it holds, or else the
-            one worth most to it.
+        worth: Worth of a GPU to the job; None without a market.
+        worth_type: With several GPU types, the type of `worth`: the type that it holds, or its
+            highest bid's.
         weight: Weight of its utility in the market.
         cutoff: Least worth of a GPU, of `worth_type`, to a job that holds some.
         price: Price of a GPU-round, of the type that it held, else of its fastest.
-        speeds: With several GPU types, those that it can run on, the fastest first.
-        holders: Jobs that run, by descending worth.
-        promised: Of a job of a tenant with cells: those that it runs in, or why it has none.
+        speeds: With several GPU types, its types, the fastest first.
+        holders: Running jobs by descending worth.
+        promised: For a tenant with cells: the cells that the job runs in, or why it has none.
     """
 
     place: int | None
@@ -169,7 +173,7 @@ class Line:
 
     @property
     def before(self) -> list[GpuHolder]:
-        """The running jobs before it in line."""
+        """Running jobs before it in line."""
         place = self.place or 0
         return [holder for holder in self.holders if holder.place and holder.place < place]
 
@@ -181,13 +185,12 @@ class GpuSupply:
     Attributes:
         total: GPUs in service.
         busy: GPUs that jobs hold.
-        free: GPUs of types that the job can run on, on nodes that are not cordoned, left when its
-            turn came.
-        free_by_type: The same by type, with several types. A job is in line once for each type; if
-            enough of a type were left at first, those left in the end.
-        drained: Nodes out of service, without removed ones.
+        free: GPUs of the job's types, on nodes not cordoned, that were left when its turn came.
+        free_by_type: `free` by type, with several types. If a type had enough GPUs at the job's
+            turn, its count is that at the end of the round.
+        drained: Nodes out of service, without removed nodes.
         cordoned: Nodes in service on which no job starts.
-        problems: Nodes that no order took out of service, each with its problem.
+        problems: Nodes that failed, with the problem; no order took them out of service.
     """
 
     total: int
@@ -201,14 +204,14 @@ class GpuSupply:
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """When the job should run, on the run's clock; None where the policy predicts nothing.
+    """When the job should run, on the run's clock; None if the policy predicts nothing.
 
     Attributes:
         start_seconds: Its next start; now if it runs.
         finish_seconds: Its finish.
         ftf: Finish-time fairness ρ at that finish, with the contention so far.
         freed_by_seconds: When non-preemptible jobs give way to it at the latest.
-        overdue_from_seconds: When it goes before all others at the present load.
+        overdue_from_seconds: When it becomes overdue at the present load.
     """
 
     start_seconds: Predicted | None
@@ -225,7 +228,7 @@ class Facts:
     Attributes:
         status: `runs`, `waits` or `preempted`.
         waits: The periods without GPUs so far.
-        longest: The wait for which the round was chosen; None if the round was asked for.
+        longest: The wait that selected the round; None if the caller gave the round.
         history: Launches, preemptions and failures up to the round, and the job's end if the round
             was its last.
     """

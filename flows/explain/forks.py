@@ -1,4 +1,4 @@
-"""State and rounds that a fork takes over from its parent run."""
+"""What a fork takes over from its parent run."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ def check_own(name: str, header: RunHeader, number: int | None) -> None:
     """Refuse a round that a fork took over from its parent run.
 
     Raises:
-        InputError: The round was decided by another run.
+        InputError: The parent run decided the round.
     """
     settings = header.settings
     if number is not None and number < settings.first_own_round:
@@ -25,10 +25,10 @@ def check_own(name: str, header: RunHeader, number: int | None) -> None:
 
 
 def take_over(state: RunState, settings: Settings) -> RunState:
-    """The state that a fork begins with; at any other round, the state unchanged.
+    """Return the state with which a fork begins; at any other round, the state unchanged.
 
-    The memory of the policy is dropped if policy or parameters change. Forecasts are dropped if
-    exactly one of both policies looks ahead, because their horizons differ.
+    If the policy or its parameters change, the policy's memory is dropped. If only one of both
+    policies looks ahead, forecasts are dropped, because their horizons differ.
     """
     if not settings.forked or state.round != settings.first_own_round:
         return state

@@ -1,4 +1,4 @@
-"""Replay: decide recorded rounds again and report the differences."""
+"""Replay recorded rounds: decide them again and report differences."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,11 +25,8 @@ def replay(
     Args:
         name: The run.
         warehouse: The warehouse that holds it.
-        only: A round, or None for all rounds.
-        progress: Takes the number of rounds that were replayed, and of all.
-
-    Returns:
-        The differences between the replayed and the recorded rounds.
+        only: The only round to replay, or None for all rounds.
+        progress: Receives the number of replayed rounds, and of all rounds.
 
     Raises:
         ShockwaveError: There is no such run or round, or its records are damaged.

@@ -1,4 +1,4 @@
-"""Sentences for why a job runs, waits or was preempted in a round."""
+"""Put the facts about a job's decision into sentences."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from predictor.job import JobKind
 from warehouse.wording import counted
 
 SHOWN = 6
-"""Most jobs or events that are listed. A choice of layout."""
+"""Most jobs or events to list. A choice of layout."""
 
 NO_BOUND = (
     "Its wait for cells has no bound: jobs in them keep them until they end, and later jobs of "
@@ -31,7 +31,7 @@ KEEPS = {
 
 
 def describe_answer(a: Facts) -> Iterator[str]:
-    """The answer as sentences, one per line."""
+    """Yield the answer as sentences, one per line."""
     verb = {"runs": "runs", "waits": "waits", "preempted": "was preempted"}[a.status]
     named = f" ({a.job.name})" * bool(a.job.name)
     when = f"in round {a.round} of {a.run}, at {_s(a.clock_seconds)}"
@@ -66,7 +66,7 @@ def _interval(value: Predicted) -> str:
 
 
 def _name(kind: str, numbers: Sequence[int]) -> str:
-    """Numbered things, such as `jobs 1, 2`; those beyond `SHOWN` are counted."""
+    """Return a list such as `jobs 1, 2`; numbers beyond `SHOWN` are only counted."""
     more = f" and {len(numbers) - SHOWN} more" * (len(numbers) > SHOWN)
     return f"{kind}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:SHOWN]))}{more}"
 
@@ -92,7 +92,7 @@ def _describe_job(a: Facts) -> str:
 
 
 def _describe_waits(a: Facts) -> Iterator[str]:
-    """Its waits; if it does not wait now, the command that explains the longest."""
+    """Yield the job's waits and, if it holds GPUs, the command that explains the longest wait."""
     arrived = f"It arrived at {_s(a.job.arrival_seconds)}"
     if not a.waits:
         yield f"{arrived}, and has not waited."
@@ -115,7 +115,7 @@ def _describe_waits(a: Facts) -> Iterator[str]:
 
 
 def _describe_nodes(a: Facts) -> Iterator[str]:
-    """The nodes on which no job starts."""
+    """Yield the nodes on which no job starts."""
     supply = a.supply
     for node, problem in supply.problems:
         yield f"Node {node} (from 0) is out of service: {problem}."
@@ -128,7 +128,7 @@ def _describe_nodes(a: Facts) -> Iterator[str]:
 
 
 def _describe_obstacle(a: Facts) -> str:
-    """What keeps it from running, whatever its place in line; empty if nothing does."""
+    """Return what keeps a job from running, whatever its place in line; empty if nothing does."""
     found = a.obstacles
     if found.order:
         return ORDERS[found.order]
@@ -146,7 +146,7 @@ def _describe_obstacle(a: Facts) -> str:
 
 
 def _describe_line(a: Facts) -> Iterator[str]:
-    """Its place in line, and why."""
+    """Yield the job's place in line, and the reason."""
     line = a.line
     if line.promised and line.place is None and a.status == "runs":
         yield f"It runs in cells promised to its tenant ({line.promised}), whatever others bid."
@@ -200,7 +200,7 @@ def _describe_holding(held: Holding, line: Line) -> Iterator[str]:
 
 
 def _describe_supply(a: Facts) -> Iterator[str]:
-    """The GPUs that it waits for, those that were left, and the jobs that hold the others."""
+    """Yield the GPUs for which a job waits, those left to it, and the jobs that hold the others."""
     line, supply = a.line, a.supply
     if line.speeds:
         best, *others = line.speeds
@@ -229,12 +229,11 @@ def _describe_supply(a: Facts) -> Iterator[str]:
 
 
 def _held(holder: GpuHolder) -> str:
-    """The GPUs that a job holds, with their type if there are several."""
     return f"{holder.gpus} {holder.gpu_type}" if holder.gpu_type else counted(holder.gpus, "GPU")
 
 
 def _left(a: Facts) -> str:
-    """The GPUs that are left, by type if there are several, as a subject with its verb."""
+    """Return the GPUs left, by type if there are several, as a subject with its verb."""
     free, by_type = a.supply.free, a.supply.free_by_type
     if not by_type:
         return "one was" if free == 1 else f"{max(free, 0)} were"
@@ -246,7 +245,7 @@ def _left(a: Facts) -> str:
 
 
 def _offer(there: Speed, form: str) -> str:
-    """The worth of a GPU type compared with its price; empty without a market."""
+    """Compare the worth of a GPU type with its price; empty without a market."""
     if there.price is None or there.worth is None:
         return ""
     compared = "less than" if there.worth < there.price else "at least"
@@ -258,7 +257,7 @@ def _job(job_id: int | None) -> str:
 
 
 def _describe_preemption(a: Facts) -> Iterator[str]:
-    """Which jobs displace a job that is preempted in this round, and why."""
+    """Yield why a job is preempted, and how many running jobs are ahead of it."""
     if a.status != "preempted":
         return
     preempted = (step for step in a.history if (step.round, step.kind) == (a.round, a.status))
@@ -272,7 +271,7 @@ def _describe_preemption(a: Facts) -> Iterator[str]:
 
 
 def _too_few(a: Facts) -> str:
-    """The GPUs that have to come into service before a job can run."""
+    """Say how many GPUs must come into service before a job can run."""
     out = (*a.supply.drained, *a.supply.cordoned)
     ailing = {node for node, _ in a.supply.problems}
     until = "until nodes are added"
@@ -288,7 +287,7 @@ def _too_few(a: Facts) -> str:
 
 
 def _describe_prospects(a: Facts) -> Iterator[str]:
-    """When it should start and end, and the bounds on its wait."""
+    """Yield when a job should start and end, and the bounds on its wait."""
     ahead = a.prospects
     start, finish, ftf = ahead.start_seconds, ahead.finish_seconds, ahead.ftf
     if a.obstacles.gpus_short is not None:

@@ -50,23 +50,23 @@ FIGURES = (
     "rounds",
     "cost",
 )
-"""Columns of `run_summary` that are compared; the cost where GPUs have prices."""
+"""Compared columns of `run_summary`; `cost` only if GPUs have prices."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """The change that a fork makes from its first round on.
+    """What a fork changes from its first round on.
 
     Attributes:
         policy: Another policy.
-        parameters: Parameters of the policy; with the recorded policy, they override the
-            recorded parameters, of which those without effect on the cluster are left out.
-        gpus: Another number of GPUs.
-        pools: Another cluster, in which the GPUs of both keep their numbers; a pool whose price is
-            0 has that of the run. Neither this nor `gpus` where nodes were added or removed while
-            the run was under way.
-        without: Ids of jobs that are withdrawn, or that never arrive.
-        jobs: Files of added jobs, which arrive at the first round of the fork.
+        parameters: Parameters of the policy. If the policy stays, they override the recorded
+            parameters; recorded parameters without effect on the new cluster are dropped.
+        gpus: Another number of GPUs. Like `pools`, it is refused if nodes were added or removed
+            during the run.
+        pools: Another cluster. GPUs of both clusters keep their numbers. A pool with price 0 takes
+            the run's price.
+        without: Ids of jobs to withdraw, or to leave out if they have not arrived.
+        jobs: Files of added jobs, which arrive at the fork's first round.
     """
 
     policy: str | None = None
@@ -77,11 +77,12 @@ class Change:
     jobs: tuple[Path, ...] = ()
 
     def settings(self, recorded: Settings, *, service: bool = False) -> Settings:
-        """The settings of the fork, without recorded parameters that have no effect there.
+        """Return the fork's settings, without recorded parameters that have no effect there.
 
         Args:
             recorded: The settings of the run.
-            service: Whether it is a service's, which may have had nodes of other GPU types added.
+            service: Whether the run is a service's. Its operators may have added nodes of other GPU
+                types, so all recorded parameters stay.
 
         Raises:
             InputError: The cluster cannot be changed like this.
@@ -95,7 +96,6 @@ class Change:
         return replace(asked, parameters=tuple(values[name] for name in sorted(values)))
 
     def _cluster(self, recorded: tuple[Pool, ...]) -> tuple[Pool, ...]:
-        """The pools of the fork."""
         if self.gpus is not None and (self.pools or len(recorded) > 1):
             raise InputError("gpus", "does not describe several pools", "give pools instead")
         if self.gpus is not None:
@@ -121,29 +121,29 @@ class Change:
                 )
         pools = []
         for number, now in enumerate(self.pools):
-            # the pool in its place first, then any of the type
+            # prefer the pool at the same place, then any pool of the type
             price = now.price or _price(now.gpu_type, (*recorded[number:], *recorded))
             pools.append(replace(now, price=price))
         return tuple(pools) or recorded
 
 
 def _price(gpu_type: str, pools: Iterable[Pool]) -> float:
-    """The price of a GPU-hour of the first pool of a type; 0 without one."""
+    """Return the price per GPU-hour of the first pool of a type; 0 if there is none."""
     return next((pool.price for pool in pools if pool.gpu_type == gpu_type), 0.0)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run as recorded, compared with its fork.
+    """Comparison of a recorded run with its fork.
 
     Attributes:
         run: The fork's id.
-        reference_gpus: GPUs that fairness is reckoned with in both.
-        figures: Name, recorded value and value of the fork.
-        jobs: A row a job: id, then JCT and ρ as recorded and in the fork.
-        remarks: Differences of the run's plugins from those that it was recorded with, in words.
-        rounds_so_far: Number of recorded rounds of an unfinished run, whose figures are those of a
-            fork without a change; None of a finished run.
+        reference_gpus: GPUs in the contention factor of both runs' fairness.
+        figures: Name, recorded value and forked value of each figure.
+        jobs: For each job: id, recorded JCT, forked JCT, recorded ρ, forked ρ.
+        remarks: Plugins that changed since the run was recorded, in words.
+        rounds_so_far: Recorded rounds of an unfinished run; its figures come from a fork without a
+            change. None if the run is finished.
     """
 
     run: str
@@ -164,15 +164,15 @@ def whatif(
 ) -> Outcome:
     """Fork a run and compare the fork with the recorded run.
 
-    An unfinished run is compared through a second fork without a change.
+    An unfinished run has no final figures, so a second fork without a change stands in for it.
 
     Args:
         name: The run.
         warehouse: The warehouse that holds it.
-        number: The first round that is decided anew.
+        number: The first round to decide anew.
         change: The change from that round on.
         keep: A new folder for a warehouse with the fork; by default the fork is deleted.
-        watch: Takes the start of a fork; returns what is called after each of its rounds.
+        watch: Takes the start of a fork; returns the callback for its rounds.
 
     Raises:
         ShockwaveError: There is no such run, round or job, its records are damaged, or the
@@ -222,21 +222,18 @@ def fork(
     into: Path,
     watch: Watch = unwatched,
 ) -> str:
-    """Fork a run at a round and run the fork to its end, under a change.
+    """Fork a run at a round and run the fork to its end; return the fork's id.
 
-    Earlier rounds are carried out again as recorded; later rounds are decided anew, from the
-    beliefs that follow from the records.
+    Earlier rounds are executed as recorded. Later rounds are decided anew, from the beliefs that
+    follow from the records.
 
     Args:
         name: The run.
         warehouse: The warehouse that holds it.
-        number: The first round that is decided anew.
+        number: The first round to decide anew.
         change: The change from that round on.
-        into: The warehouse that the fork is written to.
+        into: The fork's warehouse.
         watch: See `whatif`.
-
-    Returns:
-        The fork's id in that warehouse.
 
     Raises:
         ShockwaveError: See `whatif`.
@@ -278,7 +275,11 @@ def fork(
 def _forked(
     name: str, recorded: Start, rounds: Sequence[RoundRecord], number: int, change: Change
 ) -> Start:
-    """The start of the fork: changed settings, and changed jobs among those yet to arrive."""
+    """Make the start of the fork: its settings, and its jobs.
+
+    Arrived jobs keep their order, so that the repeated rounds match their records. Jobs yet to
+    arrive may be left out or added.
+    """
     known, changes = recorded.workload, {CommandKind.ADD, CommandKind.REMOVE}
     commands = (command for record in rounds for command in record.commands)
     if (change.gpus is not None or change.pools) and any(c.kind in changes for c in commands):
@@ -316,7 +317,7 @@ def _forked(
         run=name,
         hash=rounds[number].previous_hash,
         round=number,
-        pools=decided.pools,  # of the rounds that are taken over
+        pools=decided.pools,  # of the rounds that the fork repeats
         policy=decided.policy,
         parameters=decided.parameters,
     )
@@ -334,7 +335,7 @@ def _forked(
 def compare_figures(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> tuple[tuple[str, float | None, float | None], ...]:
-    """The compared figures of two runs, by name."""
+    """Return the compared figures of two runs, by name."""
     return tuple(
         (name, one[name], other[name])
         for name in FIGURES
@@ -346,7 +347,7 @@ Results = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]
 
 
 def _results(analytics: Analytics, run: str) -> Results:
-    """The figures of a run, and JCT and ρ by job."""
+    """Return the figures of a run, and each job's JCT and ρ."""
     (columns, (row,)), (_, rows) = analytics.queries(
         (
             "SELECT s.*, reference_gpus FROM run_summary AS s JOIN runs USING (run)",

@@ -1,4 +1,4 @@
-"""Explanation of a decision: why a job runs, waits or was preempted in a round.
+"""Explain a recorded decision: why a job runs, waits or was preempted in a round.
 
 The round is solved again from its records.
 """
@@ -33,12 +33,12 @@ def why(
     """Explain the decision about a job in a round.
 
     Args:
-        job: The job, by its id or name.
+        job: The job's id or name.
         warehouse: The warehouse that holds its run.
-        name: The run; by default the run created last.
-        number: The round; by default the last round in which the job was active, of a job that has
-            finished the first of its longest wait.
-        progress: Called before each play of the queue.
+        name: The run; by default the newest.
+        number: The round. By default the last round in which the job was active; for a finished
+            job, the first round of its longest wait.
+        progress: Called before each simulation of the queue.
 
     Raises:
         InputError: There is no such run, job or round, or the job was not active in it.
@@ -73,7 +73,7 @@ def why(
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """Jobs' events in a round: fields of its record."""
+    """The fields of a round's record that show jobs' events."""
 
     round: int
     clock_seconds: float
@@ -94,11 +94,11 @@ def explain_round(
 
     Args:
         run: The run, before the round.
-        this: The round, solved.
-        job_id: The job, active in it.
+        this: The round, solved again.
+        job_id: The job, active in the round.
         number: The round's number.
-        rounds: The rounds of the job's life so far, and the one after this if there is one.
-        progress: Called before each play of the queue.
+        rounds: The rounds of the job's life so far, and the next round if there is one.
+        progress: Called before each simulation of the queue.
     """
     known = [record for record in rounds if record.round <= number + 1]
     spec = this.state.beliefs[job_id].spec
@@ -108,10 +108,10 @@ def explain_round(
 
 
 def find_newest_run(warehouse: Path) -> str:
-    """The run that was created last.
+    """Return the newest run.
 
     Raises:
-        InputError: There is none.
+        InputError: The warehouse holds no run.
     """
     newest = newest_run(warehouse)
     if newest is None:
@@ -122,7 +122,7 @@ def find_newest_run(warehouse: Path) -> str:
 def _round(
     name: str, job: JobSpec, recorded: Sequence[RoundRecord], asked: int | None
 ) -> tuple[int, Wait | None]:
-    """The round to explain, in which the job is active, and the wait for which it was chosen."""
+    """Return the round to explain, and the wait that selected it."""
     job_id = job.job_id
     arrived = next(
         (r.round for r in recorded if any(spec.job_id == job_id for spec in r.arrivals)), None
@@ -155,7 +155,7 @@ def _round(
 
 
 def check_same(name: str, this: Round, record: RoundRecord) -> None:
-    """Refuse to explain a decision that differs from the recorded decision."""
+    """Raise `WarehouseError` if a decision differs from the recorded one."""
     leased = {lease.job_id: lease.gpus for lease in record.leases}
     if (dict(this.plan.placement), this.plan.report) != (leased, record.solve):
         raise WarehouseError(
@@ -166,7 +166,7 @@ def check_same(name: str, this: Round, record: RoundRecord) -> None:
 
 
 def _waits(job: JobSpec, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wait]:
-    """The times in which a job held no GPUs, from its arrival to the last of these rounds."""
+    """Yield the periods without GPUs, from the job's arrival to the last of these rounds."""
     arrival = job.arrival_seconds
     since: float | None = arrival
     without: int | None = None
@@ -184,7 +184,7 @@ def _waits(job: JobSpec, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wa
 
 
 def _history(job_id: int, recorded: Sequence[Lived | RoundRecord], last: int) -> Iterator[Step]:
-    """The job's events up to a round, and its end if the round was its last."""
+    """Yield a job's events up to a round, and its end if the round was its last."""
     for record in recorded:
         for event in (*record.finished, *record.events):
             ends = any(end.job_id == job_id and end.ends_job for end in record.finished)

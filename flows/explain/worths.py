@@ -1,4 +1,4 @@
-"""The worth of a GPU of the coming round to each job, and the jobs that hold GPUs."""
+"""The worth of a GPU in the coming round to each job, and the jobs that hold GPUs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +9,14 @@ from solver.plan import ActiveJob, Plan
 
 @dataclass(frozen=True, slots=True)
 class GpuHolder:
-    """A job that runs in the round; its id is None where the asker does not see it.
+    """A running job.
 
     Attributes:
-        worth: The worth to it of a GPU of the round, of the type that it holds.
-        place: Its place in line; None if it keeps its GPUs without being in line.
-        gpu_type: The type that it holds; None on a cluster of one type.
+        job_id: None if the caller may not see the job.
+        gpus: Number of GPUs.
+        worth: Worth to the job of a GPU of its type in this round.
+        place: Its place in line; None if it keeps its GPUs outside the line.
+        gpu_type: None on a cluster of one type.
     """
 
     job_id: int | None
@@ -26,9 +28,13 @@ class GpuHolder:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A job's speed on a GPU type relative to its fastest, and the price of a GPU-round there.
+    """A job's speed on a GPU type, relative to its fastest type.
 
-    `worth` is the worth of a GPU of the coming round of that type by its bid.
+    Attributes:
+        gpu_type: The type.
+        speed: Rate on this type over the rate on the fastest.
+        price: Market price of a GPU-round of this type.
+        worth: Worth to the job of a GPU of this type in the coming round, by its bid.
     """
 
     gpu_type: str
@@ -38,13 +44,9 @@ class Speed:
 
 
 class Worths:
-    """The worth of a GPU of the coming round to jobs in line, by their bids.
+    """The worth of a GPU in the coming round to jobs in line, by their bids.
 
-    Worths on different GPU types are not compared: on several types, each is of a type.
-
-    Args:
-        plan: The plan of the round.
-        inventory: All nodes.
+    Worths on different GPU types are not comparable, so each is given with its type.
     """
 
     def __init__(self, plan: Plan, inventory: Inventory) -> None:
@@ -63,7 +65,7 @@ class Worths:
                 worths[bid.allocation.gpu_type] = bid.utility / bid.allocation.gpus
 
     def type_of(self, job_id: int) -> str | None:
-        """The GPU type of a job's worth: the type that it holds, or else the type worth most to it.
+        """Return the GPU type of a job's worth: the type that it holds, or its highest bid's.
 
         None on a single type, and if jobs do not bid for types.
         """
@@ -74,18 +76,18 @@ class Worths:
         return held if held in worths else max(worths, key=lambda kind: worths[kind])
 
     def on(self, job_id: int, kind: str | None) -> float | None:
-        """The worth to a job of a GPU of a type; by default of the only type."""
+        """Return the worth to a job of a GPU of a type; by default of the only type."""
         worth = self._leading.get(job_id)
         return self._by_type.get(job_id, {}).get(kind) if kind and worth is not None else worth
 
     def least(self, kind: str | None) -> float | None:
-        """The least worth of a GPU of a type to a job that holds some."""
+        """Return the least worth of a GPU of a type to a job that holds some."""
         there = (job for job in self._plan.placement if not kind or self._held.get(job) == kind)
         worths = (self.on(job_id, kind) for job_id in there)
         return min((worth for worth in worths if worth is not None), default=None)
 
     def holders(self) -> Iterator[GpuHolder]:
-        """The jobs that run, by descending worth."""
+        """Yield the running jobs by descending worth."""
         placement = self._plan.placement
         worths = {job_id: self.on(job_id, self.type_of(job_id)) for job_id in placement}
         for job_id in sorted(placement, key=lambda job_id: (-(worths[job_id] or 0.0), job_id)):
@@ -98,7 +100,7 @@ class Worths:
             )
 
     def speeds(self, job: ActiveJob) -> tuple[Speed, ...]:
-        """The GPU types that a job can run on, the fastest first; none on a cluster of one type."""
+        """Return a job's speeds by GPU type, the fastest first; empty on a cluster of one type."""
         if len(job.choices) == 1:
             return ()
         fastest, prices = job.rate(job.choices[0]), self._plan.report.price_of
