@@ -1,5 +1,4 @@
-"""Allocation of GPUs to jobs: the market, its back ends, the timetable and the policies.
+"""Allocate GPUs to jobs: the market, its back ends, the timetable and the policies.
 
-Pure functions of frozen dataclasses and arrays. Imports nothing of containers, storage or
-the round.
+Pure functions of frozen dataclasses and arrays; imports no containers, storage or round.
 """

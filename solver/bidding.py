@@ -1,31 +1,30 @@
-"""What the bids of jobs for the coming round are computed from.
+"""Compute the jobs' bids for the coming round.
 
-On GPUs of one type the utility of a round to a job is its contribution to the job's completion,
-less the expected lateness. After n rounds, n = 0 or 1, it is
+With one GPU type, a round's utility to a job is its progress towards completion less the
+expected lateness. After n rounds, n = 0 or 1, it is
 
     U_j(n) = B_j g_j · E[ρ_j^φ · (1 + μ · 1[age_j + R_j > τ]) · min(nΔ / R_j, 1)]
              − λ_j g_j · E[max(0, finish_j(n) − due_j)] / Δ
 
-- Completion is worth g_j, in proportion to the share of the residual run time R_j that the
-  round covers: per GPU-round 1 / rounds left, shortest remaining time first. Expectations are over
-  the samples of the forecast, so that a job which may end soon is worth a try.
-- ρ_j is the job's finish-time fairness if it runs from now on, (s_j + R_j) / (run + R_j) with
-  s_j the service that an even share would have given it: the weight of NSDI '23, which grows
-  while the job waits. B_j is its budget over the mean of the active jobs.
-- Completion is worth 1 + μ times as much if the job's JCT, from running without a pause, is in
-  the tail; μ is 0 by default. The tail begins at τ, a share of what the longest job takes in a
-  queue: the longest run time of the active jobs, and the time for all their work.
+- A completion is worth g_j. A round earns the share of the residual run time R_j that it covers,
+  so a GPU-round is worth 1 / rounds left: shortest remaining time first. Expectations are over
+  the forecast's samples, so a job that may end soon bids more.
+- ρ_j is the job's finish-time fairness if it runs from now on, (s_j + R_j) / (run + R_j), where
+  s_j is its service under an equal share. This is the weight of NSDI '23; it grows while the job
+  waits. B_j is the job's budget over the mean budget of active jobs.
+- A completion is worth 1 + μ times as much if the job's JCT lies in the tail even when it runs
+  without a pause; μ is 0 by default. The tail begins at τ, a share of the longest JCT in a queue:
+  the longest run time of the active jobs plus the time for all their work.
 - The due date is the earlier of a share of the fair finish time (finish-time fairness as a
-  deadline) and the horizon: the time by which all active work, and its longest job, can be
-  done, and not before arrivals are expected to end (makespan as a deadline).
+  deadline) and the horizon (makespan as a deadline). The horizon is the time by which all active
+  work, and its longest job, can be done, but not before arrivals are expected to end.
 - λ_j rises from 0 to λ with the mean contention of the job's life so far. At a contention of 1
-  the fair finish time is the isolated one, which every wait misses, and the longest job alone
-  sets the horizon: such deadlines do not show which job should wait.
-- The finish time assumes that the job runs without preemption after the round. Each sample of it
-  is smoothed by a normal error of a few rounds, so that the penalty rises before the deadline
-  is missed.
+  deadlines do not show which job should wait: every wait misses the fair finish time, which is
+  the isolated one, and the longest job alone sets the horizon.
+- The finish time assumes no preemption after the round. A normal error of a few rounds smooths
+  each sample, so the penalty rises before the deadline is missed.
 
-On several GPU types a job bids on each the future cost that a round there saves
+With several GPU types, a job bids on each type the future cost that a round there saves
 (`solver.backends.foresight`).
 """
 
@@ -41,11 +40,11 @@ from solver.backends.foresight import expect_excess
 from solver.plan import ActiveJob, Situation
 
 LEAST_TRAINED = 0.05
-"""Least part of a round that counts as trained after a start, where restarts take longer. An
-engineering choice: the factor on bids on the type that a job holds is then 41."""
+"""Minimum share of a round that counts as trained after a start, however long the restart takes.
+An engineering choice: it limits the factor on bids for a held type to 41."""
 
 LEAST_SPREAD = 1e-6
-"""Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""
+"""Lower bound on the blur in rounds and on the contention span; avoids division by zero."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +52,17 @@ class UtilityParameters:
     """Parameters of the bids on GPUs of one type.
 
     Attributes:
-        fairness: φ, exponent of a job's finish-time fairness in the worth of completing it: 0
-            ranks by remaining time alone.
-        lateness: λ, penalty of a GPU-round of lateness, in completions of jobs of one GPU. Chosen
-            in the flat part of the front that `benchmarks/market.py` plots.
-        crowded: Mean contention of a job's life at which lateness has its whole penalty; at a
-            contention of 1 it has none.
+        fairness: φ, exponent of finish-time fairness in the worth of a completion; 0 ranks by
+            remaining time alone.
+        lateness: λ, penalty per GPU-round of lateness, in completions of 1-GPU jobs. Chosen in
+            the flat part of the front that `benchmarks/market.py` plots.
+        crowded: Mean contention of a job's life from which the full penalty applies; at a
+            contention of 1 there is no penalty.
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time about its sample, in rounds.
         blur_share: The same, as a share of the residual run time.
-        tail: μ, further worth of completing a job whose JCT is in the tail: a shorter 99 % JCT for
-            a longer mean.
+        tail: μ, extra worth of completing a job whose JCT is in the tail; trades a longer mean
+            JCT for a shorter p99.
     """
 
     fairness: float = 0.75
@@ -77,13 +76,13 @@ class UtilityParameters:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Policy input of the active jobs, as arrays.
+    """Policy input of the active jobs as arrays, one row per job and allocation it bids on.
 
-    There is a row for each job and allocation that it bids on; on GPUs of a single type that is a
-    row for each job. The rows of a job follow each other, and differ in `allocations` and `here`.
+    A job's rows are adjacent and differ in `allocations` and `here`. With a single GPU type
+    each job has one row.
 
     Attributes:
-        job_of: Index of each row's job.
+        job_of: Job index, shape (rows,).
         allocations: The allocation of each row.
         samples: Equally likely residual run times on the job's fastest allocation, shape
             (rows, samples), seconds.
@@ -92,11 +91,10 @@ class Outlook:
         run: Run times so far, shape (rows,), seconds.
         age: Times since submission, shape (rows,), seconds.
         gangs: GPUs, shape (rows,).
-        service: Even service, shape (rows,), seconds; see `solver.fair_share`.
+        service: Service under an equal share (`solver.fair_share`), shape (rows,), seconds.
         crowding: Mean contention of the jobs' lives, shape (rows,), at least 1.
         budgets: Budgets over their mean, shape (rows,).
-        contention: Contention factor: jobs *seen so far* per GPU, at least 1. The number of
-            jobs still to come is unknown.
+        contention: Jobs *seen so far* per GPU, at least 1; later arrivals are unknown.
     """
 
     job_of: Ints
@@ -113,27 +111,23 @@ class Outlook:
     contention: float
 
     def restarts(self, situation: Situation) -> Floats:
-        """Time of a restart on the row's allocation, shape (rows,), seconds."""
+        """Return the restart time on each row's allocation, shape (rows,), seconds."""
         otherwise = situation.restart_seconds
         throughput = situation.jobs[0].throughput
         return np.array([throughput.restart(found, otherwise) for found in self.allocations])
 
     def fair(self) -> Floats:
-        """Fair finish time after submission, by sample, on GPUs of a single type."""
+        """Return fair finish times after submission, by sample, with a single GPU type."""
         return self.contention * (self.run[:, None] + self.samples) / self.budgets[:, None]
 
     def fairness(self) -> Floats:
-        """ρ by sample if a job runs from now on, against an even share so far, (rows, samples)."""
+        """Return ρ against an equal share so far if a job runs from now on, (rows, samples)."""
         run, service = self.run[:, None], self.service[:, None]
         return (service + self.samples) / (run + self.samples)
 
 
 def make_outlook(situation: Situation) -> Outlook:
-    """The outlook of the active jobs, at least one.
-
-    Args:
-        situation: Policy input, with forecasts that have trajectories.
-    """
+    """Return the outlook of the active jobs; needs at least one job, and trajectories."""
     menus = [_bids_on(job) for job in situation.jobs]
     jobs = [job for job, menu in zip(situation.jobs, menus, strict=True) for _ in menu]
     samples = np.empty((len(jobs), SAMPLES))
@@ -168,7 +162,7 @@ def make_outlook(situation: Situation) -> Outlook:
 
 
 def _bids_on(job: ActiveJob) -> tuple[Allocation, ...]:
-    """An allocation of each type; of the held type the held one, which may span more nodes."""
+    """Return one allocation per type; for the held type the held one, which may span more nodes."""
     held = job.held
     if held is None or held in job.choices:
         return job.choices
@@ -184,14 +178,14 @@ def measure_utility(
     tail_begins: float,
     round_seconds: float,
 ) -> Floats:
-    """U_j(1) − U_j(0) of the coming round, shape (rows,), at least 0.
+    """Return the utility U_j(1) − U_j(0) of the coming round, shape (rows,), at least 0.
 
     Args:
-        ahead: Outlook of the jobs, on GPUs of a single type.
+        ahead: Outlook of the jobs, with a single GPU type.
         parameters: Parameters of the utilities.
         fair: Fair finish times after submission, shape (rows, samples) or (rows, 1), seconds.
         horizon: Seconds from now by which all active work is due.
-        tail_begins: τ, the JCT from which on a job is in the tail, in seconds.
+        tail_begins: τ, the JCT at which the tail begins, in seconds.
         round_seconds: Δ.
     """
     elapsed = np.array([0.0, round_seconds])
@@ -220,7 +214,7 @@ def measure_utility(
 
 
 def find_holding(situation: Situation, ahead: Outlook) -> Bools:
-    """Whether the row's job runs on its allocation, so that it stays without a restart, (rows,)."""
+    """Return whether each row's job already runs on that allocation: it needs no restart."""
     jobs = situation.jobs
     held = [
         bool(jobs[row].lease_rounds) and jobs[row].held == allocation
@@ -230,15 +224,10 @@ def find_holding(situation: Situation, ahead: Outlook) -> Bools:
 
 
 def measure_staying(situation: Situation, ahead: Outlook, least: float) -> Floats:
-    """Preemption hysteresis on several GPU types: a factor on bids on the held type, (rows,).
+    """Return the preemption hysteresis with several GPU types: factors on held types, (rows,).
 
-    Another job that starts there trains for less of the round, and the displaced job pays a
-    restart when it resumes.
-
-    Args:
-        situation: Policy input.
-        ahead: Outlook of the jobs.
-        least: The least factor.
+    Preempting the job costs twice: its successor trains for less of the round, and the job
+    itself pays a restart when it resumes. `least` is the minimum factor.
     """
     length, restart = situation.round_seconds, ahead.restarts(situation)
     trained = np.maximum(length - restart, LEAST_TRAINED * length)

@@ -1,4 +1,4 @@
-"""Clearing of the market of the coming round, and the certificate of a plan."""
+"""Clear the market of the coming round and certify its plan."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from solver.plan import SolveReport
 
 
 def solve_market(market: Market, backend: str = "auto") -> Solution:
-    """Find the rows that maximise the utility of the round.
+    """Find the rows that maximise the round's utility.
 
     Args:
         market: The market.
@@ -20,7 +20,7 @@ def solve_market(market: Market, backend: str = "auto") -> Solution:
 
     Raises:
         InputError: The back end is unknown.
-        SolverError: No back end could solve the problem.
+        SolverError: No back end solved the problem.
     """
     useful = (market.utility > 0.0).astype(np.int64)
     used = np.bincount(market.type_of, market.gangs * useful, len(market.types))
@@ -44,18 +44,17 @@ def solve_market(market: Market, backend: str = "auto") -> Solution:
 def certify(
     policy: str, market: Market, rows: Ints, solution: Solution, kept: Guarantees
 ) -> SolveReport:
-    """The certificate of a round, with its gap to the bound of a solution.
+    """Return the certificate of a round, with its gap to a solution's bound.
+
+    The status is `imprecise` if the bound lies below the round's objective, which disproves the
+    back end's proof.
 
     Args:
         policy: Name of the policy.
         market: The market.
         rows: The rows that run.
         solution: A solution of the market.
-        kept: The guarantees that the round keeps.
-
-    Returns:
-        The report. Its status is `imprecise` where the bound lies below the round, so that the
-        proof of the back end does not hold.
+        kept: The audited guarantees.
     """
     objective = float(market.utility[rows].sum())
     bound = max(solution.bound, objective)

@@ -1,10 +1,10 @@
-"""The decision of a round: a policy's plan for the GPUs that no job keeps.
+"""Decide a round: plan around non-preemptible jobs and reserved cells.
 
-Jobs that are not preempted, or run on cordoned nodes, keep their GPUs, and tenants their cells
-(`solver.promised`). Policies do not see these GPUs. So that a stream of non-preemptible jobs does
-not starve a larger gang, the gang that has waited longest for their GPUs has a reservation: it can
-start once enough of these jobs have reached their limits, and no non-preemptible job starts that
-could delay it (EASY backfilling: Lifka, JSSPP '95).
+Non-preemptible jobs, and jobs on cordoned nodes, keep their GPUs; tenants keep their cells
+(`solver.promised`). Policies do not see these GPUs. A stream of non-preemptible jobs could starve a
+larger gang, so the gang that has waited longest for their GPUs has a reservation: it starts once
+enough of these jobs have reached their limits, and no non-preemptible job that could delay it
+starts (EASY backfilling: Lifka, JSSPP '95).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,12 +31,10 @@ ALL_HELD = "all GPUs are held by jobs that are not preempted"
 
 
 def decide(policy: Policy, situation: RoundInput) -> Plan:
-    """The plan of a policy, around jobs that keep their GPUs and those in tenants' cells.
-
-    The plan of a plugin is checked.
+    """Return a policy's plan, around non-preemptible jobs and tenants' cells.
 
     Raises:
-        PluginError: A policy of another distribution failed.
+        PluginError: A policy of another distribution failed, or its plan is invalid.
     """
     plugin = policy_plugin(policy.name)
     plan = policy.plan if plugin is None else partial(make_checked_plan, plugin, policy)
@@ -44,9 +42,9 @@ def decide(policy: Policy, situation: RoundInput) -> Plan:
 
 
 def place(policy: Policy, situation: RoundInput) -> Plan:
-    """The placement of the coming round alone, as in `decide`.
+    """Return only the placement of the coming round, as `decide` would choose it.
 
-    A policy whose plans contain more can compute it faster, as its `placed`.
+    Uses the policy's faster `placed` method if it has one.
 
     Raises:
         PluginError: A policy of another distribution failed.
@@ -56,7 +54,7 @@ def place(policy: Policy, situation: RoundInput) -> Plan:
 
 
 def _around(name: str, plan: Callable[[Situation], Plan], situation: RoundInput) -> Plan:
-    """A policy's plan for the GPUs that neither promises nor staying jobs need."""
+    """Return a policy's plan for the GPUs that neither promises nor staying jobs need."""
 
     def on_policy_input(given: RoundInput) -> Plan:
         return plan(given.for_policies())
@@ -66,11 +64,11 @@ def _around(name: str, plan: Callable[[Situation], Plan], situation: RoundInput)
 
 
 def around_kept(name: str, plan: Callable[[RoundInput], Plan], situation: RoundInput) -> Plan:
-    """The plan of a policy for the GPUs that no job keeps, with the leases of the other jobs.
+    """Return a policy's plan for the GPUs that no job keeps, plus the leases of the others.
 
     Args:
         name: Name of the policy.
-        plan: The policy.
+        plan: Its planning function.
         situation: Policy input, with all jobs.
     """
     keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
@@ -93,7 +91,7 @@ def around_kept(name: str, plan: Callable[[RoundInput], Plan], situation: RoundI
 
 
 def _list_staying(situation: RoundInput) -> Iterator[Sequence[ActiveJob]]:
-    """The jobs that continue on cordoned GPUs: alone, or in pairs as long as they fit together."""
+    """Yield the jobs that continue on cordoned GPUs: single jobs, and pairs that still fit."""
     holders: dict[tuple[int, ...], list[ActiveJob]] = {}
     for job in situation.jobs:
         if not situation.cordoned.isdisjoint(job.gpus):
@@ -105,13 +103,13 @@ def _list_staying(situation: RoundInput) -> Iterator[Sequence[ActiveJob]]:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The latest start of a gang, and the GPUs of its type that are left then.
+    """A gang's latest start.
 
     Attributes:
         job_id: The gang.
         gpu_type: GPU type.
-        seconds: Time until then.
-        extra: GPUs left beside the gang.
+        seconds: Time until the start.
+        extra: GPUs of the type that the gang leaves free then.
     """
 
     job_id: int
@@ -121,11 +119,9 @@ class Reservation:
 
 
 def find_reservation(situation: RoundInput) -> Reservation | None:
-    """The reservation of the gang that has waited longest for GPUs of jobs not preempted, if any.
+    """Return the reservation of the gang that has waited longest for non-preemptible jobs.
 
-    Args:
-        situation: Policy input, with all jobs. With cordoned nodes there is no reservation: nobody
-            knows until when they are.
+    Cordoned nodes rule out a reservation, because nobody knows how long they stay cordoned.
     """
     keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
     if not keeping or situation.cordoned:
@@ -142,7 +138,7 @@ def _delaying(
     keeping: Sequence[ActiveJob],
     waiting: Sequence[ActiveJob],
 ) -> set[int]:
-    """Non-preemptible jobs that could delay the gang with the reservation."""
+    """Return the non-preemptible jobs that could delay the gang with the reservation."""
     reserved = _find_reservation(situation, inventory, keeping, waiting)
     found: set[int] = set()
     if reserved is None:
@@ -166,7 +162,6 @@ def _find_reservation(
     keeping: Sequence[ActiveJob],
     waiting: Sequence[ActiveJob],
 ) -> Reservation | None:
-    """The reservation of the gang that has waited longest, where kept GPUs block it."""
     blocked = (job for job in waiting if not inventory.menu(job.spec.demand))
     first = min(blocked, key=lambda job: (job.spec.arrival_seconds, job.job_id), default=None)
     if first is None:
@@ -183,7 +178,7 @@ def _of_type(
     wanted: Allocation,
     job_id: int,
 ) -> Reservation:
-    """The time at which enough GPUs of a type are free: at the latest at the limits of the jobs."""
+    """Return when enough GPUs of a type are free, if jobs run until their limits."""
     left, seconds = free[wanted.gpu_type], 0.0
     for until, gpus in sorted(_list_limits(situation, keeping, wanted.gpu_type)):
         if left >= wanted.gpus:
@@ -195,7 +190,7 @@ def _of_type(
 def _list_limits(
     situation: RoundInput, keeping: Sequence[ActiveJob], gpu_type: str
 ) -> Iterator[tuple[float, int]]:
-    """Seconds until jobs reach their limits at the latest, and their GPUs of a type."""
+    """Yield the time left until each job's limit, in seconds, and its GPUs of a type."""
     for job in keeping:
         if job.own.gpu_type == gpu_type:
             held = job.lease_rounds * situation.round_seconds

@@ -1,8 +1,8 @@
-"""An even share of the cluster, simulated beside the schedule.
+"""Simulate an equal share of the cluster beside the schedule.
 
-Finish-time fairness is measured against 1/N of the cluster (Themis, NSDI '20; Shockwave,
-NSDI '23, section 2), with N the number of active jobs: N changes with each arrival and end, and
-the even share of a job so far is known without looking ahead.
+Finish-time fairness compares a job with 1/N of the cluster (Themis, NSDI '20; Shockwave,
+NSDI '23, section 2), where N is the number of active jobs. N changes with each arrival and end, so
+the service under an equal share is known only up to now.
 """
 
 import math
@@ -15,20 +15,20 @@ from predictor.job import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """The service that active jobs would have had under an even share.
+    """The service that active jobs would have received under an equal share.
 
     At contention c every active job runs at 1/c of its isolated speed, and so does a virtual
-    clock of the whole cluster (generalised processor sharing; Parekh and Gallager, 1993). What
-    that clock has advanced since a job arrived is the job's even service.
+    clock of the whole cluster (generalised processor sharing; Parekh and Gallager, 1993). A job's
+    service is the virtual clock's advance since the job arrived.
 
     Attributes:
         clock_seconds: The run's clock.
         virtual_seconds: The virtual clock.
-        contention: c, active jobs over GPUs in service, at least 1; infinite without any GPUs,
-            when no job is served.
+        contention: c, active jobs over GPUs in service, at least 1; infinite without GPUs, so
+            that the virtual clock stops.
         joined: Virtual clock at the arrival of each active job, by job id.
-        arrived: Arrival times of the latest jobs, ascending, as many as the forecast of arrivals
-            reads; of an array, whose tasks arrive together, that of its first task.
+        arrived: Latest arrival times, ascending, as many as the arrival forecast reads. Tasks of
+            an array arrive together, so only the first counts.
     """
 
     clock_seconds: float = 0.0
@@ -45,15 +45,14 @@ class FairShare:
         gpus: int,
         held: Collection[int] = (),
     ) -> "FairShare":
-        """The even share some time later.
+        """Return the equal share at a later time.
 
         Args:
-            clock_seconds: The run's clock by then.
+            clock_seconds: The run's clock then.
             arrivals: Jobs that have arrived since.
-            active: Ids of the jobs that are active by then.
-            gpus: GPUs in service by then; 0 if none is.
-            held: Ids of active jobs that are on hold by then: they do not compete, and the
-                advance of the virtual clock is no service to them.
+            active: Ids of the jobs active then.
+            gpus: GPUs in service then, possibly 0.
+            held: Ids of active jobs on hold then. They do not compete, and receive no service.
         """
         passed = (clock_seconds - self.clock_seconds) / self.contention
         virtual = self.virtual_seconds + passed
@@ -69,5 +68,5 @@ class FairShare:
         return FairShare(clock_seconds, virtual, contention, kept, arrived)
 
     def service(self, job_id: int) -> float:
-        """Even service of an active job, in seconds of its isolated run time."""
+        """Return an active job's service, in seconds of its isolated run time."""
         return self.virtual_seconds - self.joined[job_id]

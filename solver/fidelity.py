@@ -1,12 +1,12 @@
-"""Fidelity to the published simulator, for policies from the literature."""
+"""How faithfully policies from the literature follow the published simulator."""
 
 from enum import StrEnum
 
 
 class Fidelity(StrEnum):
-    """Fidelity to the published simulator, for policies from the literature."""
+    """How a policy from the literature runs."""
 
     FAIR = "fair"
-    """All policies alike: allocations are recomputed on every change."""
+    """Like all other policies: allocations are recomputed on every change."""
     REFERENCE = "reference"
-    """As in the published simulator, with its limits."""
+    """Like the published simulator, with its limits."""

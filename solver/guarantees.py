@@ -1,8 +1,8 @@
-"""Audit of a round: violations of the Fisher market's guarantees, counted by job.
+"""Audit a round: count jobs for which a guarantee of the Fisher market is violated.
 
 Shockwave (NSDI '23, section 4.2) promises envy-freeness, proportionality and Pareto efficiency for
-divisible goods under Nash social welfare. Whole rounds, gangs and other bids can violate them, so
-each round is audited as it runs.
+divisible goods under Nash social welfare. Whole rounds, gangs and other bids can violate these
+guarantees, so each round is audited.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Guarantees:
     """Numbers of jobs for which a guarantee is violated.
 
     Attributes:
-        envious: Envy: jobs that prefer another job's GPUs, scaled by their budgets, or at the
-            prices of GPU types another type or nothing.
+        envious: Envy: jobs that prefer another job's GPUs, scaled by their budgets. With several
+            GPU types: jobs that prefer another type at its price, or nothing.
         below_share: Proportionality: jobs that prefer their budget's share of the GPUs.
-        wanting: Pareto efficiency: jobs that would gain from GPUs left idle. (Without any, a
-            gap of 0 proves efficiency, as the objective is the sum of all utilities.)
+        wanting: Pareto efficiency: jobs that would gain from idle GPUs. If there are none, a gap
+            of 0 proves efficiency, because the objective is the sum of all utilities.
     """
 
     envious: int
@@ -34,13 +34,7 @@ class Guarantees:
 
 
 def audit_one_type(market: Market, rows: Ints, budgets: Floats) -> Guarantees:
-    """Audit a round on GPUs of one type.
-
-    Args:
-        market: The market.
-        rows: The rows that run.
-        budgets: Budget of each job, shape (jobs,).
-    """
+    """Audit a round with one GPU type; `budgets` has shape (jobs,)."""
     gangs, gains = market.gangs, market.utility > _slack(market.utility)
     runs = _running(market, rows)
     waits = gains & ~runs
@@ -62,9 +56,9 @@ def audit_types(
 ) -> Guarantees:
     """Audit a round in which jobs choose among GPU types.
 
-    A job is envious if it prefers another (type, price), or nothing, to what it has, by more than
-    the round's loss against its bound. At the prices of that bound none is: the losses of all jobs
-    against their preferences, and the price of idle GPUs, add up to the loss.
+    A job is envious if it prefers another type at its price, or nothing, to its own GPUs by more
+    than the round's loss against its bound. At the bound's own prices no job is envious: the
+    losses of all jobs against their preferences and the price of idle GPUs sum to the loss.
 
     Args:
         market: The market.

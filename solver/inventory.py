@@ -1,4 +1,4 @@
-"""The cluster's inventory: typed nodes and their GPUs, numbered consecutively."""
+"""The cluster's inventory: typed nodes and their consecutively numbered GPUs."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from predictor.job import JobSpec
 from predictor.throughput import Throughput, runs_on
 
 MOST_GPUS = 1_000_000
-"""Bound on the size of a cluster: placement keeps a table over all GPUs. An engineering bound."""
+"""Maximum cluster size, an engineering bound: placement keeps a table over all GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Pool:
             workload's table.
         gpus: Number of GPUs in total.
         gpus_per_node: GPUs per node. With 1, placement has no effect.
-        price: Price of a GPU-hour, in any currency; 0 if none is given. In rows only if it is set.
+        price: Price of a GPU-hour, in any currency; 0 if unset, and then omitted from rows.
 
     Raises:
-        InputError: The number of GPUs or the price is out of range, or the GPUs are no whole
-            nodes.
+        InputError: The number of GPUs or the price is out of range, or the GPUs do not fill
+            whole nodes.
     """
 
     gpu_type: str
@@ -57,11 +57,11 @@ class Pool:
         return self.gpus // self.gpus_per_node
 
     def node(self, gpu: int) -> int:
-        """The node of a GPU, both numbered within the pool."""
+        """Return the node of a GPU, both numbered within the pool."""
         return gpu // self.gpus_per_node
 
     def fewest_nodes(self, gpus: int) -> int:
-        """Minimum number of nodes that a number of GPUs spans."""
+        """Return the minimum number of nodes that hold a number of GPUs."""
         return -(-gpus // self.gpus_per_node)
 
 
@@ -71,29 +71,29 @@ class Inventory:
 
     Attributes:
         pools: Pools of nodes, not empty.
-        kept: GPUs that policies may not allocate, ascending: jobs that are not preempted hold them.
+        kept: GPUs that policies may not allocate, ascending: non-preemptible jobs hold them.
     """
 
     pools: tuple[Pool, ...]
     kept: tuple[int, ...] = ()
 
     def without(self, kept: Iterable[int]) -> "Inventory":
-        """The inventory with further kept GPUs."""
+        """Return the inventory with further kept GPUs."""
         return replace(self, kept=tuple(sorted({*self.kept, *kept})))
 
     @cached_property
     def gpus(self) -> int:
-        """Number of GPUs that can be allocated: all that are not kept."""
+        """Number of GPUs that can be allocated."""
         return sum(self.free)
 
     def kept_in(self, number: int) -> list[int]:
-        """Kept GPUs of a pool, ascending."""
+        """Return the kept GPUs of a pool, ascending."""
         there = self.gpus_in(number)
         return [gpu for gpu in self.kept if gpu in there]
 
     @cached_property
     def free(self) -> tuple[int, ...]:
-        """Number of GPUs of each pool that can be allocated."""
+        """Number of GPUs that can be allocated, by pool."""
         return tuple(pool.gpus - len(self.kept_in(n)) for n, pool in enumerate(self.pools))
 
     @cached_property
@@ -108,12 +108,12 @@ class Inventory:
 
     @cached_property
     def mixed(self) -> bool:
-        """Whether there are several GPU types: only then does a job choose among them."""
+        """Whether there are several GPU types, among which jobs choose."""
         return len(self.types) > 1
 
     @cached_property
     def capacities(self) -> dict[str, int]:
-        """GPUs of each type that can be allocated, in the order of `types`."""
+        """GPUs that can be allocated, by type, in the order of `types`."""
         return {
             kind: sum(
                 free
@@ -125,7 +125,7 @@ class Inventory:
 
     @cached_property
     def pools_of(self) -> dict[str, tuple[int, ...]]:
-        """Numbers of the pools of each type, from 0."""
+        """Numbers of the pools of each type."""
         numbers = range(len(self.pools))
         return {
             kind: tuple(n for n in numbers if self.pools[n].gpu_type == kind) for kind in self.types
@@ -137,32 +137,32 @@ class Inventory:
         return tuple(first_gpu for _, first_gpu, _ in self._offsets)
 
     def gpus_in(self, number: int) -> range:
-        """The GPUs of a pool, kept ones too."""
+        """Return the GPUs of a pool, including kept ones."""
         first = self.first_gpus[number]
         return range(first, first + self.pools[number].gpus)
 
     def node(self, gpu: int) -> int:
-        """The node of a GPU."""
+        """Return the node of a GPU."""
         pool, first_gpu, first_node = self._pool_of(gpu)
         return first_node + pool.node(gpu - first_gpu)
 
     def pool(self, gpu: int) -> int:
-        """Number of the pool of a GPU, from 0."""
+        """Return the number of a GPU's pool."""
         self._pool_of(gpu)
         return bisect_right(self.first_gpus, gpu) - 1
 
     def gpu_type(self, gpu: int) -> str:
-        """The type of a GPU."""
+        """Return the type of a GPU."""
         return self.pools[self.pool(gpu)].gpu_type
 
     def allocation(self, gpus: Sequence[int]) -> Allocation:
-        """The allocation of some GPUs of a pool, at least one."""
+        """Return the allocation of GPUs of one pool; needs at least one GPU."""
         pool, first, _ = self._pool_of(gpus[0])
         nodes = {(gpu - first) // pool.gpus_per_node for gpu in gpus}
         return Allocation(pool.gpu_type, len(gpus), len(nodes))
 
     def gpus_of(self, node: int) -> range:
-        """The GPUs of a node."""
+        """Return the GPUs of a node."""
         for pool, first_gpu, first_node in self._offsets:
             if node < first_node + pool.nodes:
                 first = first_gpu + (node - first_node) * pool.gpus_per_node
@@ -170,14 +170,10 @@ class Inventory:
         raise IndexError(f"there is no node {node}")
 
     def menu(self, demand: Demand) -> tuple[Allocation, ...]:
-        """The allocations that a job can bid for, each on as few nodes as possible.
+        """Return the allocations that a job can bid for, each on as few nodes as possible.
 
-        Args:
-            demand: The job's demand.
-
-        Returns:
-            An allocation per GPU type and number of GPUs; for a gang, per GPU type; empty
-            where the cluster is too small for the job.
+        There is one per GPU type and number of GPUs, so one per type for a gang; none if the
+        cluster is too small for the job.
         """
         found = self._menus.get(demand)
         if found is None:
@@ -187,14 +183,9 @@ class Inventory:
     def menu_of(
         self, job: JobSpec, batch_size: int, throughput: Throughput
     ) -> tuple[Allocation, ...]:
-        """The allocations that a job can run on: fewest GPUs first, of these the fastest first.
+        """Return the allocations that a job can run on: fewest GPUs first, then the fastest.
 
-        With a single GPU type, they are those that it can bid for, whether it runs there or not.
-
-        Args:
-            job: The job.
-            batch_size: Its current batch size.
-            throughput: Throughput model.
+        With a single GPU type, throughputs are not checked: the menu is all it can bid for.
         """
         menu = self.menu(job.demand)
         if not self.mixed and len(throughput.gpu_types) < 2:
@@ -236,11 +227,11 @@ class Inventory:
 
 
 def add_nodes(pools: Sequence[Pool], nodes: Iterable[Pool]) -> tuple[Pool, ...]:
-    """Pools with further nodes after the present ones, whose numbers stay.
+    """Append nodes to pools without renumbering the present nodes.
 
     Args:
         pools: The pools, not empty.
-        nodes: A pool of one node each. A node like those of the last pool becomes part of it.
+        nodes: Pools of one node each. A node that matches the last pool joins it.
     """
     found = [*pools]
     for node in nodes:
@@ -256,12 +247,8 @@ def add_nodes(pools: Sequence[Pool], nodes: Iterable[Pool]) -> tuple[Pool, ...]:
 class InService:
     """The nodes in service as an inventory of their own, numbered without gaps.
 
-    Args:
-        whole: The inventory of all nodes.
-        drained: Indices of drained nodes.
-
     Attributes:
-        whole: Inventory of all nodes.
+        whole: Inventory of all nodes, drained ones included.
         inventory: Inventory of the nodes in service; None if all are drained.
     """
 
@@ -281,19 +268,19 @@ class InService:
 
     @property
     def gpus(self) -> int:
-        """GPUs in service."""
+        """Number of GPUs in service."""
         return self.inventory.gpus if self.inventory else 0
 
     def without(self, nodes: frozenset[int]) -> Inventory | None:
-        """The inventory without these nodes either, made once; None if no node is left."""
+        """Return the inventory without these nodes too, cached; None if no node is left."""
         if nodes not in self._without:
             self._without[nodes] = InService(self.whole, (*self._drained, *nodes)).inventory
         return self._without[nodes]
 
     def numbered(self, gpus: Sequence[int]) -> tuple[int, ...]:
-        """GPU indices of the whole inventory in this numbering; empty if any GPU is drained."""
+        """Renumber GPUs of the whole inventory; returns () if any of them is drained."""
         if gpus and gpus[-1] >= self.whole.gpus:
-            return ()  # of a larger cluster that a run was forked from
+            return ()  # the run was forked from one on a larger cluster
         if self._known is None:
             return tuple(gpus)
         if any(gpu not in self._number for gpu in gpus):
@@ -301,12 +288,11 @@ class InService:
         return tuple(self._number[gpu] for gpu in gpus)
 
     def known_as(self, gpus: Sequence[int]) -> tuple[int, ...]:
-        """GPU indices of this inventory in the numbering of the whole inventory."""
+        """Number GPUs of this inventory as in the whole inventory."""
         return tuple(gpus) if self._known is None else tuple(self._known[gpu] for gpu in gpus)
 
 
 def _of_nodes(whole: Inventory, nodes: Sequence[int]) -> Inventory:
-    """The inventory of a subset of nodes."""
     pools, first = [], 0
     for pool in whole.pools:
         kept = sum(first <= node < first + pool.nodes for node in nodes)

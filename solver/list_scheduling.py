@@ -1,4 +1,4 @@
-"""List scheduling of the coming round, with backfilling and placement."""
+"""Schedule the coming round in list order, with backfilling and placement."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ class Claim(NamedTuple):
     Attributes:
         job: The job.
         allocation: The allocation.
-        other: A job that shares it; None for exclusive use.
+        other: The job that shares it; None for exclusive use.
     """
 
     job: ActiveJob
@@ -34,26 +34,25 @@ class Claim(NamedTuple):
 
 
 def make_claims(jobs: Iterable[ActiveJob]) -> list[Claim]:
-    """Claims of jobs in their order: for each job, on the types of its menu in turn."""
+    """Return the claims of jobs in order: each job's on the types of its menu in turn."""
     return [Claim(job, allocation) for job in jobs for allocation in job.choices]
 
 
 def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[int, ...]]:
-    """Place the jobs of the coming round by list scheduling: in order, with backfilling.
+    """Place the jobs of the coming round by list scheduling, with backfilling.
 
-    A job may have several claims, of which the first with room is met. Running jobs keep their
-    GPUs where they stay in their pool, unless a consolidated job of higher priority needs some
-    of them to move (`solver.placement.make_room`). Only if no lay-out of a pool has room for a
-    claim is it skipped, so neither lower priorities nor fragmentation keep a job waiting. Where
-    the profile has rates by nodes, a gang is consolidated as far as that is worth the restarts
-    (`split_by_placement`).
+    The first claim of a job that has room is met. Running jobs keep their GPUs if they stay in
+    their pool, unless a consolidated job of higher priority needs some of these GPUs
+    (`solver.placement.make_room`). A claim is skipped only if no layout of a pool has room for it,
+    so neither lower priorities nor fragmentation delay a job. If the profile has rates by number
+    of nodes, a gang is consolidated where that is worth the restarts (`split_by_placement`).
 
     Args:
         situation: Policy input.
         order: Claims by descending priority.
 
     Returns:
-        GPU indices by job, each job's of one pool.
+        GPU indices by job, each job's in one pool.
     """
     inventory = situation.inventory
     order, consolidated = split_by_placement(situation, order)
@@ -104,22 +103,22 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
 def split_by_placement(
     situation: Situation, order: Sequence[Claim]
 ) -> tuple[Sequence[Claim], dict[int, float]]:
-    """Claims by placement, where jobs are slower on more nodes than they need.
+    """Split claims by placement, if jobs run slower on more nodes than they need.
 
-    Such a claim asks for as few nodes as possible. A second one, for more, follows the last of the
-    job's claims on which it is faster than that: it would rather be spread than be on a type that
-    is slower still. A gang that is spread moves where that saves it more than its restart; two
-    that share their GPUs are never spread.
+    The first claim asks for as few nodes as possible. A second claim, for more nodes, follows the
+    job's last claim that is faster: the job prefers being spread to a still slower GPU type. A
+    spread gang moves if that saves more than its restart. Two jobs that share GPUs are never
+    spread.
 
     Args:
         situation: Policy input.
         order: Claims by descending priority.
 
     Returns:
-        The claims, and by position the worth of those that are met on as few nodes as possible or
-        not at all: GPU-seconds that other gangs may lose by restarts to make room. It is the time
-        that the job saves over being spread, until its end; unbounded where it cannot or must not
-        be spread. No gang moves for two jobs that share their GPUs.
+        The claims, and by position the worth of those that need as few nodes as possible: the
+        GPU-seconds of restarts that making room may cost other gangs. The worth is the time that
+        the job saves until its end compared with being spread; infinite if it cannot or must not
+        be spread; 0 for two jobs that share GPUs, so that no gang moves for them.
     """
     if not order or not order[0].job.throughput.placement_matters:
         return order, {}
@@ -157,14 +156,13 @@ def split_by_placement(
 
 
 def _spread(few: Allocation) -> Allocation:
-    """An allocation on more nodes."""
     return replace(few, nodes=few.nodes + 1)
 
 
 def _slower_spread(job: ActiveJob, few: Allocation) -> float:
-    """The factor on the job's run time on more nodes.
+    """Return the factor on a job's run time when spread over more nodes.
 
-    Infinite if it cannot run there, 1 if each of its GPUs has a node of its own.
+    Infinite if it cannot run there; 1 if each of its GPUs already has its own node.
     """
     if few.nodes >= few.gpus:
         return 1.0
@@ -175,7 +173,7 @@ def _slower_spread(job: ActiveJob, few: Allocation) -> float:
 
 
 def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
-    """Whether a gang must be on as few nodes as an allocation: by its declaration or its rates.
+    """Return whether a gang's declaration or its rates forbid spreading it.
 
     Args:
         job: The job.
@@ -185,17 +183,17 @@ def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
 
 
 def _never_spread(job: ActiveJob, slower: float) -> bool:
-    """Whether a gang may not be on more nodes, by the factor on its run time there."""
+    """Return whether a gang may not be spread, given the factor on its run time when spread."""
     return job.spec.consolidate or slower == inf
 
 
 def _spread_over(pool: Pool, gpus: Sequence[int]) -> bool:
-    """Whether GPUs of a pool span more nodes than they need."""
+    """Return whether GPUs of a pool span more nodes than they need."""
     return len({pool.node(gpu) for gpu in gpus}) > pool.fewest_nodes(len(gpus))
 
 
 def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[int, ...]]]:
-    """By pool, the GPUs in it that each job holds, numbered within the pool."""
+    """Return the GPUs that each job holds, by pool and numbered within it."""
     held: list[dict[int, tuple[int, ...]]] = [{} for _ in inventory.pools]
     seen: set[int] = set()
     for claim in order:
@@ -214,10 +212,10 @@ def _passed_with(
     consolidated: Mapping[int, float],
     held: Collection[int],
 ) -> Iterator[int]:
-    """A claim without room in a pool, and the later claims that then have none there either.
+    """Yield a claim without room in a pool, and the later claims that cannot have room either.
 
-    These are for as many or more GPUs of the type, are worth no more restarts of others, and their
-    jobs hold no GPUs there that they could keep.
+    Those ask for at least as many GPUs of the type, may cost others no more restarts, and belong
+    to jobs that hold no GPUs in the pool.
     """
     yield first
     there = order[first].allocation
@@ -240,15 +238,15 @@ def _laid_out(
     worth: Sequence[float],
     restart_seconds: float,
 ) -> dict[int, tuple[int, ...]]:
-    """GPUs of gangs in a pool; leaves gangs out where no lay-out has room for one of them.
+    """Assign GPUs of a pool to gangs; leave gangs out if no layout has room for one of them.
 
     Args:
         pool: The pool.
-        gangs: Gangs that fit it by number, by descending priority.
-        held: GPUs held in the pool, by job; updated with the jobs that have to move.
+        gangs: Gangs by descending priority; the pool has enough GPUs for them.
+        held: GPUs held in the pool, by job; updated for jobs that have to move.
         kept: GPUs that may not be allocated.
-        worth: Restarts that room for each gang may cost, in GPU-seconds.
-        restart_seconds: Cost of a move for each of a job's GPUs.
+        worth: Cost of restarts that each gang may cause, in GPU-seconds.
+        restart_seconds: Cost of a move per GPU of the moved job.
     """
     while True:
         placed = place(pool, gangs, held, kept)
@@ -281,20 +279,20 @@ def find_fitting(
     consolidated: Collection[int] = (),
     passed: Collection[tuple[int, int]] = (),
 ) -> dict[int, int]:
-    """The claims that are met by number of GPUs, at most one of each job.
+    """Choose claims by number of GPUs, at most one per job.
 
     Args:
         inventory: The nodes in service.
         order: Claims by descending priority.
-        skipped_from: By pool and gang size, the position from which on consolidated jobs are
-            skipped: a gang of that size found no room there, so later ones do not either.
-        consolidated: Positions of claims that are met on as few nodes as they ask for, or not at
-            all (`split_by_placement`), so not in a pool whose nodes are too small.
-        passed: Pool and position of those for which no lay-out of that pool has room at their
-            worth. They try the next pool of their type.
+        skipped_from: By pool and gang size, the first position at which consolidated jobs are
+            skipped: a gang of that size found no room, so later ones find none either.
+        consolidated: Positions of claims that must be on as few nodes as they ask for
+            (`split_by_placement`), so not in a pool whose nodes are too small.
+        passed: Pool and position of claims for which no layout of the pool has room at their
+            worth; they try the next pool of their type.
 
     Returns:
-        The number of the pool, by position of the claim, in order.
+        The number of the pool by position of the claim, in order.
     """
     free, left = list(inventory.free), inventory.gpus
     chosen: dict[int, int] = {}
@@ -323,7 +321,7 @@ def find_fitting(
 
 
 def _pools_for(inventory: Inventory, job: ActiveJob, allocation: Allocation) -> Sequence[int]:
-    """Numbers of the pools of an allocation's type, first the one in which the job runs."""
+    """Return the pools of an allocation's type, the one in which the job runs first."""
     numbers = inventory.pools_of.get(allocation.gpu_type, ())
     if len(numbers) < 2 or not job.gpus:
         return numbers

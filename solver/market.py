@@ -2,8 +2,7 @@
 
     max  Σ_r U_r x_r    s. t.  Σ_{r on c} g_r x_r ≤ C_c,  Σ_{r of j} x_r ≤ 1,  x_r ∈ {0, 1}
 
-A row r is an allocation that a job bids on: if the job gets its g_r GPUs of type c for the round,
-that is worth U_r.
+A row r is a job's bid on an allocation: the job values g_r GPUs of type c for the round at U_r.
 """
 
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ class Bid:
     Attributes:
         job_id: The job.
         allocation: The allocation.
-        weight: Factor in the utility: budget times preemption hysteresis.
+        weight: Factor in the utility: budget × preemption hysteresis.
         utility: What the round is worth to the job.
     """
 
@@ -34,12 +33,7 @@ class Bid:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of a GPU for a round.
-
-    Attributes:
-        gpu_type: The GPU type.
-        price: Marginal objective of a further GPU of this type.
-    """
+    """The price of a GPU for a round: what one more GPU of the type adds to the objective."""
 
     gpu_type: str
     price: float
@@ -47,13 +41,13 @@ class Price:
 
 @dataclass(frozen=True, eq=False)
 class Market:
-    """The market as arrays over rows. The rows of a job follow each other.
+    """The market as arrays over rows; a job's rows are adjacent.
 
     Attributes:
         types: GPU types.
         capacities: GPUs of each type, shape (types,).
-        job_ids: The job of each row, shape (rows,).
-        allocations: The allocation that each row is for.
+        job_ids: Job of each row, shape (rows,).
+        allocations: Allocation of each row.
         weights: Factor in each utility, shape (rows,).
         utility: U, shape (rows,), at least 0.
     """
@@ -89,7 +83,7 @@ class Market:
 
     @cached_property
     def rows(self) -> dict[tuple[int, str], int]:
-        """The row of a job on a GPU type."""
+        """Row number by job and GPU type."""
         kinds = (allocation.gpu_type for allocation in self.allocations)
         return {key: row for row, key in enumerate(zip(self.job_ids.tolist(), kinds, strict=True))}
 

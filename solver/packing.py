@@ -1,9 +1,9 @@
-"""Pairs of jobs on the same GPUs as columns of the coming round's market.
+"""Add pairs of jobs on the same GPUs as columns to the coming round's market.
 
-A pair costs its GPUs once. To each of its jobs it is worth the job's bid on that GPU type times the
-shared rate over the exclusive rate. The market of the round decides which pairs run
-(`solver.backends.packing`): a job with a high bid is paired where its partner gains more than the
-job loses, so no rule for sharing is needed.
+A pair costs its GPUs once. Each of its jobs values it at the job's bid on that GPU type times the
+shared rate over the exclusive rate. The market decides which pairs run (`solver.backends.packing`),
+so no rule for sharing is needed: a job with a high bid is paired only if its partner gains more
+than the job loses.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class PackedRound:
-    """The coming round with pairs.
+    """The coming round, cleared with pairs.
 
     Attributes:
         market: Its market.
@@ -37,7 +37,7 @@ class PackedRound:
     packing: Packing
 
     def claims(self, situation: Situation) -> list[Claim]:
-        """The claims of the pairs that were cleared, the most valuable per GPU first."""
+        """Return the claims of the cleared pairs, the most valuable per GPU first."""
         chosen = np.flatnonzero(self.packing.pairs)
         worth = self.pairs.value[chosen] / self.market.gangs[self.pairs.first[chosen]]
         found = []
@@ -48,10 +48,10 @@ class PackedRound:
         return found
 
     def report(self, policy: str, plan: Plan, situation: Situation) -> SolveReport:
-        """The certificate of a plan as it runs.
+        """Return the certificate of a plan as it runs.
 
-        A job that runs alone or waits is envious as in `solver.guarantees`. Both jobs of a pair are
-        envious if together they prefer exclusive allocations.
+        Envy of a job that runs alone or waits is defined as in `solver.guarantees`. Both jobs of
+        a pair are envious if together they prefer exclusive allocations.
         """
         market, packing = self.market, self.packing
         worth = market.utility
@@ -108,7 +108,7 @@ def pack_round(situation: Situation, market: Market, gain: float) -> PackedRound
     Args:
         situation: Policy input.
         market: The market of the coming round.
-        gain: Least sum of both shared rates over the exclusive rates.
+        gain: Minimum of the summed shared rates over exclusive rates.
     """
     worth = market.utility
     pairs = _table(situation, market, worth, gain)
@@ -117,7 +117,7 @@ def pack_round(situation: Situation, market: Market, gain: float) -> PackedRound
 
 
 def _table(situation: Situation, market: Market, worth: Floats, gain: float) -> PairTable:
-    """The pairs with enough summed rates, on each type that both bid on."""
+    """Return the pairs with high enough summed rates, on each type that both jobs bid on."""
     rows = make_rows(situation.jobs, market.types)
     row_of = np.full((len(situation.jobs), len(market.types)), -1)
     row_of[market.job_of, market.type_of] = np.arange(len(worth))

@@ -1,4 +1,4 @@
-"""Jobs and pairs of jobs on the same GPUs, with their rates."""
+"""Jobs, and pairs of jobs on the same GPUs, with their rates."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from solver.list_scheduling import Claim
 from solver.plan import ActiveJob
 
 ALONE = -1
-"""Stands for the second job in a row of a single job."""
+"""Replaces the second job's index in a row of a single job."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that may run: each job alone, then with each job before it that it fits with.
+    """The candidate rows: each job alone, then paired with each earlier job that fits beside it.
 
     Attributes:
-        members: Indices of the jobs, the second one `ALONE` for a job alone, shape (rows, 2).
+        members: Indices of the jobs, shape (rows, 2); the second is `ALONE` for a single job.
         gangs: GPUs, shape (rows,).
         rates: Throughputs of both jobs in steps per second, shape (rows, 2, types); 0 where they
             cannot run.
@@ -36,18 +36,18 @@ class Rows:
 
     @property
     def alone(self) -> Ints:
-        """The row of each job alone, shape (jobs,)."""
+        """Row of each job alone, shape (jobs,)."""
         return np.flatnonzero(self.members[:, 1] == ALONE)
 
     def ratios(self) -> Floats:
-        """Both jobs' rates over those alone, shape (rows, 2, types); 0 where they cannot run."""
+        """Return shared over exclusive rates, shape (rows, 2, types); 0 where they cannot run."""
         alone = self.rates[self.alone, 0][self.members]
         found: Floats = np.divide(self.rates, alone, out=np.zeros_like(alone), where=alone > 0.0)
         return found
 
 
 def make_rows(jobs: Sequence[ActiveJob], types: Sequence[str]) -> Rows:
-    """The rows of some jobs on GPU types."""
+    """Return the rows of jobs on GPU types."""
     kinds: dict[tuple[Any, ...], int] = {}
     of_kind: list[ActiveJob] = []
     kind = []
@@ -88,7 +88,7 @@ def make_rows(jobs: Sequence[ActiveJob], types: Sequence[str]) -> Rows:
 def find_pairs(
     placement: Mapping[int, tuple[int, ...]], order: Iterable[Claim]
 ) -> tuple[tuple[int, ...], ...]:
-    """The pairs of jobs whose claims to the same GPUs were met, each in ascending order."""
+    """Return the pairs of jobs whose shared claims were met, each in ascending order."""
     asked = {claim.job_ids for claim in order if claim.other}
     return tuple(
         sorted(

@@ -1,4 +1,4 @@
-"""Placement of gangs within a pool: which of its GPUs each gang gets.
+"""Place gangs within a pool: choose the GPUs of each gang.
 
 GPUs are numbered from 0 within the pool. `solver.list_scheduling.next_round` chooses the pools.
 """
@@ -17,11 +17,11 @@ from solver.inventory import Pool
 
 @dataclass(frozen=True, slots=True)
 class GangRequest:
-    """A job that is to get GPUs in the coming round.
+    """A gang to be placed in the coming round.
 
     Attributes:
         job_id: The job.
-        gpus: Gang size, all or none.
+        gpus: Gang size.
         consolidate: Whether its GPUs must span as few nodes as possible.
     """
 
@@ -40,18 +40,18 @@ def place(
 
     Best fit: a gang that fits a node goes to the node with the least sufficient room; a
     larger gang takes whole idle nodes and a best-fit node for the rest (Tiresias, NSDI '19,
-    section 3.3.2). Without such room, a gang that need not be consolidated is spread over
-    the nodes with the most room.
+    section 3.3.2). If there is no such room, a gang that may be spread takes GPUs from the
+    nodes with the most room.
 
     Args:
         pool: The GPUs.
         gangs: Gangs by descending priority.
-        held: Current leases by job; those of jobs without a gang here are free.
+        held: Current leases by job. Leases of jobs that are not in `gangs` count as free.
         kept: GPUs that may not be allocated.
 
     Returns:
-        GPU indices by job, ascending, disjoint, in the order of `gangs`. Gangs that do
-        not fit are left out.
+        Disjoint, ascending GPU indices by job, in the order of `gangs`, without gangs that do
+        not fit.
     """
     size = pool.gpus_per_node
     staying = {
@@ -78,19 +78,19 @@ def place(
 
 
 def has_shared_gpus(held: Iterable[Mapping[int, tuple[int, ...]]]) -> bool:
-    """Whether two jobs hold the same GPUs."""
+    """Return whether two jobs hold the same GPUs."""
     return any(len({gpus[0] for gpus in there.values()}) < len(there) for there in held)
 
 
 def find_staying(
     held: Mapping[int, tuple[int, ...]], chosen: Iterable[Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """The GPUs that gangs keep where jobs share GPUs: those that a job of the gang holds.
+    """Return the GPUs that gangs keep when jobs share GPUs: those that one of its jobs holds.
 
     Args:
         held: GPUs by job.
-        chosen: The jobs of each gang, by descending priority. The first of two gangs that
-            could keep the same GPUs gets them.
+        chosen: The jobs of each gang, by descending priority. If two gangs could keep the same
+            GPUs, the first does.
 
     Returns:
         GPUs by the first job of each gang.
@@ -114,24 +114,24 @@ def make_room(
     placed: Mapping[int, Sequence[int]],
     kept: Collection[int] = (),
 ) -> dict[int, tuple[int, ...]]:
-    """Defragment: move gangs to make room for a consolidated gang.
+    """Move gangs to make room for a consolidated gang.
 
     Tiresias places a job anew whenever it resumes (NSDI '19, section 3.3.2) and moves no
-    running job, so that fragmentation can keep a consolidated job waiting indefinitely.
-    Here gangs move, as few as possible: first gangs of lower priority, from the last; then
-    gangs of higher priority off the emptiest nodes; then all gangs, the largest first. This
-    last resort is exact where gang and node sizes are powers of two, else a heuristic.
+    running job, so fragmentation can delay a consolidated job indefinitely. This function
+    moves as few gangs as possible: first gangs of lower priority, from the last; then gangs of
+    higher priority off the emptiest nodes; then all gangs, the largest first. The last resort
+    is exact if gang and node sizes are powers of two, else a heuristic.
 
     Args:
         pool: The GPUs.
         gangs: Gangs by descending priority.
         first: Position of the first gang without room.
-        placed: Placement of the gangs before it, and of those after it that found room.
+        placed: Placement of the gangs before it, and of later gangs that found room.
         kept: GPUs that may not be allocated.
 
     Returns:
-        GPU indices by job for all gangs up to and including that gang; empty if it cannot
-        be placed.
+        GPU indices by job for all gangs up to and including `first`; empty if it cannot be
+        placed.
     """
     wanted, gang = gangs[: first + 1], gangs[first]
     after = [other for other in gangs[first + 1 :] if other.job_id in placed]
@@ -159,7 +159,7 @@ def _off_the_emptiest_nodes(
     placed: Mapping[int, Sequence[int]],
     kept: Collection[int],
 ) -> dict[int, Sequence[int]]:
-    """Placement of the gangs that hold no GPUs of the nodes to clear for the last gang."""
+    """Return the placement of gangs outside the nodes to be cleared for the last gang."""
     *others, last = gangs
     size = pool.gpus_per_node
     busy = Counter(gpu // size for gang in others for gpu in placed[gang.job_id])
@@ -185,7 +185,7 @@ def _take(idle: Bools, room: Ints, shares: list[tuple[int, int]]) -> tuple[int, 
 
 
 def _consolidated(room: Ints, size: int, gpus: int) -> list[tuple[int, int]]:
-    """Nodes and numbers of GPUs on as few nodes as possible; empty if there is no room."""
+    """Return (node, number of GPUs) on as few nodes as possible; empty if there is no room."""
     whole, rest = divmod(gpus, size)
     nodes = np.flatnonzero(room == size)[:whole]
     if len(nodes) < whole:
@@ -202,7 +202,7 @@ def _consolidated(room: Ints, size: int, gpus: int) -> list[tuple[int, int]]:
 
 
 def _spread(room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Nodes and numbers of GPUs, from the nodes with the most room."""
+    """Return (node, number of GPUs), taken from the nodes with the most room."""
     shares = []
     for node in np.argsort(-room, kind="stable").tolist():
         count = min(int(room[node]), gpus)

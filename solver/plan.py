@@ -19,18 +19,17 @@ from solver.market import Bid, Price
 class ActiveJob:
     """Policy input of an active job.
 
-    The policy names the allocation on which work becomes seconds and a batch size a rate.
+    The policy names the allocation on which to convert work to seconds or a batch size to a rate.
 
     Attributes:
         belief: Declaration and observed trajectory.
-        forecast: The work left, as forecast.
+        forecast: Forecast of the remaining work.
         gpus: GPUs of its current lease; empty if it does not run.
-        lease_rounds: Rounds that it has held them.
-        menu: The allocations that it can bid for, not empty: fewest GPUs first, of these the
-            fastest first.
+        lease_rounds: Rounds for which it has held them.
+        menu: The allocations that it can bid for, not empty: fewest GPUs first, then the fastest.
         throughput: Throughput model.
-        schedule: True batch sizes and durations of all its epochs, for clairvoyant policies
-            only; else empty.
+        schedule: True batch sizes and durations of all epochs, for clairvoyant policies only;
+            else empty.
         held: The allocation of its lease; None without one.
     """
 
@@ -60,20 +59,20 @@ class ActiveJob:
     def own(self) -> Allocation:
         """The allocation that it holds, else the first of its menu.
 
-        For a spread gang it is that on the fewest nodes, so that its residual run time does not
-        grow by running.
+        A spread gang's is the one on the fewest nodes, so that its residual run time never grows
+        while it runs.
         """
         if self.held is None:
             return self.menu[0]
         return self.on_fewest_nodes(self.held) or self.held
 
     def on_fewest_nodes(self, there: Allocation) -> Allocation | None:
-        """The allocation of its menu with as many GPUs of the type; None if there is none."""
+        """Return the allocation of the menu with as many GPUs of the type, or None."""
         return next(filter(there.same_but_for_nodes, self.menu), None)
 
     @property
     def choices(self) -> tuple[Allocation, ...]:
-        """The first allocation of each GPU type of its menu, in the order of the menu."""
+        """The first allocation of each GPU type of the menu, in the order of the menu."""
         if len(self.menu) == 1:
             return self.menu
         first = {allocation.gpu_type: allocation for allocation in reversed(self.menu)}
@@ -81,20 +80,20 @@ class ActiveJob:
 
     @property
     def gang(self) -> int:
-        """GPUs of its own allocation."""
+        """Number of GPUs of its own allocation."""
         return self.own.gpus
 
     def rate(self, allocation: Allocation) -> float:
-        """Steps per second of the whole job on an allocation, at the current batch size."""
+        """Return the job's steps per second on an allocation, at the current batch size."""
         return self.throughput.rate(self.spec, self.belief.batch_size, allocation)
 
     def shared_rate(self, other: "ActiveJob", allocation: Allocation) -> float:
-        """The same while another job has the same GPUs; 0 where they do not fit together."""
+        """Return `rate` while another job shares the GPUs; 0 if they do not fit together."""
         size, other_size = self.belief.batch_size, other.belief.batch_size
         return self.throughput.shared_rate(self.spec, size, other.spec, other_size, allocation)
 
     def run_time(self, allocation: Allocation) -> RunTime:
-        """The forecast residual run time on an allocation, in seconds."""
+        """Return the forecast residual run time on an allocation, in seconds."""
         found = self._run_times.get(allocation)
         if found is None:
             found = run_time(self.forecast, self.spec, self.throughput, allocation)
@@ -102,12 +101,12 @@ class ActiveJob:
         return found
 
     def know(self, time: RunTime, allocation: Allocation) -> None:
-        """Set the residual run time on an allocation, in place of the forecast."""
+        """Override the forecast residual run time on an allocation."""
         self._run_times[allocation] = time
 
 
 def keep_fitting(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:
-    """Jobs with the allocations that fit; those without any are left out."""
+    """Yield jobs with the allocations that fit; skip jobs without any."""
     for job in jobs:
         there = {(found.gpu_type, found.gpus) for found in inventory.menu(job.spec.demand)}
         menu = tuple(found for found in job.menu if (found.gpu_type, found.gpus) in there)
@@ -116,7 +115,7 @@ def keep_fitting(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[Ac
 
 
 def drop_lost_gpus(job: ActiveJob, inventory: Inventory) -> ActiveJob:
-    """A job without its GPUs, if some of them are kept for others."""
+    """Return the job without its GPUs if some of them are kept for others."""
     if not job.gpus or set(job.gpus).isdisjoint(inventory.kept):
         return job
     return replace(job, gpus=(), lease_rounds=0, held=None)
@@ -135,8 +134,8 @@ class Situation:
         jobs_seen: Number of jobs that have arrived so far.
         ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
         memory: The policy's state from its last plan; empty at first.
-        even: Even share of the active jobs.
-        restart_seconds: Cost of a restart of a job, as far as it is known.
+        even: Equal share of the active jobs.
+        restart_seconds: Cost of restarting a job, as far as it is known.
     """
 
     clock_seconds: float
@@ -153,21 +152,21 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class SolveReport:
-    """Certificate of a plan as laid out.
+    """Certificate of a plan.
 
     Attributes:
         policy: Name of the policy.
-        backend: Solver back end; `none` where there was nothing to solve.
-        reason: Why this back end.
-        status: As of `solver.clearing.certify`, `rule` for policies without a solver, or
-            `kept` where an earlier solution still holds.
+        backend: Solver back end; `none` if there was nothing to solve.
+        reason: Why this back end was chosen.
+        status: Status from `solver.clearing.certify`, `rule` for policies without a solver, or
+            `kept` if an earlier solution still holds.
         objective: Objective of the plan as laid out.
         bound: Proven upper bound on any plan's objective.
-        gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
+        gap: (bound − objective) / max(|bound|, |objective|), 0 if both are 0.
         prices: Dual prices of a GPU-round of each GPU type; empty without a market.
-        envious: Number of envious jobs, see `solver.guarantees`.
+        envious: Number of envious jobs (`solver.guarantees`).
         below_share: Number of jobs that prefer their budget's share of the window.
-        wanting: Number of jobs that would gain from GPUs left idle.
+        wanting: Number of jobs that would gain from idle GPUs.
         drained: Drained nodes, which the plan leaves out.
     """
 
@@ -194,22 +193,23 @@ class SolveReport:
 class Plan:
     """A policy's plan, from the coming round on.
 
+    `order`, `first_by` and `promised` are not recorded: solving the round again reproduces them.
+
     Attributes:
         placement: GPUs by job for the coming round.
         report: Certificate of the plan.
         bids: Bids by job id; empty without a market.
         memory: The policy's state for its next plan, as JSON; empty to keep the last state.
-        order: Priority order of the jobs for the coming round. Not recorded: solving the
-            round again reproduces it.
-        worth: Utility per GPU of the coming round, in the order of `order`; empty where the
-            policy ranks jobs by no single number.
-        first_by: Seconds until each job is overdue at the present load, and so goes before all
-            others that are not, whatever arrives; in the order of `order`, empty where the policy
-            bounds no postponement. Not recorded either.
-        promised: Of the jobs of tenants with cells, in words: the cells that a job runs in, or why
-            it gets none. Not recorded either.
+        order: Priority order of the jobs for the coming round.
+        worth: Utility per GPU of the coming round, in the order of `order`; empty if the policy
+            does not rank jobs by a single number.
+        promised: For each job of a tenant with cells, the cells in which it runs, or the reason
+            why it gets none.
         pairs: Pairs of jobs, in ascending order, that share their GPUs in the coming round. All
             other GPUs of the placement are disjoint.
+        first_by: Seconds until each job is overdue at the present load, and so goes before all
+            jobs that are not overdue, in the order of `order`; empty if the policy does not
+            bound postponement.
     """
 
     placement: Mapping[int, tuple[int, ...]]
@@ -226,12 +226,12 @@ class Plan:
 class Policy(Protocol):
     """Decides which jobs run. Pure: the same situation gives the same plan.
 
-    Policies are frozen dataclasses; their numeric fields are the policy's parameters. A policy of
-    another distribution inherits this class, and from it the defaults.
+    Policies are frozen dataclasses whose numeric fields are the policy's parameters. A policy of
+    another distribution inherits this class and its defaults.
 
     Attributes:
         name: Key in the registry.
-        summary: A line on its objective.
+        summary: Its objective, in a line.
         source: Its publication.
         looks_ahead: Whether it needs the trajectories of forecasts.
         clairvoyant: Whether its policy input contains the jobs' true schedules.
@@ -239,8 +239,8 @@ class Policy(Protocol):
             `Fidelity.REFERENCE` may deviate.
         several_pools: Whether it places jobs on several pools.
         reads_losses: Whether it reads the training losses of epochs, `Belief.losses`.
-        strategies: Dataclasses whose parameters are those of the policy on one GPU type and on
-            several; empty if the policy has parameters of its own.
+        strategies: Dataclasses with the policy's parameters on one GPU type and on several; empty
+            if the policy has parameters of its own.
     """
 
     name: ClassVar[str]

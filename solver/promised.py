@@ -1,9 +1,8 @@
-"""Jobs in tenants' cells are placed before the policy plans (HiveD, OSDI '20; `solver.cells`).
+"""Place jobs in tenants' cells before the policy plans (HiveD, OSDI '20; `solver.cells`).
 
-Each round, the jobs of tenants with cells ask for them. A job that gets cells holds their GPUs
-until its end, whatever others bid; all other jobs trade for the rest, idle promised GPUs included.
-Jobs that trade are opportunistic: a job whose GPUs are needed for a promise loses them at the next
-round.
+Each round, jobs of tenants with cells ask for them. A job that gets cells holds their GPUs until
+its end, whatever others bid. All other jobs trade for the rest, idle promised GPUs included. They
+are opportunistic: a job whose GPUs are needed for a promise loses them at the next round.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ class Held:
     Attributes:
         job_id: The job.
         gpus: GPUs of each member, each on one node, by index in the whole inventory.
-        levels: Level of the promised cell of each of these GPUs.
+        levels: Level of the promised cell of each GPU.
     """
 
     job_id: int
@@ -50,7 +49,7 @@ class PolicyMemory:
 
 @dataclass(frozen=True)
 class Promises:
-    """The promises of a cluster to its tenants.
+    """A cluster's promises to its tenants.
 
     Attributes:
         layout: Cells and promises, of the whole inventory.
@@ -67,10 +66,10 @@ class Promises:
     cordoned: tuple[int, ...] = ()
 
     def cells(self, held: Sequence[Held], tenant_of: Mapping[int, str]) -> Cells:
-        """The cells with the jobs that are in them.
+        """Return the cells with their jobs.
 
         Args:
-            held: These jobs, in the order in which they began.
+            held: The jobs in cells, in the order in which they began.
             tenant_of: Tenants by job id.
         """
         cells = Cells(self.layout)
@@ -90,7 +89,7 @@ class Promises:
         return cells
 
     def request(self, job_id: int, tenant: str, near: int, gpus: int) -> CellRequest:
-        """A job's request for cells of the pool of a GPU: as many whole nodes as it fills."""
+        """Return a job's request for cells near a GPU: whole nodes as far as it fills them."""
         pool = self.whole.pools[self.whole.pool(near)]
         nodes, rest = divmod(gpus, pool.gpus_per_node)
         members = (pool.gpus_per_node,) * nodes + (rest,) * (rest > 0)
@@ -99,7 +98,7 @@ class Promises:
     def requests(
         self, job_id: int, tenant: str, menu: Sequence[tuple[str, int]]
     ) -> list[CellRequest]:
-        """A job's requests: for cells of each type of its menu that its tenant has, in order.
+        """Return a job's requests, in menu order, for cells of each type that its tenant has.
 
         Args:
             job_id: The job.
@@ -116,21 +115,21 @@ class Promises:
         ]
 
     def slot(self, gpu: int) -> Slot:
-        """A GPU of the whole inventory, as cells name it."""
+        """Return a GPU of the whole inventory as a slot of its node."""
         node = self.whole.node(gpu)
         return Slot(str(node), gpu - self.whole.gpus_of(node).start)
 
     def gpu(self, slot: Slot) -> int:
-        """The index of a GPU in the whole inventory."""
+        """Return the index of a slot in the whole inventory."""
         return self.whole.gpus_of(int(slot.node)).start + slot.gpu
 
 
 @dataclass(frozen=True)
 class RoundInput(Situation):
-    """All that a decision is made from: policy input, and what policies never see.
+    """All input of a decision: policy input, and what policies never see.
 
     Attributes:
-        cordoned: GPUs on which no job starts; jobs that hold some of them go on.
+        cordoned: GPUs on which no job starts; jobs that hold some of them continue.
         promises: Promises to tenants; None without any.
     """
 
@@ -138,17 +137,17 @@ class RoundInput(Situation):
     promises: Promises | None = None
 
     def for_policies(self) -> Situation:
-        """The policy input alone."""
+        """Return only the policy input."""
         return Situation(**{part.name: getattr(self, part.name) for part in fields(Situation)})
 
 
 def around_cells(name: str, plan: Callable[[RoundInput], Plan], situation: RoundInput) -> Plan:
-    """The plan of a policy for the GPUs that no promise needs, with the jobs in cells.
+    """Return a policy's plan for the GPUs that no promise needs, plus the jobs in cells.
 
     Args:
         name: Name of the policy.
-        plan: The policy.
-        situation: Policy input, with all jobs; its memory is as of `PolicyMemory`.
+        plan: Its planning function.
+        situation: Policy input, with all jobs; its memory is a `PolicyMemory`.
     """
     promises = situation.promises
     assert promises is not None
@@ -177,14 +176,14 @@ def around_cells(name: str, plan: Callable[[RoundInput], Plan], situation: Round
 def _in_cells(
     promises: Promises, noted: Sequence[Held], situation: RoundInput
 ) -> tuple[tuple[Held, ...], dict[int, str]]:
-    """The jobs that run in cells from now on, and in words the result for each job that may ask."""
+    """Return the jobs in cells from now on, and the result for each job that may ask, in words."""
     jobs = {job.job_id: job for job in situation.jobs}
     runs = {job.job_id: promises.nodes.known_as(job.gpus) for job in situation.jobs if job.gpus}
     before = [job for job in noted if runs.get(job.job_id) == job.whole]
     tenant_of = {job_id: job.spec.tenant for job_id, job in jobs.items()}
     cells = promises.cells(before, tenant_of)
     inside = {job.job_id for job in before}
-    # A single job stands for a pair that shares GPUs: both give way together.
+    # One job stands for a pair that shares GPUs: both lose their GPUs together.
     traded = {gpus: job_id for job_id, gpus in runs.items() if job_id not in inside}
     cells.restore(_trading(job_id, gpus, promises) for gpus, job_id in traded.items())
     why = {}
@@ -212,7 +211,7 @@ def _in_cells(
 
 
 def _trading(job_id: int, gpus: Sequence[int], promises: Promises) -> RunningGang:
-    """A job that runs on traded GPUs, as an opportunistic gang."""
+    """Return a job on traded GPUs as an opportunistic gang."""
     slots = tuple((promises.slot(gpu),) for gpu in gpus)
     request = CellRequest(f"trading {job_id}", "", (1,) * len(gpus), guaranteed=False)
     return RunningGang(request, slots, (("",),) * len(gpus))

@@ -1,11 +1,11 @@
-"""An evenly shared cluster of several GPU types, simulated beside the schedule round by round.
+"""Simulate an equally shared cluster of several GPU types, round by round, beside the schedule.
 
-Gavel (OSDI '20) measures finish-time fairness against a cluster of which each active job has 1/n of
-every GPU type, by its round-based mechanism: among the gangs that still fit, a GPU type goes to the
-jobs with the most share over time received since shares were last dealt. Jobs leave as they end, so
-that the others get more: the result is a finish time for each job that all jobs can meet together.
-A fluid model with these shares would differ: where gangs do not fit, small ones go first, and end a
-fifth earlier than in the fluid model. Finish times are projected on every arrival.
+Gavel (OSDI '20) measures finish-time fairness against a cluster that gives each active job 1/n of
+every GPU type by Gavel's round-based mechanism: each GPU type goes to the fitting gangs with the
+highest ratio of share to time received since shares were last dealt. When a job ends, the others
+get more, so all jobs can meet their finish times together. A fluid model with the same shares would
+differ: where gangs do not fit, small ones go first and end a fifth earlier than in the fluid model.
+Every arrival projects the finish times anew.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,16 @@ from solver.bidding import Outlook
 from solver.plan import Situation
 
 DEALT = 6
-"""Rounds from one dealing of shares to the next at least: Gavel's 1,920 s in its rounds of 360."""
+"""Minimum rounds between dealings of shares: Gavel's 1,920 s in its rounds of 360 s."""
 
 LONGER = 0.003
-"""Bound on effort: rounds of the simulation grow with the distance ahead, by this share of the time
-until then. No sweep is recorded."""
+"""Bound on effort: simulated rounds lengthen by this share of the time ahead. Not swept."""
 
 MANY = 300
-"""Bound on effort: with more jobs than this, rounds grow proportionally faster. No sweep is
-recorded."""
+"""Bound on effort: with more jobs than this, rounds lengthen in proportion. Not swept."""
 
 DIGITS = 7
-"""Decimals of rounds and speeds that are kept. A numerical tolerance."""
+"""Decimals kept of rounds and speeds, a numerical tolerance."""
 
 
 class Sharer(NamedTuple):
@@ -42,13 +40,13 @@ class Sharer(NamedTuple):
         job_id: The job.
         arrival: Clock at its arrival, in seconds.
         left: Work left, in seconds on its fastest allocation.
-        gpus: GPUs of its gang.
-        fair: Clock at its finish there, as projected.
-        came: Rounds played before it arrived.
-        speeds: Speed by type, over that on its fastest allocation; 0 where it cannot run.
-        whole: Part of a round by type that its whole steps take.
-        owed: Deficit in rounds by type when shares were last dealt.
-        received: Rounds that it received by type since, and half a round.
+        gpus: Gang size.
+        fair: Clock at its projected finish, in seconds.
+        came: Rounds simulated before it arrived.
+        speeds: Speed by type, relative to its fastest allocation; 0 where it cannot run.
+        whole: Part of a round, by type, that whole steps fill.
+        owed: Deficit by type when shares were last dealt, in rounds.
+        received: Rounds received by type since then, plus one half.
     """
 
     job_id: int
@@ -72,16 +70,16 @@ class Sharer(NamedTuple):
         speeds: Sequence[float],
         whole: Sequence[float],
     ) -> "Sharer":
-        """A job that arrives."""
+        """Return a job that arrives."""
         none, half = ((part,) * len(speeds) for part in (0.0, 0.5))
         return cls(job_id, arrival, left, gpus, 0.0, 0, tuple(speeds), tuple(whole), none, half)
 
     def also_at(self, speeds: Sequence[float], whole: Sequence[float]) -> "Sharer":
-        """The job with speeds on further types, which came into service.
+        """Return the job with speeds on types that came into service.
 
         Args:
-            speeds: Its speeds now, possibly relative to another type than its present speeds.
-            whole: Part of a round that its whole steps take now.
+            speeds: Its current speeds, possibly relative to another type than its present ones.
+            whole: Part of a round that whole steps fill now.
         """
         if all(self.speeds) or self.speeds == tuple(speeds):
             return self
@@ -98,15 +96,15 @@ class Sharer(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedCluster:
-    """An evenly shared cluster at some time.
+    """An equally shared cluster at some time.
 
     Attributes:
         clock_seconds: The time.
         types: Its GPU types.
-        rounds: Rounds played so far.
+        rounds: Rounds simulated so far.
         since: Rounds since shares were dealt.
-        stale: Whether a job came or ended since.
-        sharers: Its jobs, and those active jobs that have ended here.
+        stale: Whether a job came or ended since then.
+        sharers: Its jobs, including active jobs that have already ended here.
     """
 
     clock_seconds: float = 0.0
@@ -118,13 +116,13 @@ class SharedCluster:
 
     @classmethod
     def read(cls, memory: str, types: tuple[str, ...]) -> "SharedCluster":
-        """The cluster that a policy's memory holds, on the GPU types in service."""
+        """Return the cluster in a policy's memory, on the GPU types in service."""
         return from_json(cls, memory).on_types(types)
 
     def on_types(self, types: tuple[str, ...]) -> "SharedCluster":
-        """The cluster with these types in service.
+        """Return the cluster with these types in service.
 
-        On new types no job has received anything, nor has a speed; time received on removed types
+        Jobs have received no time and have no speed on new types. Time received on removed types
         is forgotten.
         """
         if types == self.types:
@@ -152,11 +150,12 @@ class SharedCluster:
         capacities: Sequence[int],
         round_seconds: float,
     ) -> "SharedCluster":
-        """The cluster after arrivals, with finish times projected anew.
+        """Return the cluster after arrivals, with finish times projected anew.
 
         Args:
             arrivals: Jobs that arrived, in any order.
-            active: Ids of the active jobs, these included; other jobs are forgotten when they end.
+            active: Ids of the active jobs, arrivals included; other jobs are forgotten when they
+                end.
             capacities: GPUs in service by type.
             round_seconds: Length of a round.
         """
@@ -179,9 +178,9 @@ class SharedCluster:
 def simulate_shared_cluster(
     situation: Situation, ahead: Outlook, type_of: Ints
 ) -> tuple[SharedCluster, str]:
-    """The evenly shared cluster with all active jobs, and its memory if it changed.
+    """Return the cluster with all active jobs, and its memory if it changed.
 
-    A job that is new to it begins there with all its work, even if it has run already.
+    A job that is new to the cluster starts there with all its work, even if it has run already.
 
     Args:
         situation: Policy input.
@@ -237,12 +236,7 @@ def simulate_shared_cluster(
 
 
 class _Play:
-    """A simulation of the cluster from its time on, as arrays of jobs and types.
-
-    Attributes:
-        cluster: The cluster.
-        left, fair, owed, received: As of `Sharer`, of all jobs.
-    """
+    """A forward simulation of the cluster, as arrays over jobs and types (fields of `Sharer`)."""
 
     def __init__(
         self, cluster: SharedCluster, capacities: Sequence[int], round_seconds: float
@@ -266,10 +260,10 @@ class _Play:
         )
 
     def until(self, end: float) -> SharedCluster:
-        """The cluster at the end of the round during which a time is reached.
+        """Return the cluster at the end of the round in which `end` is reached.
 
-        Finish times are set for jobs that end before. At infinity all jobs have one; jobs whose
-        gangs do not fit the nodes in service wait, and end as if each were alone.
+        Sets the finish times of jobs that end before. At infinity all jobs have one: jobs whose
+        gangs do not fit the nodes in service wait, and end as if each ran alone.
         """
         begun = clock = self.cluster.clock_seconds
         rounds, since, stale = self.cluster.rounds, self.cluster.since, self.cluster.stale
@@ -283,7 +277,7 @@ class _Play:
                 self.received[there] = 0.5
                 since, stale = 0, False
             pace, kinds = self._chosen(there, share, rounds)
-            if not pace.any():  # no gang fits what is in service
+            if not pace.any():  # no gang fits the nodes in service
                 if end == np.inf:
                     self.fair[there], self.left[there] = clock + self.left[there], 0.0
                 break
@@ -322,15 +316,15 @@ class _Play:
         )
 
     def _shares(self, there: Ints) -> Floats:
-        """Shares of time by job and type."""
+        """Return shares of time by job and type."""
         even = self._capacities / (len(there) * self._gangs[there, None])
         within: Floats = even / np.maximum(1.0, even.sum(axis=1, keepdims=True))
         return within
 
     def _chosen(self, there: Ints, share: Floats, number: int) -> tuple[Floats, Ints]:
-        """The jobs that run in a round: speed of each job, 0 for waiting jobs, and its type.
+        """Choose the jobs that run in a round; return their speeds (0 if waiting) and types.
 
-        Types are filled in turns, each as often first as the others.
+        Types take turns at being filled first.
         """
         speeds, owed, gangs = self._speeds[there], self.owed[there], self._gangs[there]
         first = share / self.received[there]

@@ -1,4 +1,4 @@
-"""List scheduling of the coming round by bids, and the market that certifies it."""
+"""Schedule the coming round by bids in list order, and certify it with its market."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class Bids:
     Attributes:
         market: The market of the bids.
         over: How far each row's job is overdue, negative before, shape (rows,), seconds.
-        slowness: Seconds in which `over` grows by one at the present load.
+        slowness: Wall-clock seconds per second of `over`, at the present load.
         memory: The policy's state for its next plan; empty to keep the last.
         closed: Whether the program behind the bids was solved to its gap.
     """
@@ -46,7 +46,7 @@ class ListedRound:
     Attributes:
         plan: The plan, without bids and certificate.
         bids: The bids.
-        solution: The solution of the market, if the list begins with it.
+        solution: The market's solution, if the list begins with it.
         packed: The solution with pairs of jobs, if there are pairs.
     """
 
@@ -58,20 +58,19 @@ class ListedRound:
 
 @dataclass(frozen=True)
 class Strategy(ABC):
-    """List scheduling by utility per GPU of the coming round, with the market of that round.
+    """List scheduling by utility per GPU of the coming round.
 
-    The bids rank the jobs; the market, solved to a proven gap, yields the price of a GPU and
-    the audit of guarantees.
+    Bids rank the jobs. The market of the round, solved to a proven gap, yields the price of a GPU
+    and the audit of guarantees.
 
     Attributes:
         backend: Solver back end.
-        overdue: Bound on postponement: overdue jobs go before all others, in the order in which
-            they became overdue. A job is overdue once an even share would have served it this many
-            times, and on several GPU types once it has been there for as many times its fair time.
-        lost_rounds: Mean loss of a job to its start and its end, in rounds.
-        packed: 1 for pairs of jobs on the same GPUs: columns of the market, worth to each job its
-            bid there times its rate over that alone.
-        gain: The least sum of such ratios. Chosen by hand; no sweep is recorded.
+        overdue: Bound on postponement: overdue jobs go before all others, the longest overdue
+            first. A job is overdue once an equal share would have served it this many times; with
+            several GPU types, once its age is this many times its fair finish time.
+        lost_rounds: Mean time that a job loses at its start and end, in rounds.
+        packed: 1 to pair jobs on the same GPUs (`solver.packing`), else 0.
+        gain: Minimum sum of a pair's shared over exclusive rates. Chosen by hand, not swept.
     """
 
     backend: str = "auto"
@@ -82,15 +81,15 @@ class Strategy(ABC):
 
     @abstractmethod
     def make_bids(self, situation: Situation, ahead: Outlook) -> Bids:
-        """The bids of the active jobs."""
+        """Return the bids of the active jobs."""
 
     @abstractmethod
     def choose(self, market: Market) -> Solution | None:
-        """The solution that the list begins with; None if it is by worth alone."""
+        """Return the solution with which the list begins; None to rank by worth alone."""
 
     @abstractmethod
     def audit(self, market: Market, rows: Ints, ahead: Outlook, solution: Solution) -> Guarantees:
-        """The guarantees that the rows which run violate."""
+        """Count violations of the guarantees by the rows that run."""
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
@@ -118,13 +117,13 @@ class Strategy(ABC):
         return replace(plan, bids=market.bids, report=report)
 
     def place(self, situation: Situation) -> Plan:
-        """The coming round alone, without its market: order, worth and placement as of `plan`."""
+        """Place only the coming round, without its market; same order and worth as `plan`."""
         if not situation.jobs:
             return Plan({}, SolveReport(POLICY))
         return self._list(situation, make_outlook(situation)).plan
 
     def _list(self, situation: Situation, ahead: Outlook) -> ListedRound:
-        """The coming round and the bids that rank its jobs."""
+        """Return the coming round and the bids that rank its jobs."""
         bids = self.make_bids(situation, ahead)
         worth = bids.market.utility / ahead.gangs
         solution, chosen = None, np.zeros(len(worth), dtype=np.int64)
@@ -138,7 +137,7 @@ class Strategy(ABC):
         together = packed.claims(situation) if packed else []
         first = {claim.job.job_id: row for claim, row in zip(line[::-1], order[::-1], strict=True)}
         placement = next_round(situation, [*together, *line])
-        # Pairs are placed before the line, overdue jobs in it included.
+        # Pairs are placed before the line, even before its overdue jobs.
         pairs = find_pairs(placement, together)
         before = (job_id for pair in pairs for job_id in pair)
         in_line = tuple(dict.fromkeys((*before, *(claim.job.job_id for claim in line))))
@@ -157,7 +156,7 @@ class Strategy(ABC):
 
 
 def rank_rows(over: Floats, worth: Floats, chosen: Ints) -> list[int]:
-    """Rows by descending priority: the longest overdue, the market's choice, then by worth.
+    """Rank rows by descending priority: the longest overdue, the market's choice, then by worth.
 
     Args:
         over: Time since each row's job became overdue, negative before, shape (rows,), seconds.
@@ -171,7 +170,7 @@ def rank_rows(over: Floats, worth: Floats, chosen: Ints) -> list[int]:
 
 
 def make_market(situation: Situation, ahead: Outlook, utility: Floats, factors: Floats) -> Market:
-    """The market of utilities, each multiplied by a factor; both of shape (rows,)."""
+    """Return the market of utilities multiplied by factors, both of shape (rows,)."""
     inventory = situation.inventory
     return Market(
         types=inventory.types,
