@@ -1,4 +1,4 @@
-"""Where jobs run: the `Runtime` protocol, and the virtual clock and Docker hosts behind it.
+"""Where jobs run: the `Runtime` protocol, implemented on a virtual clock and on Docker hosts.
 
 Knows nothing of storage or of the round.
 """

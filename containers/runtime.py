@@ -1,4 +1,4 @@
-"""The runtime protocol: what a round requires of a place where jobs run, real or virtual."""
+"""The runtime protocol: what a round requires of the place where jobs run."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from predictor.throughput import Profile, runs_on
 from solver.inventory import Inventory
 
 BY_ITS_OWNER = "by its owner"
-"""Reason of a withdrawal, unless another is given."""
+"""Default reason of a withdrawal."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,12 @@ class Terms:
     """The part of a run's header that a runtime needs.
 
     Attributes:
-        run: The run's id, part of names and paths; empty for a run that is not stored.
+        run: The run's id, part of names and paths; empty if the run is not stored.
         round_seconds: Maximum length of a round.
-        restart_seconds: From a launch to the first training step, where it is simulated and the
-            throughputs do not have it.
-        throughputs: Throughput profile, where training is simulated.
-        inventory: The cluster, where training is simulated; None if all jobs run on their
-            reference allocations.
+        restart_seconds: Simulated seconds from a launch to the first training step, unless
+            `throughputs` has its own.
+        throughputs: Throughput profile for simulated training.
+        inventory: The simulated cluster; None if all jobs run on their reference allocations.
     """
 
     run: str
@@ -35,7 +34,7 @@ class Terms:
     inventory: Inventory | None = None
 
     def menu(self, job: JobSpec) -> tuple[Allocation, ...]:
-        """The allocations that a job may be given in a simulation."""
+        """Return the allocations that a job may get in a simulation."""
         if self._alike or self.inventory is None:
             return (self.throughputs.reference(job),)
         menu = self.inventory.menu_of(job, job.batch_size, self.throughputs)
@@ -48,36 +47,36 @@ class Terms:
         return *menu, *(found for found in spread if runs_on(self.throughputs, job, found))
 
     def moves(self, before: Sequence[int], now: Sequence[int]) -> bool:
-        """Whether a job moves to another pool, with GPUs held before and from now on."""
+        """Return whether a job moves from the GPUs held before to another pool."""
         inventory = self.inventory
         if inventory is None or len(inventory.pools) == 1 or not before:
             return False
         return inventory.pool(before[0]) != inventory.pool(now[0])
 
     def allocation(self, job: JobSpec, gpus: Sequence[int]) -> Allocation:
-        """The allocation of some GPUs that decides the rate of a job in a simulation."""
+        """Return the allocation that decides a job's simulated rate on some GPUs."""
         if self._alike or self.inventory is None:
             return self.throughputs.reference(job)
         return self.inventory.allocation(gpus)
 
     @property
     def _alike(self) -> bool:
-        """Whether every job is as fast on any GPUs as on its reference allocation."""
+        """Whether GPUs never affect a job's rate."""
         single_pool = self.inventory is None or len(self.inventory.pools) == 1
         return single_pool and not self.throughputs.placement_matters
 
     def restart(self, allocation: Allocation) -> float:
-        """Seconds from a launch on an allocation to the first training step in a simulation."""
+        """Return the simulated seconds from a launch to the first training step."""
         return self.throughputs.restart(allocation, self.restart_seconds)
 
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """The state of a run when its runtime opens; by default, its beginning.
+    """The state of a run when its runtime opens; by default, that of a new run.
 
     Attributes:
-        clock_seconds: Start of the round under way.
-        jobs: Jobs that were admitted and have not ended.
+        clock_seconds: Start of the current round.
+        jobs: Jobs admitted and not ended.
         leases: GPUs held in the round, by job id.
         epochs: Completed epochs reported, by job id.
         run_seconds: Run time reported, by job id.
@@ -94,11 +93,10 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease: the GPUs that a job holds for the coming round.
+    """The GPUs that a job holds for the coming round.
 
     Attributes:
-        job_id: The job.
-        gpus: GPU indices, ascending; the whole gang.
+        gpus: GPU indices of the whole gang, ascending.
     """
 
     job_id: int
@@ -106,12 +104,12 @@ class Lease:
 
 
 class EventKind(StrEnum):
-    """What happened to a job's container."""
+    """An event of a job's container."""
 
     STARTED = "started"
     """First launch."""
     RENEWED = "renewed"
-    """The lease goes on; the container keeps running."""
+    """Kept its lease; the container keeps running."""
     RESUMED = "resumed"
     """Launched again from its checkpoint after a preemption."""
     PREEMPTED = "preempted"
@@ -119,15 +117,15 @@ class EventKind(StrEnum):
     FINISHED = "finished"
     """Trained its last epoch."""
     WITHDRAWN = "withdrawn"
-    """Cancelled before its end by its owner."""
+    """Cancelled by its owner."""
     CRASHED = "crashed"
-    """Its container failed or hung before the job's end."""
+    """Its container failed or hung."""
     STOPPED = "stopped"
-    """Its container ended before the job's end with the exit code of a stop signal or
-    a kill, or of a folder that it could not write to: its own doing or its host's."""
+    """Its container exited early, with the exit code of a stop signal, a kill or an unwritable
+    folder. Either the job or its host may be the cause."""
     LOST = "lost"
-    """No fault of the job's own: its container vanished or could not start, or its node went out
-    of service."""
+    """Lost without the job's fault: its container vanished or could not start, or its node went
+    out of service."""
     FAILED = "failed"
     """Given up: its containers failed too often in a row, or it exceeded a limit."""
 
@@ -137,11 +135,9 @@ class ContainerEvent:
     """An event of a job's container.
 
     Attributes:
-        job_id: The job.
-        kind: What happened.
-        at_seconds: When, on the run's clock.
-        gpus: GPUs held (after a launch) or given back (after a preemption, a loss or the end).
-        reason: Why, in words, where the kind alone does not say it.
+        at_seconds: Time on the run's clock.
+        gpus: GPUs held (after a launch) or released (after a preemption, a loss or the end).
+        reason: Reason in words, unless the kind implies it.
     """
 
     job_id: int
@@ -152,18 +148,13 @@ class ContainerEvent:
 
     @property
     def ends_job(self) -> bool:
-        """Whether the event ends the job, and not only a lease."""
+        """Whether the event ends the job, not only its lease."""
         return self.kind in (EventKind.FINISHED, EventKind.WITHDRAWN, EventKind.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """What keeps a node out of service.
-
-    Attributes:
-        node: The node.
-        problem: In words.
-    """
+    """A problem that keeps a node out of service."""
 
     node: int
     problem: str
@@ -171,17 +162,17 @@ class NodeProblem:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything that a runtime reports at a round boundary, since the last boundary.
+    """A runtime's report at a round boundary, of everything since the previous one.
 
     Attributes:
         clock_seconds: The run's clock at the boundary.
-        finished: Containers that ended by themselves, by time: of jobs that trained their last
-            epoch, were withdrawn or given up, and of others that crashed, stopped or were lost.
+        finished: Containers that ended on their own, by time, whether their jobs ended (finished,
+            withdrawn, failed) or not (crashed, stopped, lost).
         reports: Completed epochs, in order within each job.
-        progress: Where each job that ran since then stands.
-        drained: Nodes that are out of service, ascending.
-        problems: What is wrong with nodes, as far as it is known, by node.
-        losses: Training losses of completed epochs, in order within each job, as far as known.
+        progress: Progress of each job that ran.
+        drained: Nodes out of service, ascending.
+        problems: Known problems of nodes, by node.
+        losses: Known training losses of completed epochs, in order within each job.
     """
 
     clock_seconds: float
@@ -207,7 +198,7 @@ class Runtime(Protocol):
     """
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
-        """Admit jobs, which may be launched from now on.
+        """Admit jobs, which may then be launched.
 
         Raises:
             InputError: A job cannot run here.
@@ -217,12 +208,8 @@ class Runtime(Protocol):
     def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """Cancel a job at the next round boundary, unless it ends before.
 
-        `observe` reports the cancellation, after which its GPUs are free. An unknown job, which
-        may just have ended, is no error.
-
-        Args:
-            job_id: The job.
-            reason: Why, in words.
+        `observe` reports the cancellation, which frees the GPUs. An unknown job, which may just
+        have ended, is ignored.
         """
         ...
 
@@ -230,71 +217,60 @@ class Runtime(Protocol):
         """Change the nodes from the coming round on.
 
         Args:
-            inventory: The nodes: the present ones with their numbers, then further ones.
-            removed: Nodes that get no leases any more, including those removed before.
+            inventory: The present nodes with their numbers, then new ones.
+            removed: Nodes that get no more leases, including those removed before.
         """
         ...
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
-        """Preempt jobs, which keep their checkpoints.
+        """Preempt jobs that hold a lease; they keep their checkpoints.
 
-        Args:
-            reasons: Reasons for the events, by job id, of jobs that hold a lease.
-
-        Returns:
-            An event for each, in their order.
+        Returns an event for each job, in order; `reasons` gives their reasons by job id.
         """
         ...
 
     def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
-        """Start or resume jobs, or renew their leases, for the coming round.
+        """Start or resume jobs, or renew their leases, for the coming round `number`.
 
-        A job that holds other GPUs releases them first.
-
-        Args:
-            number: The round.
-            leases: The new leases of the round.
-
-        Returns:
-            An event for each, in their order.
+        A job that holds other GPUs releases them first. Returns an event for each lease, in order.
         """
         ...
 
     def advance(self, idle_until: float | None) -> None:
-        """Let the round pass: until its longest job is done, or the round is over.
+        """Let the round pass, until its longest job is done or the round is over.
 
         Args:
-            idle_until: Where the clock goes when nothing is launched (the next
-                arrival), or None to leave it.
+            idle_until: Where the clock goes if no job is launched (the next arrival), or None to
+                leave it.
         """
         ...
 
     def observe(self) -> Observation:
-        """The observation since the last call."""
+        """Return what happened since the last call."""
         ...
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """Forget ended jobs and remove what they left behind, a lease included."""
+        """Forget ended jobs and remove their remains, leases included."""
         ...
 
     def close(self) -> None:
-        """Release the connections; jobs that run on their own go on."""
+        """Close connections; independent containers keep running."""
         ...
 
 
 class RuntimeFactory(Protocol):
-    """Where runs run: machines, or a clock and what jobs will do on it."""
+    """Opens runtimes, on machines or on a virtual clock."""
 
     @property
     def live(self) -> bool:
-        """Whether its jobs go on while no scheduler runs.
+        """Whether jobs keep running without a scheduler.
 
-        A resumed run then starts from its standing; otherwise its rounds are first executed again.
+        A resumed run then continues from its resume point; otherwise its rounds are replayed first.
         """
         return False
 
     def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
-        """Refuse jobs that cannot run here, before their run begins; the default refuses none.
+        """Refuse jobs that cannot run here, before their run begins; by default none.
 
         Raises:
             InputError: A job cannot run here.
@@ -302,10 +278,5 @@ class RuntimeFactory(Protocol):
         return None
 
     def open(self, terms: Terms, standing: ResumePoint) -> Runtime:
-        """Open a run's runtime; the caller closes it.
-
-        Args:
-            terms: The terms of the run.
-            standing: Where the run stands.
-        """
+        """Open a run's runtime; the caller closes it."""
         ...

@@ -1,1 +1,1 @@
-"""Jobs in containers on Docker hosts, reached by a local socket, TCP or ssh."""
+"""Jobs in containers on Docker hosts, reached by local socket, TCP or ssh."""

@@ -1,4 +1,4 @@
-"""Checks of a cluster of Docker hosts, before a run and by `shockwave cluster check`."""
+"""Checks of a cluster of Docker hosts, for a new run and for `shockwave cluster check`."""
 
 import os
 import re
@@ -25,7 +25,7 @@ test -z "$PROBE_GPUS" || nvidia-smi -L
 """
 """Script of a probe container: writes to the job's folder, lists data sets and GPUs."""
 NO_DATA = 66
-"""Exit code of `PROBE` without data sets (EX_NOINPUT)."""
+"""Exit code of `PROBE` if it finds no data sets (EX_NOINPUT)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Finding:
         node: Name of the node; `storage` for the shared storage.
         check: Name of the check.
         sound: Whether the check passed.
-        found: The finding, in words.
-        remedy: Remedy, or of a check that passed, advice; empty if there is nothing to do.
+        found: Finding in words.
+        remedy: Remedy if the check failed, or advice if it passed; may be empty.
     """
 
     node: str
@@ -59,11 +59,11 @@ class Finding:
 
 
 def check_before_run(nodes: Nodes) -> None:
-    """The checks that a run needs to start.
+    """Check what a run needs to start.
 
     Raises:
-        InputError: The storage cannot be written; a daemon does not answer, lacks its image, has
-            one with volumes or runs containers of another run; or two nodes share a GPU.
+        InputError: The storage is not writable; a daemon does not answer, lacks its image, has an
+            image with volumes or runs containers of another run; or two nodes share a GPU.
     """
     storage = _storage(nodes)
     if not storage.sound:
@@ -91,7 +91,7 @@ def check_before_run(nodes: Nodes) -> None:
 
 
 def check_cluster(nodes: Nodes) -> list[Finding]:
-    """All checks: of the storage, then of each node."""
+    """Return the findings for the storage, then for each node."""
     daemons: dict[str, list[Node]] = {}
     return [
         _storage(nodes),
@@ -100,10 +100,10 @@ def check_cluster(nodes: Nodes) -> list[Finding]:
 
 
 def list_images(nodes: Iterable[Node]) -> dict[str, str]:
-    """The id of each node's image, of the nodes that answer.
+    """Return the image ids of the nodes that answer, by name of the node.
 
     Raises:
-        InputError: A node lacks its image, or has one with volumes.
+        InputError: A node lacks its image, or the image has volumes.
     """
     found: dict[str, str] = {}
     for node in nodes:
@@ -118,7 +118,7 @@ def list_images(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def list_runs(nodes: Iterable[Node]) -> set[str]:
-    """Runs that have containers, running or not, on the nodes that answer."""
+    """Return runs with containers, running or not, on the nodes that answer."""
     found: set[str] = set()
     for node in nodes:
         with suppress(NodeGone, Refused), closing(Daemon(node)) as daemon:
@@ -127,7 +127,7 @@ def list_runs(nodes: Iterable[Node]) -> set[str]:
 
 
 def describe_machine(node: Node) -> dict[str, str | int]:
-    """Description of a node's machine, stored with profiles measured on it.
+    """Describe a node's machine, for the profiles measured on it.
 
     Raises:
         InputError: The node does not answer, or lacks its image.
@@ -148,7 +148,7 @@ def describe_machine(node: Node) -> dict[str, str | int]:
 
 
 def _storage(nodes: Nodes) -> Finding:
-    """Whether the scheduler can make folders that containers can write to."""
+    """Check that the scheduler can make folders that containers can write to."""
     path = nodes.storage / f".probe-{uuid4().hex}"
     user, _ = map(int, nodes.user.split(":"))
     try:
@@ -210,7 +210,7 @@ def _reach(node: Node) -> str:
 
 
 def _own_gpus(node: Node, others: list[Node]) -> Finding:
-    """Whether no other node of the daemon has a GPU of this node; adds the node to `others`."""
+    """Check that no other node of the daemon has a GPU of this node; adds the node to `others`."""
     before = tuple(others)
     others.append(node)
     for other in before:
@@ -225,7 +225,7 @@ def _own_gpus(node: Node, others: list[Node]) -> Finding:
 
 
 def _shared(node: Node, other: Node) -> set[str]:
-    """GPUs that two nodes of a daemon share or may share."""
+    """Return the node's GPUs that the other node has, or may have."""
     return {
         device
         for device in node.devices
@@ -234,7 +234,7 @@ def _shared(node: Node, other: Node) -> set[str]:
 
 
 def _may_be_one(first: str, second: str) -> bool:
-    """Whether two devices may be the same GPU, as an index and a UUID may."""
+    """Return whether two devices may be the same GPU; an index and a UUID always may."""
     (kind, _, name), (kind_there, _, there) = (cdi_name(x).partition("=") for x in (first, second))
     return kind == kind_there and (name == there or name.isdecimal() != there.isdecimal())
 
@@ -256,7 +256,7 @@ def _limits(node: Node, info: dict[str, Any]) -> Finding:
 
 
 def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding:
-    """Whether Docker can use the node's GPUs; if emulated, whether the processors suffice."""
+    """Check that Docker can use the node's GPUs or, if emulated, that its processors suffice."""
     if node.by_cdi:
         folders = info.get("CDISpecDirs") or []
         found = f"{len(node.gpus)} GPUs, CDI {'in ' + ', '.join(folders) if folders else 'is off'}"
@@ -281,14 +281,14 @@ def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding
 
 
 def _versions(node: Node, daemon: Daemon) -> Finding:
-    """Versions of the daemon and of runc."""
+    """Report the versions of the daemon and of runc."""
     components = daemon.components()
     found = [f"{name} {components.get(name) or 'unknown'}" for name in ("Engine", "runc")]
     return Finding(node.name, "versions", True, ", ".join(found), "")
 
 
 def _of_nvidia(node: Node) -> list[str]:
-    """The GPUs of NVIDIA of a node, which `nvidia-smi` lists."""
+    """Return a node's NVIDIA GPUs, which `nvidia-smi` lists."""
     return [device for device in node.devices if cdi_name(device).startswith(f"{NVIDIA}=")]
 
 
@@ -300,7 +300,7 @@ def _image(node: Node, daemon: Daemon) -> Finding:
 
 
 def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
-    """Whether a container can join the gangs' network; swarm workers list it only once joined."""
+    """Check that a container can join the gangs' network; swarm workers list it only afterwards."""
     tried = _container(nodes, place, daemon, nodes.network)
     if tried.sound:
         found = f"a container gets onto {nodes.network}"
@@ -311,7 +311,7 @@ def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
 
 
 def _container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") -> Finding:
-    """Whether a container like a job's starts, and whether the scheduler sees what it writes."""
+    """Check that a job's container starts, and that the scheduler sees its files."""
     node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
     (rendered,) = render(nodes, run, 0, Lease(0, tuple(nodes.inventory.gpus_of(place))))
     folder = nodes.folder(run, 0)

@@ -5,10 +5,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock that counts from the beginning of a run."""
+    """A clock that starts with the run."""
 
     def now(self) -> float:
-        """Seconds since the run began."""
+        """Return the seconds since the run began."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -20,7 +20,7 @@ class WallClock:
     """Monotonic time since the beginning of a run, unaffected by steps of the system clock.
 
     Args:
-        began: Beginning of the run, in seconds since the epoch.
+        began: Unix time of the run's beginning, in seconds.
     """
 
     def __init__(self, began: float) -> None:

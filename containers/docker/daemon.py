@@ -1,6 +1,6 @@
-"""Client of a node's Docker daemon, the only module that calls the Docker SDK.
+"""Client of a node's Docker daemon; the only module that calls the Docker SDK.
 
-It raises `NodeGone` if the daemon does not answer, and `Refused` if it refuses a request.
+Its calls raise `NodeGone` if the daemon does not answer, and `Refused` if it refuses a request.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from containers.docker.rendering import GPUS, JOB, NODE, RANK, ROUND, RUN, Rende
 from containers.docker.ssh import SshAdapter
 
 ANSWER_SECONDS = 10.0
-"""Timeout of a query, after which the daemon is gone. An engineering bound."""
+"""Timeout of a query, after which the daemon counts as gone. An engineering bound."""
 WORK_SECONDS = 120.0
-"""Timeout of creating, starting and removing containers, longer since GPU drivers can take long.
-An engineering bound."""
+"""Timeout of creating, starting and removing containers. GPU drivers can be slow. An engineering
+bound."""
 CONNECTIONS = 32
 """Largest number of connections to a daemon. An engineering bound."""
 _BY_SSH = "http://ssh:22"
@@ -33,7 +33,7 @@ LOG_LINES = 20
 """Last log lines of a crashed container, searched for its last words. An engineering choice."""
 
 MOST_LOG_LINES = 100_000
-"""Last log lines of a container that are kept. Docker keeps 20 MB (`rendering.py`). An engineering
+"""Most log lines of a container that are kept. Docker keeps 20 MB (`rendering.py`). An engineering
 bound."""
 
 NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
@@ -54,8 +54,6 @@ class Found:
 
     Attributes:
         id: Docker's id.
-        name: The rendered name.
-        job_id: Its job.
         round: Round in which its lease began.
         rank: Rank of its node in the gang.
         gpus: All GPUs of the lease, in the cluster's numbering.
@@ -91,9 +89,6 @@ class Exit:
 class Daemon:
     """The Docker daemon of a node.
 
-    Args:
-        node: The node.
-
     Raises:
         NodeGone: No client can be made for its endpoint.
     """
@@ -109,7 +104,7 @@ class Daemon:
 
     def _connect(self, seconds: float, version: str) -> Any:
         client = self._make_client(timeout=seconds, version=version)
-        client.api.trust_env = False  # or REQUESTS_CA_BUNDLE would stand in for ca.pem
+        client.api.trust_env = False  # otherwise REQUESTS_CA_BUNDLE replaces ca.pem
         return client
 
     def _make_client(self, **options: Any) -> Any:
@@ -128,22 +123,22 @@ class Daemon:
         )
 
     def info(self) -> dict[str, Any]:
-        """The daemon's description of itself and its machine (`docker info`)."""
+        """Return the daemon's description of itself and its machine (`docker info`)."""
         with _translated():
             info: dict[str, Any] = self._client.info()
         return info
 
     def components(self) -> dict[str, str]:
-        """The versions of what runs containers, by name, such as `Engine` and `runc`."""
+        """Return the versions of components such as `Engine` and `runc`, by name."""
         with _translated():
             parts: list[dict[str, str]] = self._client.version().get("Components") or []
         return {part["Name"]: part["Version"] for part in parts}
 
     def image(self, name: str) -> str:
-        """The id of an image, a digest of all that is in it.
+        """Return the id of an image, a digest of its contents.
 
         Raises:
-            Refused: The node lacks the image, or containers of it would write to volumes.
+            Refused: The node lacks the image, or the image has volumes.
         """
         with _translated():
             image = self._client.images.get(name)
@@ -151,7 +146,7 @@ class Daemon:
             return str(image.id)
 
     def probe(self, rendered: Rendered) -> tuple[int, str]:
-        """Run a container to its end and remove it; returns exit code and log.
+        """Run a container to its end and remove it; return its exit code and log.
 
         Raises:
             Refused: The container cannot be started.
@@ -166,29 +161,29 @@ class Daemon:
                 container.remove(force=True)
 
     def found(self, run: str) -> list[Found]:
-        """The containers of a run on this node."""
+        """Return the containers of a run on this node."""
         filters = {"label": [f"{RUN}={run}", f"{NODE}={self._node.name}"]}
         with _translated():
             rows = self._client.api.containers(all=True, filters=filters)
         return [_found(row) for row in rows if row["Labels"].keys() >= _NEEDED]
 
     def runs(self, *, stopped: bool = False) -> set[str]:
-        """Runs with running or, if asked for, `stopped` containers, whatever their nodes."""
+        """Return runs with running or, if `stopped`, any containers, on any node of the daemon."""
         with _translated():
             rows = self._client.api.containers(all=stopped, filters={"label": [RUN]})
         return {row["Labels"][RUN] for row in rows}
 
     def nodes_of(self, run: str) -> set[str]:
-        """Names of the nodes of a run that have running containers on this daemon."""
+        """Return the names of a run's nodes that have running containers on this daemon."""
         with _translated():
             rows = self._client.api.containers(filters={"label": [f"{RUN}={run}", NODE]})
         return {row["Labels"][NODE] for row in rows}
 
     def start(self, rendered: Rendered) -> None:
-        """Create and start a container; an existing container of that name is started.
+        """Create and start a container, or start the existing one of that name.
 
         Raises:
-            Refused: The container cannot be started, and is removed.
+            Refused: The container cannot be started; it is removed.
         """
         if rendered.network:
             with _translated():
@@ -233,16 +228,12 @@ class Daemon:
                 )
 
     def divide(self, found: Found, quota: Mapping[str, int]) -> None:
-        """Change the processor time of a container, as `rendering.quota` has it."""
+        """Change the processor quota of a container, as `rendering.limit_processors` returns it."""
         with _translated():
             self._client.api.update_container(found.id, **quota)
 
     def stop(self, found: Found, grace_seconds: float) -> bool:
-        """Send SIGTERM to a container, and SIGKILL after the grace period.
-
-        Returns:
-            Whether it ended within the grace period.
-        """
+        """Send SIGTERM, then SIGKILL after the grace period; return whether SIGTERM sufficed."""
         container, grace = self._slow_client.api, math.ceil(grace_seconds)
         with _translated(WORK_SECONDS + grace):
             try:
@@ -250,7 +241,7 @@ class Daemon:
                 state = container.inspect_container(found.id)["State"]
             except docker.errors.NotFound:
                 return True
-        # On a busy host the end may not be noted yet.
+        # On a busy host Docker may not have recorded the end yet.
         return not state["Running"] and bool(state["ExitCode"] != 137)
 
     def remove(self, found: Found) -> None:
@@ -259,7 +250,7 @@ class Daemon:
             self._slow_client.api.remove_container(found.id, force=True, v=True)
 
     def log(self, found: Found) -> bytes:
-        """What a container printed, its latest lines; empty if it is gone."""
+        """Return the latest lines that a container printed; empty if it is gone."""
         with _translated(), contextlib.suppress(docker.errors.NotFound):
             return bytes(self._slow_client.api.logs(found.id, tail=MOST_LOG_LINES))
         return b""
@@ -274,7 +265,7 @@ class Daemon:
                     raise
 
     def exit(self, found: Found) -> Exit:
-        """The exit of a container that has ended."""
+        """Return the exit of an ended container."""
         with _translated():
             state = self._client.api.inspect_container(found.id)["State"]
             log = self._client.api.logs(found.id, tail=LOG_LINES)
@@ -284,7 +275,7 @@ class Daemon:
         return Exit(state["ExitCode"], state["OOMKilled"], shown[:200])
 
     def figures(self, container: str) -> Iterator[dict[str, Any]]:
-        """Resource usage of a container, once a second until it ends; may fail at any time."""
+        """Yield a container's resource usage every second until it ends; may fail at any time."""
         figures: Iterator[dict[str, Any]] = self._client.api.stats(container, decode=True)
         return figures
 
@@ -295,7 +286,7 @@ class Daemon:
 
 
 def _refuse_volumes(image: str, folders: Iterable[str]) -> None:
-    """Refuse an image that declares volumes: they would hold what a job writes, without a limit."""
+    """Refuse an image with volumes: a job could fill them without a limit."""
     if declared := ", ".join(sorted(folders)):
         raise Refused(f"image {image} declares the volume {declared}: build it without VOLUME")
 
@@ -306,18 +297,14 @@ _UNREACHABLE = (
     OSError,
     EOFError,
     ValueError,  # a malformed endpoint or answer
-    LookupError,  # an answer that is not Docker's
+    LookupError,  # an answer that Docker never sends
     TypeError,
 )
 
 
 @contextlib.contextmanager
 def _translated(seconds: float | None = None) -> Iterator[None]:
-    """Convert exceptions of the SDK to `NodeGone` or `Refused`.
-
-    Args:
-        seconds: Timeout of the requests within; by default that of a query.
-    """
+    """Convert exceptions of the SDK to `NodeGone` or `Refused`."""
     try:
         yield
     except docker.errors.ImageNotFound as error:
@@ -331,12 +318,7 @@ def _translated(seconds: float | None = None) -> Iterator[None]:
 
 
 def _cause(error: BaseException, seconds: float) -> str:
-    """The root cause of an error, without the exceptions that wrap it.
-
-    Args:
-        error: The error.
-        seconds: Timeout of the request that failed.
-    """
+    """Return the root cause of an error, without its wrappers; `seconds` was the timeout."""
     if isinstance(error, requests.exceptions.Timeout):
         return f"no answer in {seconds:g} s"
     within = [error, *error.args, error.__cause__, error.__context__]
@@ -352,7 +334,7 @@ def _cause(error: BaseException, seconds: float) -> str:
 
 
 def _certificates(error: ssl.SSLError) -> str:
-    """Which side refuses the other's certificate, and why."""
+    """Explain which side refuses the other's certificate, and why."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused here: {error.verify_message}"
     reason = (error.reason or str(error)).replace("_", " ").lower()

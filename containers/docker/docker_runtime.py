@@ -1,9 +1,8 @@
 """The runtime of jobs in Docker containers.
 
-Every step lists the containers anew, so that a crash of the scheduler, or a round dispatched
-twice, does no harm: names and labels of containers are functions of their lease, running
-containers of a lease are kept, and containers without a lease are ended before their GPUs are
-leased again.
+Every step lists the containers anew, so a scheduler crash or a round dispatched twice does no
+harm. Names and labels of containers are functions of their lease. Running containers of a lease are
+kept; containers without a lease are ended before their GPUs are leased again.
 """
 
 import errno
@@ -39,15 +38,15 @@ from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec
 from solver.inventory import Inventory
 
 LOOK_SECONDS = 0.25
-"""Poll interval of the containers within a round. An engineering bound; no sweep is recorded."""
+"""Poll interval of containers within a round. An engineering bound; no sweep is recorded."""
 FOLDER_SECONDS = 5.0
-"""Interval at which the folders of running jobs are measured, beside each round's end. A job can
-fill it beyond its limit for as long. An engineering bound; no sweep is recorded."""
+"""Interval at which folders of running jobs are measured, besides the end of each round. A job
+can exceed its limit for up to this long. An engineering bound; no sweep is recorded."""
 OBSTACLES = (
     *(errno.EACCES, errno.EPERM, errno.EDQUOT),
     *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP),
 )
-"""Errors of writing to a job's folder that the job can cause, unlike a full storage."""
+"""Write errors that a job can cause in its folder, unlike a full storage."""
 
 
 @dataclass
@@ -55,12 +54,10 @@ class _Held:
     """A lease and the liveness of its containers.
 
     Attributes:
-        gpus: GPUs of the lease.
         end: Kind, clock and reason of its end; None while it runs.
-        image: In words, the id of its job's own image, once started; empty without one.
+        image: The id of its job's own image, in words; empty without one or before the start.
         adopted: Whether it began under a previous scheduler process.
-        shared: Whether its containers have the processor share of a pair, not of whole GPUs; None
-            if that is not known.
+        shared: Whether its containers have a pair's share of processors; None if unknown.
         quiet_rounds: Consecutive rounds without a sign of life.
         cpu_seconds: Processor time of its containers at the last observation, by id.
     """
@@ -75,7 +72,7 @@ class _Held:
 
 
 class DockerFactory(RuntimeFactory):
-    """A cluster of Docker hosts, its nodes, with the run's clock."""
+    """The nodes of a cluster of Docker hosts, and the run's clock."""
 
     live = True
 
@@ -83,20 +80,14 @@ class DockerFactory(RuntimeFactory):
         self._nodes, self._clock = nodes, clock
 
     def open(self, terms: Terms, standing: ResumePoint) -> "DockerRuntime":
-        """See `RuntimeFactory.open`; ends containers of the run without a lease."""
+        """See `RuntimeFactory.open`; ends the run's containers that have no lease."""
         return DockerRuntime(self._nodes, self._clock, terms, standing)
 
 
 class DockerRuntime:
     """A `Runtime` of Docker containers, opened by a `DockerFactory`.
 
-    Containers without a lease, which a crashed scheduler may leave, are ended on opening.
-
-    Args:
-        nodes: The nodes.
-        clock: The run's clock.
-        terms: Parameters of the run.
-        standing: State of the run.
+    Opening it ends containers without a lease, which a crashed scheduler may leave.
     """
 
     def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, standing: ResumePoint) -> None:
@@ -124,21 +115,21 @@ class DockerRuntime:
 
     @property
     def clock(self) -> Clock:
-        """The run's clock."""
+        """Clock of the run."""
         return self._clock
 
     @property
     def nodes(self) -> Nodes:
-        """The nodes."""
+        """Nodes of the cluster."""
         return self._nodes
 
     def grow(self, nodes: Nodes) -> None:
-        """Add nodes, after the present ones."""
+        """Add nodes after the present ones."""
         self._nodes = nodes
         self._fleet.grow(nodes)
 
     def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
-        """See `Runtime.resize`; removed nodes are no longer queried once they are empty."""
+        """See `Runtime.resize`; removed nodes are queried until they are empty."""
         self._fleet.leave(removed)
 
     def close(self) -> None:
@@ -201,12 +192,8 @@ class DockerRuntime:
     def _end_unleased(self, fresh: Collection[int] = (), number: int = 0) -> set[int]:
         """End containers without a lease.
 
-        Args:
-            fresh: Jobs whose lease begins in this round.
-            number: Number of this round.
-
-        Returns:
-            The jobs that have all containers of their lease.
+        Returns the jobs that have all containers of their lease; `fresh` are jobs whose lease
+        begins in round `number`.
         """
         found, up, kept = self._fleet.look(), set(), []
         for job_id, lease in self._leases.items():
@@ -226,9 +213,9 @@ class DockerRuntime:
         return up
 
     def _divide(self, found: Collection[PlacedContainer]) -> None:
-        """Set each job's processor time: that of its GPUs, or half of it if a pair shares them.
+        """Set each job's processor quota: that of its GPUs, halved if a pair shares them.
 
-        A job whose partner ended gets the whole at once. New containers start with their share.
+        A job whose partner ended gets the whole quota at once. New containers start with theirs.
         """
         running = {job_id: lease for job_id, lease in self._leases.items() if not lease.end}
         holders = Counter(lease.gpus for lease in running.values())
@@ -249,7 +236,7 @@ class DockerRuntime:
     def _own(
         self, job_id: int, lease: _Held, found: Iterable[PlacedContainer]
     ) -> list[PlacedContainer]:
-        """The containers of a lease: of its job, on its GPUs."""
+        """Return the containers of a lease: those of its job on its GPUs."""
         places = self._nodes.by_node(lease.gpus)
         return [
             entry
@@ -258,7 +245,7 @@ class DockerRuntime:
         ]
 
     def _start(self, number: int, lease: Lease) -> None:
-        """Start a lease's containers; failures are reported at the end of the round."""
+        """Start a lease's containers; `observe` reports failures at the end of the round."""
         held, places = self._leases[lease.job_id], self._nodes.by_node(lease.gpus)
         spec = self._logs[lease.job_id].spec
         try:
@@ -284,7 +271,7 @@ class DockerRuntime:
             held.end = (kind, self._clock.now(), problem)
 
     def _write_job(self, job_id: int, lease: str) -> None:
-        """Write the job's `job.json`, and the lease that may write to its folder."""
+        """Write the job's `job.json`, and name the lease that may write to its folder."""
         log = self._logs[job_id]
         make_folder(log.folder)
         log.begin()
@@ -293,7 +280,7 @@ class DockerRuntime:
         self._nodes.hand_over(log.folder)
 
     def advance(self, idle_until: float | None) -> None:
-        """See `Runtime.advance`; idle rounds end as well, to query gone nodes again."""
+        """See `Runtime.advance`; idle rounds end too, to query unreachable nodes again."""
         end = self._began + self._round_seconds
         if not self._leases and idle_until is not None:
             end = min(end, idle_until)
@@ -305,7 +292,7 @@ class DockerRuntime:
                     break
 
     def _note_ends(self, *, again: bool = False) -> list[PlacedContainer]:
-        """Set the end of leases whose containers have ended; returns all containers."""
+        """Set the end of leases whose containers have ended; return all containers."""
         found = self._fleet.look(again=again)
         for entry in found:
             if entry.container.running:
@@ -320,7 +307,7 @@ class DockerRuntime:
         return found
 
     def _bound_folders(self, found: Sequence[PlacedContainer]) -> None:
-        """Give up jobs whose folder is beyond its limit, and kill them before it grows further."""
+        """Fail jobs whose folder exceeds its limit, and kill them before it grows further."""
         self._measured = self._clock.now()
         killed: list[PlacedContainer] = []
         for job_id, lease in self._leases.items():
@@ -336,7 +323,7 @@ class DockerRuntime:
     def _end_of(
         self, lease: _Held, found: Sequence[PlacedContainer]
     ) -> tuple[EventKind, str] | None:
-        """Kind and reason of a lease's end; None while it runs."""
+        """Return the kind and reason of a lease's end; None while it runs."""
         places = self._nodes.by_node(lease.gpus)
         gone = [node for node in places if node in self._fleet.gone]
         if gone:
@@ -350,7 +337,7 @@ class DockerRuntime:
         return bad or (ends[0] if len(ends) == len(places) else None)
 
     def _meaning(self, entry: PlacedContainer, gpus: int) -> tuple[EventKind, str]:
-        """Kind and reason of the end of a container with this number of GPUs."""
+        """Return the kind and reason of the end of a container with this many GPUs."""
         limits = self._nodes.limits_on(self._nodes.nodes[entry.node])
         return interpret_exit(self._fleet.exit(entry), limits, gpus)
 
@@ -366,7 +353,7 @@ class DockerRuntime:
             news = log.read(
                 trained=lease.end is not None and lease.end[0] is EventKind.FINISHED,
                 held_seconds=max(until - self._began, 0.0),
-                # Training in the grace period is read at the next observation.
+                # The next observation also reads the training of the grace period.
                 most_seconds=now - self._began + self._nodes.grace_seconds,
             )
             reports += news.reports
@@ -395,7 +382,7 @@ class DockerRuntime:
     def _with_usage(
         self, stands: JobProgress, lease: _Held, found: Sequence[PlacedContainer]
     ) -> JobProgress:
-        """Progress, with the resource usage of the job's containers since the last observation."""
+        """Add the resource usage of the job's containers since the last observation."""
         mine = [
             entry for entry in found if entry.job_id == stands.job_id and entry.container.running
         ]
@@ -435,7 +422,7 @@ class DockerRuntime:
         return ContainerEvent(job_id, kind, at, lease.gpus, reason)
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """See `Runtime.reap`; job folders are kept, and the next launch ends containers."""
+        """See `Runtime.reap`; folders stay, and the next launch ends the containers."""
         for job_id in job_ids:
             del self._logs[job_id]
             self._leases.pop(job_id, None)
@@ -447,14 +434,11 @@ class DockerRuntime:
 
 
 def _is_of_lease(found: Found, begins: int | None) -> bool:
-    """Whether a container of the lease's job, on its GPUs, belongs to the lease.
+    """Return whether a container of the lease's job, on its GPUs, belongs to the lease.
 
-    A container of an earlier lease does not, even if it runs: it may hang. An ended container
-    of a continued lease does, so that its exit can be read.
-
-    Args:
-        found: The container.
-        begins: Current round if the lease begins in it; None for a continued lease.
+    A running container of an earlier lease does not, since it may hang. An ended container of
+    a continued lease does, so that its exit can be read. `begins` is the current round if the
+    lease begins in it, or None for a continued lease.
     """
     if begins is None:
         return found.begun

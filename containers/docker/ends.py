@@ -1,8 +1,8 @@
 """Exit codes of containers, as events of their leases.
 
-After an out-of-memory kill a container exits as after any SIGKILL. Docker distinguishes the
-two by an OOM event of the container's cgroup. A busy host can lose that event if the cgroup
-is gone before it is read: the job is then reported as stopped.
+An out-of-memory kill has the same exit code as any SIGKILL. Docker tells them apart by the cgroup's
+OOM event. A busy host can lose that event if the cgroup is gone before Docker reads it; the
+job is then reported as stopped.
 
 A job chooses its exit code, so no code counts as the host's fault (`EventKind.LOST`).
 """
@@ -13,21 +13,18 @@ from containers.runtime import EventKind
 
 TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
 """Exit codes: all epochs trained, cannot write (EX_IOERR), stopped with a checkpoint
-(EX_TEMPFAIL), SIGKILL, SIGTERM. The first three are the trainer's (docs/images.md)."""
+(EX_TEMPFAIL), SIGKILL, SIGTERM. The trainer uses the first three (docs/images.md)."""
 
 WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 
 
 def interpret_exit(end: Exit | None, limits: ContainerLimits, gpus: int) -> tuple[EventKind, str]:
-    """The event of a container's exit.
+    """Interpret a container's exit as a kind of event and a reason in words.
 
     Args:
         end: The exit; None if unknown.
-        limits: Its limits, per GPU.
+        limits: Limits per GPU.
         gpus: GPUs of the container.
-
-    Returns:
-        The kind of event, and the reason in words.
     """
     if end is None:
         return EventKind.LOST, "its container vanished"

@@ -33,12 +33,8 @@ class PlacedContainer:
 class Fleet:
     """The daemons of a cluster's nodes, for one run.
 
-    Args:
-        nodes: The nodes.
-        run: The run's id.
-
     Attributes:
-        gone: Nodes that did not answer the last query, each with the cause.
+        gone: Causes, by node that did not answer the last query.
         pool: Threads for parallel queries.
     """
 
@@ -61,18 +57,18 @@ class Fleet:
             daemon.close()
 
     def grow(self, nodes: Nodes) -> None:
-        """Add nodes, after the present ones."""
+        """Add nodes after the present ones."""
         self._nodes = nodes
 
     def leave(self, nodes: Collection[int]) -> None:
-        """Stop querying nodes, once they report no containers of the run."""
+        """Stop querying nodes once they report no containers of the run."""
         self._leaving |= {*nodes} - self._left
 
     def look(self, *, again: bool = False) -> list[PlacedContainer]:
-        """The run's containers on all nodes that answer.
+        """Return the run's containers on all nodes that answer.
 
         Args:
-            again: Whether to query gone nodes too, each up to its timeout.
+            again: Whether to query unreachable nodes too, each up to its timeout.
         """
         known = (node for node in range(len(self._nodes.nodes)) if node not in self._left)
         nodes = [node for node in known if again or node not in self.gone]
@@ -96,7 +92,7 @@ class Fleet:
         return [PlacedContainer(node, entry) for entry in found]
 
     def problems(self) -> dict[int, str]:
-        """Problems of nodes, in words, whether they answered or not."""
+        """Return the problems of nodes, unreachable ones included, in words."""
         asked = [
             node
             for node in range(len(self._nodes.nodes))
@@ -130,22 +126,18 @@ class Fleet:
         self._daemon(rendered.node).start(rendered)
 
     def divide(self, placed: PlacedContainer, quota: Mapping[str, int]) -> bool:
-        """Change the processor time of a container; returns whether its node answered."""
+        """Change the processor quota of a container; return whether its node answered."""
         try:
             if quota:
                 self._daemon(placed.node).divide(placed.container, quota)
         except NodeGone:
             return False
-        except Refused:  # it just ended, or an earlier release made it: it goes on as it is
+        except Refused:  # it just ended, or an earlier release made it: leave it unchanged
             pass
         return True
 
     def image(self, node: int, name: str) -> str:
-        """The id of an image on a node.
-
-        Args:
-            node: Index of the node.
-            name: The image.
+        """Return the id of an image on a node.
 
         Raises:
             NodeGone: The node does not answer.
@@ -160,8 +152,7 @@ class Fleet:
     ) -> tuple[dict[int, str], list[PlacedContainer]]:
         """Stop containers, with SIGKILL after the grace period, and remove them.
 
-        Returns:
-            Remarks by job id, on kills and failures; and the containers that may still run.
+        Returns remarks on kills and failures by job id, and the containers that may still run.
         """
         remarks: dict[int, str] = {}
         left: list[PlacedContainer] = []
@@ -187,14 +178,14 @@ class Fleet:
         return remarks, left
 
     def _keep_log(self, daemon: Daemon, entry: PlacedContainer) -> None:
-        """Keep the log of an ended container; a failure to write it does not fail the job's end."""
+        """Keep an ended container's log; a failure to write it does not fail the job's end."""
         if entry.container.begun:
             with suppress(OSError):
                 path = log_file(self._nodes, self._run, entry.job_id)
                 append_log(path, entry.container.name, daemon.log(entry.container))
 
     def log(self, entry: PlacedContainer) -> bytes:
-        """What a container has printed so far; nothing if its node does not answer."""
+        """Return what a container has printed so far; empty if its node does not answer."""
         with suppress(NodeGone, Refused):
             return self._daemon(entry.node).log(entry.container)
         return b""
@@ -203,15 +194,15 @@ class Fleet:
         return len(self._nodes.by_node(entry.container.gpus)) > 1
 
     def usage(self, entry: PlacedContainer) -> Usage | None:
-        """A container's latest resource usage; None before the first measurement."""
+        """Return a container's latest resource usage; None before the first measurement."""
         if entry.node not in self._meters:
             self._meters[entry.node] = Meter(self._daemon(entry.node).figures)
         return self._meters[entry.node].usage(entry.container.id)
 
     def other_runs(self) -> dict[str, str]:
-        """Other runs with containers on the nodes that answer, each with the name of a node.
+        """Return other runs with containers on the nodes that answer, each with a node's name.
 
-        Nodes that leave are not queried, since other clusters may use them by now.
+        Leaving nodes are not queried, since other clusters may already use them.
         """
         found: dict[str, str] = {}
         for place, node in enumerate(self._nodes.nodes):
@@ -222,7 +213,7 @@ class Fleet:
         return found
 
     def exit(self, entry: PlacedContainer) -> Exit | None:
-        """The exit of a container; None if its node does not answer."""
+        """Return the exit of a container; None if its node does not answer."""
         try:
             return self._daemon(entry.node).exit(entry.container)
         except (NodeGone, Refused):

@@ -1,4 +1,4 @@
-"""Limits of a job's folder, which the job may fill with anything."""
+"""Limits of a job's folder, whose contents the job controls."""
 
 import errno
 import os
@@ -6,21 +6,18 @@ import stat
 from pathlib import Path
 
 MOST_FILES = 10_000
-"""Most files and folders in a job's folder, which bounds the time to count them. An engineering
+"""Most files and folders in a job's folder; bounds the time to count them. An engineering
 bound."""
 HIDING = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
-"""Errors of folders that only the job itself can have made unreadable."""
+"""Errors of folders that only the job can have made unreadable."""
 
 
 def describe_excess(folder: Path, most_bytes: int) -> str:
-    """Why a job's folder is beyond its limits, in words; empty if it is not.
+    """Explain why a job's folder exceeds its limits; empty if it does not.
 
-    Counted is the space that files take in the storage. Links are not followed. Files that are
-    deleted, but still open, are not seen; their space is free once the container has ended.
-
-    Args:
-        folder: The folder; it may be missing.
-        most_bytes: Space that it may take.
+    The measure is the storage space of files, without following links. Deleted files that are
+    still open are not counted; their space is freed when the container ends. The folder may be
+    missing.
     """
     taken, files, left = 0, 0, [str(folder)]
     while left:
@@ -35,17 +32,17 @@ def describe_excess(folder: Path, most_bytes: int) -> str:
                         return f"its folder holds more than {MOST_FILES:,} files"
                     if stat.S_ISDIR(found.st_mode):
                         left.append(entry.path)
-        except OSError as error:  # mostly deleted in the meantime
+        except OSError as error:  # usually, the job has just deleted the entry
             if error.errno in HIDING:
                 return f"its folder cannot be measured: {error.strerror}"
     return ""
 
 
 def make_folder(folder: Path) -> None:
-    """Make a job's folder, where there is room for what a job writes.
+    """Make a job's folder, if the storage has space left.
 
     Raises:
-        OSError: The storage is full, or cannot be written.
+        OSError: The storage is full or not writable.
     """
     folder.mkdir(parents=True, exist_ok=True)
     room = os.statvfs(folder)
@@ -54,7 +51,7 @@ def make_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file, also where its name may be a link made by a job.
+    """Replace a file, even if its name is a link made by a job.
 
     Raises:
         OSError: It cannot be written.

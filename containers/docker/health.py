@@ -1,4 +1,4 @@
-"""Health of a node that answers: its clock, its GPUs, free space in the storage."""
+"""Health of a node that answers: its clock, its GPUs and free space in the storage."""
 
 import os
 import time
@@ -11,21 +11,16 @@ from containers.docker.daemon import Daemon, NodeGone, Refused
 from containers.docker.nodes import Node, cdi_name, nvidia_id
 
 SKEW_SECONDS = 2.0
-"""Tolerated clock skew of a node, the latency of the query excluded. An engineering bound."""
+"""Tolerated clock skew of a node, without the query's latency. An engineering bound."""
 
 
 def find_problem(node: Node, daemon: Daemon) -> str:
-    """What is wrong with a node that answers, in words; empty if nothing is found.
-
-    Args:
-        node: The node.
-        daemon: Its daemon.
-    """
+    """Describe the problem of a node that answers; empty if it has none."""
     began = time.time()
     try:
         info = daemon.info()
     except (NodeGone, Refused):
-        return ""  # a node that does not answer is found when its containers are listed
+        return ""  # listing its containers reports a node that does not answer
     skew = measure_clock_skew(info, began, time.time())
     if abs(skew) > SKEW_SECONDS:
         return f"its clock is {abs(skew):.0f} s {'ahead' if skew > 0.0 else 'behind'}"
@@ -36,24 +31,24 @@ def find_problem(node: Node, daemon: Daemon) -> str:
 
 
 def measure_clock_skew(info: Mapping[str, Any], began: float, ended: float) -> float:
-    """How far a daemon's clock is ahead, in seconds; 0 where that may be the query's latency.
+    """Return how many seconds a daemon's clock is ahead; 0 if latency can explain it.
 
     Args:
         info: The daemon's description of itself.
-        began: Time of the query, in seconds since the epoch.
-        ended: Time of its answer.
+        began: Unix time of the query.
+        ended: Unix time of its answer.
     """
     there = parse_system_time(info["SystemTime"])
     return min(there - began, 0.0) + max(there - ended, 0.0)
 
 
 def parse_system_time(text: str) -> float:
-    """Unix seconds of a timestamp of Docker, in nanoseconds and the daemon's time zone."""
+    """Return the Unix seconds of Docker's timestamp (nanoseconds, the daemon's time zone)."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def find_lost_here(ids: Sequence[str]) -> tuple[str, ...]:
-    """The GPUs of this machine that NVIDIA's driver does not find; none where it is not there."""
+    """Return the GPUs that this machine's NVIDIA driver does not find; none without a driver."""
     if not ids:
         return ()
     import pynvml
@@ -76,14 +71,14 @@ def find_lost_here(ids: Sequence[str]) -> tuple[str, ...]:
             ):
                 lost.append(own)
             except pynvml.NVMLError:
-                continue  # such as a part of a GPU, whose memory cannot be read
+                continue  # such as a MIG instance, whose memory cannot be read
     finally:
         pynvml.nvmlShutdown()
     return tuple(lost)
 
 
 def find_lost_there(devices: Sequence[str], info: Mapping[str, Any]) -> tuple[str, ...]:
-    """The GPUs that a daemon does not list, if it lists others of their kind (Docker 28.2)."""
+    """Return GPUs that a daemon does not list, if it lists others of their kind (Docker 28.2)."""
     found = {str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()}
     kinds = {name.partition("=")[0] for name in found}
     named = {device: cdi_name(device) for device in devices}
@@ -95,13 +90,9 @@ def find_lost_there(devices: Sequence[str], info: Mapping[str, Any]) -> tuple[st
 
 
 class Room:
-    """Free space in the storage, which all nodes share, with hysteresis.
+    """Free space in the shared storage, with hysteresis.
 
-    Once it is below the threshold, twice the threshold has to be free.
-
-    Args:
-        storage: The folder.
-        least_bytes: Threshold of free space.
+    Below the threshold `least_bytes`, the storage counts as full until twice the threshold is free.
     """
 
     def __init__(self, storage: Path, least_bytes: int) -> None:
@@ -109,7 +100,7 @@ class Room:
         self._short = False
 
     def problem(self) -> str:
-        """What is wrong, in words; empty if nothing is."""
+        """Describe the problem; empty if there is none."""
         try:
             found = os.statvfs(self._storage)
         except OSError as error:

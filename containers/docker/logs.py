@@ -1,7 +1,7 @@
-"""Logs of jobs: kept beside their folders, as Docker forgets them with the container.
+"""Logs of jobs, kept beside their folders since Docker deletes them with the container.
 
-The output of each container follows a heading with its name. An output line that begins like a
-heading gets that beginning twice, so that no job can print the heading of a container.
+A heading with the container's name precedes its output. An output line that begins like a heading
+gets that beginning twice, so no job can forge a heading.
 """
 
 import re
@@ -11,42 +11,37 @@ from pathlib import Path
 from containers.docker.nodes import Nodes
 
 MOST_BYTES = 2**25
-"""Size at which a job's log is rotated; the previous log is kept as well. An engineering bound."""
+"""Size at which a job's log is rotated; one previous log is kept. An engineering bound."""
 
 MARK = b"--- "
-"""How a heading begins."""
+"""Beginning of a heading."""
 
 _MARKED = re.compile(rb"^(?=--- )", re.MULTILINE)
 _QUOTED = re.compile(rb"^--- (?=--- )", re.MULTILINE)
 
 
 def make_heading(container: str) -> bytes:
-    """The heading of a container's output."""
+    """Return the heading of a container's output."""
     return MARK + container.encode() + b"\n"
 
 
 def quote(log: bytes) -> bytes:
-    """A container's output, in which no line is a heading."""
+    """Escape the lines of a container's output that look like headings."""
     return _MARKED.sub(MARK, log)
 
 
 def unquote(text: bytes) -> bytes:
-    """A container's output, from the result of `quoted`."""
+    """Reverse `quote`."""
     return _QUOTED.sub(b"", text)
 
 
 def log_file(nodes: Nodes, run: str, job_id: int) -> Path:
-    """The log of a job's containers that have ended, which no container can write to."""
+    """Return the log file of a job's ended containers, which no container can write to."""
     return nodes.folder(run, job_id).with_suffix(".log")
 
 
 def append_log(path: Path, container: str, log: bytes) -> None:
-    """Append a container's log to that of its job.
-
-    Args:
-        path: The job's log.
-        container: Name of the container.
-        log: What it printed.
+    """Append what a container printed to its job's log.
 
     Raises:
         OSError: The storage cannot be written.
@@ -59,7 +54,7 @@ def append_log(path: Path, container: str, log: bytes) -> None:
 
 
 def read_job_log(nodes: Nodes, run: str, job_id: int) -> Iterator[bytes]:
-    """The logs of a job's ended containers, the oldest first, as `keep` writes them."""
+    """Yield the logs that `append_log` wrote for a job, the oldest first."""
     path = log_file(nodes, run, job_id)
     for file in (path.with_suffix(".log.1"), path):
         if file.is_file():

@@ -16,41 +16,40 @@ RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Valid run ids, which are parts of paths and container names."""
 USER = re.compile(r"[1-9][0-9]*:[1-9][0-9]*")
 ID = re.compile(r"[0-9]+|GPU-[0-9A-Fa-f-]+|MIG-[\w/-]+")
-"""Id of a single GPU of NVIDIA, as `nvidia-smi -L` lists it; `all` is refused."""
+"""Id of a single NVIDIA GPU, as in `nvidia-smi -L`; `all` is refused."""
 CDI_NAME = re.compile(
     r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_-]*=(?!all$)[A-Za-z0-9][A-Za-z0-9_.:-]*"
 )
 """Name of a device in the Container Device Interface, `VENDOR/CLASS=NAME`; `all` is refused."""
 NVIDIA = "nvidia.com/gpu"
-"""Vendor and class of NVIDIA's GPUs there."""
+"""Vendor and class of NVIDIA GPUs in the Container Device Interface."""
 
 DOCKERS_OWN = ("host", "bridge", "default", "none")
 """Docker's predefined networks, which connect containers to the host."""
 
 
 def is_device(text: str) -> bool:
-    """Whether it names a single GPU: the driver's id, or a name of the CDI."""
+    """Return whether a text names a single GPU, by the driver's id or a CDI name."""
     return bool(ID.fullmatch(text) or CDI_NAME.fullmatch(text))
 
 
 def cdi_name(device: str) -> str:
-    """The name in the CDI of a GPU; one that is given by its driver's id is NVIDIA's."""
+    """Return the CDI name of a GPU; driver ids belong to NVIDIA."""
     return device if "=" in device else f"{NVIDIA}={device}"
 
 
 def nvidia_id(device: str) -> str:
-    """The id that NVIDIA's driver has for a GPU; empty if its name does not tell."""
+    """Return NVIDIA's driver id of a GPU; empty if the name does not contain it."""
     name = device.removeprefix(f"{NVIDIA}=")
     return name if ID.fullmatch(name) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU of a node, or an emulated GPU: a share of the node's processors.
+    """A GPU of a node, real or emulated by a share of the node's processors.
 
     Attributes:
-        device: The driver's id of the GPU, or its name in the Container Device Interface (CDI);
-            empty if emulated.
+        device: Driver id or Container Device Interface (CDI) name; empty if emulated.
         cpuset: Processors of an emulated GPU, in Docker's notation (`0-3,6`); any if empty.
         cpus: Processor time of an emulated GPU, in processors; unlimited if 0.
     """
@@ -65,12 +64,12 @@ class ContainerLimits:
     """Limits of a container, per GPU, and of its job's folder.
 
     Attributes:
-        memory_bytes: Memory, swap included; a container beyond it is killed.
+        memory_bytes: Memory, swap included; beyond it a container is killed.
         pids: Processes and threads.
         scratch_bytes: Size of `/tmp`, a tmpfs that counts as memory.
-        cpus: Processor time beside a real GPU, in processors; unlimited if 0.
-        folder_bytes: Space that the job's folder may take in the storage, whatever its GPUs.
-            The default is an engineering choice; no sweep is recorded.
+        cpus: Processor time per real GPU, in processors; unlimited if 0.
+        folder_bytes: Space of the job's folder in the storage, for any number of GPUs. The default
+            is an engineering choice; no sweep is recorded.
     """
 
     memory_bytes: int = 8 * 2**30
@@ -82,13 +81,13 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Mps:
-    """NVIDIA's Multi-Process Service on a host, by which processes share a GPU at once.
+    """NVIDIA's Multi-Process Service on a host, with which processes share a GPU.
 
     Attributes:
         folder: Folder of its daemon's pipes (`CUDA_MPS_PIPE_DIRECTORY`).
-        threads: Largest share of a GPU's threads that a container may use, in percent
-            (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). A job's program can change it: only
-            the daemon's own limit is enforced.
+        threads: Largest share of a GPU's threads for a container, in percent
+            (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). A job's program can change it: only the
+            daemon's own limit is enforced.
     """
 
     folder: Path
@@ -103,13 +102,13 @@ class Node:
         name: Unique in the cluster.
         endpoint: Address of its daemon: `unix://`, `ssh://` or `tcp://`.
         gpu_type: GPU type, as in the profile.
-        image: Image of all its containers.
+        image: Default image of its containers.
         gpus: Its GPUs, in the cluster's order.
         tls: Folder with `ca.pem`, `cert.pem` and `key.pem` of a `tcp://` endpoint.
         price: Price of a GPU-hour, in any currency; 0 if none is given.
         limits: Limits of its containers; None for the cluster's. The limit of a job's folder,
             which all nodes share, is always the cluster's.
-        mps: The Multi-Process Service that its containers use; None where there is none.
+        mps: Multi-Process Service of its containers, if any.
     """
 
     name: str
@@ -124,17 +123,17 @@ class Node:
 
     @property
     def pool(self) -> Pool:
-        """The node as a pool of its own."""
+        """The node as its own pool."""
         return Pool(self.gpu_type, len(self.gpus), len(self.gpus), self.price)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Its GPUs by id or name; none if they are emulated."""
+        """Its real GPUs, by id or name."""
         return tuple(gpu.device for gpu in self.gpus if gpu.device)
 
     @property
     def by_cdi(self) -> bool:
-        """Whether its GPUs are named as in the Container Device Interface."""
+        """Whether its GPUs have CDI names."""
         return any("=" in device for device in self.devices)
 
 
@@ -143,23 +142,23 @@ class Nodes:
     """A cluster of nodes; consecutive nodes of the same kind form a pool.
 
     Attributes:
-        nodes: The nodes, in the order in which they and their GPUs are numbered.
-        storage: Shared folder, at the same path for the scheduler and all nodes; holds a
-            folder for each run and job.
+        nodes: The nodes, in the order of their numbers and those of their GPUs.
+        storage: Shared folder, at the same path for the scheduler and all nodes; has a folder for
+            each run and job.
         user: `UID:GID` of containers; never root.
-        datasets: Read-only folder on each node, with data sets.
+        datasets: Read-only folder of data sets on each node.
         mounts: Other read-only folders on each node, at the same path in containers.
         limits: Limits of a container, per GPU.
-        grace_seconds: Grace period from SIGTERM to SIGKILL, in which to write a checkpoint.
-        least_free: Bytes that have to be free in the storage; with less, no node is in service.
+        grace_seconds: Time from SIGTERM to SIGKILL, for writing a checkpoint.
+        least_free: Least free space of the storage in bytes; below it, no node is in service.
         hung_rounds: Consecutive rounds without a completed step or epoch after which a job counts
             as hung.
         network: An attachable Docker network, for gangs that span daemons.
-        secrets: Folder on each node with a folder for each tenant, whose files its jobs can name.
-        images: Patterns of the images that jobs may name themselves, as of `fnmatch`.
         rendezvous_port: Port on which the first container of such a gang listens.
-        levels: Levels of cells by GPU type; whole nodes where none are given.
-        cells: What tenants are promised.
+        images: Patterns (`fnmatch`) of the images that jobs may name.
+        secrets: Folder on each node with a folder of secret files for each tenant.
+        levels: Levels of cells by GPU type; by default whole nodes.
+        cells: Cells promised to tenants.
 
     Raises:
         InputError: Containers would run as root, or see a GPU of another lease, folders of other
@@ -239,21 +238,21 @@ class Nodes:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all nodes."""
+        """Number of GPUs of all nodes."""
         return self.inventory.gpus
 
     @cached_property
     def inventory(self) -> Inventory:
-        """The nodes and GPUs as leases number them."""
+        """The nodes and GPUs, as leases number them."""
         alike = ((pool, len(list(nodes))) for pool, nodes in groupby(self.nodes, lambda n: n.pool))
         return Inventory(tuple(replace(pool, gpus=pool.gpus * count) for pool, count in alike))
 
     def limits_on(self, node: Node) -> ContainerLimits:
-        """Limits of the containers on a node."""
+        """Return the limits of containers on a node."""
         return node.limits or self.limits
 
     def by_node(self, gpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
-        """GPUs of the cluster, by index of their node and in the node's numbering."""
+        """Convert the cluster's GPU numbers to those of nodes, by index of the node."""
         found: dict[int, tuple[int, ...]] = {}
         for gpu in gpus:
             node = self.inventory.node(gpu)
@@ -261,7 +260,7 @@ class Nodes:
         return found
 
     def hand_over(self, folder: Path) -> None:
-        """Change a folder's owner to the user of containers.
+        """Give a folder to the user of containers.
 
         Raises:
             OSError: The owner cannot be changed.
@@ -270,7 +269,7 @@ class Nodes:
             os.chown(folder, *map(int, self.user.split(":")))
 
     def folder(self, run: str, job_id: int) -> Path:
-        """The folder of a job, kept between its leases.
+        """Return the folder of a job, kept between its leases.
 
         Raises:
             InputError: The run's id is not valid.

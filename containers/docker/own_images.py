@@ -1,4 +1,4 @@
-"""Images that jobs name themselves: which are allowed, and with which a job resumes."""
+"""Images that jobs name: which are allowed, and which one a job resumes with."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ REMEDY = "add it to images in the cluster file, or give one that is there"
 
 
 def may_run(nodes: Nodes, spec: JobSpec) -> bool:
-    """Whether a cluster allows a job's image: that of the node, or a listed one."""
+    """Return whether a cluster allows a job's image: the node's own, or a listed one."""
     return not spec.image or any(fnmatchcase(spec.image, form) for form in nodes.images)
 
 
@@ -23,7 +23,7 @@ def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
     """Refuse jobs whose image is not allowed, or whose secrets are missing.
 
     Raises:
-        InputError: There is such a job.
+        InputError: A job is refused.
     """
     for spec in jobs:
         if not may_run(nodes, spec):
@@ -36,21 +36,15 @@ def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
 
 
 def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iterable[int]) -> str:
-    """The id of a job's own image, the same from its first start on; empty without one.
+    """Return the id of a job's own image, fixed at its first start; empty without one.
 
-    The id is noted beside the job's folder at its first start, where no container can write.
-
-    Args:
-        fleet: The daemons.
-        nodes: The cluster.
-        run: The run.
-        spec: The job.
-        places: Indices of the nodes that it starts on.
+    The first start saves the id beside the job's folder, where no container can write. `places`
+    are the indices of the nodes on which the job starts.
 
     Raises:
         NodeGone: A node does not answer.
-        Refused: A node lacks the image, has another one under its name, or it has volumes.
-        OSError: The id cannot be noted.
+        Refused: A node lacks the image, has a different one of that name, or it has volumes.
+        OSError: The id cannot be saved.
     """
     if not spec.image:
         return ""

@@ -1,9 +1,9 @@
-"""Rendering of a lease as containers: pure functions, whose results are plain data.
+"""Render a lease as containers, with pure functions that return plain data.
 
-A container has the GPUs of its lease only, no privileges, a network only if its gang spans
-nodes, and write access to its job's folder only. On a host with the Multi-Process Service it also
-has the host's IPC namespace, whose /dev/shm it can write without a limit, and write access to the
-folder of the service's pipes.
+A container gets only the GPUs of its lease, no privileges, a network only if its gang spans nodes,
+and write access only to its job's folder. On a host with the Multi-Process Service it also gets the
+host's IPC namespace, whose /dev/shm it can fill without a limit, and write access to the service's
+pipes.
 """
 
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ DATASETS = "/data"
 SECRETS = "/run/secrets"
 """Folder of a job's secrets in its containers."""
 SHARED_BYTES = 2**30
-"""Size of /dev/shm, through which NCCL's workers of a container communicate. An engineering
-bound: Docker's default is 64 MiB."""
+"""Size of /dev/shm, which NCCL's workers in a container use. An engineering bound: Docker's default
+is 64 MiB."""
 PERIOD, LEAST_QUOTA = 100_000, 1_000
-"""Docker's period of processor time, and the kernel's least quota in a period, in microseconds."""
+"""Docker's scheduling period and the kernel's least quota per period, in microseconds."""
 LONGEST_NAME = 63
 """Longest label of a host name (RFC 1035); containers resolve each other's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A container to be created.
+    """A container to create.
 
     Attributes:
         node: Index of its node in the cluster.
-        name: Its name, a function of the lease.
+        name: Name, a function of the lease.
         network: Private network of its gang, created on demand; empty without one.
         options: Keyword arguments of the SDK's `containers.create`.
     """
@@ -59,11 +59,11 @@ TRAINED = (
 )
 """Fields of an adaptive job in its `job.json`."""
 TIMED = "job_id", "kind", "name", "max_seconds"
-"""Fields of a timed job there."""
+"""Fields of a timed job in its `job.json`."""
 
 
 def describe_job(spec: JobSpec) -> dict[str, Any]:
-    """A job as in its `job.json`."""
+    """Return a job's `job.json`."""
     job = {key: getattr(spec, key) for key in (TIMED if spec.timed else TRAINED)}
     if spec.timed:
         return {**job, "gpus": spec.demand.least}
@@ -71,17 +71,17 @@ def describe_job(spec: JobSpec) -> dict[str, Any]:
 
 
 def container_name(run: str, job_id: int, number: int, rank: int) -> str:
-    """The name of the container on a node of a lease that begins in a round."""
+    """Return the name of a lease's container on a node; the lease begins in round `number`."""
     return _short(f"shockwave-{run}-job-{job_id}-round-{number}-node-{rank}")
 
 
 def network_name(run: str, job_id: int) -> str:
-    """The name of the private network of a job that spans nodes of one daemon."""
+    """Return the name of the private network of a job that spans nodes of one daemon."""
     return _short(f"shockwave-{run}-job-{job_id}")
 
 
 def _short(name: str) -> str:
-    """A name shortened to a valid host name; resolving a longer name hangs."""
+    """Shorten a name to a valid host name; resolving a longer name hangs."""
     if len(name) <= LONGEST_NAME:
         return name
     mark = blake2s(name.encode(), digest_size=8).hexdigest()
@@ -98,15 +98,15 @@ def render(
     *,
     shared: bool = False,
 ) -> tuple[Rendered, ...]:
-    """The containers of a lease, one per node, in the order of the nodes.
+    """Return the containers of a lease, one per node, in the order of the nodes.
 
     Args:
         nodes: The cluster.
         run: The run's id.
         number: The round in which the lease begins.
         lease: The lease.
-        spec: The job, where it may declare what its containers run.
-        image: Id of its own image; by default that of the node.
+        spec: The job; it may declare a command and an environment.
+        image: Id of the job's own image; by default the node's image.
         shared: Whether another job has the same GPUs.
     """
     places = nodes.by_node(lease.gpus)
@@ -124,7 +124,7 @@ def render(
         if nodes.datasets is not None:
             environment["SHOCKWAVE_DATA_FOLDER"] = DATASETS
         if node.by_cdi or not node.devices:
-            # Overrides the image's default, all, where NVIDIA's runtime is the daemon's default.
+            # Some daemons default to NVIDIA's runtime, where images ask for all GPUs.
             environment["NVIDIA_VISIBLE_DEVICES"] = "void"
         if len(places) > 1:
             environment |= {
@@ -148,7 +148,7 @@ def render(
             },
             "environment": environment,
             "mounts": _mounts(nodes, node, run, lease.job_id, spec),
-            # Empty would be the daemon's default network, which reaches the host.
+            # If empty, Docker uses its default network, which reaches the host.
             "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
             **_hardware(node, local),
             **limit_processors(nodes, node, local, shared=shared),
@@ -165,14 +165,14 @@ def render(
 
 
 def _command(spec: JobSpec | None) -> list[str]:
-    """Arguments of a container; none leaves those of its image. No shell reads them."""
+    """Return a container's arguments, without a shell; if empty, the image's apply."""
     if spec is None or not (spec.command or spec.timed):
         return [JOB_FOLDER]
     return list(spec.command)
 
 
 def _own_environment(spec: JobSpec | None) -> dict[str, str]:
-    """The variables that a job declares; the user of containers has no home in other images."""
+    """Return a job's own variables; in its own image, HOME is writable."""
     if spec is None:
         return {}
     home = {"HOME": "/tmp"} if spec.image else {}
@@ -182,7 +182,7 @@ def _own_environment(spec: JobSpec | None) -> dict[str, str]:
 
 
 def _mps(node: Node) -> dict[str, str]:
-    """The variables by which CUDA finds the node's Multi-Process Service."""
+    """Return the variables with which CUDA finds the node's Multi-Process Service."""
     if node.mps is None:
         return {}
     return {
@@ -194,7 +194,7 @@ def _mps(node: Node) -> dict[str, str]:
 def _mounts(
     nodes: Nodes, node: Node, run: str, job_id: int, spec: JobSpec | None
 ) -> list[dict[str, str | bool]]:
-    """Bind mounts of the node's files; unlike volumes, missing ones are an error."""
+    """Return bind mounts of the node's files; unlike volumes, they must exist."""
     shown = [(nodes.folder(run, job_id), JOB_FOLDER, False)]
     if nodes.datasets is not None:
         shown.append((nodes.datasets, DATASETS, True))
@@ -213,15 +213,10 @@ def _mounts(
 def limit_processors(
     nodes: Nodes, node: Node, local: Sequence[int], *, shared: bool
 ) -> dict[str, int]:
-    """The processor time of a container, as the SDK's `update_container` takes it, too.
+    """Return a container's processor quota, also valid for the SDK's `update_container`.
 
-    Two jobs that share their GPUs get half of the processor time each.
-
-    Args:
-        nodes: The cluster.
-        node: The container's node.
-        local: Its GPUs, in the node's numbering.
-        shared: Whether another job has the same GPUs.
+    Two jobs that share their GPUs get half of the processor time each. `local` are the GPUs in
+    the node's numbering.
     """
     gpus = [node.gpus[index] for index in local]
     cpus = sum(nodes.limits_on(node).cpus if gpu.device else gpu.cpus for gpu in gpus)
@@ -234,7 +229,7 @@ def limit_processors(
 
 
 def _hardware(node: Node, local: tuple[int, ...]) -> dict[str, Any]:
-    """The GPUs of the lease, pinned by id or name, or the processors that emulate them."""
+    """Pin the lease's GPUs by id or name, or the processors that emulate them."""
     gpus = [node.gpus[index] for index in local]
     devices = [gpu.device for gpu in gpus if gpu.device]
     sets = [gpu.cpuset for gpu in gpus]
@@ -248,7 +243,7 @@ def _hardware(node: Node, local: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _confined(nodes: Nodes, node: Node, gpus: int) -> dict[str, Any]:
-    """Confinement of a container: user, capabilities, file system and limits."""
+    """Confine a container: user, capabilities, file system and limits."""
     limits = nodes.limits_on(node)
     return {
         "user": nodes.user,

@@ -1,7 +1,7 @@
 """Connections to a Docker daemon through the system's `ssh` client.
 
-The SDK's own ssh transport has no timeouts, so that it hangs on a silent host, and it writes
-the cause of a failure of `ssh` to the terminal only.
+The SDK's own ssh transport has no timeouts, so it hangs on a silent host. It also writes the cause
+of an `ssh` failure only to the terminal.
 """
 
 import errno
@@ -27,26 +27,26 @@ import urllib3.exceptions
 OPTIONS = (
     "BatchMode=yes",  # no prompts
     "ConnectTimeout=10",
-    "ControlMaster=no",  # a master would end the connections that share it
+    "ControlMaster=no",  # a master's end would close the connections that share it
     "LogLevel=ERROR",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=2",
-    "ClearAllForwardings=yes",  # overrides the user's configuration, as the next two
+    "ClearAllForwardings=yes",  # overrides the user's configuration, as do the next two
     "ForwardAgent=no",
     "RequestTTY=no",
 )
-"""Options of `ssh`, in addition to the user's configuration."""
+"""Options of `ssh`, on top of the user's configuration."""
 AT_ONCE = 5
-"""Largest number of connections to a host that start at once: above 10, sshd drops some
+"""Most connections to a host that may start at once: above 10, sshd drops some
 (`MaxStartups`)."""
 PING = b"GET /_ping HTTP/1.1\r\nHost: ssh\r\n\r\n"
-"""Request for Docker's health check, which shows that a connection is established."""
+"""Docker's health check, whose answer shows that a connection is established."""
 END_SECONDS = 1.0
-"""Timeout for `ssh` to report its failure and to end. An engineering bound."""
+"""Time for `ssh` to report its failure and to end. An engineering bound."""
 
 
 def ssh_command(endpoint: str) -> list[str]:
-    """The command that connects its standard streams to the daemon of an `ssh://` endpoint."""
+    """Return the command that connects its standard streams to an `ssh://` endpoint's daemon."""
     parts = urlsplit(endpoint)
     options = [word for option in OPTIONS for word in ("-o", option)]
     user = ["-l", parts.username] if parts.username else []
@@ -70,11 +70,11 @@ class SshAdapter(requests.adapters.HTTPAdapter):
         self._pool = _Pool("localhost", maxsize=connections, command=command)
 
     def get_connection_with_tls_context(self, *_: Any, **__: Any) -> urllib3.HTTPConnectionPool:
-        """The daemon's connection pool, for any address and proxies."""
+        """Return the daemon's connection pool, for any address and proxies."""
         return self._pool
 
     def request_url(self, request: requests.PreparedRequest, proxies: Any) -> str:
-        """The path only, as no proxy is used."""
+        """Return only the path, since no proxy is used."""
         return request.path_url
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class _Connection(urllib3.connection.HTTPConnection):
         self._command = command
 
     def connect(self) -> None:
-        """Start the command, and wait for Docker's answer to `PING`."""
+        """Start the command and wait for Docker's answer to `PING`."""
         with _turns(tuple(self._command)):
             self._start()
             try:
@@ -116,19 +116,19 @@ class _Connection(urllib3.connection.HTTPConnection):
                     stdin=there.fileno(),
                     stdout=there.fileno(),
                     stderr=said,
-                    start_new_session=True,  # a process group of its own, without Ctrl-C
+                    start_new_session=True,  # its own process group, without Ctrl-C
                 )
         except FileNotFoundError:
             here.close()
             said.close()
             raise FileNotFoundError(errno.ENOENT, "this machine has no ssh") from None
-        # A response may outlive this connection: the command ends with the last reference.
+        # A response may outlive this connection, so the last reference ends the command.
         self._finish = weakref.finalize(here, _end, process, said)
         here.settimeout(self.timeout)
         self.sock, self._process, self._said = here, process, said
 
     def getresponse(self) -> Any:
-        """The response.
+        """Return the response.
 
         Raises:
             ConnectionAbortedError: The connection failed; the message is the command's.
@@ -142,7 +142,7 @@ class _Connection(urllib3.connection.HTTPConnection):
             raise self._failure() from error
 
     def _failure(self) -> OSError:
-        """The failure with the command's last message."""
+        """Return an error with the command's last message."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         self._said.seek(0)
@@ -158,13 +158,13 @@ class _Pool(urllib3.HTTPConnectionPool):
 
 @cache
 def _turns(command: tuple[str, ...]) -> BoundedSemaphore:
-    """The semaphore of the connections that start to a host."""
+    """Return the semaphore that limits how many connections to a host start at once."""
     return BoundedSemaphore(AT_ONCE)
 
 
 def _end(process: "subprocess.Popen[bytes]", said: IO[str]) -> None:
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)  # with its ProxyJump
+        os.killpg(process.pid, signal.SIGTERM)  # includes its ProxyJump
         try:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:

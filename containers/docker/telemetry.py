@@ -1,8 +1,8 @@
 """Telemetry of a job: its new and plausible reports.
 
-A job appends a line to `telemetry.jsonl` for each epoch and replaces `progress.json` while
-it trains; docs/images.md gives their fields. Lines may be torn, repeated after a kill, or
-implausible; each epoch is reported once.
+A job appends a line to `telemetry.jsonl` after each epoch and replaces `progress.json` while it
+trains (fields: docs/images.md). Lines may be torn, repeated after a kill, or implausible; each
+epoch is reported once.
 """
 
 import json
@@ -19,26 +19,25 @@ from predictor.job import LARGEST_LOSS, EpochLoss, EpochReport, JobProgress, Job
 LINES = "telemetry.jsonl"
 PROGRESS = "progress.json"
 LONGEST_LINE = 1 << 16
-"""Largest size of a line in bytes; longer lines are ignored. An engineering bound."""
+"""Most bytes of a line; longer lines are ignored. An engineering bound."""
 MOST_BYTES = 1 << 18
 """Most bytes per read; the next read continues. An engineering bound."""
 BACKLOG_BYTES = 1 << 24
-"""Most bytes of the first read of a resumed job, and of the last read of a finished job. An
-engineering bound."""
+"""Most bytes of a resumed job's first read and a finished job's last read. An engineering bound."""
 MOST_LINES = 100_000
-"""Most lines per read; more lines are ignored. An engineering bound."""
+"""Most lines per read; further lines are ignored. An engineering bound."""
 MOST_SECONDS = 1e9
-"""Longest plausible epoch or run time, some thirty years; longer times are ignored."""
+"""Longest plausible epoch or run time (about 30 years); longer times are ignored."""
 
 
 class News(NamedTuple):
-    """What a log has of a job since it was read before.
+    """New telemetry of a job since the last read.
 
     Attributes:
         reports: Reports of completed epochs, merged by batch size.
         progress: The job's progress.
         alive: Whether it showed a sign of life.
-        losses: Training losses of the reported epochs, as far as known.
+        losses: Known training losses of the reported epochs.
     """
 
     reports: tuple[EpochReport, ...]
@@ -48,26 +47,21 @@ class News(NamedTuple):
 
 
 class Log(Protocol):
-    """What is known of a job in containers.
-
-    Attributes:
-        folder: The job's folder.
-        spec: The declared job.
-    """
+    """Telemetry of a containerized job, in its folder."""
 
     folder: Path
     spec: JobSpec
 
     def begin(self) -> None:
-        """A lease begins."""
+        """Begin a lease."""
         ...
 
     def read(self, *, trained: bool, held_seconds: float, most_seconds: float) -> News:
-        """What is new since the last call.
+        """Return what is new since the last call.
 
         Args:
             trained: Whether the job finished.
-            held_seconds: Time for which its lease went on since then.
+            held_seconds: Seconds of its lease since then.
             most_seconds: Upper bound on its run time since then.
         """
         ...
@@ -75,7 +69,7 @@ class Log(Protocol):
 
 @dataclass
 class JobLog:
-    """A job's telemetry, as far as it has been reported; a `Log` of a job that trains.
+    """The `Log` of a job that trains: the telemetry reported so far.
 
     Attributes:
         folder: The job's folder.
@@ -99,18 +93,18 @@ class JobLog:
         self._longest_seconds = self.run_seconds
 
     def begin(self) -> None:
-        """See `Log.begin`; the job may go back to its last checkpoint."""
+        """See `Log.begin`; the job may return to its last checkpoint."""
         self._left, self._furthest = self._place(self._position()), None
 
     def read(self, *, trained: bool, held_seconds: float, most_seconds: float) -> News:
         """See `Log.read`; the first call always finds a sign of life.
 
         Args:
-            trained: Whether the job finished. Epochs whose lines were lost are then reported
-                as far as its progress implies them.
-            held_seconds: Not needed, as the job reports its run time.
-            most_seconds: Upper bound on the run time since the last call. An epoch may have
-                begun earlier, so that plausible times are bounded by the sum over all calls.
+            trained: Whether the job finished. If so, its progress implies the epochs whose lines
+                were lost.
+            held_seconds: Unused, since the job reports its run time.
+            most_seconds: Upper bound on the run time since the last call. An epoch may have begun
+                earlier, so the sum over all calls bounds plausible times.
         """
         self._longest_seconds += most_seconds
         losses, reports = list[EpochLoss](), list[EpochReport]()
@@ -132,11 +126,11 @@ class JobLog:
         return News(tuple(reports), self._progress(position), alive, tuple(losses))
 
     def _advanced(self, position: "_Position | None") -> bool:
-        """Whether a job stands further than at any call before in its lease.
+        """Return whether a job is further than at any earlier call in its lease.
 
-        Its position before the lease does not count: until its first step it still reports that
-        position, and from its checkpoint it may have to train up to it again. Other
-        changes of its files are no sign of life, since a job that hangs can make them.
+        Its position before the lease does not count: it still reports that position before its
+        first step, and may have to repeat steps since its checkpoint. Other changes of its files
+        are no sign of life, since a hung job can make them.
         """
         place = self._place(position)
         if not self._looked:
@@ -147,7 +141,7 @@ class JobLog:
         return True
 
     def _place(self, position: "_Position | None") -> tuple[int, int] | None:
-        """Epochs and steps of a position, as far as the job has them."""
+        """Return the epochs and steps of a position, capped at the job's own."""
         if position is None:
             return None
         steps = self.spec.steps_per_epoch(position.batch_size)
@@ -156,10 +150,10 @@ class JobLog:
     def _report(
         self, reports: list[EpochReport], epoch: int, batch_size: int, seconds: float
     ) -> None:
-        """Add a completed epoch to the reports, with previous epochs whose lines were lost."""
+        """Report a completed epoch, and previous epochs whose lines were lost."""
         count = epoch + 1 - self.epochs
         if count < 1:
-            return  # trained again after a kill, and reported before
+            return  # trained again after a kill, and already reported
         new = EpochReport(self.spec.job_id, self.epochs, count, batch_size, count * seconds)
         add_report(reports, new)
         self.epochs, self._batch_size = epoch + 1, batch_size
@@ -181,7 +175,7 @@ class JobLog:
         return lines
 
     def _line(self, text: bytes) -> tuple[int, int, float, float] | None:
-        """Epoch, batch size, seconds and loss (NaN without one) of a line; None if implausible."""
+        """Parse epoch, batch size, seconds and loss (NaN without one); None if implausible."""
         try:
             line = json.loads(text)
             epoch, size, seconds = line["epoch"], line["batch_size"], float(line["seconds"])
@@ -218,7 +212,7 @@ class JobLog:
         )
 
     def _position(self) -> "_Position | None":
-        """The job's last reported position; None if absent or implausible."""
+        """Return the job's last reported position; None if absent or implausible."""
         try:
             fields = json.loads(read_part(self.folder / PROGRESS, 0, LONGEST_LINE))
             position = _Position(
@@ -239,15 +233,10 @@ class JobLog:
 
 
 def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
-    """A part of a file in a job's folder, which the job may have replaced.
-
-    Args:
-        path: The file.
-        offset: Bytes to skip.
-        most_bytes: Most bytes to read.
+    """Read up to `most_bytes` of a file in a job's folder, from an offset in bytes.
 
     Raises:
-        OSError: The file cannot be read, or is a link, a pipe or a device.
+        OSError: The file cannot be read, or the job replaced it by a link, a pipe or a device.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
@@ -258,16 +247,12 @@ def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
 
 
 def read_end(path: Path, most_bytes: int) -> bytes:
-    """The last bytes of a file in a job's folder; see `read_part`."""
+    """Read the last bytes of a file in a job's folder; see `read_part`."""
     return read_part(path, max(os.lstat(path).st_size - most_bytes, 0), most_bytes)
 
 
 def losses(folder: Path) -> dict[int, float]:
-    """The training loss of a job's completed epochs, as it reports them, by index of the epoch.
-
-    Args:
-        folder: The job's folder; its last reports are read.
-    """
+    """Return a job's last reported training losses, by index of the completed epoch."""
     found = dict[int, float]()
     try:
         data = read_end(folder / LINES, MOST_BYTES)

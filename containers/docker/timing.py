@@ -1,6 +1,6 @@
 """Telemetry of a timed job: its run time, and the share of its work that it reports.
 
-It may replace `progress.json` in its folder by an object with that share.
+The job may report that share in its `progress.json`.
 """
 
 import json
@@ -13,14 +13,14 @@ from predictor.job import EpochReport, JobProgress, JobSpec
 
 @dataclass
 class TimedLog:
-    """The time for which a timed job ran, as the scheduler measures it: its `Log`.
+    """The `Log` of a timed job, whose run time the scheduler measures.
 
     Attributes:
         folder: The job's folder.
         spec: The declared job.
-        epochs: 1 once it ended.
-        run_seconds: Time for which its containers ran.
-        share: The share of its work that it reported last.
+        epochs: 1 after its end, else 0.
+        run_seconds: Run time of its containers.
+        share: The last reported share of its work.
     """
 
     folder: Path
@@ -33,12 +33,9 @@ class TimedLog:
         """See `Log.begin`."""
 
     def read(self, *, trained: bool, held_seconds: float, most_seconds: float) -> News:
-        """See `Log.read`: a report of its only epoch when it ends, its progress up to its limit.
+        """See `Log.read`; a timed job reports a single epoch, at its end.
 
-        Args:
-            trained: Whether it ended.
-            held_seconds: Time for which its containers ran since then.
-            most_seconds: Unused, since the time is measured, not reported by the job.
+        `most_seconds` is unused, since the scheduler measures the time.
         """
         spec, whole = self.spec, self.spec.total_steps
         self.run_seconds += held_seconds
@@ -60,7 +57,7 @@ class TimedLog:
         return News(reports, stands)
 
     def _share(self) -> float:
-        """The share that the job reports: 0 without a file, the last share if it is implausible."""
+        """Return the reported share: 0 without a file, the last share if it is implausible."""
         try:
             share = float(json.loads(read_part(self.folder / PROGRESS, 0, LONGEST_LINE))["share"])
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Resource usage of containers: processors, memory, and GPUs of this machine."""
+"""Resource usage of containers: processors, memory and this machine's GPUs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,10 +21,10 @@ class Usage:
 
 
 class Meter:
-    """Reads a daemon's streams of resource usage, each with a message per second.
+    """Reads a daemon's streams of resource usage, with one message per second.
 
     Args:
-        stream: Opens the stream of a container, by its id; it ends with the container.
+        stream: Opens a container's stream by its id; the stream ends with the container.
     """
 
     def __init__(self, stream: Callable[[str], Iterator[dict[str, Any]]]) -> None:
@@ -34,7 +34,7 @@ class Meter:
         self._closed = False
 
     def usage(self, container: str) -> Usage | None:
-        """Latest usage of a container; None at first. The first call opens its stream."""
+        """Return a container's latest usage, None at first. The first call opens its stream."""
         with self._lock:
             if container in self._usage:
                 return self._usage[container]
@@ -61,7 +61,7 @@ class Meter:
 
 
 def _usage(figures: dict[str, Any]) -> Usage | None:
-    """The usage in a message; None after the container has ended."""
+    """Read the usage from a message; None after the container has ended."""
     total = figures.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
     memory = figures.get("memory_stats", {}).get("usage")
     if not total or memory is None:
@@ -70,13 +70,9 @@ def _usage(figures: dict[str, Any]) -> Usage | None:
 
 
 def gpu_share(devices: Sequence[str]) -> float:
-    """Mean utilization of GPUs of this machine over the driver's last sample period.
+    """Return the mean utilization of this machine's GPUs, in [0, 1]; 0 without a driver.
 
-    Args:
-        devices: The driver's ids: numbers or UUIDs.
-
-    Returns:
-        Utilization in [0, 1]; 0 without an NVIDIA driver.
+    It covers the driver's last sample period. `devices` are the driver's ids: numbers or UUIDs.
     """
     import pynvml
 
@@ -94,7 +90,7 @@ def gpu_share(devices: Sequence[str]) -> float:
 
 
 def handle_of(device: str) -> Any:
-    """The driver's handle of a GPU, by its number or UUID."""
+    """Return the driver's handle of a GPU, by number or UUID."""
     import pynvml
 
     if device.isdecimal():

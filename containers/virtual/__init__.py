@@ -1,4 +1,4 @@
 """Jobs on a virtual clock, driven by their ground truth.
 
-As the published simulator runs them, or as containers would.
+They run as in the published simulator, or as in containers.
 """

@@ -1,8 +1,8 @@
 """A cluster on a virtual clock that behaves as containers do.
 
-Where `VirtualCluster` repeats the published simulator, this one follows what happens on
-real machines: each launch costs a restart, batch sizes change at the end of epochs, and
-epochs and steps are left where a round's end finds them. `docs/simulation.md` compares them.
+`VirtualCluster` repeats the published simulator; this one follows real machines. Each launch costs
+a restart, batch sizes change at the end of epochs, and a round can end within an epoch or a step.
+`docs/simulation.md` compares the two.
 """
 
 import math
@@ -28,20 +28,20 @@ from solver.inventory import Inventory
 
 @dataclass
 class VirtualJob:
-    """A job and where it stands.
+    """A job and its progress.
 
     Attributes:
         spec: The declared job.
         truth: Its ground truth.
         allocation: Its allocation.
         epoch: Completed epochs.
-        steps: Training steps done of the epoch under way.
+        steps: Training steps done in the current epoch.
         reported: Completed epochs that were reported.
         seconds: Time trained since the last observation.
         run_seconds: Time trained.
         started: Whether it was ever launched.
-        epoch_seconds: Time trained in each completed epoch that was not yet reported.
-        open_seconds: Time trained in the epoch under way.
+        epoch_seconds: Time trained in each completed epoch that is not yet reported.
+        open_seconds: Time trained in the current epoch.
     """
 
     spec: JobSpec
@@ -58,7 +58,7 @@ class VirtualJob:
 
     @property
     def batch_size(self) -> int:
-        """Batch size of the epoch under way."""
+        """Batch size of the current epoch."""
         return self._size(min(self.epoch, self.spec.epochs - 1))
 
     def _size(self, epoch: int) -> int:
@@ -69,14 +69,14 @@ class VirtualJob:
 
     @property
     def _steps(self) -> float:
-        """Steps of the epoch under way; the only epoch of a timed job ends with the job."""
+        """Steps of the current epoch; the only epoch of a timed job lasts as long as the job."""
         if self.spec.timed:
             return self.truth.isolated_seconds
         spec, size = self.spec, self.batch_size
         return spec.steps_after(self.epoch, size) - spec.steps_after(self.epoch + 1, size)
 
     def restart(self) -> None:
-        """Go back to the first step if the job writes no checkpoints."""
+        """Return to the first step if the job writes no checkpoints."""
         if not self.spec.preemptible:
             self.steps = 0.0
 
@@ -86,7 +86,7 @@ class VirtualJob:
         return self.epoch == self.spec.epochs
 
     def train(self, seconds: float, profile: Profile) -> float:
-        """Train alone for a time, or to the end; returns the time that it took."""
+        """Train alone for a time or to the end; return the time used."""
         left = seconds
         while not self.done and left > 0.0:
             rate = profile.rate(self.spec, self.batch_size, self.allocation)
@@ -97,13 +97,13 @@ class VirtualJob:
         return trained
 
     def train_beside(self, seconds: float, rate: float) -> None:
-        """Train at the rate of a pair for a time that ends with the epoch under way, or before."""
+        """Train at a pair's rate, for a time that must not exceed the current epoch."""
         self._train_epoch(seconds, rate)
         self.seconds += seconds
         self.run_seconds += seconds
 
     def _train_epoch(self, seconds: float, rate: float) -> float:
-        """Train at a rate for a time, or to the end of the epoch; returns the time that it took."""
+        """Train for a time or to the end of the epoch; return the time used."""
         missing = self.epoch_left(rate)
         took = min(missing, seconds)
         self.open_seconds += took
@@ -115,11 +115,11 @@ class VirtualJob:
         return took
 
     def epoch_left(self, rate: float) -> float:
-        """Seconds to the end of the epoch under way at a rate."""
+        """Return the seconds to the end of the current epoch at a rate."""
         return (self._steps - self.steps) / rate if rate else math.inf
 
     def reports(self) -> list[EpochReport]:
-        """The epochs completed since the last call, merged by batch size."""
+        """Return the epochs completed since the last call, merged by batch size."""
         found: list[EpochReport] = []
         for epoch, took in enumerate(self.epoch_seconds, start=self.reported):
             add_report(found, EpochReport(self.spec.job_id, epoch, 1, self._size(epoch), took))
@@ -127,7 +127,7 @@ class VirtualJob:
         return found
 
     def progress(self) -> JobProgress:
-        """Where it stands; counts time from the last call."""
+        """Return the progress; its `seconds` count from the last call."""
         spec, size = self.spec, self.batch_size
         seconds, self.seconds = self.seconds, 0.0
         return JobProgress(
@@ -143,7 +143,7 @@ class VirtualJob:
 
 @dataclass
 class Holder:
-    """A job that holds GPUs.
+    """A job's hold on GPUs.
 
     Attributes:
         gpus: The GPUs.
@@ -156,12 +156,12 @@ class Holder:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Where a cluster stands at the beginning of a round, once its jobs are launched.
+    """The state of a cluster at the beginning of a round, after the launches.
 
     Attributes:
         clock_seconds: Its clock.
-        jobs: Its jobs, by id.
-        leases: Those that hold GPUs, by id.
+        jobs: Jobs by id.
+        leases: GPU holders by job id.
     """
 
     clock_seconds: float
@@ -170,7 +170,7 @@ class ClusterState:
 
 
 class FaithfulFactory(TruthFactory):
-    """A virtual clock, and jobs that behave as containers do; targets are batch sizes of epochs."""
+    """A virtual clock with jobs that behave as containers do; targets are batch sizes of epochs."""
 
     published_rules = False
 
@@ -181,11 +181,6 @@ class FaithfulFactory(TruthFactory):
 
 class FaithfulCluster:
     """A `Runtime` on a virtual clock that behaves as containers do; a `FaithfulFactory` opens it.
-
-    Args:
-        truths: Ground truths by job id.
-        terms: The terms of the run.
-        standing: The standing of the run.
 
     Raises:
         InputError: See `FaithfulFactory.check`.
@@ -204,7 +199,7 @@ class FaithfulCluster:
         self.admit(standing.jobs)
 
     def state(self) -> ClusterState:
-        """Where it stands after `launch`; valid until the next call."""
+        """Return the state after `launch`; valid until the next call."""
         return ClusterState(self._clock, self._jobs, self._leases)
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
@@ -233,7 +228,7 @@ class FaithfulCluster:
         )
 
     def _lease_of(self, job_id: int) -> tuple[int, ...]:
-        """Take a lease back; returns its GPUs, none without a lease."""
+        """Take a lease back; return its GPUs, none without a lease."""
         lease = self._leases.pop(job_id, None)
         return lease.gpus if lease else ()
 
@@ -279,7 +274,7 @@ class FaithfulCluster:
             self._clock = max(self._clock, idle_until)
 
     def _pairs(self) -> list[tuple[int, int]]:
-        """Jobs that hold the same GPUs."""
+        """Return the pairs of jobs that hold the same GPUs."""
         first: dict[tuple[int, ...], int] = {}
         pairs = []
         for job_id in self._ran:
@@ -289,13 +284,11 @@ class FaithfulCluster:
         return pairs
 
     def _run_together(self, *pair: int) -> float:
-        """Train two jobs on the same GPUs until one ends; the other then goes on alone.
+        """Train two jobs on the same GPUs until one or the round ends; return the seconds used.
 
-        They run at their shared rates from the first second on, restarts included. The rates
-        change with the batch size of either, at the end of an epoch.
-
-        Returns:
-            The seconds of the round after which one has ended, or the round.
+        The survivor then continues alone. Both train at their shared rates from the first second,
+        even while the other restarts. The rates change with either batch size, at the end of an
+        epoch.
         """
         jobs, leases = [self._jobs[job] for job in pair], [self._leases[job] for job in pair]
         round_seconds, shared_rate = self._terms.round_seconds, self._terms.throughputs.shared_rate
@@ -345,4 +338,4 @@ class FaithfulCluster:
             self._leases.pop(job_id, None)
 
     def close(self) -> None:
-        """See `Runtime.close`; there is nothing to let go of."""
+        """See `Runtime.close`; nothing to release."""

@@ -1,7 +1,7 @@
 """A virtual cluster in real time, for services without machines.
 
-Jobs behave as in containers (`containers.virtual.faithful`). Rounds last as long as they would, or
-less by the factor of a pace.
+Jobs behave as in containers (`containers.virtual.faithful`). Rounds take real time, divided by the
+clock's speed.
 """
 
 import time
@@ -14,11 +14,11 @@ from predictor.job import JobSpec
 
 
 class ScaledClock:
-    """A run's clock that goes faster than the wall's by a factor.
+    """A run's clock that runs faster than the wall clock.
 
     Args:
         clock_seconds: The run's clock now.
-        speed: Seconds of the run in a second.
+        speed: Seconds of the run per second.
         now: A monotonic clock, in seconds.
         sleep: Sleeps for some seconds.
     """
@@ -35,29 +35,29 @@ class ScaledClock:
         self._clock, self._at = clock_seconds, now()
 
     def now(self) -> float:
-        """The run's clock."""
+        """Return the run's clock."""
         return self._clock + (self._now() - self._at) * self.speed
 
     def wait_for(self, clock_seconds: float) -> None:
-        """Wait until that time."""
+        """Wait until the run's clock reaches a time."""
         while (left := (clock_seconds - self.now()) / self.speed) > 0.0:
             self._sleep(left)
 
     def reach(self, clock_seconds: float) -> None:
-        """Wait until that time; if it is long past, set the clock back: no round is skipped."""
+        """Wait until a time; if it is long past, set the clock back so that no round is skipped."""
         self.wait_for(clock_seconds)
         if (self.now() - clock_seconds) / self.speed > LATE_SECONDS:
             self._clock, self._at = clock_seconds, self._now()
 
 
 LATE_SECONDS = 1.0
-"""How late a round may begin without the clock being set back. An engineering choice."""
+"""Delay of a round beyond which the clock is set back. An engineering choice."""
 
 
 class RealTimeCluster(FaithfulCluster):
-    """A `Runtime` for a service without machines, whose jobs come as it goes.
+    """A `Runtime` for a service without machines, with jobs unknown in advance.
 
-    Without a pace it repeats what happened: an idle round ends at the time that `advance` is given.
+    Without a pace it replays recorded rounds: an idle round ends at the `idle_until` of `advance`.
 
     Args:
         made: Makes the ground truth of a job.
@@ -66,7 +66,7 @@ class RealTimeCluster(FaithfulCluster):
 
     Attributes:
         made: Makes the ground truth of a job.
-        pace: The clock to follow; None to repeat.
+        pace: The clock to follow; None to replay.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RealTimeCluster(FaithfulCluster):
         super().admit(jobs)
 
     def advance(self, idle_until: float | None) -> None:
-        """See `Runtime.advance`; an idle round ends early at an arrival."""
+        """See `Runtime.advance`; an arrival ends an idle round early."""
         busy, end = bool(self._leases), self._clock + self._terms.round_seconds
         super().advance(None if self.pace else idle_until)
         if not self.pace:

@@ -1,7 +1,7 @@
-"""The hidden state of the jobs on a `VirtualCluster`, as arrays.
+"""The hidden state of jobs on a `VirtualCluster`, as arrays.
 
-By the published simulator's rules: whole steps, epochs counted in steps of the batch size under
-way, batch sizes that change at a round's end. `docs/simulation.md` spells them out.
+It follows the published simulator: whole steps, epochs counted in steps of the current batch size,
+and batch sizes that change at a round's end. `docs/simulation.md` has the details.
 """
 
 import math
@@ -25,7 +25,7 @@ NEVER = np.iinfo(np.int64).max
 class SimulatedJobs:
     """The hidden state of jobs: arrays of shape (jobs,), by ascending job id.
 
-    There is a row for each ground truth; it is valid once its job is admitted.
+    Each ground truth has a row; it is valid once its job is admitted.
 
     Args:
         truths: Ground truths, by ascending job id.
@@ -34,14 +34,14 @@ class SimulatedJobs:
     Attributes:
         rows: Row of each admitted job, by job id.
         ids: Job ids.
-        batch_size: Batch size under way.
-        next_batch_size: Batch size that follows the next round in which the job runs.
-        total_steps: Steps of the whole job at the batch size under way.
-        steps: Steps done, counted alike.
-        steps_per_epoch: At the batch size under way.
+        batch_size: Current batch size.
+        next_batch_size: Batch size after the next round in which the job runs.
+        total_steps: Steps of the whole job at the current batch size.
+        steps: Steps done, at the current batch size.
+        steps_per_epoch: Steps of an epoch at the current batch size.
         rate: Steps per second.
-        restart_seconds: Time of a restart on its last GPUs.
-        left_of_restart: Remaining time of a restart that takes longer than a round.
+        restart_seconds: Duration of a restart on its last GPUs.
+        left_of_restart: Remaining time of a restart that exceeds a round.
         seconds: Time spent training in the last round that the job ran in.
         run_seconds: Time spent training.
         stalled_rounds: Rounds without a step left to run.
@@ -62,15 +62,15 @@ class SimulatedJobs:
         self._declared_steps = np.zeros(len(truths), np.int64)
         self._samples = np.zeros(len(truths), np.int64)
         self._allocations: dict[int, Allocation] = {}
-        # The target batch size of a job, and the epoch in which the target changes.
+        # The current target batch size, and the epoch at which the target changes.
         self._target, self._next_target = np.zeros((2, len(truths)), np.int64)
         self._reported_epochs, self._reported_steps = np.zeros((2, len(truths)), np.int64)
-        self._open_seconds = np.zeros(len(truths))  # of the epoch under way, on earlier GPUs
-        self._others: dict[int, tuple[int, int]] = {}  # row and batch size of who shares its GPUs
+        self._open_seconds = np.zeros(len(truths))  # of the current epoch, at earlier rates
+        self._others: dict[int, tuple[int, int]] = {}  # row and batch size of the partner
         self.steps_per_epoch, self.rate = np.ones(len(truths), np.int64), np.ones(len(truths))
 
     def add(self, specs: Iterable[JobSpec]) -> None:
-        """Fill the rows of jobs in."""
+        """Fill the rows of new jobs."""
         new = [spec for spec in specs if spec.job_id not in self.rows]
         rows = np.searchsorted(self.ids, np.array([spec.job_id for spec in new], np.int64))
         for spec, row in zip(new, rows.tolist(), strict=True):
@@ -86,7 +86,7 @@ class SimulatedJobs:
         self._tune(rows)
 
     def move(self, job_id: int, terms: Terms, gpus: Sequence[int]) -> None:
-        """Place a job on GPUs, on which its rate may differ."""
+        """Place a job on GPUs and update its rate."""
         row = self.rows[job_id]
         allocation = terms.allocation(self._specs[row], gpus)
         self.restart_seconds[row] = terms.restart(allocation)
@@ -97,7 +97,7 @@ class SimulatedJobs:
 
     @property
     def held_together(self) -> dict[int, int]:
-        """Row of the job on the same GPUs, by row, of jobs that give them back together."""
+        """Row of the partner, by row, for pairs that release their GPUs together."""
         return {
             row: other
             for row, (other, _) in self._others.items()
@@ -105,7 +105,7 @@ class SimulatedJobs:
         }
 
     def share(self, others: Mapping[int, int]) -> None:
-        """Let jobs share their GPUs in the coming round: row of the other job, by row."""
+        """Share GPUs in the coming round: maps a job's row to that of its partner."""
         sharing = {row: (other, int(self.batch_size[other])) for row, other in others.items()}
         changed = {row for row, other in sharing.items() if self._others.get(row) != other}
         changed |= self._others.keys() - sharing.keys()
@@ -114,13 +114,13 @@ class SimulatedJobs:
             self._change_pace(row)
 
     def _change_pace(self, row: int) -> None:
-        """Update the rate of a job; its work so far keeps the time that it took at the old rate."""
+        """Update the rate of a job; its completed steps keep the time of the old rate."""
         self._open_seconds[row] += (self.steps[row] - self._reported_steps[row]) / self.rate[row]
         self._reported_steps[row] = self.steps[row]
         self._tune(np.array([row]))
 
     def _tune(self, rows: Ints) -> None:
-        """Update what depends on the batch size and the allocation."""
+        """Update the rate and the steps per epoch."""
         sizes = self.batch_size[rows]
         self.steps_per_epoch[rows] = _ceil(self._samples[rows] / sizes)
         for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):
@@ -134,16 +134,16 @@ class SimulatedJobs:
                 self.rate[row] = self._profile.rate(spec, size, found)
 
     def epochs_begun(self, rows: Ints) -> Ints:
-        """Inside its tenth epoch a job is at 10."""
+        """Return the number of epochs started, the current one included."""
         return _ceil(self.steps[rows] / self.steps_per_epoch[rows])
 
     def epochs_complete(self, rows: Ints) -> Ints:
-        """Inside its tenth epoch a job is at 9."""
+        """Return the number of completed epochs."""
         complete: Ints = self.steps[rows] // self.steps_per_epoch[rows]
         return complete
 
     def look_ahead(self, rows: Ints) -> None:
-        """Note the batch size that the ground truth asks for now, to follow next time."""
+        """Choose the batch size that follows the next round, from the present target."""
         epochs, sizes = self.epochs_begun(rows), self.batch_size[rows]
         passed = epochs >= self._next_target[rows]
         for row, epoch in zip(rows[passed].tolist(), epochs[passed].tolist(), strict=True):
@@ -153,14 +153,14 @@ class SimulatedJobs:
         self.next_batch_size[rows] = np.where(self._doubles[rows], doubled, target)
 
     def adapt(self, rows: Ints) -> list[EpochReport]:
-        """Change the batch size, keeping the number of epochs; close the open epoch."""
+        """Change the batch size, keeping the number of epochs, and complete the current epoch."""
         begun, sizes = self.epochs_begun(rows), self.next_batch_size[rows]
         epochs = _ceil(self.total_steps[rows] / self.steps_per_epoch[rows])
         reports = self.report(rows, begun)
         total = _ceil(self.total_steps[rows] * self.batch_size[rows] / sizes)
         self.batch_size[rows] = sizes
         for row in rows.tolist():
-            self._others.pop(row, None)  # the rate of its pair was another
+            self._others.pop(row, None)  # the pair's rate held for the old batch size
         self._tune(rows)
         steps = self.steps_per_epoch[rows]
         self.total_steps[rows] = np.where(_ceil(total / steps) == epochs, total, epochs * steps)
@@ -168,7 +168,7 @@ class SimulatedJobs:
         return reports
 
     def report(self, rows: Ints, epochs: Ints) -> list[EpochReport]:
-        """Report the epochs completed since the last report, up to `epochs` in all."""
+        """Report completed epochs since the last report, up to `epochs` in total."""
         new = epochs > self._reported_epochs[rows]
         rows, epochs = rows[new], epochs[new]
         steps = np.minimum(self.steps[rows], epochs * self.steps_per_epoch[rows])
@@ -187,7 +187,7 @@ class SimulatedJobs:
         return list(reports)
 
     def progress(self, rows: Ints) -> tuple[JobProgress, ...]:
-        """Progress of jobs."""
+        """Return the progress of jobs."""
         epochs, steps = self._reported_epochs[rows], self.steps_per_epoch[rows]
         begun = np.maximum(self.steps[rows] - epochs * steps, 0)
         left = self.total_steps[rows] - self.steps[rows]
@@ -206,7 +206,7 @@ class SimulatedJobs:
         return tuple(progress)
 
     def restart(self, job_id: int) -> None:
-        """Take a job without checkpoints back to its first step."""
+        """Return a job without checkpoints to its first step."""
         row = self.rows[job_id]
         if not self._specs[row].preemptible:
             self.steps[row] = 0
@@ -217,7 +217,7 @@ def _ceil(numbers: Floats) -> Ints:
 
 
 def _target(targets: Sequence[Regime], epoch: int) -> tuple[int, int]:
-    """The batch size of an epoch, and the epoch in which the next batch size begins."""
+    """Return the batch size of an epoch, and the epoch at which the next one begins."""
     ends = list(accumulate(int(regime.epochs) for regime in targets[:-1]))
     held = bisect_right(ends, epoch)
     return targets[held].batch_size, ends[held] if held < len(ends) else NEVER

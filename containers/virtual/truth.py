@@ -13,17 +13,17 @@ from predictor.job import EpochLoss, EpochReport, JobSpec, Mode, Regime
 
 @dataclass(frozen=True, slots=True)
 class GroundTruth:
-    """The true future of a job, visible to the place that simulates it only.
+    """The true future of a job, visible only to its simulator.
 
     Attributes:
         job_id: The job.
         isolated_seconds: Isolated run time on its own GPUs, the reference of finish-time
-            fairness; of a timed job, how long it takes.
-        profiled: Batch size of each epoch in such a run, run-length encoded.
-        targets: Batch size that the job strives for in each epoch, run-length encoded
-            from epoch 0; the last one holds on. A GNS job approaches a larger target by
-            one doubling at a time and never shrinks; an Accordion job jumps.
-        losses: Its training loss after each epoch; the last one holds on. None if it reports none.
+            fairness; for a timed job, its run time.
+        profiled: Batch size of each epoch in an isolated run, run-length encoded.
+        targets: Target batch size of each epoch, run-length encoded from epoch 0; the last one
+            persists. A GNS job doubles once at a time towards a larger target and never
+            shrinks; an Accordion job jumps.
+        losses: Training loss after each epoch; the last one persists. Empty if it reports none.
     """
 
     job_id: int
@@ -36,7 +36,7 @@ class GroundTruth:
 def losses_of(
     truths: Mapping[int, GroundTruth], reports: Iterable[EpochReport]
 ) -> tuple[EpochLoss, ...]:
-    """The training losses of reported epochs, of jobs that report them."""
+    """Return the training losses of reported epochs, for jobs that report losses."""
     return tuple(
         EpochLoss(report.job_id, epoch, curve[min(epoch, len(curve) - 1)])
         for report in reports
@@ -46,7 +46,7 @@ def losses_of(
 
 
 def by_id(truths: Iterable[GroundTruth]) -> dict[int, GroundTruth]:
-    """Ground truths by ascending job id."""
+    """Index ground truths by ascending job id."""
     return {truth.job_id: truth for truth in sorted(truths, key=lambda truth: truth.job_id)}
 
 
@@ -63,12 +63,12 @@ def check_jobs(
         jobs: The jobs.
         truths: Ground truths by job id.
         terms: The terms of the run.
-        published_rules: Whether the batch sizes of GNS jobs double on the way to a target and
-            a round holds whole steps only, as in `containers.virtual.virtual_cluster`.
+        published_rules: Whether GNS jobs double their batch size on the way to a target and rounds
+            hold only whole steps, as in `containers.virtual.virtual_cluster`.
 
     Raises:
-        InputError: A job has no ground truth, the profile cannot run it, or a round is too
-            short for a single step of it.
+        InputError: A job has no ground truth, the profile cannot run it, or it cannot finish a
+            step in a round.
     """
     for spec in jobs:
         if spec.job_id not in truths:
@@ -93,11 +93,7 @@ def check_jobs(
 
 
 class TruthFactory(RuntimeFactory, ABC):
-    """A virtual clock, and jobs that follow their ground truths on it.
-
-    Args:
-        truths: A ground truth for each job.
-    """
+    """A virtual clock, and the ground truths that jobs follow on it."""
 
     published_rules: ClassVar[bool]
     """See `check_jobs`."""
@@ -115,17 +111,17 @@ class TruthFactory(RuntimeFactory, ABC):
 
     @abstractmethod
     def open(self, terms: Terms, standing: ResumePoint) -> Runtime:
-        """See `RuntimeFactory.open`; a run begins here, or is carried out again from its beginning.
+        """See `RuntimeFactory.open`; begins a run, or replays it from its beginning.
 
-        A standing lacks the work that its jobs have done: none of them may have started.
+        No job of the resume point may have started, since it does not hold their completed work.
 
         Raises:
-            InputError: A job of the standing cannot run here.
+            InputError: A job of the resume point cannot run here.
         """
 
 
 def _on_the_way(spec: JobSpec, largest: int) -> set[int]:
-    """The batch sizes between the declared one and the largest target."""
+    """Return the batch sizes from the declared one to the largest target."""
     sizes = {spec.batch_size}
     while spec.mode is Mode.GNS and max(sizes) < largest:
         sizes.add(2 * max(sizes))

@@ -1,9 +1,8 @@
 """A cluster on a virtual clock, driven by each job's ground truth.
 
-Repeats the round semantics of the simulator that the Shockwave paper (NSDI '23,
-section 8) was evaluated on, itself built on Gavel's (OSDI '20): whole steps, restart
-overhead, completion inside a round, changes of batch size that take effect at a
-round's end. `docs/simulation.md` spells them out.
+It repeats the rounds of the Shockwave paper's simulator (NSDI '23, section 8), which builds on
+Gavel's (OSDI '20): whole steps, restart overhead, completion inside a round, and changes of batch
+size at a round's end. `docs/simulation.md` has the details.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,12 +30,12 @@ SHORT_RUN_SECONDS = 5.0
 published simulator (docs/simulation.md)."""
 
 STALL_ROUNDS = 5
-"""Rounds without steps left after which a job counts as finished, as in the published
+"""Rounds without remaining steps after which a job counts as finished, as in the published
 simulator (docs/simulation.md)."""
 
 
 class VirtualFactory(TruthFactory):
-    """A virtual clock, and jobs that follow the published simulator's rules on it."""
+    """A virtual clock, with jobs that follow the published simulator's rules."""
 
     published_rules = True
 
@@ -48,13 +47,8 @@ class VirtualFactory(TruthFactory):
 class VirtualCluster:
     """A `Runtime` on a virtual clock; a `VirtualFactory` opens it.
 
-    Of `Terms`, `restart` is the part of a full round that a job without a lease in the round
-    before spends on restoring its checkpoint. Nothing is charged in the first round of a run.
-
-    Args:
-        truths: Ground truths by ascending job id.
-        terms: The terms of the run.
-        standing: The standing of the run.
+    A job without a lease in the previous round spends `Terms.restart` of a full round on restoring
+    its checkpoint. The first round of a run charges no restart.
 
     Raises:
         InputError: See `VirtualFactory.check`.
@@ -104,7 +98,7 @@ class VirtualCluster:
     def _launch(self, lease: Lease) -> ContainerEvent:
         row, held = self._jobs.rows[lease.job_id], self._leases.get(lease.job_id, ())
         if self._terms.moves(held, lease.gpus):
-            self._ran[row] = False  # it pays a restart
+            self._ran[row] = False  # charges a restart
         self._jobs.move(lease.job_id, self._terms, lease.gpus)
         if self._ran[row] or held == lease.gpus:
             kind = EventKind.RENEWED
@@ -129,7 +123,7 @@ class VirtualCluster:
         self._ran[rows] = True
 
     def _sharing(self) -> dict[int, int]:
-        """Rows of the jobs that share their GPUs, by row."""
+        """Return the partner's row for each row of a pair."""
         first: dict[int, int] = {}
         sharing: dict[int, int] = {}
         for job_id, gpus in self._leases.items():
@@ -140,17 +134,15 @@ class VirtualCluster:
         return sharing
 
     def _run(self, rows: Ints) -> tuple[Floats, Bools]:
-        """Train jobs for a round. Two that share their GPUs hold them until both are done.
+        """Train jobs for a round; return the seconds each held its GPUs, and whether it ended.
 
-        Only a guaranteed job beside an opportunistic one ends as if it were alone.
-
-        Returns:
-            The seconds that each held its GPUs, and whether it ended.
+        A pair holds its GPUs until both are done. But a guaranteed job beside an opportunistic one
+        ends as if it were alone.
         """
         jobs, rate = self._jobs, self._jobs.rate[rows]
         left = np.maximum(jobs.total_steps[rows] - jobs.steps[rows], 0)
         steps = np.minimum(np.trunc(rate * self._round_seconds), left)
-        held: Floats = (self._clock + steps / rate) - self._clock  # rounded as the clock is
+        held: Floats = (self._clock + steps / rate) - self._clock  # with the clock's rounding
         if together := jobs.held_together:
             place = {row: n for n, row in enumerate(rows.tolist())}
             pairs = np.array([[place[row], place[other]] for row, other in together.items()])
@@ -173,13 +165,10 @@ class VirtualCluster:
     def _note(self, rows: Ints, ended: Bools, at_seconds: Floats) -> None:
         """Record the events and reports of a round, and apply due changes of batch size.
 
-        Args:
-            rows: Jobs that ran.
-            ended: Whether each ended.
-            at_seconds: When each stopped, on the cluster's clock.
+        `at_seconds` are the times at which the jobs stopped, on the cluster's clock.
         """
         jobs = self._jobs
-        # The epoch that a job ends in is complete, however short.
+        # A job's last epoch counts as complete, however short.
         complete = np.where(ended, jobs.epochs_begun(rows), jobs.epochs_complete(rows))
         complete = np.where(jobs.timed[rows], ended, complete)
         reports = jobs.report(rows, complete)
@@ -224,4 +213,4 @@ class VirtualCluster:
             self._leases.pop(job_id, None)
 
     def close(self) -> None:
-        """See `Runtime.close`; there is nothing to let go of."""
+        """See `Runtime.close`; nothing to release."""
