@@ -1,1 +1,1 @@
-"""A service: admission of jobs and commands, and the process that schedules it."""
+"""The scheduler of a service: admission of jobs and commands, leadership, rounds."""

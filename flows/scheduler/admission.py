@@ -1,4 +1,4 @@
-"""Checks of jobs, nodes and tenants' terms before a service accepts them."""
+"""Checks before a service accepts a job, a node or a tenant's terms."""
 
 import re
 from collections.abc import Callable
@@ -19,20 +19,20 @@ from tasks.tenancy import may_use_image
 from warehouse.workloads.generator import declared_truth
 
 PATTERN = re.compile(r"[A-Za-z0-9*?\[\]!._/:@-]{1,255}")
-"""Form of a pattern of images (`fnmatch`)."""
+"""Form of an image pattern, as `fnmatch` takes it."""
 
 LEAST_WINDOW, MOST_HOURS = 0.01, 1e9
-"""Shortest window of a quota, and largest number of hours. Engineering bounds."""
+"""Shortest window of a quota, in hours, and most hours of any term. Engineering bounds."""
 
 LARGEST = 2**53
-"""Largest number of a job: JSON readers use doubles, which represent integers up to it."""
+"""Largest number in a job: JSON readers use doubles, which represent integers up to 2**53."""
 
 LEAST_BUDGET, LARGEST_BUDGET = 1e-6, 1e6
-"""Bounds of budgets: no budget may make all others negligible. Engineering bounds."""
+"""Bounds of budgets, so that no budget makes all others negligible. Engineering bounds."""
 
 
 def find_truth_maker(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
-    """Find the function that makes ground truths of a service's jobs; None for real jobs."""
+    """Return the function that makes a job's ground truth; None if jobs are real."""
     if header.settings.runtime == RuntimeKind.DOCKER:
         return None
     return partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
@@ -83,11 +83,11 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
     Args:
         node: The node.
         header: Header of the service's run.
-        inventory: Its cluster, with nodes that were added and removed.
+        inventory: Its present cluster, with added and removed nodes.
 
     Raises:
-        InputError: It has no GPUs, or the service has no throughputs of their type; its policy
-            schedules one pool only, or needs a price that it lacks; or tenants are promised cells.
+        InputError: Cells are promised to tenants; the cluster would be too large; the service has
+            no throughputs of the GPU type; the policy schedules only one pool; or it needs a price.
     """
     if header.settings.cells:
         problem = "cells are promised to tenants, of the nodes at the start"
@@ -123,11 +123,11 @@ def check_job(
         spec: The job.
         header: Header of the service's run.
         inventory: The nodes that were not removed; None if all were removed.
-        truth: Makes its ground truth; by default as a new one's.
+        truth: Makes its ground truth; by default as for a new job.
 
     Raises:
-        InputError: It does not fit the cluster, a number is too large to be recorded, or the
-            service has no throughput of it.
+        InputError: The job does not fit the cluster, a number is too large to be recorded, or the
+            service has no throughput for the job.
     """
     profile = header.throughputs
     for name in ("max_batch_size", "epochs", "samples_per_epoch", "total_steps", "max_seconds"):

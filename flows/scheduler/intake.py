@@ -1,4 +1,4 @@
-"""Sources of a service's jobs and commands: its inbox, or its records when rounds are repeated."""
+"""Sources of a service's jobs and commands: the inbox, or the records when rounds are repeated."""
 
 import math
 import time
@@ -19,17 +19,17 @@ from warehouse.inbox.inbox import Inbox
 class InboxSource:
     """An inbox as a `JobSource`.
 
-    The time of an entry on the run's clock is that of its acceptance, but after the last round.
+    An entry's time on the run's clock is its acceptance, moved to after the last round if a round
+    has started since.
 
     Attributes:
         inbox: The inbox.
-        now: The run's clock in seconds.
-        speed: Seconds of the run in a second.
-        check: Refuses a job that cannot be scheduled; takes new terms of its tenant that the round
-            has taken in already.
-        add: Prepares a further node, or refuses it; takes the nodes that the round has taken in
-            already.
-        truth: Makes the ground truth of a job; None for real jobs.
+        now: Returns the run's clock in seconds.
+        speed: Seconds of the run per second.
+        check: Refuses a job that cannot be scheduled; also takes the tenant's new terms if the same
+            round has taken them in.
+        add: Prepares a node, or refuses it; also takes the nodes added earlier in the same round.
+        truth: Makes a job's ground truth; None for real jobs.
     """
 
     inbox: Inbox
@@ -67,7 +67,7 @@ class InboxSource:
         terms: Mapping[str, TenantTerms],
         nodes: Sequence[NewNode],
     ) -> JobSpec | Command:
-        """Convert an entry to a job or a command; one that cannot be taken in to a refusal."""
+        """Convert an entry to a job or a command; if it fails a check, to a refusal."""
         job = entry.job and replace(entry.job, arrival_seconds=at)
         try:
             if job:
@@ -75,7 +75,7 @@ class InboxSource:
                 return job
             if entry.kind == CommandKind.ADD:
                 self.add(entry.node, nodes)
-        except Exception as error:  # no entry may stop the others
+        except Exception as error:  # one bad entry must not block the others
             message = str(error) if isinstance(error, ShockwaveError) else repr(error)
             reason = message.encode(errors="backslashreplace").decode()
             refused = CommandKind.REFUSED
@@ -85,12 +85,12 @@ class InboxSource:
         return Command(*about, terms=entry.terms, node=entry.node)
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
-        """See `JobSource.idle_until`: the first entry; the clock runs on, quotas or not."""
+        """Return the first waiting entry's time; quotas are ignored, as the clock runs anyway."""
         waiting = self.inbox.entries_after(taken.entries, most=1)
         return self._time_of(waiting[0]) if waiting else None
 
     def is_exhausted(self, taken: SourcePosition) -> bool:
-        """See `JobSource.is_exhausted`; never, as jobs may come at any time."""
+        """Return False: a job may be submitted at any time."""
         return False
 
 
@@ -99,8 +99,8 @@ class ReplaySource:
     """The recorded jobs and commands of a service as a `JobSource`.
 
     Attributes:
-        trace: Its jobs and commands.
-        clocks: Starts of its rounds, at which idle rounds end again.
+        trace: The jobs and commands.
+        clocks: Starts of the recorded rounds; idle rounds end at them.
     """
 
     trace: Trace
@@ -111,7 +111,7 @@ class ReplaySource:
         return self.trace.until(clock_seconds, taken)
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
-        """See `JobSource.idle_until`: the recorded start of the next round."""
+        """Return the recorded start of the next round."""
         following = bisect_right(self.clocks, taken.clock_seconds)
         return self.clocks[following] if following < len(self.clocks) else None
 

@@ -1,7 +1,7 @@
-"""Leader election: the leader of a warehouse holds its lock and its lease.
+"""Leader election: a warehouse's leader holds its file lock and its lease.
 
-The lock on a file excludes other processes of the machine, and ends with its process. The lease in
-the database excludes processes of other machines, and detects a leader that hangs.
+The file lock excludes other processes on the same machine and ends with its process. The lease in
+the database excludes other machines and detects a leader that hangs.
 """
 
 import os
@@ -21,19 +21,19 @@ WAIT_SECONDS = 0.25
 """Poll interval of a standby. An engineering choice."""
 
 TOKEN = "SHOCKWAVE_FENCING_TOKEN"
-"""Variable with the fencing token of the process that started a scheduler."""
+"""Environment variable that passes the leader's fencing token to the scheduler."""
 
 
 @dataclass(frozen=True)
 class LeaseSite:
-    """A service's warehouse and database, and its announced address.
+    """Where a service leads: its warehouse, its database, and its announced address.
 
     Attributes:
         warehouse: The warehouse.
         database_url: See `warehouse.inbox.database.Database`.
-        url: Address of its UI.
-        speed: Seconds of its run in a second.
-        lease_seconds: Time for which a lease holds without being renewed.
+        url: Address of the UI.
+        speed: Seconds of the run per second.
+        lease_seconds: Time after which an unrenewed lease ends.
     """
 
     warehouse: Path
@@ -46,7 +46,7 @@ class LeaseSite:
 class Leader:
     """The process that holds lock and lease; a thread renews the lease.
 
-    While the database does not answer, no other process can take over: the renewal is retried.
+    While the database does not answer, no other process can take over, so renewals are retried.
 
     Attributes:
         token: Its fencing token.
@@ -71,11 +71,7 @@ class Leader:
                 continue
 
     def check(self) -> None:
-        """Raise once the lease is lost.
-
-        Raises:
-            TakenOver: Another process holds it.
-        """
+        """Raise `TakenOver` if another process has taken the lease."""
         if self._lost:
             raise self._lost
 
@@ -83,7 +79,7 @@ class Leader:
         """Return the lease."""
         self._ended.set()
         self._thread.join()
-        with suppress(WarehouseBusy):  # if another process has taken over
+        with suppress(WarehouseBusy):  # another process may have taken over
             self._leases.end(self.token)
 
 
@@ -91,7 +87,7 @@ class Leader:
 def lead(
     place: LeaseSite, stop: Event, report: Callable[[str], None], *, standby: bool = False
 ) -> Iterator[Leader | None]:
-    """Be the leader of a warehouse within the context; yields None if `stop` is set before.
+    """Lead a warehouse within the context; yield None if `stop` is set first.
 
     Args:
         place: The service.
@@ -126,7 +122,7 @@ def lead(
 def _wait_to_lead(
     place: LeaseSite, leases: Leases, stop: Event, report: Callable[[str], None]
 ) -> bool:
-    """Wait until neither lock nor lease is held; kill a holder on this machine that hangs."""
+    """Wait until lock and lease are free; kill a local holder that no longer renews its lease."""
     report(f"Standing by for the service of {place.warehouse}.")
     while not stop.wait(WAIT_SECONDS):
         lease, ended = leases.last()

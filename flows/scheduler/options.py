@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tasks.record import RunHeader, Settings, Start
 
 DATABASE_URL = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
-"""Environment variable with the URL of Prefect's database and, if it is Postgres, the inbox's."""
+"""Environment variable with the URL of Prefect's database; if it is Postgres, also the inbox's."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,18 @@ class ServiceOptions(RunSettings):
 
     @classmethod
     def parse(cls, text: str) -> "ServiceOptions":
-        """Parse the settings from their text."""
+        """Parse settings from `text`."""
         fields: dict[str, Any] = json.loads(text)
         paths = {name: fields[name] and Path(fields[name]) for name in ("cluster", "profile")}
         return cls(**{**fields, **paths})
 
     @property
     def text(self) -> str:
-        """The settings as text, for another process; they hold no secret."""
+        """The settings as text, for another process; they contain no secret."""
         return json.dumps(asdict(self), default=str)
 
     def check(self) -> None:
-        """Check the settings, as far as possible without starting a process.
+        """Check the settings before any process starts.
 
         Raises:
             InputError: A setting is invalid.
@@ -102,10 +102,10 @@ class ServiceOptions(RunSettings):
         return make_settings(self.policy, machines, self, seed=self.seed, runtime=kind)
 
     def read_profile(self) -> "Profile":
-        """Read the throughputs of the models that its jobs may have.
+        """Read the throughputs of the models that jobs may train.
 
         Raises:
-            InputError: The table is invalid, or there is none for the cluster's GPUs.
+            InputError: The table is invalid, or there is no table for the cluster's GPUs.
         """
         from warehouse.workloads.families import generated_profile
         from warehouse.workloads.tables import read_throughputs
@@ -126,9 +126,7 @@ class ServiceOptions(RunSettings):
         return read_throughputs(table, kinds)
 
     def check_same(self, run: str, header: "RunHeader") -> None:
-        """Refuse settings that differ from those of the service's run.
-
-        Settings left at their defaults do not count.
+        """Refuse settings that differ from those of the service's run; defaults are not compared.
 
         Raises:
             InputError: A setting differs; the error names it.

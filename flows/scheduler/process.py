@@ -1,4 +1,4 @@
-"""The process that is the service of a warehouse: found by a lock, announced in a file."""
+"""The running service of a warehouse: a file lock identifies it, a file announces it."""
 
 import json
 import os
@@ -14,27 +14,28 @@ from predictor.errors import WarehouseBusy, WarehouseError
 from warehouse.store.durable import lock_run, write_text, writing
 
 FOLDER = "inbox"
-"""The folder of the inbox in a warehouse."""
+"""Folder of the inbox in a warehouse."""
 
 ASKED_SECONDS = 1.0
-"""Longest time for which a process that tests the lock holds it. An engineering bound."""
+"""How long to retry the service's lock: a process that tests it holds it briefly. An engineering
+bound."""
 
 STATE = "service.json"
 
 LOCK = Path(FOLDER) / ".service.lock"
-"""The file in a warehouse that its service locks."""
+"""File that a warehouse's service locks."""
 
 
 @dataclass(frozen=True)
 class ServiceProcess:
-    """The process of a running service.
+    """A running service.
 
     Attributes:
-        pid: Its process.
-        url: Address of its UI.
-        since: When it started, in seconds since the epoch.
-        speed: Seconds of its run in a second.
-        ready: Whether all processes that it started are ready.
+        pid: Its process id.
+        url: Address of the UI.
+        since: Start, in seconds since the epoch.
+        speed: Seconds of its run per second.
+        ready: Whether all its processes are ready.
     """
 
     pid: int
@@ -46,10 +47,10 @@ class ServiceProcess:
 
 @contextmanager
 def announce(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], None]]:
-    """Be the service of a warehouse within the context; yields a function that announces readiness.
+    """Be a warehouse's service within the context; yield a function that announces readiness.
 
     Raises:
-        WarehouseBusy: Another process is its service.
+        WarehouseBusy: Another process is the service.
     """
     folder = warehouse / FOLDER
     with writing(warehouse):
@@ -70,7 +71,7 @@ def announce(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], N
 
 
 def _take_lock(warehouse: Path) -> int:
-    """Take the lock of the service; a process that tests it holds it for a moment, too."""
+    """Take the service's lock; retry for a moment, because a test of the lock holds it, too."""
     deadline = time.monotonic() + ASKED_SECONDS
     while True:
         try:
@@ -82,7 +83,7 @@ def _take_lock(warehouse: Path) -> int:
 
 
 def make_busy_error(warehouse: Path) -> WarehouseBusy:
-    """Make the error that a warehouse has a service already, with its address."""
+    """Return the error that a warehouse already has a service, with its address."""
     server = find_service(warehouse)
     where = f" at {server.url} (process {server.pid})" if server else ""
     return WarehouseBusy(
@@ -93,7 +94,7 @@ def make_busy_error(warehouse: Path) -> WarehouseBusy:
 
 
 def is_locked(warehouse: Path) -> bool:
-    """Whether a process is the service of a warehouse, or is starting as it."""
+    """Return whether a process is a warehouse's service, or is starting as it."""
     lock = warehouse / LOCK
     if lock.exists():
         try:
@@ -104,7 +105,7 @@ def is_locked(warehouse: Path) -> bool:
 
 
 def find_service(warehouse: Path) -> ServiceProcess | None:
-    """Find the service of a warehouse; None if none is running."""
+    """Return the running service of a warehouse; None if there is none."""
     if not is_locked(warehouse):
         return None
     folder = warehouse / FOLDER
@@ -112,11 +113,11 @@ def find_service(warehouse: Path) -> ServiceProcess | None:
         server = ServiceProcess(**json.loads((folder / STATE).read_text()))
         if isinstance(server.pid, int) and server.pid > 1:  # other numbers mean process groups
             return server
-    return None  # it is starting or stopping
+    return None  # the service is starting or stopping
 
 
 def stop_service(warehouse: Path) -> bool:
-    """Stop the service of a warehouse and its processes; returns whether there was one.
+    """Stop a warehouse's service and its processes; return whether there was one.
 
     Raises:
         WarehouseError: The process does not stop.

@@ -1,7 +1,7 @@
-"""The process that schedules a service: `python -m flows.scheduler.scheduler WAREHOUSE OPTIONS`.
+"""The scheduler process of a service: `python -m flows.scheduler.scheduler WAREHOUSE OPTIONS`.
 
-It may be killed at any time: the next scheduler resumes from the records and takes in later entries
-of the inbox.
+It may be killed at any time: the next scheduler resumes from the records and takes in later inbox
+entries.
 """
 
 import os
@@ -49,10 +49,10 @@ LOOK_SECONDS = 0.25
 
 
 TRUTHS = 2**10
-"""Ground truths that are cached between the steps of a round. An engineering bound."""
+"""Most ground truths cached between the steps of a round. An engineering bound."""
 
 HANDOVER_SECONDS = 30.0
-"""Longest wait for the end of a scheduler whose parent was killed. An engineering bound."""
+"""Longest wait for an orphaned scheduler to end. An engineering bound."""
 
 
 def main(warehouse: Path, options: ServiceOptions) -> None:
@@ -78,10 +78,10 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
 
 @contextmanager
 def wait_for_previous_writer(enter: Callable[[], AbstractContextManager[Run]]) -> Iterator[Run]:
-    """Open a run once its previous writer, which may outlive its parent by a round, has ended.
+    """Open a run once its previous writer has ended; it may outlive its parent by a round.
 
     Raises:
-        WarehouseBusy: The previous writer has not ended in `HANDOVER_SECONDS`.
+        WarehouseBusy: The previous writer has not ended within `HANDOVER_SECONDS`.
     """
     until = time.monotonic() + HANDOVER_SECONDS
     with ExitStack() as opened:
@@ -98,7 +98,7 @@ def wait_for_previous_writer(enter: Callable[[], AbstractContextManager[Run]]) -
 
 @contextmanager
 def _open_driver(options: ServiceOptions) -> Iterator[Driver]:
-    """Open the driver of rounds; Prefect's settings are in the environment."""
+    """Open the driver of rounds; the environment holds Prefect's settings."""
     if options.driver == "plain":
         yield run_round
         return
@@ -115,14 +115,14 @@ def schedule(
     rounds: int | None = None,
     alive: Callable[[], None] = lambda: None,
 ) -> None:
-    """Drive a service's rounds; without jobs, wait for the next entry.
+    """Drive a service's rounds; while it has no jobs, wait for the next entry.
 
     Args:
         run: The run.
         warehouse: The warehouse that holds it.
         driver: Executes a round.
         rounds: Number of rounds; by default unlimited.
-        alive: Called at least once a round.
+        alive: Called at least once per round.
     """
     last = None if rounds is None else run.state.round + rounds
     with collect_rarely():
@@ -133,15 +133,15 @@ def schedule(
                 continue
             driver(run)
             if run.state.round == 1:
-                build(warehouse)  # so that its jobs can be queried
+                build(warehouse)  # makes the new run's views queryable
 
 
 @contextmanager
 def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator[Run]:
-    """Open the run of a service, new or resumed, for the context.
+    """Open a service's run, new or resumed, for the context.
 
     Raises:
-        ShockwaveError: The options differ from those of the run, or the records are damaged.
+        ShockwaveError: The options differ from the run's, or the records are damaged.
     """
     import scipy.special  # noqa: F401  saves the first round a quarter of a second
 
@@ -188,7 +188,7 @@ def _open_virtual(
 ) -> Iterator[tuple[Run, ScaledClock, Callable[[JobSpec], GroundTruth]]]:
     """Open a run on a virtual cluster in real time, after its last recorded round.
 
-    Yields the run, the pace of its clock, and the function that makes ground truths of jobs.
+    Yields the run, its clock, and the function that makes ground truths of jobs.
     """
     reader = Reader(warehouse)
     start = reader.original_start(name) if name else options.make_start()
@@ -202,7 +202,7 @@ def _open_virtual(
         path = warehouse / SNAPSHOT
         snapshot, recorded = read_snapshot(path, name), list[tuple[RoundRecord, str]]()
         position = RunProgress(prepared.state)
-        if name:  # the writer may have completed a round that a kill interrupted
+        if name:  # opening the writer may have completed a round that a kill interrupted
             position, recorded = read_progress(reader, start, name, snapshot)
             prepared = replace(prepared, state=position.state)
         cluster = snapshot.cluster if snapshot and position is snapshot.position else None
@@ -216,7 +216,7 @@ def _open_virtual(
         run.source = ReplaySource(again, tuple(record.clock_seconds for record in rounds))
         for record, digest in recorded:
             if cluster and record is rounds[0]:
-                run.follow(record, digest)  # the snapshot holds the cluster after this round
+                run.follow(record, digest)  # the snapshot's cluster has executed this round already
             else:
                 repeat_round(run, record, digest)
             position = position.at(run.header, record, run.state)
@@ -226,8 +226,6 @@ def _open_virtual(
 
 
 class _Truths:
-    """Ground truths of a service's jobs, recorded or generated."""
-
     def __init__(self, header: RunHeader, known: Iterable[GroundTruth]) -> None:
         self._known = {truth.job_id: truth for truth in known}
         make = find_truth_maker(header)
@@ -235,7 +233,7 @@ class _Truths:
         self._make = lru_cache(TRUTHS)(make)
 
     def get(self, spec: JobSpec) -> GroundTruth:
-        """The ground truth of a job."""
+        """Return a job's ground truth."""
         return self._known.get(spec.job_id) or self._make(spec)
 
 

@@ -1,4 +1,4 @@
-"""Sinks of a scheduler's records: one logs them, one refuses them once the lease is lost."""
+"""Wrappers of a scheduler's sink: one logs rounds, one refuses them once the lease is lost."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ Line = tuple[str, str, dict[str, int]]
 
 @dataclass(frozen=True)
 class LoggingSink:
-    """Logs each round once it is durable.
+    """A sink that logs each round once it is durable.
 
     Attributes:
-        sink: Takes the records.
+        sink: Stores the records.
         run: The run.
     """
 
@@ -37,7 +37,7 @@ class LoggingSink:
 
 
 def _describe_events(record: RoundRecord) -> Iterator[Line]:
-    """Describe events of jobs and nodes, in order."""
+    """Yield the events of jobs and nodes, in order."""
     for spec in record.arrivals:
         yield "submit", f"job {spec.job_id} arrived", {"job": spec.job_id}
     for event in (*record.finished, *record.events):
@@ -66,10 +66,10 @@ def _summarize(record: RoundRecord, timings: Timings) -> Line:
 
 @dataclass(frozen=True)
 class FencedSink:
-    """Refuses records of a process that has lost its lease.
+    """A sink that refuses records once this process has lost its lease.
 
     Attributes:
-        sink: Takes the records.
+        sink: Stores the records.
         check: Raises if another process holds the lease.
     """
 

@@ -1,1 +1,1 @@
-"""`shockwave up`: the server with all that it serves, and the processes beside it."""
+"""`shockwave up`: the web server, and the processes that it needs."""

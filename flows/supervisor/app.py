@@ -14,7 +14,7 @@ def create_app() -> "FastAPI":
     """Create the app of a warehouse's service.
 
     Raises:
-        RuntimeError: The environment is not that of `flows.supervisor.service`.
+        RuntimeError: `flows.supervisor.service` did not set the environment.
     """
     with start_collecting_rarely():
         return _app()

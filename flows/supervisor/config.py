@@ -1,4 +1,4 @@
-"""Configuration of the service: the address it listens on, its database, and its settings."""
+"""Configuration of the service: listen address, database and settings."""
 
 import asyncio
 import errno
@@ -36,14 +36,14 @@ _EVERY = ("0.0.0.0", "::")
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """The address that a service listens on.
+    """The address on which a service listens.
 
     Attributes:
         host: Address or name of an interface of this machine.
         port: Port.
         tls_cert: Certificate of the host, to serve HTTPS.
         tls_key: The certificate's key.
-        proxy: Address of the reverse proxy before it; empty if there is none.
+        proxy: URL of the reverse proxy in front of it; empty if there is none.
     """
 
     host: str
@@ -54,12 +54,12 @@ class ListenAddress:
 
     @property
     def tls(self) -> tuple[str, str] | None:
-        """Files of certificate and key, to serve HTTPS."""
+        """Files of certificate and key; None without HTTPS."""
         return (str(self.tls_cert), str(self.tls_key)) if self.tls_cert and self.tls_key else None
 
     @property
     def url(self) -> str:
-        """URL for programs of this machine."""
+        """URL for programs on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         scheme = "https" if self.tls else "http"
         return (
@@ -72,11 +72,11 @@ class ListenAddress:
         return self.proxy or self.url
 
     def check(self) -> None:
-        """Refuse an address that cannot be used, or would expose the secret to a network.
+        """Refuse an address that is unusable, or that would expose the secret to a network.
 
         Raises:
-            InputError: The port is not available, the files of certificate and key cannot be used,
-                or other machines could read the traffic.
+            InputError: The port is not available, the certificate or its key cannot be used, or
+                other machines could read the traffic.
         """
         self._check_files()
         self._check_proxy()
@@ -114,7 +114,7 @@ class ListenAddress:
             try:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(cert, key, password=lambda: "")
-            except OSError as error:  # ssl.SSLError, too
+            except OSError as error:  # includes ssl.SSLError
                 raise InputError(
                     "tls_cert",
                     f"cannot be served with its key ({error.strerror or error})",
@@ -131,7 +131,7 @@ class ListenAddress:
             parts, port = urlsplit(""), None
         default = {"https": 443, "http": 80}.get(parts.scheme)
         plain = f"{parts.scheme}://{parts.netloc}"
-        local = parts.hostname in ("localhost", "127.0.0.1", "::1")  # as by ssh -L
+        local = parts.hostname in ("localhost", "127.0.0.1", "::1")  # such as the end of ssh -L
         if not parts.hostname or plain != self.proxy or port == default or "@" in plain:
             raise InputError(
                 "behind_proxy",
@@ -170,8 +170,8 @@ class Service:
     """Configuration of the service.
 
     Attributes:
-        listening: The address it listens on.
-        database_url: Prefect's database; SQLite in Prefect's home if empty.
+        listening: The address on which it listens.
+        database_url: URL of Prefect's database; if empty, SQLite in Prefect's home.
         warehouse: Absolute path of its warehouse.
         options: Settings of its run.
         standby: Whether to wait until no other process serves the warehouse.
@@ -187,26 +187,26 @@ class Service:
 
     @property
     def reports(self) -> Path:
-        """The folder of reports, which the server serves."""
+        """Folder of reports, which the server serves."""
         return self.warehouse / "reports"
 
     @property
     def traces(self) -> Path:
-        """The folder of traces that forms name."""
+        """Folder of the traces that the forms offer."""
         return trace_folder(self.warehouse)
 
     def check(self) -> None:
-        """Check the configuration before any process is started.
+        """Check the configuration before any process starts.
 
         Raises:
-            InputError: See `Listening.check`; or the database cannot be reached, or the folder
-                holds something else.
+            InputError: See `ListenAddress.check`; or the database cannot be reached, the folder is
+                no warehouse, or a setting is invalid or differs from the run's.
             WarehouseBusy: The warehouse has a service, and this one is no standby.
             WarehouseError: The folder cannot be written.
         """
         if not self.standby and find_service(self.warehouse):
             raise make_busy_error(self.warehouse)
-        if (self.warehouse / LOCK).exists():  # a standby creates it first
+        if (self.warehouse / LOCK).exists():  # a standby creates it before the warehouse exists
             check_links(self.warehouse)
         elif self.warehouse.is_file() or any(self.warehouse.glob("*")):
             check_warehouse(self.warehouse)
@@ -214,14 +214,14 @@ class Service:
         if self.database_url:
             _check_database(self.database_url)
         self.options.check()
-        build(self.warehouse)  # last, as it writes files
+        build(self.warehouse)  # last, because it writes files
         with Inbox(self.warehouse, self.database_url) as inbox:
             if name := inbox.run:
                 self.options.check_same(name, Reader(self.warehouse).header(name))
         with writing(self.warehouse):
             self.reports.mkdir(exist_ok=True)  # served before the first report exists
             self.traces.mkdir(exist_ok=True)
-            (self.warehouse / FOLDER).mkdir(exist_ok=True)  # with Postgres, no inbox creates it
+            (self.warehouse / FOLDER).mkdir(exist_ok=True)  # with Postgres, no inbox does this
 
 
 def _check_database(url: str) -> None:

@@ -1,4 +1,4 @@
-"""`shockwave up`: starts the Prefect server, the server of deployments and the scheduler."""
+"""`shockwave up`: start and supervise the Prefect server, the deployments and the scheduler."""
 
 import math
 import os
@@ -26,22 +26,21 @@ if TYPE_CHECKING:
     from flows.prefect_server.access import Access
 
 STEADY_SECONDS = 60.0
-"""Life of a process after which its failures are counted anew. An engineering choice."""
+"""Uptime after which a process's count of failures is reset. An engineering choice."""
 
 TRIES = 6
-"""Failures in a row after which the service ends; the last pause is half a minute. An engineering
-choice."""
+"""Most restarts in a row; the last pause is half a minute. An engineering choice."""
 
 SILENT_SECONDS, SILENT_ROUNDS = 300.0, 3
-"""Time, and rounds on top of it, without progress after which a scheduler is restarted. Engineering
-bounds, above the wait for hosts that do not answer; `_longest_wait` is added."""
+"""Longest silence of a scheduler before it is restarted, in seconds plus rounds. Engineering
+bounds; `_longest_wait`, for hosts that do not answer, is added."""
 
 APP = "flows.supervisor.app:create_app"
-"""Factory of the server's app."""
+"""Factory of the server's app, for uvicorn."""
 
 
 def describe_access(listening: ListenAddress) -> tuple[str, str]:
-    """Describe where the password and the page of a service are."""
+    """Return lines that say where the password and the live page are."""
     from flows.prefect_server.access import installation_file
 
     return (
@@ -97,16 +96,16 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
 _COMMAND = "from flows.cli.main import main; main()"
 
 LOG = "service.log"
-"""The log of a detached service, in the folder of the inbox."""
+"""Log of a detached service, in the inbox's folder."""
 
 
 def start_detached(service: Service) -> str:
-    """Start a service in the background, wait until it is ready, and describe where it is.
+    """Start a service in the background; once it is ready, return its addresses as text.
 
     Raises:
         InputError: See `Service.check`.
         WarehouseBusy: The warehouse has a service.
-        WarehouseError: It ended, or was not ready in time.
+        WarehouseError: The service ended, or was not ready in time.
     """
     service.check()
     log = service.warehouse / FOLDER / LOG
@@ -133,7 +132,10 @@ def start_detached(service: Service) -> str:
 
 
 def _arguments(service: Service) -> list[str]:
-    """Its options on a command line, without the URL of the database, which holds a password."""
+    """Return the service's options for a command line.
+
+    The database's URL is left out, because it contains a password.
+    """
     listening, chosen = service.listening, service.options
     default = ServiceOptions()
     options = {
@@ -158,11 +160,11 @@ def _arguments(service: Service) -> list[str]:
 
 
 Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float]
-"""Name, command line, environment, readiness test, longest start and longest silence (s)."""
+"""Name, command line, environment, readiness test, longest start (s) and longest silence (s)."""
 
 
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
-    """The server, the server of deployments and the scheduler, in this order."""
+    """Yield the Prefect server, the deployments and the scheduler, in start order."""
     listening, warehouse, client = service.listening, str(service.warehouse), access.client_env()
     database = {DATABASE_URL: service.database_url} if service.database_url else {}
     yield (
@@ -193,10 +195,10 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
 
 
 def _longest_wait(options: ServiceOptions) -> float:
-    """Longest time in seconds for which a round waits for containers.
+    """Return the longest time in seconds for which a round waits for containers.
 
-    It ends containers twice, each time within the grace period, and starts those of a gang one
-    after the other, at most on all nodes.
+    A round ends containers twice, each time within the grace period. It starts a gang's containers
+    one after the other, at most on all nodes.
     """
     if options.cluster is None:
         return 0.0
@@ -211,12 +213,12 @@ class SupervisedProcess:
     """A process that is restarted when it fails.
 
     Args:
-        name: Its name in messages.
-        command: Its command line.
+        name: Name in messages.
+        command: Command line.
         env: Variables added to this process's environment.
         ready: Tests whether it is ready.
-        ready_seconds: Longest start, after which it is killed.
-        silent_seconds: Longest time without progress, after which it is killed.
+        ready_seconds: Longest start; then it is killed.
+        silent_seconds: Longest time without a sign of life; then it is killed.
         report: Called with each line of status.
     """
 
@@ -243,11 +245,11 @@ class SupervisedProcess:
         return self._ready(self._child)
 
     def wait_until_ready(self, stop: Event) -> bool:
-        """Wait until it is ready for the first time; see `Child.wait_until`."""
+        """Wait until the process is ready for the first time; see `Child.wait_until`."""
         return self._child.wait_until(self._is_ready, stop)
 
     def restart_if_failed(self) -> None:
-        """Restart it if it has failed, after a pause that doubles with each failure in a row.
+        """Restart the process if it failed; the pause doubles with each failure in a row.
 
         Raises:
             WarehouseError: It failed too often in a row.
@@ -280,7 +282,7 @@ class SupervisedProcess:
 
 @contextmanager
 def _catch_signals() -> Iterator[Event]:
-    """Yield an event that SIGTERM and SIGINT set; SIGINT interrupts the context at its end."""
+    """Yield an event that SIGTERM and SIGINT set; after SIGINT, raise `Interrupted` at the end."""
     stop, numbers = Event(), []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -308,7 +310,7 @@ def _server_env(service: Service) -> dict[str, str]:
     settings = get_current_settings()
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()} | {
-        "PREFECT_SERVER_UI_API_URL": "/api",  # relative: works for any host name
+        "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that it holds for any host name
         "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
         REPORTS: str(service.reports),
         WAREHOUSE: str(service.warehouse),
@@ -317,5 +319,7 @@ def _server_env(service: Service) -> dict[str, str]:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url
     usual = prefect.__ui_static_path__.parent
     if not settings.server.ui.static_directory and not os.access(usual, os.W_OK):
-        env["PREFECT_UI_STATIC_DIRECTORY"] = str(settings.home / "ui")  # installed by another user
+        env["PREFECT_UI_STATIC_DIRECTORY"] = str(
+            settings.home / "ui"
+        )  # another user's installation
     return env
