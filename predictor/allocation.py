@@ -1,4 +1,4 @@
-"""Allocations: the GPUs of a job as far as throughput and price depend on them."""
+"""Allocations: those properties of a job's GPUs on which throughput and price depend."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,7 @@ from predictor.errors import InputError
 
 @dataclass(frozen=True, slots=True, order=True)
 class Allocation:
-    """GPUs of one type as they are bid for and priced: their number, not their indices.
-
-    A placement says which GPUs they are.
+    """GPUs of one type as jobs bid for them and markets price them: how many, not which.
 
     Attributes:
         gpu_type: GPU type, a key of the throughput table.
@@ -24,7 +22,7 @@ class Allocation:
     shared_with: tuple[int, ...] = ()
 
     def same_but_for_nodes(self, other: "Allocation") -> bool:
-        """Whether another allocation has as many GPUs of the same type, on any number of nodes."""
+        """Return whether another allocation has the same number of GPUs of the same type."""
         return (self.gpu_type, self.gpus) == (other.gpu_type, other.gpus)
 
 
@@ -57,9 +55,9 @@ class Demand:
 
     @classmethod
     def gang(cls, gpus: int) -> "Demand":
-        """The demand of a gang: a fixed number of GPUs, all or none, of any type."""
+        """Return the demand of a gang: a fixed number of GPUs, all or none, of any type."""
         return cls(gpus, gpus)
 
     def allows(self, gpu_type: str) -> bool:
-        """Whether the demand admits a GPU type."""
+        """Return whether the demand admits a GPU type."""
         return not self.types or gpu_type in self.types

@@ -1,8 +1,8 @@
-"""Forecast of the arrivals to come, from those so far.
+"""Forecast of future arrivals from past ones.
 
-Arrivals are a Poisson process that goes on for an unknown time. Nothing is known of its rate, whose
-posterior is a gamma distribution, or of its end: a process that has lasted for a goes on beyond t
-with probability a / t (Gott, Nature 1993). A silence since the last arrival is evidence of the end.
+Arrivals are a Poisson process that lasts for an unknown time. Its rate has a gamma posterior. A
+process that has lasted for a continues beyond t with probability a / t (Gott, Nature 1993). A
+silence since the last arrival is evidence of the end.
 
 Only the latest arrivals count, so that the expectation does not grow with the age of the cluster.
 """
@@ -17,20 +17,19 @@ than the jobs of the traces that other constants were chosen on, and some days o
 
 
 def latest(arrived: Sequence[float]) -> tuple[float, ...]:
-    """The latest of the arrivals so far, ascending: those that the functions here read."""
+    """Return the latest arrivals so far, ascending: those that the functions here read."""
     return tuple(arrived[-COUNTED - 1 :])
 
 
 def arrivals_left(now: float, arrived: Sequence[float]) -> float:
-    """Expected time until arrivals end: as long again as so far, if they have not ended.
+    """Return the expected time until arrivals end: if they have not ended, as long again as so far.
 
-    That is the median of a process that goes on; the silence since the last arrival says how
-    likely that is. With z = (last / now)^(n + 1), of n arrivals, it is (n + 1) z / (1 + n z): an
-    end within the silence has probability (1 − z) / (n + 1), a silence without one z.
+    That is the median of a process that continues. The silence since the last arrival determines
+    how likely that is: an end within the silence has probability (1 − z) / (n + 1), a silence
+    without an end z, with n arrivals and z = (last / now)^(n + 1). The process therefore
+    continues with probability (n + 1) z / (1 + n z).
 
-    Args:
-        now: The clock, not before the last arrival, in seconds from the start.
-        arrived: Arrivals so far, ascending, in seconds from the start.
+    `now` is not before the last arrival; `arrived` is ascending, in seconds from the start.
     """
     begin, count, last = _counted(arrived)
     if last <= begin:
@@ -43,12 +42,9 @@ def arrivals_left(now: float, arrived: Sequence[float]) -> float:
 def arrivals_after(
     now: float, arrived: Sequence[float], rng: np.random.Generator
 ) -> Iterator[float]:
-    """A draw of the arrivals to come, ascending, in seconds.
+    """Draw future arrivals, ascending, in seconds.
 
-    Args:
-        now: The clock, not before the last arrival.
-        arrived: Arrivals so far, ascending, in seconds from the start.
-        rng: Source of the draw.
+    `now` is not before the last arrival; `arrived` is ascending, in seconds from the start.
     """
     begin, count, last = _counted(arrived)
     if last <= begin:
@@ -59,14 +55,14 @@ def arrivals_after(
         end = begin + age / (1.0 - float(rng.random()))
         following = last + float(rng.exponential(gap))
         if following > min(now, end):
-            break  # else there would have been an arrival in the silence
+            break  # reject draws with an arrival in the silence, which had none
     while following < end:
         yield following
         following += float(rng.exponential(gap))
 
 
 def _counted(arrived: Sequence[float]) -> tuple[float, int, float]:
-    """Begin of the counted arrivals, their number, and the time of the last."""
+    """Return the begin of the counted arrivals, their number, and the time of the last."""
     if len(arrived) > COUNTED:
         return arrived[-COUNTED - 1], COUNTED, arrived[-1]
     return 0.0, len(arrived), arrived[-1] if arrived else 0.0

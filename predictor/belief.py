@@ -1,4 +1,4 @@
-"""The belief about a job: its observed trajectory, a fold over its container's reports."""
+"""The belief about a job: its observed trajectory, folded over its container's reports."""
 
 import math
 from collections.abc import Sequence
@@ -10,24 +10,18 @@ from predictor.throughput import Throughput, reachable_batch_sizes
 
 LEAST_LEFT = 1e-9
 """Lower bound on the epochs left of a running job, so that no forecast is zero. A numerical bound:
-any of its order would do."""
+any value of this order would do."""
 
 MILESTONES = 32
 """Milestones kept. An engineering bound on memory; no sweep is recorded."""
 
 MOST_LOSSES = 60
-"""Latest losses kept, to which curves are fitted: older ones hardly weigh. An engineering bound."""
+"""Latest losses kept for curve fitting; older ones hardly weigh. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Measured speed of a job at a batch size, over all visits to it.
-
-    Attributes:
-        batch_size: The batch size.
-        steps: Training steps timed.
-        seconds: Time that these steps took, restarts excluded.
-    """
+    """Measured speed of a job at a batch size, over all visits to it; seconds exclude restarts."""
 
     batch_size: int
     steps: int
@@ -40,18 +34,18 @@ class Belief:
 
     Attributes:
         spec: The declared job.
-        observed: Regimes so far, the current regime included, in order.
+        observed: Regimes so far, in order; the last is the current one.
         progress: Last reported progress; None before the job first ran.
         paces: Measured speeds by batch size, in order of first visit, in seconds of the
             reference allocation.
-        elsewhere_seconds: Run time so far on its reference allocation minus its actual run time;
-            0 if it ran there only.
-        milestones: Shares of its work that a timed job reported, the latest ones, each with the
-            run time at which it was first seen, from its start; none if it reported none.
-        losses: Training losses of its latest epochs, of runs whose policy reads them.
-        largest_change: The largest change from one loss to the next, of all epochs so far.
-        rounds: Steps and seconds timed since it last changed its batch size, in all rounds and in
-            the last; none if there was none.
+        elsewhere_seconds: Run time converted to the reference allocation, minus the actual run
+            time; 0 if the job ran only there.
+        milestones: For a timed job, the latest shares of its work that it reported, each with
+            the run time at which it first reported it.
+        losses: Training losses of the latest epochs; empty unless the policy reads losses.
+        largest_change: Largest change between consecutive losses, over all epochs so far.
+        rounds: Steps and seconds timed since the last change of batch size: over all rounds,
+            then in the last round. Empty if no steps were timed.
     """
 
     spec: JobSpec
@@ -71,7 +65,7 @@ class Belief:
 
     @property
     def batch_size(self) -> int:
-        """Batch size of the current epoch; initially the declared batch size."""
+        """Batch size of the current epoch; the declared batch size before the job first ran."""
         if self.progress:
             return self.progress.batch_size
         return self.observed[-1].batch_size if self.observed else self.spec.batch_size
@@ -83,17 +77,17 @@ class Belief:
 
     @property
     def reference_seconds(self) -> float:
-        """Its run time so far, converted to its reference allocation."""
+        """Run time so far, converted to the reference allocation."""
         return self.run_seconds + self.elsewhere_seconds
 
     @property
     def steps_left(self) -> int:
-        """Training steps left at the current batch size; initially all declared steps."""
+        """Training steps left at the current batch size; all declared steps at first."""
         return self.progress.steps_left if self.progress else self.spec.total_steps
 
     @property
     def epochs_left(self) -> float:
-        """Epochs left at the current batch size: the steps left as a share of an epoch's."""
+        """Epochs left at the current batch size; fractional."""
         steps = self.spec.steps_per_epoch(self.batch_size)
         return max(self.steps_left / steps, LEAST_LEFT)
 
@@ -101,7 +95,8 @@ class Belief:
     def share_done(self) -> float:
         """Completed share of the job's epochs, in [0, 1].
 
-        Of a timed job, the reported share of its work; without a report, the share of its limit.
+        For a timed job, this is the last reported share of its work. If it reported none, this is
+        the share of its limit that it has run.
         """
         if self.milestones:
             return self.milestones[-1][0]
@@ -114,11 +109,10 @@ class Belief:
         return sum([regime.epochs for regime in self.observed]) + self.fraction
 
     def slowness(self, throughput: Throughput) -> list[tuple[int, float, float]]:
-        """Measured slowness by batch size.
+        """Return the measured slowness by batch size.
 
-        Returns:
-            For each timed batch size: the batch size, the log of measured over profiled time
-            per step, and the seconds measured.
+        An entry is the batch size, the log of measured over profiled time per step, and the seconds
+        measured.
         """
         allocation = throughput.reference(self.spec)
         return [
@@ -137,12 +131,9 @@ class Belief:
     def after(
         self, reports: Sequence[EpochReport], progress: JobProgress | None, speed: float = 1.0
     ) -> "Belief":
-        """The belief updated with new reports.
+        """Return the belief after new reports, in order, and progress, if the job ran.
 
-        Args:
-            reports: New epoch reports of this job, in order.
-            progress: Reported progress, if the job ran.
-            speed: Profiled rate on the allocation on which it ran, over that on its reference.
+        `speed` is the profiled rate on the allocation on which it ran, over that on its reference.
         """
         observed = list(self.observed)
         for report in reports:
@@ -167,23 +158,26 @@ class Belief:
         )
 
     def with_losses(self, losses: Sequence[EpochLoss]) -> "Belief":
-        """The belief with the losses of further epochs, in order."""
+        """Return the belief after the losses of further epochs, in order."""
         known = (*self.losses, *losses)
         changes = (abs(before.loss - after.loss) for before, after in pairwise(known))
         largest = max(self.largest_change, *changes, 0.0)
         return replace(self, losses=known[-MOST_LOSSES:], largest_change=largest)
 
     def _reached(self, progress: JobProgress) -> tuple[tuple[float, float], ...]:
-        """Milestones, with the newly reported share if it differs from the last."""
+        """Return the milestones, extended by the reported share if it is new."""
         known = self.milestones or ((0.0, 0.0),)
-        if progress.epochs or progress.share == known[-1][0]:  # it ended, or reports nothing new
+        if progress.epochs or progress.share == known[-1][0]:  # ended, or reported nothing new
             return self.milestones
         return (*known, (progress.share, progress.run_seconds))[-MILESTONES:]
 
     def _timed(
         self, progress: JobProgress, speed: float
     ) -> tuple[tuple[Pace, ...], tuple[float, ...]]:
-        """Paces and rounds, with the steps since the last report at an unchanged batch size."""
+        """Add the steps since the last report to paces and rounds.
+
+        Steps across a change of batch size are not timed: their batch size is unknown.
+        """
         size, steps = progress.batch_size, self.steps_left - progress.steps_left
         if size != self.batch_size:
             return self.paces, ()
@@ -199,18 +193,10 @@ class Belief:
 
 
 def list_stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ...]:
-    """Batch sizes of a job by number of changes, as its adaptation mode orders them.
+    """List a job's batch sizes after 0 to `changes` changes, in the order of its adaptation mode.
 
-    GNS climbs the batch sizes that the profile can run; Accordion alternates between the
-    initial and the largest; a static job keeps its batch size.
-
-    Args:
-        spec: The declared job.
-        throughput: Defines the feasible batch sizes.
-        changes: Number of changes to enumerate; GNS stops early at its largest batch size.
-
-    Returns:
-        The initial batch size, then the batch size after each change.
+    GNS climbs the batch sizes that the profile can run, and stops at the largest; Accordion
+    alternates between the initial and the largest; a static job keeps its batch size.
     """
     sizes = reachable_batch_sizes(throughput, spec)
     if spec.mode is Mode.ACCORDION and len(sizes) > 1:
@@ -221,15 +207,10 @@ def list_stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[in
 def find_changes(
     spec: JobSpec, regimes: Sequence[Regime], throughput: Throughput
 ) -> tuple[int, ...]:
-    """The epochs, ascending, at which a job changed its batch size.
+    """Return the epochs, ascending, at which a job changed its batch size.
 
-    A GNS job that skips a batch size counts as two changes at the same epoch. A decrease
-    under GNS, as in the last epochs of the public traces, is no change.
-
-    Args:
-        spec: The declared job.
-        regimes: Observed regimes, the current regime included.
-        throughput: Defines the feasible batch sizes.
+    If a GNS job skips a batch size, its epoch counts twice. A decrease under GNS, as in the last
+    epochs of the public traces, is no change.
     """
     sizes, found, epoch = reachable_batch_sizes(throughput, spec), [], 0
     if len(sizes) == 1:

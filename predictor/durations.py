@@ -1,15 +1,16 @@
-"""How long timed jobs take, as a share of their declared limit.
+"""Durations of timed jobs, as shares of their declared limits.
 
-Known of such a job are its limit and the durations of jobs like it. If it and they are
-exchangeable, its share falls into each of the m + 1 gaps between 0, their m shares and 1 with
-probability 1 / (m + 1): Hill's assumption A(n) (JASA 1968), the predictive distribution of
-conformal prediction without covariates (Vovk, Shen, Manokhin and Xie, Machine Learning 2019).
-Of a job that ran for a share of its limit, the same holds among jobs like it that took longer.
-Without any, its share is uniform over what is left of its limit.
+The limit of such a job and the durations of similar jobs are known. If they are exchangeable, the
+job's share falls into each of the m + 1 gaps between 0, their m shares and 1 with probability
+1 / (m + 1): Hill's assumption A(n) (JASA 1968), the predictive distribution of conformal
+prediction without covariates (Vovk, Shen, Manokhin and Xie, Machine Learning 2019). For a job that
+already ran for a share of its limit, the same holds among similar jobs that took longer. Without
+any, its share is uniform over the rest of its limit.
 
 A job may report the share of its work that is done; a step leads from one report to the next. Below
-`ENOUGH` steps, the duration extrapolated from each step counts as that of a job like it. From then
-on its paces alone predict its duration (`predictor.paces`), unless it ran for longer already.
+`ENOUGH` steps, the duration extrapolated from each step counts as that of a similar job. From
+`ENOUGH` steps on, the job's paces alone predict its duration (`predictor.paces`), unless it has
+exceeded that prediction.
 """
 
 import math
@@ -24,41 +25,41 @@ from predictor.job import JobSpec
 from predictor.paces import LEAST_LEFT_SHARE, list_steps, predict_total
 
 Alike = tuple[str, str, str]
-"""Name, tenant and image: jobs that are taken to be exchangeable. Without a name, all of the
+"""Name, tenant and image of jobs assumed exchangeable. An empty name stands for all jobs of the
 tenant with the image."""
 
 Shares = Mapping[Alike, tuple[float, ...]]
 """Shares of their limits that ended jobs took, in the order of their ends."""
 
 ENOUGH = 9
-"""Number of jobs of the same name, or of steps of the job itself, from which on no others are used:
-with fewer, an interval of 80 % reaches from 0 to the limit."""
+"""Number of jobs of the same name, or of steps of the job itself, from which no other jobs are
+used. With fewer, an 80 % interval reaches from 0 to the limit."""
 
 LEAST_WIDTH = 0.01
-"""Least width of an interval, as a share of what is left: what is measured may be rounded. A
-convention."""
+"""Least width of an interval, relative to the rest: measurements may be rounded. A convention."""
 
 KEPT = 128
-"""Latest shares kept of jobs alike. An engineering bound on memory; no sweep is recorded."""
+"""Latest shares kept per group of similar jobs. An engineering bound on memory; no sweep is
+recorded."""
 
 KEPT_ALIKE = 4096
-"""Most names kept in all, as users make ever new ones. Beyond it, the tenant with the most names
+"""Names kept in total, as users keep inventing names. Beyond it, the tenant with the most names
 loses its oldest. An engineering bound on memory; no sweep is recorded."""
 
 
 def list_cohorts(spec: JobSpec) -> tuple[Alike, ...]:
-    """The jobs that a timed job is like, the narrowest first."""
+    """List the groups of similar jobs that a timed job belongs to, the narrowest first."""
     of_all = "", spec.tenant, spec.image
     return ((spec.name, spec.tenant, spec.image), of_all) if spec.name else (of_all,)
 
 
 def measure_share(belief: Belief) -> float:
-    """The share of its limit that an ended job took, in [0, 1]."""
+    """Return the share of its limit that an ended job took, in [0, 1]."""
     return min(sum([pace.seconds for pace in belief.paces]) / belief.spec.max_seconds, 1.0)
 
 
 def add_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]:
-    """The shares with that of another ended job; unchanged if it was never measured."""
+    """Return the shares with that of another ended job; unchanged if it was never measured."""
     found = dict(shares)
     if not belief.paces:
         return found
@@ -71,12 +72,9 @@ def add_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]:
 
 
 def extrapolate_steps(belief: Belief) -> tuple[float, ...]:
-    """A job's duration as a share of its limit, extrapolated from each step between milestones.
+    """Extrapolate a job's duration, as a share of its limit, from each step between milestones.
 
-    Durations that the job has exceeded already are left out.
-
-    Args:
-        belief: What is believed of the job.
+    Durations that the job has already exceeded are left out.
     """
     if not belief.milestones:
         return ()
@@ -87,20 +85,20 @@ def extrapolate_steps(belief: Belief) -> tuple[float, ...]:
 
 
 def has_enough_steps(belief: Belief) -> bool:
-    """Whether a job reported enough steps to be forecast by its paces alone."""
+    """Return whether a job reported enough steps to be forecast by its paces alone."""
     return len(belief.milestones) > ENOUGH and len(list_steps(belief)) >= ENOUGH
 
 
 def predict_shares(
     belief: Belief, shares: Shares, coverage: float, levels: Sequence[float]
 ) -> Floats:
-    """The share of its limit that a timed job takes.
+    """Predict the share of its limit that a timed job takes.
 
     Args:
-        belief: What is believed of the job.
+        belief: The belief about the job.
         shares: Shares that ended jobs took.
         coverage: Least probability of the interval.
-        levels: Levels of the quantiles that are asked for.
+        levels: Levels of further quantiles.
 
     Returns:
         The median, the ends of the interval, then a quantile for each level. All are of the
@@ -124,40 +122,33 @@ def predict_shares(
 
 
 def choose_shares(shares: Shares, spec: JobSpec) -> tuple[float, ...]:
-    """Shares of the jobs like a job: of its name, if these are enough."""
+    """Return the shares of jobs similar to a job: of its name, if there are enough."""
     known = [shares.get(key, ()) for key in list_cohorts(spec)]
     return next((found for found in known if len(found) >= ENOUGH), known[-1])
 
 
 def find_gaps(past: Sequence[float], done: float) -> Floats:
-    """Ends of the gaps into which a job's share falls with equal probability, ascending.
+    """Return the ends of the gaps into which a job's share falls with equal probability, ascending.
 
-    Args:
-        past: Shares of jobs like it.
-        done: The share for which it ran so far.
+    `past` are the shares of similar jobs, `done` the share for which the job has run.
     """
     done = min(done, 1.0)
     return np.array([done, *sorted(share for share in past if share > done), 1.0])
 
 
 def compute_quantiles(ends: Floats, levels: Floats) -> Floats:
-    """Quantiles of a job's share: uniform within each gap, which the theory leaves open.
+    """Return quantiles of a job's share, given the ends of gaps.
 
-    Args:
-        ends: Ends of the gaps.
-        levels: Quantile levels in [0, 1].
+    The share is taken as uniform within each gap, which the theory leaves open.
     """
     return np.interp(levels, np.linspace(0.0, 1.0, len(ends)), ends)
 
 
 def find_interval(ends: Floats, coverage: float) -> tuple[float, float]:
-    """An interval of a job's share with at least this probability, as likely missed on each side.
+    """Return an interval that contains a job's share with at least the probability `coverage`.
 
-    Its ends are ends of gaps, so that it holds whatever the distribution is.
-
-    Args:
-        ends: Ends of the gaps.
-        coverage: Least probability.
+    It misses on either side equally often. Its ends are ends of gaps, so that it holds for any
+    distribution.
     """
     outside = math.floor((1.0 - coverage) / 2.0 * (len(ends) - 1) + 1e-9)
     return float(ends[outside]), float(ends[-1 - outside])

@@ -8,8 +8,8 @@
     ├── PluginError       code of another distribution failed
     └── Interrupted       the user stopped it; exit code 130
 
-Each error carries its place and a remedy. The command line prints it as a single line
-and exits with the error's `exit_code`, 2 by default.
+Each error has a place and a remedy. The command line prints it as a single line and exits
+with the error's `exit_code`, 2 by default.
 """
 
 import errno
@@ -59,38 +59,38 @@ class SolverError(ShockwaveError):
 
 
 class PluginError(ShockwaveError):
-    """Code that another distribution brings failed, or returned what it may not return."""
+    """Code of another distribution failed, or returned an invalid value."""
 
 
 class Interrupted(ShockwaveError):
-    """The user stopped it; a run can be resumed."""
+    """The user stopped the program; a run can be resumed."""
 
     exit_code = 130
     """The shell's exit code for a program ended by SIGINT: 128 + 2."""
 
 
 def remedy_of(error: BaseException, usual: str) -> str:
-    """The usual remedy; that of the limit of open files if the error says that it is reached."""
+    """Return the usual remedy, or how to raise the limit of open files if the error reports it."""
     lacking = os.strerror(errno.EMFILE) in str(error) or os.strerror(errno.ENFILE) in str(error)
     return "allow more open files (ulimit -n)" if lacking else usual
 
 
 ALIKE, SHORTEST = 0.75, 3
-"""Least similarity (difflib) of a suggested name, and least length of a prefix of one. Chosen by
-hand; no sweep is recorded."""
+"""Least similarity (difflib) of a suggested name, and least length of a prefix that suggests one.
+Chosen by hand; no sweep is recorded."""
 
 
 _ENDING = re.compile("(ies|y|s)$")
 
 
 def meant(text: str, known: Iterable[str]) -> str:
-    """A remedy for an unknown name: the known name most like it, and all known names."""
+    """Return the remedy for an unknown name: the most similar known name, and all known names."""
     names = list(known)
     return f"{likely(text, names)}known are {', '.join(names)}"
 
 
 def likely(text: str, names: Iterable[str]) -> str:
-    """A question that suggests the name most like an unknown one; empty if none is like it."""
+    """Suggest the name most similar to an unknown one, as a question; empty if none is similar."""
     from difflib import get_close_matches
 
     given, ordered = _ordered(text), {_ordered(name): name for name in names}
@@ -100,26 +100,26 @@ def likely(text: str, names: Iterable[str]) -> str:
 
 
 def _ordered(name: str) -> str:
-    """The words of a name, in one order whatever order they are given in."""
+    """Return the words of a name in alphabetical order."""
     return "-".join(sorted(re.split("[-_. ]+", name.lower().strip("-_. "))))
 
 
 def _within(short: str, long: str) -> bool:
-    """Whether a name has all words of another, plural or not, or begins with it."""
+    """Return whether a name has all words of another, plural or not, or begins with it."""
     words, others = ({_ENDING.sub("", word) for word in name.split("-")} for name in (short, long))
     return words <= others or (len(short) >= SHORTEST and long.startswith(short))
 
 
 def first_line(error: BaseException | str) -> str:
-    """An error in one line; its class if it says nothing."""
+    """Return the first line of an error; its class if it has no message."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def check_plain(text: str) -> str:
-    """A number's text, checked for `int` or `float`, which accept 1_000 and digits of any alphabet.
+    """Return the text of a number, for `int` or `float`, which also accept 1_000 and other digits.
 
     Raises:
-        ValueError: It has an underscore, or a character other than of ASCII.
+        ValueError: The text has an underscore or a character outside ASCII.
     """
     if "_" in text or not text.isascii():
         raise ValueError(text)

@@ -1,6 +1,6 @@
-"""Forecasts of the work that remains, for all jobs at once, and of the run time it takes.
+"""Forecasts of the work that remains, for all jobs at once, and of its run time.
 
-A forecast is of work: epochs by regime. `run_time` turns it into seconds on an allocation.
+A forecast is of work: epochs by regime. `run_time` converts it to seconds on an allocation.
 """
 
 import math
@@ -38,14 +38,14 @@ HELD = 0.8
 """Nominal coverage of the forecast interval, a definition (docs/glossary.md)."""
 
 LEVELS = ((np.arange(SAMPLES) + 0.5) / SAMPLES)[None, :]
-"""Quantile levels of these trajectories, shape (1, `SAMPLES`)."""
+"""Quantile levels of the equally likely trajectories, shape (1, `SAMPLES`)."""
 
 Work = tuple[float, ...]
 """Epochs by regime, in the order of `Forecast.batch_sizes`."""
 
 
 class Basis(StrEnum):
-    """The information that forecasts are based on."""
+    """The information on which forecasts are based."""
 
     POSTERIOR = "posterior"
     """The posterior over regime sequences, given the job's trajectory and finished jobs."""
@@ -57,17 +57,17 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The work that a job is expected to do until its end.
+    """The work expected of a job until its end.
 
     Attributes:
         job_id: The job.
         batch_sizes: Batch sizes of the remaining regimes, the current regime first.
         slowness: Log of expected over profiled time per step in each regime.
         median: The trajectory whose run time has the least expected relative error.
-        low: The trajectory at the posterior's quantile of 10 %.
-        high: The trajectory at that of 90 %.
-        trajectories: Equally likely trajectories, ascending by run time: a single trajectory
-            for a settled job, none where only the interval is asked for.
+        low: The trajectory at the posterior's 10 % quantile.
+        high: The trajectory at the posterior's 90 % quantile.
+        trajectories: Equally likely trajectories, ascending by run time; a single one for a
+            settled job, none if only the interval was requested.
     """
 
     job_id: int
@@ -81,15 +81,14 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """A forecast in seconds, on one allocation.
+    """A forecast in seconds on an allocation.
 
     Attributes:
         remaining: Residual run time: the estimate with the least expected relative error.
-        low: The posterior's quantile of 10 %, at most the estimate; `predictor.intervals`
-            calibrates both.
-        high: That of 90 %, at least the estimate.
-        samples: Equally likely residual run times, ascending; see
-            `Forecast.trajectories`.
+        low: The posterior's 10 % quantile, at most the estimate. `predictor.intervals`
+            calibrates `low` and `high`.
+        high: The posterior's 90 % quantile, at least the estimate.
+        samples: Equally likely residual run times, ascending; see `Forecast.trajectories`.
     """
 
     remaining: float
@@ -101,13 +100,7 @@ class RunTime:
 def run_time(
     forecast: Forecast, job: JobSpec, throughput: Throughput, allocation: Allocation
 ) -> RunTime:
-    """The residual run time of a job on an allocation.
-
-    Args:
-        forecast: The work left.
-        job: The job.
-        throughput: Throughput model.
-        allocation: GPUs that the job would train on.
+    """Return the residual run time of a job on an allocation.
 
     Raises:
         InputError: The job cannot run on the allocation.
@@ -129,14 +122,14 @@ def run_time(
 
 
 def _total(works: Sequence[Work], epoch_times: Sequence[float]) -> list[float]:
-    """Seconds of each trajectory."""
-    if len(epoch_times) == 1:  # most jobs; no loop over regimes
+    """Return the seconds of each trajectory."""
+    if len(epoch_times) == 1:  # most jobs: faster without a loop over regimes
         (only,) = epoch_times
         return [epochs * only for (epochs,) in works]
     if len(epoch_times) == 2:
         first, second = epoch_times
         return [epochs * first + then * second for epochs, then in works]
-    # Newer versions of Python round `sum` in another way.
+    # Since Python 3.12, `sum` of floats rounds otherwise, which would change recorded estimates.
     return [
         reduce(add, [e * time for e, time in zip(work, epoch_times, strict=True)], 0.0)
         for work in works
@@ -158,16 +151,15 @@ def forecast(
 
     With l_k epochs of s_k seconds left in stage k of a sequence, the residual run time is
     R = Σ l_k s_k on the job's reference allocation. Trajectories are ranked by R. Timed jobs are
-    forecast from what they report, from their limits and from jobs like them
-    (`predictor.durations`).
+    forecast from their reports, their limits and similar jobs (`predictor.durations`).
 
     Args:
         beliefs: A belief per job.
         throughput: Throughput model.
-        history: Courses of finished jobs.
+        history: Trajectories of finished jobs.
         trajectories: Whether to return trajectories, for policies that look ahead.
         seed: Seed of the draws from the prior.
-        basis: Information that forecasts are based on.
+        basis: Information on which forecasts are based.
         schedules: True schedules by job id, for the oracle only.
         prior_seconds: Weight of the prior slowness, in seconds of measured training.
 
@@ -208,7 +200,7 @@ def _timed(
     basis: Basis,
     schedules: Mapping[int, tuple[ProfiledRegime, ...]],
 ) -> Forecast:
-    """The forecast of a timed job, whose only epoch is as long as its limit."""
+    """Forecast a timed job, whose only epoch is as long as its limit."""
     spec = belief.spec
     done = min(belief.run_seconds / spec.max_seconds, 1.0)
     if basis is Basis.POSTERIOR:
@@ -234,7 +226,7 @@ def _timed(
 
 
 def _settled(job: Evidence, trajectories: bool) -> Forecast:
-    """The forecast of a job that keeps its batch size: a single trajectory."""
+    """Forecast a job that keeps its batch size, as a single trajectory."""
     work: Work = (float(job.left),)
     size = job.batch_size
     return Forecast(
@@ -249,9 +241,9 @@ def _settled(job: Evidence, trajectories: bool) -> Forecast:
 
 
 def _summarised(jobs: Sequence[Evidence], ahead: Sequences, trajectories: bool) -> list[Forecast]:
-    """Median, interval and equally likely trajectories of weighted candidates."""
+    """Summarise weighted candidates as median, interval and equally likely trajectories."""
     seconds, weights = ahead.seconds, ahead.weights
-    # Minimises Σ w |R − r| / r: the median under w / r.
+    # The r that minimises the expected relative error Σ w |R − r| / R is the median under w / R.
     point = ahead.quantiles(weights / seconds, _MEDIAN)
     interval = ahead.quantiles(weights, _ENDS)
     columns = np.hstack([point, interval])
@@ -259,7 +251,7 @@ def _summarised(jobs: Sequence[Evidence], ahead: Sequences, trajectories: bool) 
         drawn = ahead.quantiles(weights, LEVELS) if weights.shape[1] > 1 else point
         columns = np.hstack([columns, drawn])
     work = np.take_along_axis(ahead.epochs, columns[:, :, None], axis=1)
-    # Regimes that no trajectory reaches are left out; the current regime stays.
+    # Drop the regimes that no trajectory reaches, but keep the current regime.
     reached: Bools = work.max(axis=1) > 0.0
     last = reached.shape[1] - np.argmax(reached[:, ::-1], axis=1)
     forecasts = []
@@ -288,7 +280,7 @@ _ENDS = (1.0 + HELD * np.array([[-1.0, 1.0]])) / 2.0
 def _scheduled(
     jobs: Sequence[Evidence], schedules: Mapping[int, tuple[ProfiledRegime, ...]]
 ) -> Sequences:
-    """The regimes left of jobs by their true schedules, as a single candidate each."""
+    """Return the remaining regimes of the jobs' true schedules, as a single candidate each."""
     width = max(len(schedules[job.spec.job_id]) for job in jobs)
     epochs, seconds, sizes = np.zeros((len(jobs), 1, width)), np.ones((len(jobs), width)), []
     for row, job in enumerate(jobs):
@@ -299,7 +291,7 @@ def _scheduled(
             begun -= cut
             if cut < regime.epochs:
                 ahead.append((regime.batch_size, regime.epochs - cut, regime.epoch_seconds))
-        if not ahead:  # in the simulation the job ran past its schedule
+        if not ahead:  # the simulated job ran past its schedule
             last = schedules[job.spec.job_id][-1]
             ahead.append((last.batch_size, job.left, last.epoch_seconds))
         sizes.append(tuple(size for size, _, _ in ahead))

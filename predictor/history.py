@@ -19,7 +19,7 @@ SAME_KIND, SAME_MODEL, SAME_MODE = 8, 8, 16
 engineering bound; no sweep is recorded."""
 
 RELATIVES = SAME_KIND + SAME_MODEL + SAME_MODE
-"""Relatives of a job: the number of candidates by epochs, and of candidates by shares."""
+"""Relatives of a job. Each is a candidate by epochs, and one by shares."""
 
 KEPT = 512
 """Latest trajectories kept per mode. An engineering bound on memory; no sweep is recorded."""
@@ -37,8 +37,8 @@ class Trajectory:
         mode: Adaptation mode.
         epochs: Number of epochs trained.
         changes: Epochs at which its batch size changed, ascending.
-        at_the_top: Whether it ended at the largest batch size of a GNS job, after which no
-            change can follow.
+        at_the_top: Whether it ended at the largest batch size of a GNS job, so that no further
+            change was possible.
         slowness: Log of measured over profiled time per step; None without measurements.
     """
 
@@ -56,12 +56,7 @@ class Trajectory:
 
 
 def build_trajectory(belief: Belief, throughput: Throughput) -> Trajectory:
-    """The trajectory of a finished job.
-
-    Args:
-        belief: Its observed trajectory.
-        throughput: Throughput model that slowness is relative to.
-    """
+    """Build the trajectory of a finished job; its slowness is relative to `throughput`."""
     spec, timed = belief.spec, belief.slowness(throughput)
     changed = find_changes(spec, belief.observed, throughput)
     seconds = sum([seconds for _, _, seconds in timed])
@@ -78,7 +73,7 @@ def build_trajectory(belief: Belief, throughput: Throughput) -> Trajectory:
 
 @dataclass(frozen=True)
 class History:
-    """Trajectories of finished jobs, and what they say about the prior.
+    """Trajectories of finished jobs, and the prior that they imply.
 
     Attributes:
         trajectories: By mode, in the order of their ends.
@@ -92,11 +87,11 @@ class History:
     shares: Shares = field(default_factory=dict)
 
     def size(self, mode: Mode) -> int:
-        """Number of trajectories of a mode."""
+        """Return the number of trajectories of a mode."""
         return len(self.trajectories.get(mode, ()))
 
     def of_mode(self, mode: Mode) -> tuple[Floats, Floats, Bools]:
-        """Changes and epochs of a mode's trajectories.
+        """Return the changes and epochs of a mode's trajectories.
 
         Returns:
             Epochs of the changes, shape (trajectories + 1, changes), padded with infinity;
@@ -115,9 +110,9 @@ class History:
         return self._arrays[mode]
 
     def relatives(self, spec: JobSpec) -> Ints:
-        """Rows of `of_mode` that are relatives of a job, shape (`RELATIVES`,).
+        """Return the rows of `of_mode` that are relatives of a job, shape (`RELATIVES`,).
 
-        First those of its kind, then of its model, then of its mode. A group that is too
+        Relatives of its kind come first, then of its model, then of its mode. A group that is too
         small is repeated cyclically; an empty group is -1.
         """
         key = spec.mode, spec.cohort
@@ -143,11 +138,7 @@ class History:
         return self._relatives[key]
 
     def slowness(self, model: str) -> float:
-        """Mean log of measured over profiled time per step of a model's timed trajectories.
-
-        Returns:
-            The mean; 0 without timed trajectories.
-        """
+        """Return the mean log of measured over profiled time per step of a model; 0 if untimed."""
         return self._slowness.get(model, 0.0)
 
     @cached_property
@@ -173,5 +164,5 @@ NOTHING = History()
 
 
 def _filled(most: int, rows: list[int]) -> Ints:
-    """Rows repeated cyclically to a length; -1 without rows."""
+    """Repeat rows cyclically up to a length; -1 without rows."""
     return np.array((rows * most)[:most] if rows else [-1] * most)

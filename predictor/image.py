@@ -1,4 +1,4 @@
-"""Image, command and environment of a job's containers: what a job may ask for."""
+"""Image, command and environment of a job's containers: what a job may request."""
 
 import re
 from collections.abc import Sequence
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from predictor.errors import InputError
 
 DIGEST = "sha256:[0-9a-f]{64}"
-"""Id of an image: a digest of all that is in it."""
+"""Id of an image: a digest of its contents."""
 IMAGE = re.compile(
     rf"{DIGEST}|[a-z0-9][a-z0-9._-]*(:[0-9]{{1,5}})?(/[a-z0-9][a-z0-9._-]*)*"
     rf"(:\w[\w.-]{{0,127}})?(@{DIGEST})?",
     re.ASCII,
 )
-"""An image by name, tag or digest, as Docker writes it."""
+"""An image by name, tag or digest, in Docker's notation."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """A job's name."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Name of an environment variable (POSIX)."""
 OURS = re.compile(r"(SHOCKWAVE|NVIDIA)_.*|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|LOCAL_WORKERS")
-"""Variables that the scheduler sets. Those of NVIDIA choose the GPUs of a container."""
+"""Variables that the scheduler sets. NVIDIA's variables choose the GPUs of a container."""
 LONGEST_IMAGE = 255
-"""Longest image in characters, with tag and digest. An engineering bound: that of Docker, as long,
-is on the repository's name alone (`NameTotalLengthMax` of its package `reference`)."""
+"""Longest image in characters, with tag and digest. An engineering bound: Docker applies the same
+bound to the repository's name alone (`NameTotalLengthMax` of its package `reference`)."""
 LONGEST = 2**15
-"""Longest argument or variable in characters. Linux takes four times as many bytes."""
+"""Longest argument or variable in characters. Linux accepts four times as many bytes."""
 MOST = 1_000
 """Most arguments, and most variables. An engineering bound."""
 
@@ -33,12 +33,7 @@ def check_launch(
 ) -> None:
     """Refuse what cannot be launched, or would change what a container may do.
 
-    Args:
-        place: The job, for the error's place.
-        name: Its name; may be empty.
-        image: Its image; may be empty.
-        command: Arguments.
-        environment: Variables as `NAME=VALUE`.
+    Name and image may be empty; variables are `NAME=VALUE`. Errors name `place`, the job.
 
     Raises:
         InputError: A field is invalid.

@@ -18,9 +18,9 @@ class JobKind(StrEnum):
     ADAPTIVE = "adaptive"
     """Reports its epochs, and can be preempted: the telemetry contract of docs/images.md."""
     CHECKPOINTING = "checkpointing"
-    """Saves on SIGTERM, and goes on from its folder."""
+    """Saves on SIGTERM, and resumes from its folder."""
     OPAQUE = "opaque"
-    """Nothing; it is never preempted."""
+    """Promises nothing; it is never preempted."""
 
 
 class Mode(StrEnum):
@@ -43,10 +43,10 @@ class Regime:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job as its user declares it; free of information about its future.
+    """A job as its user declares it; it says nothing about its future.
 
     Attributes:
-        job_id: Unique within a run, and the order of submission.
+        job_id: Unique within a run; ids ascend in the order of submission.
         model: Model family, a key of the profile.
         batch_size: Batch size of the first epoch, in samples per step over all GPUs.
         max_batch_size: Largest batch size that adaptation may reach.
@@ -61,19 +61,18 @@ class JobSpec:
             epochs. The last epoch may be cut short.
         consolidate: Whether it must run on as few nodes as possible, because a single large
             tensor dominates its gradients (Tiresias, NSDI '19, section 3.3).
-        max_seconds: Time for which it may hold GPUs, over all its leases; unlimited if 0. This
-            and the fields below are in rows only if they are set, so that other jobs' records
-            have the hashes that they had.
-        kind: What it promises its scheduler. The work of an adaptive job is its epochs, that of
-            others, which are `timed`, seconds on its own allocation (`timed_job`).
+        max_seconds: Limit on the time that it holds GPUs, over all its leases; 0 for none. Rows
+            omit this and the fields below at their defaults, to keep old hashes valid.
+        kind: What it promises its scheduler. The work of an adaptive job is its epochs; that of
+            a `timed` job is seconds on its own allocation.
         name: Its name; jobs of the same name, tenant and image are expected to take as long.
         image: Image of its containers; by default that of the node.
-        command: What they run, as arguments, never a shell's text; by default what the image
-            says, and for an adaptive job its folder.
-        environment: Variables that they get, as `NAME=VALUE`.
-        options: When it may start, how often it is tried, and more.
-        opportunistic: Whether it runs on what others leave idle: it asks for none of its tenant's
-            cells, and beside a guaranteed job it gets the time that that job does not use.
+        command: Arguments of its containers, never a shell's text. The default is the image's;
+            for an adaptive job, its folder.
+        environment: Environment variables of its containers, as `NAME=VALUE`.
+        options: When it may start, how often it is retried, and more.
+        opportunistic: Whether it runs on idle GPUs only: it uses none of its tenant's cells, and
+            beside a guaranteed job it gets the time that the guaranteed job leaves.
 
     Raises:
         InputError: A field is out of range; the message names it.
@@ -170,26 +169,22 @@ class JobSpec:
 
     @property
     def timed(self) -> bool:
-        """Whether its work is seconds on its own allocation: up to `max_seconds`."""
+        """Whether its work is seconds on its own allocation, up to `max_seconds`."""
         return self.kind is not JobKind.ADAPTIVE
 
     @property
     def preemptible(self) -> bool:
-        """Whether it can give its GPUs back before its end, and go on later."""
+        """Whether it can give its GPUs back before its end, and resume later."""
         return self.kind is not JobKind.OPAQUE
 
     def steps_per_epoch(self, batch_size: int) -> int:
-        """Training steps of a whole epoch at a batch size."""
+        """Return the training steps of a whole epoch at a batch size."""
         return math.ceil(self.samples_per_epoch / batch_size)
 
     def steps_after(self, epochs: int, batch_size: int) -> int:
-        """Training steps from the end of an epoch to the end of the job, at a batch size.
+        """Return the training steps from the end of an epoch to the end of the job.
 
         The last epoch may be cut short; it keeps its share of the steps at any batch size.
-
-        Args:
-            epochs: Completed epochs.
-            batch_size: Samples per step over all GPUs.
         """
         if epochs >= self.epochs:
             return 0
@@ -199,7 +194,7 @@ class JobSpec:
 
     @property
     def cohort(self) -> tuple[str, int, int]:
-        """Model, initial batch size and least GPUs; jobs of a cohort change alike, a priori."""
+        """Model, initial batch size and least GPUs; a priori, jobs of a cohort change alike."""
         return self.model, self.batch_size, self.demand.least
 
     @property
@@ -225,18 +220,10 @@ def make_timed_job(
     image: str = "",
     **others: Any,
 ) -> JobSpec:
-    """A job whose work is seconds on its own allocation.
+    """Make a job whose work is seconds on its own allocation.
 
-    It has one epoch, of a step for each second up to its limit, and most end in the midst of it.
-
-    Args:
-        job_id: Its id.
-        kind: Checkpointing or opaque.
-        demand: GPUs of its gang.
-        max_seconds: Its limit.
-        arrival_seconds: Submission time, from the start of the run.
-        image: Its image, which stands for its model, too.
-        others: Other fields of `JobSpec`.
+    It has one epoch, with a step for each second up to its limit. Most such jobs end within it.
+    The image also serves as the job's model.
 
     Raises:
         InputError: A field is out of range.
@@ -264,10 +251,10 @@ class EpochReport:
 
     Attributes:
         job_id: The job.
-        epoch: Index of the first of them, from 0.
+        epoch: Index of the first of these epochs, from 0.
         epochs: Number of epochs.
-        batch_size: Batch size of these epochs.
-        seconds: Run time of these epochs in total, restarts excluded.
+        batch_size: Their batch size.
+        seconds: Their total run time, restarts excluded.
     """
 
     job_id: int
@@ -278,17 +265,14 @@ class EpochReport:
 
 
 LARGEST_LOSS = 2**53
-"""Largest plausible size of a loss, as of other numbers that are read."""
+"""Largest plausible size of a loss; other numbers read from outside have the same bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochLoss:
-    """The training loss of an epoch that a job completed.
+    """The training loss of a completed epoch.
 
-    Attributes:
-        job_id: The job.
-        epoch: Index of the epoch, from 0.
-        loss: Mean over its samples, within ± `LARGEST_LOSS`.
+    `epoch` counts from 0; `loss` is the mean over its samples, within ± `LARGEST_LOSS`.
     """
 
     job_id: int
@@ -297,7 +281,7 @@ class EpochLoss:
 
 
 def add_report(reports: list[EpochReport], new: EpochReport) -> None:
-    """Append a report, merged into the last report if their batch sizes are equal."""
+    """Append a report; merge it into the last report if their batch sizes are equal."""
     if reports and reports[-1].batch_size == new.batch_size:
         last = reports.pop()
         both = last.epochs + new.epochs, last.batch_size, last.seconds + new.seconds
@@ -307,7 +291,7 @@ def add_report(reports: list[EpochReport], new: EpochReport) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """Where a job stands at a round boundary, as its container reports it.
+    """The progress of a job at a round boundary, as its container reports it.
 
     Attributes:
         job_id: The job.
@@ -316,14 +300,13 @@ class JobProgress:
         batch_size: Batch size of the current epoch.
         seconds: Training time since the last observation, restarts excluded.
         run_seconds: Training time since submission, restarts excluded.
-        steps_left: Training steps left at that batch size; negative where a change of batch
+        steps_left: Training steps left at that batch size; negative if a change of batch
             size took the job past its end.
         cpu_seconds: CPU time of its container since the last observation; this and the two
             fields below are 0 if not measured.
         memory_bytes: Memory in use by its container.
-        gpu_share: Recent utilisation of its GPUs, their mean, in [0, 1].
-        share: Share of its work that is done, as a timed job reports it, in [0, 1]; 0 if it
-            reports none.
+        gpu_share: Recent mean utilisation of its GPUs, in [0, 1].
+        share: Share of its work that a timed job reports done, in [0, 1]; 0 without a report.
     """
 
     job_id: int
@@ -340,9 +323,10 @@ class JobProgress:
 
 
 def find_named(target: str, jobs: Sequence[JobSpec]) -> Iterator[JobSpec]:
-    """Jobs by an id or a name: the latest of the name, with all tasks of its array, or one of them.
+    """Find jobs by id or name.
 
-    A number is an id, if there is a job with it.
+    A number is an id if a job has it. A name means the latest job of that name; if that job is in
+    an array, all tasks of the array, or the task of a given index.
 
     Args:
         target: An id, `NAME`, or `NAME[INDEX]`.

@@ -19,10 +19,10 @@ LARGEST_INDEX = 10**9
 """Largest index of a task. An engineering bound."""
 
 INDEX = "SHOCKWAVE_ARRAY_INDEX"
-"""Environment variable that holds the index of a task of an array."""
+"""Environment variable with the index of an array's task."""
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""Name of a secret, and of a tenant that has some: they are names of files."""
+"""Name of a secret, and of a tenant with secrets: both are names of files."""
 
 _ARRAY = re.compile(
     r"(?P<indices>\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*)(%(?P<most>\d{1,9}))?", re.A
@@ -34,9 +34,9 @@ class Task:
     """The place of a job in an array; the tasks of an array have consecutive ids.
 
     Attributes:
-        index: Its index.
+        index: Its index, which its user chose.
         place: Its place among the tasks, from 0.
-        tasks: Number of tasks; 0 for a job that is in no array.
+        tasks: Number of tasks; 0 for a job outside arrays.
         at_once: Most tasks that hold GPUs at a time; 0 for any number.
     """
 
@@ -46,7 +46,7 @@ class Task:
     at_once: int = 0
 
     def index_is(self, text: str) -> bool:
-        """Whether `NAME[` and this text name the task."""
+        """Return whether `NAME[` and this text name the task."""
         return self.tasks > 0 and text == f"{self.index}]"
 
 
@@ -55,15 +55,14 @@ NO_ARRAY = Task()
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of a job. Each is in rows only if it is set.
+    """Options of a job. Rows omit those at their defaults.
 
     Attributes:
-        after: Ids of jobs that have to end well before it may start.
+        after: Ids of jobs that must finish before it may start.
         task: Its place in an array.
-        retries: How often it is launched again after it crashed; by default as often as
-            `tasks.backoff` says.
-        deadline_seconds: Time from its arrival within which it is to end; none if 0. Of the
-            policies here only `mst` reads it, with its parameter `deadlines`.
+        retries: Number of retries after crashes; -1 for the default of `tasks.backoff`.
+        deadline_seconds: Time from its arrival by which it should end; 0 for none. Among the
+            policies here, only `mst` reads it, with its parameter `deadlines`.
         secrets: Names of the files that its containers find in /run/secrets.
         priority: Its weight among the jobs of its tenant, which share the sum of their budgets.
     """
@@ -76,11 +75,7 @@ class JobOptions:
     priority: float = 1.0
 
     def check(self, place: str, tenant: str) -> None:
-        """Refuse invalid options.
-
-        Args:
-            place: The job, for the error's place.
-            tenant: Its tenant.
+        """Refuse invalid options of a tenant's job, in an error that names `place`.
 
         Raises:
             InputError: An option is invalid.
@@ -115,18 +110,17 @@ class JobOptions:
 
 
 NO_OPTIONS = JobOptions()
-"""The options of most jobs."""
+"""The default options."""
 
 
 def parse_tasks(text: str) -> tuple[Task, ...]:
-    """The tasks of an array.
+    """Parse the tasks of an array.
 
-    Args:
-        text: Indices and, after a percent sign, how many may hold GPUs at a time: `0-31%4`,
-            `1,3,5-7`.
+    The text is indices and, after a percent sign, how many may hold GPUs at a time: `0-31%4`,
+    `1,3,5-7`.
 
     Raises:
-        InputError: The text is not of that form, or asks for too many tasks.
+        InputError: The text has another form, or names too many tasks.
     """
     found = _ARRAY.fullmatch(text)
     if not found:
@@ -149,17 +143,12 @@ def parse_tasks(text: str) -> tuple[Task, ...]:
 
 
 def array_of(job_id: int, options: JobOptions) -> int | None:
-    """The id of the first task of a job's array; None for a job that is in none."""
+    """Return the id of the first task of a job's array; None for a job outside arrays."""
     return job_id - options.task.place if options.task.tasks else None
 
 
 def find_blocked(waits: Mapping[int, JobOptions], frozen: set[int]) -> set[int]:
-    """Jobs that will not run, with all that wait for them directly or indirectly.
-
-    Args:
-        waits: Options of active jobs, by job id.
-        frozen: Jobs that will not run.
-    """
+    """Return the jobs that will not run (`frozen`), and all that wait for them, even indirectly."""
     found = frozen & waits.keys()
     behind = [job_id for job_id, options in waits.items() if options.after]
     while new := {j for j in behind if j not in found and not found.isdisjoint(waits[j].after)}:

@@ -1,11 +1,11 @@
-"""How long the whole of a job's work takes, by the paces that it reported.
+"""The total duration of a job's work, predicted from the paces that it reported.
 
-The seconds that equal parts of the work took are taken for a stationary Gaussian autoregression of
-order 1 (Box and Jenkins, Time Series Analysis, 1970), so that paces that go on count as few
-observations. Mean and variance are unknown, with the prior 1 / σ²: given the correlation ρ of
-neighbouring parts, the mean of the parts left has Student's t distribution (the predictive one
-of generalised least squares). Each ρ of `CORRELATIONS` is equally likely before, and weighted by
-its marginal likelihood.
+The seconds that equal parts of the work took are modelled as a stationary Gaussian autoregression
+of order 1 (Box and Jenkins, Time Series Analysis, 1970), so that persistent paces count as few
+observations. Mean and variance are unknown, with the prior 1 / σ². Given the correlation ρ of
+neighbouring parts, the mean of the remaining parts has Student's t distribution (the predictive
+distribution of generalised least squares). Each ρ of `CORRELATIONS` is equally likely a priori,
+and weighted by its marginal likelihood.
 """
 
 import math
@@ -18,21 +18,21 @@ from predictor.arrays import Floats
 from predictor.belief import Belief
 
 CORRELATIONS = np.array([0.0, 0.5, 0.9, 0.97])
-"""Correlations of neighbouring parts. A convention; tests/predictor/test_durations.py measures
-the coverage of what follows."""
+"""Correlations of neighbouring parts. A convention; tests/predictor/test_durations.py measures the
+resulting coverage."""
 
 LEAST_LEFT_SHARE = 0.01
-"""Share of its work that a job has left at least: what is reported may be rounded. A convention."""
+"""Lower bound on the remaining share of the work: reports may be rounded. A convention."""
 
 RESOLUTION = 1.0 / math.sqrt(12.0)
-"""Least standard deviation of what is left, in steps from one report to the next: the position
-within a step is unknown (standard deviation of a uniform distribution)."""
+"""Least standard deviation of the rest, in steps from one report to the next: the position within a
+step is unknown (standard deviation of a uniform distribution)."""
 
 LEAST_SPREAD = 1e-6
 """Least standard deviation of parts, as a share of their mean. A numerical bound."""
 
 HALVINGS = 40
-"""Of an interval that holds a quantile: far below what is measured of a limit."""
+"""Bisections of the interval that holds a quantile, to far below the resolution of measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class TotalTime:
     """Distribution of the seconds that the whole work takes: a mixture of Student's t.
 
     Attributes:
-        weights: Of the components, with sum 1.
+        weights: Weights of the components, with sum 1.
         centres: Their medians, in seconds.
         scales: Their scales, in seconds.
-        freedom: Their degrees of freedom.
+        freedom: Degrees of freedom of each.
     """
 
     weights: Floats
@@ -52,20 +52,14 @@ class TotalTime:
     freedom: int
 
     def longer(self, seconds: Floats) -> Floats:
-        """Probabilities that it takes longer than these seconds."""
-        from scipy.special import stdtr  # a quarter of a second to import
+        """Return the probabilities that the work takes longer than these seconds."""
+        from scipy.special import stdtr  # imported late: it takes a quarter of a second
 
         beyond = (self.centres - seconds[:, None]) / self.scales
         return np.asarray(stdtr(self.freedom, beyond) @ self.weights)
 
     def quantiles(self, levels: Floats, least: float, most: float) -> Floats:
-        """Quantiles, given that it takes longer than `least`, and at most `most` seconds.
-
-        Args:
-            levels: In (0, 1).
-            least: What it took so far.
-            most: The limit at which it is ended.
-        """
+        """Return quantiles, given that the work takes more than `least`, at most `most` seconds."""
         low, high = np.full(len(levels), min(least, most)), np.full(len(levels), most)
         sought = (1.0 - levels) * self.longer(np.array([least]))
         for _ in range(HALVINGS):
@@ -76,9 +70,9 @@ class TotalTime:
 
 
 def list_steps(belief: Belief) -> list[tuple[float, float]]:
-    """Share and seconds of each step from a milestone to the next.
+    """List the share and seconds of each step from a milestone to the next.
 
-    Those in which a job went back to a checkpoint are left out.
+    Steps in which a job returned to a checkpoint are left out.
     """
     return [
         (after - before, until - since)
@@ -88,10 +82,9 @@ def list_steps(belief: Belief) -> list[tuple[float, float]]:
 
 
 def predict_total(belief: Belief) -> TotalTime:
-    """How long the whole work of a job takes, if what is left goes on as what is done.
+    """Predict the duration of a job's whole work, if the rest proceeds as before.
 
-    Args:
-        belief: What is believed of a job with two steps or more.
+    The job must have reported two steps or more.
     """
     (reached, seconds), found = belief.milestones[-1], np.array(list_steps(belief))
     shares, times = np.vstack([np.zeros(2), found.cumsum(axis=0)]).T
@@ -103,7 +96,8 @@ def predict_total(belief: Belief) -> TotalTime:
 
     number = np.arange(parts)
     between = CORRELATIONS[:, None, None] ** np.abs(number[:, None] - number)
-    # Of the mean of the parts left: its covariance with each of those done, and its variance.
+    # `shared` is the covariance of the mean of the remaining parts with each finished part,
+    # `own` its variance, both in units of the variance of a part.
     passing = rho * (1.0 - rho**ahead) / (1.0 - rho) / ahead
     shared = rho ** number[::-1] * passing
     own = ((1.0 + rho) / (1.0 - rho) / ahead - 2.0 * passing / (1.0 - rho) / ahead)[:, 0]

@@ -1,13 +1,12 @@
 """Plugins: policies, runtimes, trace readers and throughput models of other distributions.
 
-A distribution declares them as entry points in its `pyproject.toml`, and is installed beside
-Shockwave:
+A distribution declares them as entry points in its `pyproject.toml`:
 
     [project.entry-points."shockwave.policies"]
     smallest-first = "smallest_first:SmallestFirst"
 
-A plugin is found by its name and imported when that name is asked for, no earlier: plugins that are
-not used cost no time. Names of what Shockwave itself brings come first.
+A plugin is imported only when its name is requested, so unused plugins cost no time. Built-in
+names take precedence.
 """
 
 import hashlib
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint  # costs more to import than all else here
 
 DIGITS = 12
-"""Hexadecimal digits of a digest that are shown. A choice of layout."""
+"""Hexadecimal digits shown of a digest. A choice of layout."""
 
 Answer = TypeVar("Answer")
 
 
 class Kind(StrEnum):
-    """What a plugin is: the group of its entry point."""
+    """Kinds of plugins: the groups of their entry points."""
 
     POLICY = "shockwave.policies"
     TRACES = "shockwave.traces"
@@ -49,15 +48,7 @@ _NOUNS = {
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin of an installed distribution, not imported yet.
-
-    Attributes:
-        kind: What it is.
-        name: The name by which users choose it.
-        distribution: Name of the distribution.
-        version: Version of the distribution.
-        entry: Its entry point.
-    """
+    """A plugin of an installed distribution, not imported yet."""
 
     kind: Kind
     name: str
@@ -72,14 +63,14 @@ class Plugin:
 
     @property
     def identity(self) -> str:
-        """Version of the distribution and digest of its source: other code has another."""
+        """Version of the distribution and digest of its source, which identify its code."""
         return f"{self.version} sha256:{self._digest()[:DIGITS]}"
 
     def load(self) -> Any:
-        """Import it.
+        """Import the plugin.
 
         Raises:
-            PluginError: Its module cannot be imported, or has no such name.
+            PluginError: Its module cannot be imported, or lacks the name.
         """
         return self.call("be imported", self.entry.load)
 
@@ -87,7 +78,7 @@ class Plugin:
         """Call code of the plugin.
 
         Args:
-            doing: What it could not do if it fails, as a passive infinitive.
+            doing: The action, as a passive infinitive, for the error message.
             work: The call.
 
         Raises:
@@ -105,11 +96,11 @@ class Plugin:
             raise self.refused(problem + self._where(error)) from error
 
     def refused(self, problem: str) -> PluginError:
-        """The error about the plugin."""
+        """Return an error about the plugin."""
         return PluginError(self.place, problem, f"mend {self.distribution}, or do without it")
 
     def _where(self, error: BaseException) -> str:
-        """File and line of the plugin's last call, if the exception comes from its files."""
+        """Return file and line of the plugin's last call, if the exception comes from its files."""
         from traceback import extract_tb
 
         own = set(self._files())
@@ -117,7 +108,7 @@ class Plugin:
         return f" ({Path(calls[-1].filename).name}:{calls[-1].lineno})" if calls else ""
 
     def _files(self) -> Iterator[Path]:
-        """Python files of the top-level package or module that has it."""
+        """Yield the Python files of the plugin's top-level package or module."""
         spec = find_spec(self.entry.module.partition(".")[0])
         if spec is None:
             return
@@ -136,7 +127,7 @@ class Plugin:
 
 @cache
 def plugins(kind: Kind) -> dict[str, tuple[Plugin, ...]]:
-    """The plugins of a kind by name, sorted; several distributions may use the same name."""
+    """Return the plugins of a kind by name, sorted; several distributions may use the same name."""
     from importlib.metadata import entry_points
 
     found: dict[str, tuple[Plugin, ...]] = {}
@@ -151,10 +142,10 @@ def plugins(kind: Kind) -> dict[str, tuple[Plugin, ...]]:
 
 
 def find_plugin(kind: Kind, name: str) -> Plugin | None:
-    """The plugin of a name; None if there is none.
+    """Return the plugin of a name; None if there is none.
 
     Raises:
-        InputError: Several distributions bring a plugin of that name.
+        InputError: Several distributions have a plugin of that name.
     """
     found = plugins(kind).get(name, ())
     if len(found) > 1:

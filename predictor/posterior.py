@@ -1,20 +1,20 @@
 """The posterior over a job's regime sequences, learned from finished jobs.
 
-The adaptation mode fixes the order of batch sizes (`predictor.belief.stages`). Unknown are
-the number of changes and their epochs. The posterior is a mixture over candidates:
+The adaptation mode fixes the order of batch sizes (`predictor.belief.list_stages`). The number
+of changes and their epochs are unknown. The posterior is a mixture over candidates:
 
-- the trajectories of relatives (finished jobs of the same kind, model or mode), with changes
-  either at the same epochs, as in learning-rate schedules, or at the same shares of the
-  job's epochs, as in warm-ups;
-- draws from the Dirichlet prior over the shares of the job's epochs that each regime holds
-  (Shockwave, NSDI '23, section 5). They serve jobs without fitting relatives, and extend
-  trajectories that are censored: shorter than the job, or at the largest batch size.
+- The trajectories of relatives, which are finished jobs of the same kind, model or mode. Their
+  changes keep either their epochs, as in learning-rate schedules, or their shares of the job's
+  epochs, as in warm-ups.
+- Draws from the Dirichlet prior over the shares of the job's epochs that each regime holds
+  (Shockwave, NSDI '23, section 5). They serve jobs without fitting relatives. They also extend
+  censored trajectories: those shorter than the job, or at the largest batch size.
 
-Each mixture component (kind, model or mode by epochs or by shares; the prior) has a weight
-that its candidates share: pseudo-counts plus the expected number of finished jobs that it
-generated (empirical Bayes). The observed trajectory reweights the candidates by their
-likelihood: observed changes have a Gaussian error of half an epoch and 2 % of the epochs
-about the candidate's, and the next change is censored at the epochs done.
+The candidates of a mixture component (kind, model or mode by epochs or by shares; the prior)
+share its weight: pseudo-counts plus the expected number of finished jobs that it generated
+(empirical Bayes). The job's observed trajectory reweights the candidates by their likelihood.
+Observed changes have a Gaussian error about the candidate's changes, and the next change is
+censored at the epochs done.
 """
 
 import math
@@ -40,19 +40,19 @@ from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Throughput, reachable_batch_sizes, training_seconds
 
 DRAWS = 32
-"""Number of candidates from the Dirichlet prior, as many as relatives. An engineering bound; no
-sweep is recorded."""
+"""Number of candidates from the Dirichlet prior, equal to that of relatives. An engineering bound;
+no sweep is recorded."""
 
 COMPONENTS = np.repeat(np.arange(7), [*[SAME_KIND, SAME_MODEL, SAME_MODE] * 2, DRAWS])
 """Mixture component of each candidate: kind, model, mode by epochs; by shares; the prior."""
 
 PSEUDO_COUNTS = (2.0, 1.0, 0.5, 2.0, 1.0, 0.5, 0.3)
-"""Prior pseudo-counts of the mixture components: the closer the relatives, the more. Chosen by
-hand; no sweep is recorded (accuracy with these values: docs/predictor.md)."""
+"""Prior pseudo-counts of the mixture components; closer relatives count more. Chosen by hand; no
+sweep is recorded (accuracy with these values: docs/predictor.md)."""
 
 EPOCHS_OFF, SHARE_OFF = 0.5, 0.02
-"""Standard deviation of a change about a candidate's: in epochs, and as a share of the epochs.
-Chosen by hand; no sweep is recorded."""
+"""Standard deviation of an observed change about a candidate's change: a number of epochs, plus a
+share of the job's epochs. Chosen by hand; no sweep is recorded."""
 
 OUTLIER = 0.02
 """Probability of an outlier: a change where the candidate has none. Chosen by hand; no sweep is
@@ -62,13 +62,13 @@ ACCORDION_CHANGES = 3
 """Number of changes of an Accordion job under the prior. Chosen by hand; no sweep is recorded."""
 
 PRIOR_SECONDS = 60.0
-"""Weight of the prior slowness, in seconds of measured training, where speeds do not waver
+"""Weight of the prior slowness, in seconds of measured training, if speeds do not vary
 (`predictor.speed_noise`). Chosen by hand; no sweep is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the posterior of a job conditions on: its observed trajectory and speeds.
+    """What a job's posterior conditions on: its observed trajectory and speeds.
 
     Attributes:
         spec: The declared job.
@@ -76,8 +76,7 @@ class Evidence:
         done: Completed epochs, the completed fraction of the current epoch included.
         left: Epochs left at the current batch size, more than 0.
         batch_size: Current batch size.
-        slowness: Posterior mean log of true over profiled time per step, by measured batch
-            size.
+        slowness: Posterior mean log of true over profiled time per step, by measured batch size.
         slowness_elsewhere: The same at batch sizes without measurements.
     """
 
@@ -90,23 +89,18 @@ class Evidence:
     slowness_elsewhere: float
 
     def slowness_at(self, batch_size: int) -> float:
-        """Log of true over profiled time per step at a batch size."""
+        """Return the log of true over profiled time per step at a batch size."""
         return self.slowness.get(batch_size, self.slowness_elsewhere)
 
 
 def gather_evidence(
     belief: Belief, throughput: Throughput, history: History, prior_seconds: float = PRIOR_SECONDS
 ) -> Evidence:
-    """The evidence about a job, from its belief.
+    """Derive the evidence about a job from its belief.
 
-    Slowness is shrunk hierarchically: a batch size towards the job's mean, that towards the
-    mean of its model's finished jobs. These are posterior means of log-normal speeds.
-
-    Args:
-        belief: The job's observed trajectory.
-        throughput: Throughput model.
-        history: Courses of finished jobs.
-        prior_seconds: Weight of the prior, in seconds of measured training.
+    Slowness is shrunk hierarchically: a batch size's towards the job's mean, and the job's towards
+    the mean of its model's finished jobs, which weighs as much as `prior_seconds` of measured
+    training. Each is a posterior mean of log-normal speeds.
     """
     spec, current = belief.spec, Regime(belief.batch_size, 0)
     timed = belief.slowness(throughput)
@@ -129,7 +123,7 @@ def gather_evidence(
 
 
 def is_settled(job: Evidence, throughput: Throughput) -> bool:
-    """Whether a job cannot change its batch size any more."""
+    """Return whether a job can no longer change its batch size."""
     rungs = len(reachable_batch_sizes(throughput, job.spec)) - 1
     climbed = job.spec.mode is Mode.GNS and len(job.changes) >= rungs
     return job.spec.mode is Mode.STATIC or rungs == 0 or climbed
@@ -146,7 +140,7 @@ class Sequences:
         epoch_seconds: Duration of an epoch in each stage on the jobs' reference allocations,
             shape (jobs, stages).
         sizes: Batch sizes of the stages, a tuple per job.
-        profiled: Whether to take profiled speeds in place of measured ones.
+        profiled: Whether speeds are profiled instead of measured.
     """
 
     weights: Floats
@@ -156,22 +150,22 @@ class Sequences:
     profiled: bool = False
 
     def slowness(self, job: Evidence, batch_size: int) -> float:
-        """Log of expected over profiled time per step of a job at a batch size."""
+        """Return the log of expected over profiled time per step of a job at a batch size."""
         return 0.0 if self.profiled else job.slowness_at(batch_size)
 
     @cached_property
     def seconds(self) -> Floats:
         """Residual run time, shape (jobs, candidates)."""
         total: Floats = np.zeros(self.weights.shape)
-        for stage in range(self.epochs.shape[2]):  # in order: padding changes no bit
+        for stage in range(self.epochs.shape[2]):  # a fixed order: padding changes no bit
             total += self.epochs[:, :, stage] * self.epoch_seconds[:, None, stage]
         return total
 
     def quantiles(self, weights: Floats, levels: Floats) -> Ints:
-        """Candidates at quantiles of the residual run time, shape (jobs, levels).
+        """Return the candidates at quantiles of the residual run time, shape (jobs, levels).
 
         Args:
-            weights: Weights of the candidates, shape (jobs, candidates).
+            weights: Shape (jobs, candidates).
             levels: Quantile levels in [0, 1], shape (jobs or 1, levels).
         """
         if weights.shape[1] == 1:
@@ -192,18 +186,15 @@ class Sequences:
 def draw_sequences(
     jobs: Sequence[Evidence], throughput: Throughput, history: History, seed: int
 ) -> Sequences:
-    """The posterior over residual regime sequences of jobs of the same mode.
+    """Compute the posterior over residual regime sequences of jobs of the same mode.
 
-    Args:
-        jobs: Evidence about each job, not empty.
-        throughput: Throughput model.
-        history: Courses of finished jobs.
-        seed: Seed of the draws from the prior.
+    `jobs` is not empty; `seed` is that of the draws from the prior.
     """
     done = np.array([job.done for job in jobs])[:, None]
     end = done + np.array([job.left for job in jobs])[:, None]
     at, weights = _candidates(jobs, throughput, history, seed)
-    weights /= np.cumsum(weights, axis=1)[:, -1:]  # in order: the batch changes no bit
+    # Unlike `sum`, `cumsum` adds in a fixed order, so that other jobs in the batch change no bit.
+    weights /= np.cumsum(weights, axis=1)[:, -1:]
 
     changed = [len(job.changes) for job in jobs]
     width = at.shape[2] - min(changed)
@@ -232,7 +223,7 @@ def _epoch_seconds(job: Evidence, batch_size: int, throughput: Throughput) -> fl
 def _candidates(
     jobs: Sequence[Evidence], throughput: Throughput, history: History, seed: int
 ) -> tuple[Floats, Floats]:
-    """Changes of each job's candidates, and their unnormalised posterior probabilities.
+    """Return each job's candidate changes and their unnormalised posterior probabilities.
 
     Returns:
         Epochs of the changes, shape (jobs, candidates, changes + 1), padded with infinity
@@ -258,8 +249,8 @@ def _candidates(
     at[:, RELATIVES : 2 * RELATIVES, :known] = shares * epochs[:, :, None]
     if mode is Mode.GNS:
         at[np.arange(width) >= rungs[:, :, None] + np.zeros((1, len(COMPONENTS), 1))] = np.inf
-    # A course by epochs is censored at its end; a course that ended at the top, after its last
-    # change; a draw, from the start.
+    # Candidates by epochs are censored where the finished job ended. Those that ended at the
+    # largest batch size are censored after their last change, draws from the start.
     ended = past_epochs[rows]
     censored = np.zeros((len(jobs), len(COMPONENTS)))
     censored[:, :RELATIVES] = np.where(ended < epochs, ended, np.inf)
@@ -279,12 +270,12 @@ def _candidates(
 def _likelihood(
     jobs: Sequence[Evidence], at: Floats, censored: Floats, rungs: Ints, seed: int
 ) -> Floats:
-    """The likelihood of candidates, whose censored changes are drawn from the prior.
+    """Return the candidates' likelihood, and draw censored changes from the prior.
 
-    Under the prior with r possible changes left, there is none with probability 1 / (r + 1).
-    Otherwise the next comes after a share Beta(1, r) of the epochs left: the first of r + 1
-    shares that are Dirichlet(1, …, 1). If it has not come yet, it comes after such a share
-    of the epochs left now.
+    With r possible changes left, the prior probability of no further change is 1 / (r + 1).
+    Otherwise the next change comes after a share Beta(1, r) of the epochs left: the first of r + 1
+    shares that are Dirichlet(1, …, 1). If it has not come yet, it is drawn likewise from the
+    epochs left now.
 
     Args:
         jobs: Evidence about each job.
@@ -298,7 +289,7 @@ def _likelihood(
     Returns:
         Likelihood of each candidate, shape (jobs, candidates).
     """
-    from scipy.special import ndtr  # a quarter of a second to import
+    from scipy.special import ndtr  # imported late: it takes a quarter of a second
 
     done = np.array([job.done for job in jobs])[:, None]
     epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
@@ -314,7 +305,7 @@ def _likelihood(
         begins = np.maximum(before, np.where(free, censored, 0.0))
         left = np.maximum(epochs - begins, 0.5)
         stays = 1.0 / (more + 1.0)
-        if change < last:  # an observed change: density
+        if change < last:  # the density of observed changes
             seen = changed > change
             epoch = np.array(
                 [[job.changes[change] if len(job.changes) > change else 0] for job in jobs]
@@ -328,7 +319,7 @@ def _likelihood(
                 density = (1.0 - OUTLIER) * by_prior + OUTLIER * off / epochs
                 likelihood *= np.where(seen, density, 1.0)
         following, stop = changed == change, stays
-        if following.any():  # the next change: survival up to the epochs done
+        if following.any():  # the survival of the next change up to the epochs done
             waits = (1.0 - stays) * _power(np.clip((epochs - done) / left, 0.0, 1.0), more)
             coming = ndtr((at[:, :, change] - done) / off)
             to_come = np.where(free, stays + waits, coming)
@@ -347,13 +338,16 @@ def _likelihood(
 
 
 def _power(base: Floats, exponent: Floats) -> Floats:
-    """Power of a base in [0, 1]; unlike `**`, the same bits in any batch."""
+    """Return a power of a base in [0, 1]; unlike `**`, with the same bits in any batch."""
     return np.where(exponent > 0.0, np.exp(exponent * np.log(np.maximum(base, 1e-300))), 1.0)
 
 
 @cache
 def _uniform(seed: int, changes: int) -> tuple[Floats, Floats]:
-    """Two tables of uniform draws, shape (candidates, changes); more columns change none."""
+    """Return two tables of uniform draws, shape (candidates, changes).
+
+    Each column has its own generator, so that further columns change none of the others.
+    """
     columns = [
         np.random.default_rng([seed, n]).random((2, len(COMPONENTS))) for n in range(changes)
     ]
@@ -366,14 +360,8 @@ def _uniform(seed: int, changes: int) -> tuple[Floats, Floats]:
 def learn(history: History, belief: Belief, throughput: Throughput, seed: int) -> History:
     """Add a finished job to the history.
 
-    Adds its trajectory, and its final posterior over mixture components to their counts; for a
-    timed job, the share of its limit that it took.
-
-    Args:
-        history: The history before the job finished.
-        belief: The job's observed trajectory.
-        throughput: Throughput model.
-        seed: Seed of the draws from the prior.
+    For an adaptive job, adds its trajectory, and its final posterior over mixture components to
+    their counts; for a timed job, the share of its limit that it took.
     """
     if belief.spec.timed:
         return replace(history, shares=add_share(history.shares, belief))

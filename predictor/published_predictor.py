@@ -1,9 +1,8 @@
 """The predictor of the published system, which is clairvoyant.
 
-Shockwave (NSDI '23, section 5): a Dirichlet prior over the batch sizes of a job's
-profiled schedule, restated as epochs complete. The published code reads those batch
-sizes and their epoch durations from the job's future. Here it only serves to reproduce
-published results.
+Shockwave (NSDI '23, section 5): a Dirichlet prior over the batch sizes of a job's profiled
+schedule, restated as epochs complete. The published code reads these batch sizes and their
+epoch durations from the job's future. It serves only to reproduce published results.
 """
 
 from collections import Counter
@@ -11,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SPEED_TOLERANCE = 0.4
-"""Relative difference of measured and profiled speed above which durations are rescaled,
-as in the published code."""
+"""Relative difference of measured and profiled speed above which durations are rescaled, as in the
+published code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,12 @@ class ProfiledRegime:
 
     @property
     def whole_seconds(self) -> int:
-        """Duration of an epoch in whole seconds, at least 1, as the published system has it."""
+        """Duration of an epoch in whole seconds, at least 1, as in the published system."""
         return max(1, round(self.epoch_seconds))
 
 
 def seconds_done(schedule: Sequence[ProfiledRegime], epochs: int) -> int:
-    """Duration of the first epochs of a schedule, in seconds."""
+    """Return the duration of the first epochs of a schedule, in seconds."""
     seconds = 0
     for regime in schedule:
         part = min(regime.epochs, epochs)
@@ -46,18 +45,18 @@ def seconds_done(schedule: Sequence[ProfiledRegime], epochs: int) -> int:
 
 
 def mean_epoch_seconds(schedule: Sequence[ProfiledRegime], epochs_done: int) -> float:
-    """Mean epoch duration over the completed epochs and the current epoch."""
+    """Return the mean duration of the completed epochs and the current epoch."""
     epochs = min(epochs_done + 1, sum(regime.epochs for regime in schedule))
     return seconds_done(schedule, epochs) / epochs
 
 
 def remaining_seconds(schedule: Sequence[ProfiledRegime], epochs_done: int) -> float:
-    """Residual run time, as the published system predicts it.
+    """Return the residual run time that the published system predicts, in seconds.
 
-    The pseudo-counts of the batch sizes are even shares of the epochs. Every epoch up to the
-    current epoch adds 1 to its batch size. The masses are normalised to the number of
-    epochs, and those epochs are subtracted, down to 0. The masses left take the mean epoch
-    durations of their batch sizes, scaled to the epochs left.
+    The pseudo-counts of the batch sizes are equal shares of the epochs. Each epoch up to the
+    current one adds 1 to its batch size. The masses are normalised to the number of epochs, and
+    these epochs are subtracted, down to 0. Each remaining mass takes the mean epoch duration of
+    its batch size; the sum is scaled to the epochs left.
 
     Args:
         schedule: The job's true schedule.
@@ -90,7 +89,7 @@ def calibrate(
     samples: float,
     seconds: float,
 ) -> float:
-    """Scale factor of a schedule's durations, calibrated to measured speed.
+    """Return the scale factor of a schedule's durations, calibrated to measured speed.
 
     Compares the samples that the job would have trained since the run's start at its
     measured speeds with those of the profile over the same time.
@@ -103,7 +102,7 @@ def calibrate(
         seconds: The run's clock at the last measurement.
 
     Returns:
-        The new factor; unchanged where the speeds differ by at most `SPEED_TOLERANCE`.
+        The new factor; unchanged if the speeds differ by at most `SPEED_TOLERANCE`.
     """
     left, profiled = seconds, 0.0
     for regime in schedule:

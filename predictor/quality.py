@@ -1,7 +1,7 @@
 """Loss curves: extrapolations of a job's training loss from the losses of its epochs so far.
 
-After Zhang et al., SLAQ (SoCC '17), section 4: two families of curves, fitted by least squares in
-which recent epochs weigh more; the better fit is taken.
+After Zhang et al., SLAQ (SoCC '17), section 4: two families of curves are fitted by least squares
+in which recent epochs weigh more; the better fit is used.
 """
 
 import math
@@ -18,22 +18,24 @@ NOISE, SMALLEST = 1e-9, 1e-100
 """Losses count as equal if their range is at most the share `NOISE`, for rounding, of the largest
 loss, or of `SMALLEST` if all are below that. Conventions."""
 ASYMPTOTES = np.geomspace(1e-3, 10.0, 25)
-"""How far below the lowest loss a sublinear curve may end, over the range of all losses. A grid."""
+"""Distances of a sublinear curve's asymptote below the lowest loss, in ranges of losses. A grid."""
 FACTORS = 1.0 - np.geomspace(1e-3, 0.9, 30)
-"""Factor by which a linear curve's distance to its end shrinks in an epoch. A grid."""
+"""Factors by which a linear curve's distance to its asymptote shrinks per epoch. A grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """A job's loss by completed epochs.
 
+    With k in epochs, a sublinear curve is 1 / (a k² + b k + c) + d, for first-order methods. Other
+    curves are a μᵏ + d, for methods that converge linearly or faster.
+
     Attributes:
-        sublinear: Whether it is 1 / (a k² + b k + c) + d, as of first-order methods, and not
-            a μᵏ + d, as of methods that converge linearly or faster; k in epochs.
-        a: Of the family.
-        b: Of the family; μ where it is not sublinear.
-        c: Of the family; 0 where it is not sublinear.
-        d: The loss at the end.
+        sublinear: Whether the curve is sublinear.
+        a: Parameter of the family.
+        b: Parameter of the family; μ if not sublinear.
+        c: Parameter of the family; 0 if not sublinear.
+        d: The asymptote.
     """
 
     sublinear: bool
@@ -43,7 +45,7 @@ class Curve:
     d: float
 
     def at(self, epochs: float) -> float:
-        """The loss after some epochs."""
+        """Return the loss after some epochs."""
         if self.sublinear:
             return 1.0 / (self.a * epochs**2 + self.b * epochs + self.c) + self.d
         return self.a * float(self.b**epochs) + self.d
@@ -51,12 +53,12 @@ class Curve:
 
 @lru_cache(maxsize=4096)
 def fit_curve(epochs: tuple[int, ...], losses: tuple[float, ...], recency: float) -> Curve:
-    """The curve that fits the latest losses best; a flat one where they are equal but for noise.
+    """Return the curve that fits the latest losses best; a flat one if they differ by noise only.
 
     Args:
         epochs: Completed epochs at each loss, ascending.
         losses: The losses.
-        recency: Weight of a loss over that of the next one, in (0, 1].
+        recency: Weight of a loss relative to the next, in (0, 1].
     """
     k = np.array(epochs[-MOST_LOSSES:], float)
     y = np.array(losses[-MOST_LOSSES:], float)
@@ -76,10 +78,10 @@ def fit_curve(epochs: tuple[int, ...], losses: tuple[float, ...], recency: float
 
 
 def _sublinear(x: Floats, y: Floats, weights: Floats) -> list[tuple[float, Curve]]:
-    """Curves 1 / (a x² + b x + c) + d with their weighted squared errors, y between 0 and 1.
+    """Fit curves 1 / (a x² + b x + c) + d, y in [0, 1]; return their weighted squared errors, too.
 
-    For each d the rest is linear in 1 / (y − d), whose errors count by (y − d)⁴ to be those of y.
-    Of the terms x² and x those are left out that would make the loss rise.
+    For each d, the fit is linear in 1 / (y − d), whose errors are weighted by (y − d)⁴ to become
+    errors of y. Terms x² and x that would make the loss rise are dropped.
     """
     found = []
     powers = np.stack([x**2, x, np.ones_like(x)], 1)
@@ -102,7 +104,7 @@ def _sublinear(x: Floats, y: Floats, weights: Floats) -> list[tuple[float, Curve
 
 
 def _linear(k: Floats, y: Floats, weights: Floats) -> list[tuple[float, Curve]]:
-    """Curves a μᵏ + d with weighted squared errors: a flat one, and for each μ a line in μᵏ."""
+    """Fit curves a μᵏ + d: a flat one, and for each μ a line in μᵏ; return their errors, too."""
     mean = float(weights @ y / weights.sum())
     found = [(float(weights @ (mean - y) ** 2), Curve(False, 0.0, 1.0, 0.0, mean))]
     for factor in FACTORS:

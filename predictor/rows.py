@@ -18,37 +18,37 @@ Record = TypeVar("Record")
 
 
 def to_row(value: Any) -> dict[str, Any]:
-    """A dataclass as plain dicts, lists and scalars, in the order of its fields."""
+    """Convert a dataclass to plain dicts, lists and scalars, in the order of its fields."""
     record: Any = type(value)
     row: dict[str, Any] = _encoder(record)(value)
     return row
 
 
 def from_row(record: type[Record], row: Mapping[str, Any]) -> Record:
-    """A dataclass from a row of `to_row`."""
+    """Convert a row of `to_row` to a dataclass."""
     kind: Any = record
     decode: Callable[[Any], Record] = _decoder(kind)
     return decode(row)
 
 
 def to_json(value: Any) -> str:
-    """A dataclass as JSON text, its row; see `to_row`."""
+    """Convert a dataclass to JSON; see `to_row`."""
     return orjson.dumps(to_row(value)).decode()
 
 
 def from_json(record: type[Record], text: str) -> Record:
-    """A dataclass from the text of `to_json`; with all defaults from empty text."""
+    """Convert the text of `to_json` to a dataclass; empty text means all defaults."""
     return from_row(record, orjson.loads(text)) if text else record()
 
 
 def is_record(hint: Any) -> bool:
-    """Whether a type is stored as a nested record."""
+    """Return whether a type is stored as a nested record."""
     return is_dataclass(hint)
 
 
 @cache
 def get_typed_fields(record: Any) -> tuple[tuple[str, Any], ...]:
-    """Names and types of a dataclass's fields, in order."""
+    """Return names and types of a dataclass's fields, in order."""
     hints = get_type_hints(record)
     return tuple((field.name, hints[field.name]) for field in fields(record))
 
@@ -58,19 +58,19 @@ def _same(value: Any) -> Any:
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
-    """Types of the parts of a tuple of fixed length; empty for one that repeats its first."""
+    """Return the types of a tuple's parts; empty for a tuple of any length."""
     found = get_args(hint)
     return () if get_origin(hint) is not tuple or found[-1] is Ellipsis else found
 
 
 def _other(hint: UnionType) -> Any:
-    """The type that is given or None."""
+    """Return the type T of `T | None`."""
     (found,) = (part for part in get_args(hint) if part is not NoneType)
     return found
 
 
 def _tuple_fields(hint: Any) -> Any:
-    """A named tuple's fields as the type of a plain tuple; None for other types."""
+    """Return a named tuple's fields as the type of a plain tuple; None for other types."""
     names = getattr(hint, "_fields", None)
     if names is None:
         return None
@@ -97,7 +97,7 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
         return _record_encoder(hint)
     if fields_of_tuple := _tuple_fields(hint):
         return _encoder(fields_of_tuple)
-    return str if issubclass(hint, Enum) else hint  # int and float also convert their subtypes
+    return str if issubclass(hint, Enum) else hint  # calling int or float also converts subtypes
 
 
 def _record_encoder(record: Any) -> Callable[[Any], dict[str, Any]]:
@@ -130,5 +130,5 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
 
 
 def hash_content(row: Any) -> str:
-    """SHA-256 of plain data, independent of the storage format."""
+    """Return the SHA-256 of plain data, independent of the storage format."""
     return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,13 +1,12 @@
-"""Variability of speeds: uncertainty of a job's mean time per step, learnt from its run's rounds.
+"""Noise of speeds: the uncertainty of a job's mean time per step, learned from the run's rounds.
 
-A forecast extrapolates a job's measured mean time per step. Learnt over all jobs of a run are the
-deviation of each round from the mean of the job's rounds before it, and that of a job's first round
-from the profile. A slow round is likely to be followed by another: rounds are modelled as a
-stationary autoregression of order 1 (Box and Jenkins, Time Series Analysis, 1970), about a mean of
-each job's own.
+A forecast extrapolates a job's measured mean time per step. Two deviations are learned over all
+jobs of a run: of a round from the mean of the job's earlier rounds, and of a job's first round from
+the profile. Slow rounds tend to follow slow rounds. Rounds are therefore modelled as a stationary
+autoregression of order 1 (Box and Jenkins, Time Series Analysis, 1970) about a mean of their job.
 
-Steps are whole, so a round's speed is known to a step at best. Only deviations beyond that count:
-jobs that train as evenly as on a virtual clock do not waver at all.
+Steps are whole, so a round's speed is known only to within a step. Smaller deviations count as
+zero: jobs that train evenly, as on a virtual clock, have no noise.
 """
 
 import math
@@ -19,16 +18,16 @@ from predictor.posterior import PRIOR_SECONDS
 from predictor.throughput import Throughput
 
 STRONGEST = 0.95
-"""Largest correlation of neighbouring rounds. A convention: the rounds of a job are too few
-to distinguish it from 1."""
+"""Largest correlation of neighbouring rounds. A convention: a job has too few rounds to distinguish
+it from 1."""
 
 EXPECTED = 0.1
-"""Expected size of the log of a time per step over the profile's, and over that of the rounds
-before, where nothing was measured. Chosen by hand on two runs in containers."""
+"""Prior size of the log of a round's time per step, relative to the profile or to earlier rounds.
+Chosen by hand on two runs in containers."""
 
 LEAST_VARIANCE = 1e-4
-"""Least variance of the logs of rounds' times per step that the prior is weighed by. A
-convention: one per cent, squared."""
+"""Lower bound on the variance of rounds' log times per step when it weighs the prior. A convention:
+one per cent, squared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +35,15 @@ class SpeedNoise:
     """Sums over the rounds in which jobs trained, of logs of time per step.
 
     Attributes:
-        rounds: Rounds of jobs that had been measured before.
+        rounds: Rounds of jobs measured before.
         seconds: Training time in these rounds.
-        squares: Squares of the log of their time per step over the mean of the rounds before; 0 of
-            those that whole steps explain.
-        products: Products of that log and of the round before's, over the same mean.
-        before: Squares of the latter.
+        squares: Squares of the log of their time per step over the mean of the earlier rounds.
+            Rounds within one step's rounding count 0.
+        products: Products of this log and the previous round's, over the same mean.
+        before: Squares of the previous round's log.
         jobs: First rounds of jobs at a batch size.
-        offsets: Squares of the log of their time per step over the profile's; 0 of those that
-            whole steps explain.
+        offsets: Squares of the log of their time per step over the profile's. Rounds within one
+            step's rounding count 0.
     """
 
     rounds: int = 0
@@ -58,12 +57,7 @@ class SpeedNoise:
     def after(
         self, rounds: Iterable[tuple[Belief, Belief]], throughput: Throughput
     ) -> "SpeedNoise":
-        """The noise with further rounds of jobs.
-
-        Args:
-            rounds: The belief about each job before a round, and that after it.
-            throughput: Throughput model.
-        """
+        """Return the noise after further rounds: a job's belief before and after each."""
         count, seconds, squares, products = self.rounds, self.seconds, self.squares, self.products
         squares_before, jobs, offsets = self.before, self.jobs, self.offsets
         for before, now in rounds:
@@ -96,8 +90,8 @@ class SpeedNoise:
     def prior_seconds(self) -> float:
         """Weight of the prior slowness of a job, in seconds of measured training.
 
-        It makes a job's slowness the posterior mean: the farther jobs were from the profile, and
-        the more evenly they train, the less it is.
+        With this weight, a job's slowness is the posterior mean. The weight falls as jobs deviate
+        more from the profile, and as they train more evenly.
         """
         if not self.offsets or not self.rounds:
             return PRIOR_SECONDS
@@ -107,16 +101,16 @@ class SpeedNoise:
         return weight / between if between * PRIOR_SECONDS > weight else PRIOR_SECONDS
 
     def spread(self, belief: Belief, remaining: float, *, settled: bool) -> float:
-        """Standard deviation of the log of a job's mean time per step in what is left of it.
+        """Return the standard deviation of the log of a job's mean time per step in its rest.
 
-        The variance has two parts: that of the mean of the rounds left about the job's own mean,
-        and the uncertainty of the latter, given the profile and the measured rounds. It is
-        0 where no round was off by more than whole steps explain.
+        The variance has two parts: that of the mean of the remaining rounds about the job's own
+        mean, and the uncertainty of the job's mean, given the profile and the measured rounds. It
+        is 0 if no round deviated by more than one step's rounding.
 
         Args:
-            belief: What is believed of the job.
+            belief: The belief about the job.
             remaining: Its residual run time, in seconds.
-            settled: Whether it keeps its batch size; what was measured says little of others.
+            settled: Whether it keeps its batch size; measurements say little about others.
         """
         if self.offsets == self.squares == 0.0:
             return 0.0
@@ -130,7 +124,7 @@ class SpeedNoise:
         return math.sqrt(own + ahead)
 
     def _of_mean(self, seconds: float) -> float:
-        """Variance of the mean of the rounds in which a job trains for so long."""
+        """Return the variance of the mean of a job's rounds over this training time."""
         if not self.rounds:
             return 0.0
         of_round, rounds = self.squares / self.rounds, seconds * self.rounds / self.seconds
@@ -143,7 +137,7 @@ class SpeedNoise:
 
 
 def _beyond(log: float, unknown: float) -> float:
-    """A log of times per step; 0 if a step more or less explains it."""
+    """Return a log of times per step; 0 if one step more or less explains it."""
     return log if abs(log) > unknown else 0.0
 
 
@@ -152,6 +146,6 @@ STEADY = SpeedNoise()
 
 
 def expect_noise(round_seconds: float) -> SpeedNoise:
-    """The prior before any round in containers: as after one job and one round."""
+    """Return the prior before any round in containers, equivalent to one job and one round."""
     square = EXPECTED**2
     return SpeedNoise(1, round_seconds, squares=square, jobs=1, offsets=square)

@@ -1,6 +1,6 @@
 """Throughput of jobs: the protocol, and measured profiles.
 
-Work (epochs and steps by regime), allocations and throughput are kept apart; run times in
+Work (epochs and steps by regime), allocations and throughput are separate; run times in
 seconds are their product.
 """
 
@@ -18,7 +18,7 @@ UNTYPED = "gpu"
 
 
 class Throughput(Protocol):
-    """Rate of a job at a batch size on an allocation."""
+    """Rates of jobs at a batch size on an allocation."""
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
@@ -27,11 +27,11 @@ class Throughput(Protocol):
 
     @property
     def placement_matters(self) -> bool:
-        """Whether its rates depend on the number of nodes that a gang spans."""
+        """Whether rates depend on the number of nodes that a gang spans."""
         ...
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
-        """Steps per second of the whole job.
+        """Return the steps per second of the whole job.
 
         Raises:
             InputError: The job cannot run at this batch size on this allocation.
@@ -39,7 +39,7 @@ class Throughput(Protocol):
         ...
 
     def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
-        """Whether the job makes progress at a batch size on an allocation."""
+        """Return whether the job makes progress at a batch size on an allocation."""
         ...
 
     def shared_rate(
@@ -50,34 +50,32 @@ class Throughput(Protocol):
         other_batch_size: int,
         allocation: Allocation,
     ) -> float:
-        """Steps per second of a job while another one trains on the same GPUs.
+        """Return the steps per second of a job while another job trains on the same GPUs.
 
-        0 where the two do not fit there together, or were not measured. Beside an opportunistic job
+        0 if the two do not fit there together, or were not measured. Beside an opportunistic job,
         a guaranteed job is as fast as alone.
         """
         ...
 
     def reference(self, job: JobSpec) -> Allocation:
-        """The reference allocation: of isolated run times and of feasible batch sizes."""
+        """Return the allocation that defines isolated run times and feasible batch sizes."""
         ...
 
     def restart(self, allocation: Allocation, otherwise: float) -> float:
-        """Seconds from a launch on an allocation to the first step; `otherwise` if not measured."""
+        """Return the seconds from a launch on an allocation to the first step.
+
+        `otherwise` if not measured.
+        """
         ...
 
 
 def epoch_seconds(
     throughput: Throughput, job: JobSpec, batch_size: int, allocation: Allocation | None = None
 ) -> float:
-    """Profiled duration of an epoch in seconds, as isolated run times have it (NSDI '23).
+    """Return the profiled duration of an epoch, in seconds, for isolated run times (NSDI '23).
 
-    It counts the last batch of an epoch by its samples; see `training_seconds`.
-
-    Args:
-        throughput: Throughput model.
-        job: The job.
-        batch_size: Batch size of the epoch.
-        allocation: Its allocation; by default its reference.
+    It counts the last batch of an epoch by its samples; see `training_seconds`. The default
+    allocation is the job's reference.
 
     Raises:
         InputError: The job cannot run at this batch size on this allocation.
@@ -89,23 +87,23 @@ def epoch_seconds(
 def training_seconds(
     throughput: Throughput, job: JobSpec, batch_size: int, allocation: Allocation | None = None
 ) -> float:
-    """Time that a job trains for an epoch, in seconds: its last batch is a whole step, too.
+    """Return the seconds for which a job trains in an epoch; its last batch is a whole step.
 
-    Args and errors are those of `epoch_seconds`.
+    Defaults and errors are those of `epoch_seconds`.
     """
     rate = throughput.rate(job, batch_size, allocation or throughput.reference(job))
     return job.steps_per_epoch(batch_size) / rate
 
 
 def reachable_batch_sizes(throughput: Throughput, job: JobSpec) -> tuple[int, ...]:
-    """The declared batch sizes at which a job can run on its reference allocation."""
+    """Return the declared batch sizes that a job can run at on its reference allocation."""
     allocation = throughput.reference(job)
     sizes = [size for size in job.batch_sizes if throughput.can_run(job, size, allocation)]
     return tuple(sizes) or (job.batch_size,)
 
 
 def runs_on(throughput: Throughput, job: JobSpec, allocation: Allocation) -> bool:
-    """Whether a job makes progress on an allocation at every batch size that it can reach."""
+    """Return whether a job makes progress on an allocation at each batch size it can reach."""
     sizes = reachable_batch_sizes(throughput, job)
     return all(throughput.can_run(job, size, allocation) for size in sizes)
 
@@ -114,20 +112,20 @@ def runs_on(throughput: Throughput, job: JobSpec, allocation: Allocation) -> boo
 class Profile:
     """A measured throughput table of whole jobs, on exclusive GPUs and in pairs.
 
-    Without `by_nodes` it is independent of the number of nodes. Timed jobs are not in it: they make
-    a step a second on each allocation that they can run on.
+    Without `by_nodes`, rates do not depend on the number of nodes. Timed jobs are not in the table:
+    they make one step per second on each allocation that they can run on.
 
     Attributes:
         rates: (model, batch size, GPU type, GPUs) to steps per second of the whole job. A
             missing or zero entry means that the combination cannot run.
         source: Origin of the table, for error messages.
         pairs: (model, batch size, other model, other batch size, GPU type, GPUs) to steps per
-            second of the first job while both have the same GPUs. A missing or zero entry means
+            second of the first job while both hold the same GPUs. A missing or zero entry means
             that they cannot run together.
         losses: Training loss after each epoch, by model, for simulations of jobs that report it.
-        restarts: (GPU type, GPUs) to what a restart takes there, in seconds, where that is known.
-        by_nodes: Number of nodes to the table of gangs that span as many or more. A gang without an
-            entry is as fast as on fewer; a zero entry means that it cannot be spread so.
+        restarts: (GPU type, GPUs) to the measured seconds of a restart.
+        by_nodes: Minimum number of nodes to the table of gangs that span as many or more. Without
+            an entry, a gang is as fast as on fewer nodes; with a zero entry, it cannot span them.
     """
 
     rates: Mapping[tuple[str, int, str, int], float]
@@ -144,18 +142,12 @@ class Profile:
         gpu_type: str = UNTYPED,
         source: str = "profile",
     ) -> "Profile":
-        """A table of one GPU type.
-
-        Args:
-            rates: (model, batch size, GPUs) to steps per second.
-            gpu_type: The type.
-            source: Origin of the table.
-        """
+        """Make a table of one GPU type, from (model, batch size, GPUs) to steps per second."""
         typed = {(model, size, gpu_type, gpus): r for (model, size, gpus), r in rates.items()}
         return cls(typed, source)
 
     def of_types(self, gpu_types: Collection[str]) -> "Profile":
-        """The part of the table that is about some GPU types."""
+        """Return the part of the table about some GPU types."""
         rates = {key: rate for key, rate in self.rates.items() if key[2] in gpu_types}
         pairs = {key: rate for key, rate in self.pairs.items() if key[4] in gpu_types}
         restarts = {key: took for key, took in self.restarts.items() if key[0] in gpu_types}
@@ -163,7 +155,7 @@ class Profile:
         return Profile(rates, self.source, pairs, self.losses, restarts, by_nodes)
 
     def where_placement_matters(self, gpu_types: Collection[str]) -> "Profile":
-        """The table with rates by nodes on some GPU types only."""
+        """Return the table with rates by nodes on some GPU types only."""
         if not self.by_nodes:
             return self
         tables = {nodes: table.of_types(gpu_types) for nodes, table in self.by_nodes.items()}
@@ -198,7 +190,7 @@ class Profile:
         return self._at(allocation.nodes, key).rates.get(key, 0.0) > 0.0
 
     def _at(self, nodes: int, key: tuple[str, int, str, int]) -> "Profile":
-        """The table for a gang that spans a number of nodes."""
+        """Return the table for a gang that spans a number of nodes."""
         if nodes > 1 and self.by_nodes:
             for least in sorted(self.by_nodes, reverse=True):
                 if least <= nodes and key in self.by_nodes[least].rates:
@@ -215,9 +207,9 @@ class Profile:
     ) -> float:
         """See `Throughput.shared_rate`.
 
-        Beside a guaranteed job, a local coordinator holds an opportunistic job's kernels back until
-        the guaranteed job's minibatch takes as long as alone (Xiao et al., AntMan, OSDI '20). The
-        total s = Σ shared rate / own rate stays, so the opportunistic job keeps s - 1.
+        Beside a guaranteed job, a local coordinator delays an opportunistic job's kernels until the
+        guaranteed job's minibatch takes as long as alone (Xiao et al., AntMan, OSDI '20). The total
+        s = Σ shared rate / own rate is preserved, so the opportunistic job keeps s - 1.
         """
         kind, gpus = allocation.gpu_type, allocation.gpus
         own, partner = (job.model, batch_size), (other.model, other_batch_size)
@@ -259,7 +251,7 @@ class Profile:
         )
 
     def restart(self, allocation: Allocation, otherwise: float) -> float:
-        """See `Throughput.restart`: as on the nearest number of GPUs of that type."""
+        """See `Throughput.restart`; uses the nearest measured number of GPUs of that type."""
         known = [gpus for kind, gpus in self.restarts if kind == allocation.gpu_type]
         if not known:
             return otherwise
@@ -267,9 +259,9 @@ class Profile:
         return self.restarts[allocation.gpu_type, nearest]
 
     def reference(self, job: JobSpec) -> Allocation:
-        """The least GPUs of its demand, on one node, of the type on which it is fastest.
+        """Return the least GPUs of the job's demand, on one node, of its fastest type.
 
-        That is at its declared batch size, and the first of types that are equally fast.
+        The fastest type is that at the declared batch size; ties go to the first type.
         """
         key = job.demand if len(self.gpu_types) < 2 else (job.demand, job.model, job.batch_size)
         found = self._references.get(key)
@@ -290,6 +282,6 @@ class Profile:
 
 
 def _admits(demand: Demand, allocation: Allocation) -> bool:
-    """Whether an allocation is one that a job asked for."""
+    """Return whether a job's demand admits an allocation."""
     gpus, kind = allocation.gpus, allocation.gpu_type
     return demand.least <= gpus <= demand.most and demand.allows(kind)
