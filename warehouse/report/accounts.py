@@ -12,7 +12,7 @@ from warehouse.wording import counted
 
 
 def table(jobs: RunJobs) -> Table:
-    """All jobs of a run, to sort, filter and search; those with the worst ρ first."""
+    """Return the table of a run's jobs, those with the worst ρ first."""
     notable = jobs.notable()
     named = any(row["name"] for row in jobs.rows.values())
     rows = [
@@ -44,7 +44,7 @@ def table(jobs: RunJobs) -> Table:
 
 
 def accounts(jobs: RunJobs) -> dict[str, dict[str, Any]]:
-    """The contents of each job's section, by its number."""
+    """Return the contents of each job's section, by job id."""
     return {str(job): _account(jobs, job) for job in jobs.rows}
 
 
@@ -111,7 +111,7 @@ def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
 
 
 def _longest_absence(leases: Sequence[Row]) -> tuple[float, float]:
-    """Longest time between two leases, and when it began, in seconds."""
+    """Return the longest time between two leases and when it began, in seconds."""
     gaps = [
         (after["start_seconds"] - before["end_seconds"], -before["end_seconds"])
         for before, after in pairwise(leases)
@@ -121,7 +121,7 @@ def _longest_absence(leases: Sequence[Row]) -> tuple[float, float]:
 
 
 def _longest_wait(row: Row, leases: Sequence[Row]) -> int | None:
-    """The round in which its longest wait began."""
+    """Return the round in which the job's longest wait began."""
     number: int | None = row["admitted_round"]
     if leases and row["preemptions"]:
         longest, since = _longest_absence(leases)
@@ -132,7 +132,7 @@ def _longest_wait(row: Row, leases: Sequence[Row]) -> int | None:
 
 
 def _spans(gpus: Sequence[int]) -> str:
-    """Numbers of GPUs, neighbours as a span."""
+    """Format numbers of GPUs, with neighbours as a range."""
     spans: list[list[int]] = []
     for gpu in sorted(gpus):
         if spans and spans[-1][1] == gpu - 1:
@@ -143,7 +143,7 @@ def _spans(gpus: Sequence[int]) -> str:
 
 
 def _hours(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds / 3600, 4) + 0.0  # no -0.0
+    return None if seconds is None else round(seconds / 3600, 4) + 0.0  # avoid -0.0
 
 
 def _time(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Policies side by side: the paper's four figures, paired differences, and the front."""
+"""Comparison of policies: the paper's four figures, paired differences, and the Pareto front."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,12 +23,11 @@ from warehouse.report.selection import ReportedRun, grouped, labels_of
 
 
 def policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Figure:
-    """Makespan, mean JCT, worst ρ and unfair fraction by policy (NSDI '23, section 8).
+    """Draw makespan, mean JCT, worst ρ and unfair fraction by policy (NSDI '23, section 8).
 
-    Args:
-        entries: The runs; those of the same label on a workload, which differ in their seed,
-            become a bar for their mean, with a line for its confidence interval.
-        key: The figure's name.
+    Runs with the same label on a workload differ only in their seeds. They share a bar for the
+    mean,
+    with a line for its confidence interval.
     """
     about = (
         "Makespan, mean job completion time, worst finish-time fairness ρ and share of jobs "
@@ -67,13 +66,13 @@ def _row(found: Interval, runs: int) -> dict[str, float | int]:
 def paired(
     entries: Sequence[ReportedRun], against: str | None = None, key: str = "paired"
 ) -> Figure | None:
-    """Differences between policies over the same workload, cluster, options and seed.
+    """Draw differences between policies over the same workload, cluster, options and seed.
 
-    Returns None where no two pairs exist, so that no test of a difference is possible.
+    Returns None without two pairs, because no difference can then be tested.
 
     Args:
         entries: The runs.
-        against: The policy that the others are compared with; by default the one named first.
+        against: The reference policy; by default, the first.
         key: The figure's name.
 
     Raises:
@@ -131,9 +130,9 @@ def _differences(
 
 
 def front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | None:
-    """Makespan against mean JCT and worst ρ of all policies, parameters and options.
+    """Draw makespan against mean JCT and worst ρ of all policies, parameters and options.
 
-    Returns None where no workload has three of them.
+    Returns None if no workload has three of them.
     """
     rows: list[Row] = []
     charts = {}
@@ -242,7 +241,7 @@ def _four(rows: Sequence[Row], labels: Sequence[str], *, bars: bool) -> alt.Conc
 def _panel(
     rows: Sequence[Row], labels: Sequence[str], name: str, bars: bool
 ) -> alt.LayerChart | alt.FacetChart:
-    """A line a policy: a bar from zero or a point, and the interval."""
+    """Draw a line per policy with its interval: a bar from zero, or a point."""
     base = alt.Chart(data(rows), width=190, height=STEP * len(labels) + 8, title=name).encode(
         y=alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=LABEL))
     )
@@ -255,7 +254,7 @@ def _panel(
         alt.Tooltip("runs:Q" if bars else "pairs:Q"),
         *([] if bars else [alt.Tooltip("in_its_unit:N", title="in its unit")]),
     ]
-    low = "max(0, datum.low)" if bars else "datum.low"  # no figure with bars can be negative
+    low = "max(0, datum.low)" if bars else "datum.low"  # figures with bars are never negative
     shown = base.transform_calculate(shown_low=low)
     spread = shown.mark_rule(strokeWidth=1.5).encode(x="shown_low:Q", x2="high:Q")
     if bars:

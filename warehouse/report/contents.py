@@ -1,4 +1,4 @@
-"""The contents of a report: chapters of questions, each with its figure and its table."""
+"""The contents of a report: chapters of questions, each answered by a figure and a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,19 +31,19 @@ from warehouse.report.tiles import COST, Tile, of_policies, of_run, published_be
 from warehouse.report.timeline import LOAD, PRICES, SOLVES, load, market, solver
 
 FIGURE_ROWS = 24
-"""Most rows of a figure's table; the rest is in the warehouse. An engineering choice."""
+"""Most rows of a figure's table; the warehouse has all. An engineering choice."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A question with its figure, its table, or both.
+    """A question with a figure, a table, or both.
 
     Attributes:
-        key: Its name in links.
-        question: Its heading.
+        key: Name in links.
+        question: Heading.
         figure: The answer at a glance.
         table: The answer in full.
-        folded: Whether its reader has to open it.
+        folded: Whether the section starts closed.
     """
 
     key: str
@@ -54,7 +54,7 @@ class Section:
 
     @property
     def rows(self) -> Table | None:
-        """The data of a figure that has no table, evenly thinned where there are many rows."""
+        """Return the data of a figure without a table, evenly thinned if there are many rows."""
         if self.figure is None or self.table is not None or not self.figure.rows:
             return None
         rows = self.figure.rows
@@ -65,15 +65,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Tiles and sections, of all runs or of one.
+    """Tiles and sections about all runs or about one.
 
     Attributes:
-        key: Its name in links.
-        title: Its heading.
-        tiles: The figures at its head.
-        sections: Its questions.
-        jobs: The jobs of its run, if it is about one.
-        folded: Whether its reader has to open it.
+        key: Name in links.
+        title: Heading.
+        tiles: Figures at the head.
+        sections: Questions.
+        jobs: Jobs of the run, if the chapter is about one run.
+        folded: Whether the chapter starts closed.
     """
 
     key: str
@@ -89,9 +89,9 @@ class Report:
     """The contents of a report.
 
     Attributes:
-        entries: The runs, one for each cell of a campaign.
-        shown: The runs with a chapter of their own.
-        chapters: That of all runs first, if there are several.
+        entries: The runs; of a campaign, one per cell.
+        shown: The runs with their own chapters.
+        chapters: The chapters; with several runs, the first is about all of them.
     """
 
     entries: Sequence[ReportedRun]
@@ -100,7 +100,7 @@ class Report:
 
     @property
     def runs(self) -> list[str]:
-        """The runs, each once."""
+        """The distinct runs."""
         return list(dict.fromkeys(entry.run for entry in self.entries))
 
     @property
@@ -114,7 +114,7 @@ class Report:
         return [section.figure for section in self.sections if section.figure is not None]
 
 
-@debug_mode(False)  # or Altair validates each part of a chart when it is made
+@debug_mode(False)  # otherwise Altair validates each part of a chart when it is made
 def report_of(
     analytics: Analytics, about: str | Sequence[str], against: str | None = None
 ) -> Report:
@@ -122,9 +122,9 @@ def report_of(
 
     Args:
         analytics: The warehouse.
-        about: A run, runs separated by commas, a campaign, or a list of runs. Of a campaign the
-            report uses its own names of policies, workloads, clusters and options.
-        against: The policy that paired differences are taken from; by default the first.
+        about: A run, runs separated by commas, a campaign, or a list of runs. A campaign's report
+            uses the campaign's names of policies, workloads, clusters and options.
+        against: The reference policy of paired differences; by default, the first.
 
     Raises:
         InputError: There is no such run, campaign or policy, or it has no rounds yet.
@@ -140,7 +140,7 @@ def report_of(
     jobs = {run: jobs_of(run, *(asked[sql][run] for sql in OF_JOBS)) for run in runs}
     alone = len(entries) == 1
     chapters = [] if alone else [_all(entries, drawn, asked, against)]
-    apart = len(grouped(entries)) > 1  # workloads
+    apart = len(grouped(entries)) > 1  # several workloads or clusters
     for entry in shown:
         where = f" in {entry.group}" if apart else ""
         title = entry.label if alone else f"{entry.label}{where}: {entry.run}"
@@ -154,7 +154,7 @@ Asked = Mapping[str, Mapping[str, Sequence[Row]]]
 def _all(
     entries: Sequence[ReportedRun], drawn: Sequence[ReportedRun], asked: Asked, against: str | None
 ) -> Chapter:
-    """The chapter of all runs: what they have in common, and how they differ."""
+    """Return the chapter of all runs: what they share, and how they differ."""
     compared = policies(entries)
     found = [
         Section(compared.key, compared.title, compared, _by_policy(entries)),
@@ -169,7 +169,7 @@ def _all(
 
 
 def _by_policy(entries: Sequence[ReportedRun]) -> Table:
-    """Means over seeds with their intervals, by workload and label."""
+    """Return means over seeds with their intervals, by workload and label."""
     groups = grouped(entries)
     rows: list[Row] = [
         {
@@ -223,7 +223,7 @@ def _run(
     *,
     alone: bool,
 ) -> Chapter:
-    """What happened in one run."""
+    """Return the chapter of one run."""
     run = entry.run
     explorer = accounts.table(jobs)
     solves = asked[SOLVES][run]

@@ -8,7 +8,7 @@ from warehouse.report.figure import Figure, Row, chosen, colour, dash, data, thi
 from warehouse.report.selection import ReportedRun, grouped, labels_of
 
 POINTS = 200
-"""Most points of a distribution; more would not be visible. An engineering choice."""
+"""Most points of a distribution; more are not visible. An engineering choice."""
 
 DISTRIBUTIONS = """
 SELECT run, metric, value, share FROM distributions
@@ -16,18 +16,15 @@ WHERE metric IN ('ftf', 'jct_seconds') ORDER BY run, metric, share, job_id
 """
 
 SHOWN = {"ftf": ("ρ", 1.0), "jct_seconds": ("JCT (h)", 3600.0)}
-"""Name and divisor of what is drawn, by metric of the mart."""
+"""Axis title and divisor by metric of the mart `distributions`."""
 
 
 def distributions(
     entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]], key: str = "distributions"
 ) -> Figure:
-    """Cumulative distributions of ρ and JCT over jobs, with a line per run.
+    """Draw the cumulative distributions of ρ and JCT over jobs, with a line per run.
 
-    Args:
-        entries: The runs.
-        asked: What `DISTRIBUTIONS` has of each.
-        key: The figure's name.
+    `asked` has each run's rows of `DISTRIBUTIONS`.
     """
     about = (
         "Share of the finished jobs with at most so large a ρ and job completion time (JCT). The "

@@ -1,4 +1,4 @@
-"""Fairness by tenant, model, size of the job, and load of the cluster."""
+"""Fairness by tenant, model, job size and load of the cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median, quantiles
@@ -8,7 +8,7 @@ import altair as alt
 from warehouse.report.figure import COLOURS, LABEL, STEP, Figure, Row, beside_labels, chosen, data
 
 MOST = 12
-"""Most kinds of jobs in a chart, those with the worst ρ. An engineering choice."""
+"""Most groups in a chart, those with the worst ρ. An engineering choice."""
 
 
 LOADS = (
@@ -18,7 +18,7 @@ LOADS = (
     (2.0, "1.5 to 2"),
     (4.0, "2 to 4"),
 )
-"""Upper ends and names of the classes of load, in active jobs per GPU. An engineering choice."""
+"""Upper ends and names of the load classes, in active jobs per GPU. An engineering choice."""
 
 KINDS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "tenant": ("tenant", lambda job: str(job["tenant"])),
@@ -26,7 +26,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "model": ("model", lambda job: str(job["model"])),
     "load": ("active jobs per GPU when it came", lambda job: _load(job["load"])),
 }
-"""What jobs are grouped by, its title, and the group of a job."""
+"""Title and grouping function by the property that groups jobs."""
 
 
 def _load(load: float | None) -> str:
@@ -36,12 +36,7 @@ def _load(load: float | None) -> str:
 
 
 def fairness(jobs: Sequence[Row], key: str = "fairness") -> Figure:
-    """Finish-time fairness by tenant, size, model and load.
-
-    Args:
-        jobs: The run's jobs, as `JOBS` has them.
-        key: The figure's name.
-    """
+    """Draw finish-time fairness by tenant, size, model and load, from a run's rows of `JOBS`."""
     about = (
         "ρ of the finished jobs: the line goes from the least to the worst, the bar holds the "
         "middle half, the tick is the median. The dashed line is 1.05, above which a job is "

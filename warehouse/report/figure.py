@@ -22,17 +22,17 @@ COLOURS = (
 """Colour-blind-safe palette (Okabe and Ito), visible on white and on black."""
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 4], [1, 3], [12, 3, 3, 3])
-"""Line styles, which distinguish series without colour."""
+"""Line styles that distinguish series without colour."""
 
 INK = "#20242a"
 WIDTH = 720
 """Width of a figure on paper, in pixels; on screen it fills the page. A choice of layout."""
 
 STEP = 22
-"""Height of a line with a label, in pixels. A choice of layout."""
+"""Height of a labelled line, in pixels. A choice of layout."""
 
 LABEL = 260
-"""Widest label of a line, in pixels. A choice of layout."""
+"""Largest width of a line's label, in pixels. A choice of layout."""
 
 CONFIG: dict[str, Any] = {
     "font": "sans-serif",
@@ -72,7 +72,7 @@ CONFIG: dict[str, Any] = {
 
 
 WORKLOAD = "Workload"
-"""Label of the choice, where a figure has a chart for each workload."""
+"""Label of the choice in figures with a chart per workload."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class Figure:
     """A figure, for the page and for papers.
 
     Attributes:
-        key: Its name in links and file names.
-        title: Its heading.
-        about: Its caption, which is also the alternative text.
+        key: Name in links and file names.
+        title: Heading.
+        about: Caption and alternative text.
         chart: The chart; None without data.
-        rows: Its data, as a table.
+        rows: The data, as a table.
         missing: Reason for the lack of data.
-        choose: Label of the choice, where there are several charts.
+        choose: Label of the choice among several charts.
         choices: These charts by name; the first is `chart`.
     """
 
@@ -101,12 +101,12 @@ class Figure:
 
     @property
     def specs(self) -> dict[str, dict[str, Any]]:
-        """All charts as Vega-Lite, in their theme, by choice; a single one has no name."""
+        """Return all charts as themed Vega-Lite, by choice; a single chart has no name."""
         charts = self.choices or ({} if self.chart is None else {"": self.chart})
         return {name: self._themed(chart) for name, chart in charts.items()}
 
     def _themed(self, chart: alt.TopLevelMixin) -> dict[str, Any]:
-        spec: dict[str, Any] = chart.to_dict(validate=False)  # a test validates them
+        spec: dict[str, Any] = chart.to_dict(validate=False)  # a test validates all charts
         return {**spec, "config": CONFIG, "description": self.about}
 
 
@@ -118,19 +118,19 @@ def chosen(
     rows: Sequence[Row],
     choose: str = WORKLOAD,
 ) -> Figure:
-    """A figure of one chart, or of several of which the reader chooses one."""
+    """Return a figure with one chart, or with several for the reader to choose from."""
     first = next(iter(charts.values()))
     return Figure(key, title, about, first, rows, "", choose, charts if len(charts) > 1 else {})
 
 
 def data(rows: Sequence[Row]) -> alt.InlineData:
-    """Rows as a chart's data, in a string, since Altair validates and copies other rows singly."""
+    """Return a chart's data as one string; Altair would validate and copy each row."""
     text = json.dumps(rows, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
 
 
 def thinned(rows: Sequence[Row], most: int) -> list[Row]:
-    """At most `most` rows, evenly spaced, with the first and the last."""
+    """Return at most `most` rows, evenly spaced, with the first and the last."""
     if len(rows) <= most:
         return list(rows)
     step = (len(rows) - 1) / (most - 1)
@@ -138,7 +138,7 @@ def thinned(rows: Sequence[Row], most: int) -> list[Row]:
 
 
 def colour(labels: Sequence[str], *, legend: bool = True) -> alt.Color:
-    """A colour by label, the same in all figures with the same labels."""
+    """Return a colour by label, the same in all figures with the same labels."""
     return alt.Color(
         "label:N",
         scale=palette(labels),
@@ -147,12 +147,12 @@ def colour(labels: Sequence[str], *, legend: bool = True) -> alt.Color:
 
 
 def palette(labels: Sequence[str]) -> alt.Scale:
-    """The colours of the labels, in their order."""
+    """Return the colours of the labels, in their order."""
     return alt.Scale(domain=list(labels), range=_cycled(COLOURS, labels))
 
 
 def dash(labels: Sequence[str]) -> alt.StrokeDash:
-    """A line style by label, beside the colour."""
+    """Return a line style by label, in addition to the colour."""
     return alt.StrokeDash(
         "label:N",
         scale=alt.Scale(domain=list(labels), range=_cycled(DASHES, labels)),
@@ -165,20 +165,20 @@ def _cycled(values: Sequence[Any], labels: Sequence[str]) -> list[Any]:
 
 
 def time_axis(title: str = "time (h)", ticks: int = 8, *, grid: bool = True) -> alt.X:
-    """The axis of `hours`, with few enough ticks for a narrow screen."""
+    """Return the axis of `hours`, with few enough ticks for a narrow screen."""
     return alt.X("hours:Q", title=title, axis=alt.Axis(tickCount=ticks, grid=grid))
 
 
 def beside_labels(labels: Sequence[str], more: int) -> dict[str, int]:
-    """How a page fits panels with a line for each of some labels.
+    """Return how a page fits panels that have a labelled line per label.
 
     Args:
-        labels: The labels, at the left of each panel.
-        more: What a panel needs beside its plot and its labels, in pixels.
+        labels: The labels, to the left of each panel.
+        more: Pixels that a panel needs besides its plot and labels.
 
     Returns:
-        `margin`, what a panel needs beside its plot, and `least`, the narrowest of panels side by
-        side, both in pixels.
+        `margin`, the pixels that a panel needs besides its plot, and `least`, the least width in
+        pixels of panels side by side.
     """
     pixels = more + min(LABEL, round(6.2 * max(map(len, labels))))
     return {"margin": pixels, "least": pixels + 160}

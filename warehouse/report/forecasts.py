@@ -1,4 +1,4 @@
-"""Forecasts against the true run times, and the regimes of a few jobs."""
+"""Forecasts against true run times, and the regimes of a few jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ FROM forecast_errors GROUP BY run, tenth ORDER BY run, tenth
 """
 
 TWO_ABREAST = {"least": 220}
-"""How a page fits panels of jobs: two side by side at 500 pixels. A choice of layout."""
+"""How a page fits panels of jobs: two side by side from 500 pixels. A choice of layout."""
 
 BATCH = alt.Y(
     "batch_size:Q",
@@ -27,7 +27,7 @@ BATCH = alt.Y(
 
 
 def regimes(jobs: RunJobs, key: str = "regimes") -> Figure:
-    """The observed trajectories of notable jobs: batch size by epoch."""
+    """Draw the observed trajectories of notable jobs: batch size by epoch."""
     about = (
         "Batch size of each epoch completed, on a logarithmic scale, of the jobs with the worst ρ, "
         "the most preemptions, the longest completion time and the most regimes."
@@ -74,7 +74,7 @@ def _steps(chart: alt.Chart) -> alt.Chart:
 
 
 def forecasts(jobs: RunJobs, key: str = "forecasts") -> Figure:
-    """Forecast and true residual run time of notable jobs that have ended."""
+    """Draw forecast and true residual run times of notable jobs that have ended."""
     about = (
         "Run time still needed against run time so far: as it was (dashed), as it was forecast "
         "(line), and the interval that was to hold it four times in five (band)."
@@ -116,7 +116,7 @@ def _residual(chart: alt.Chart) -> alt.LayerChart | alt.FacetChart:
 
 
 def of_one_job() -> dict[str, alt.TopLevelMixin]:
-    """The charts of a job's section; the page fills in their data, of the same names."""
+    """Return the charts of a job's section; the page fills in their data by the same names."""
     return {
         "forecasts": _residual(_of("forecasts")),
         "regimes": _steps(_of("regimes")),
@@ -128,12 +128,7 @@ def _of(name: str) -> alt.Chart:
 
 
 def errors(rows: Sequence[Mapping[str, Any]], key: str = "errors") -> Figure:
-    """Forecast error and coverage of the interval, by progress of the job.
-
-    Args:
-        rows: What `ERRORS` has of the run.
-        key: The figure's name.
-    """
+    """Draw forecast error and interval coverage by job progress, from a run's rows of `ERRORS`."""
     about = (
         "All forecasts of finished jobs by the part of its epochs that the job had done: mean "
         "error of the run time, and how often the 80 % interval held the truth, whose dashed "
@@ -171,9 +166,9 @@ def _by_done(
 
 
 def _facet() -> alt.Facet:
-    """A panel per job, in the order of the jobs.
+    """Return a panel per job, in the order of the jobs.
 
-    Panels are sorted by number: a sort by name would insert arbitrary names into an expression.
+    Panels are sorted by number: sorting by name would insert arbitrary names into an expression.
     """
     order = alt.EncodingSortField(field="order", op="min")
     return alt.Facet("job:N", sort=order, header=alt.Header(title=None))

@@ -66,10 +66,10 @@ SELECT run, job_id AS job, min(gpu) AS gpu, max(gpu) + 1 AS gpu_end,
     any_value(scale) AS scale, any_value(ended) AS ended, type AS pool
 FROM apart GROUP BY run, job_id, spell, type, strip ORDER BY run, hours, gpu
 """
-"""Rounds of one lease at one batch size become one rectangle, neighbouring GPUs too."""
+"""Query that merges a lease's rounds at one batch size, and neighbouring GPUs, into a rectangle."""
 
 JOB_HUES = 8
-"""Number of colours that jobs take in turn: as many as the eye can distinguish."""
+"""Number of colours that jobs take in turn; the eye distinguishes no more."""
 
 REGIMES = {
     -3: "#08519c",
@@ -95,14 +95,14 @@ def gantt(
     key: str = "gantt",
     pools: Sequence[Row] = (),
 ) -> Figure:
-    """GPUs over time, pool below pool, coloured by what the reader chooses, with preemptions.
+    """Draw GPUs over time, pool below pool, coloured by the reader's choice, with preemptions.
 
     Args:
-        asked: What `HELD` has of the run.
-        jobs: Its jobs, with `tenant`, `model` and `scale_factor`.
-        gpus: GPUs of its cluster.
+        asked: The run's rows of `HELD`.
+        jobs: The run's jobs, with `tenant`, `model` and `scale_factor`.
+        gpus: GPUs of the cluster.
         key: The figure's name.
-        pools: Pools of its cluster, with `gpus` and `gpu_type`; one is not named.
+        pools: Pools of the cluster, with `gpus` and `gpu_type`; a single pool has no name.
     """
     about = (
         "Each box is a lease: GPUs from top to bottom, time from left to right. Point at one for "
@@ -126,7 +126,7 @@ def gantt(
 
 
 def _rectangle(row: Row, job: Row) -> Rectangle:
-    """A row of the chart's data without default values, as there are thousands of rows."""
+    """Return a row of the chart's data without default values, because there are thousands."""
     doublings = max(min(REGIMES), min(max(REGIMES), round(log2(row["scale"]))))
     drawn = {name: row[name] for name in ("job", "gpu", "gpu_end", "hours", "hours_end")}
     drawn |= {"batch": f"{2**doublings}×" if doublings >= 0 else f"1/{2**-doublings}×"}
@@ -136,7 +136,7 @@ def _rectangle(row: Row, job: Row) -> Rectangle:
 
 
 def _fills(rows: Sequence[Rectangle]) -> dict[str, alt.Color]:
-    """Colours by what can be chosen; what is the same for all jobs is no choice."""
+    """Return the colours to choose from; a property that all jobs share is no choice."""
     scales = sorted({row["batch"] for row in rows}, key=_doublings)
     fills = {
         "job": alt.Color(
@@ -182,9 +182,9 @@ _EVERY = f"datum.label + ', ' + (toNumber(datum.label) + {JOB_HUES}) + ', …'"
 
 
 def _categories(column: str, name: str, weights: Counter[Any]) -> alt.Color:
-    """A colour for each of the values that held most GPU time; those beyond share the last.
+    """Return a colour for each value that held most GPU time; the other values share the last.
 
-    Values are named in scales and legends only: in an expression they could be anything.
+    Only scales and legends name values: in an expression, an arbitrary name could be code.
     """
     ranked = [value for value, _ in weights.most_common()]
     kept = sorted(ranked[: len(COLOURS) - 1], key=int if name == "size" else str)
@@ -210,7 +210,7 @@ def _doublings(scale: str) -> int:
 def _chart(
     rows: Sequence[Rectangle], fill: alt.Color, gpus: int, height: int, pools: Sequence[Row]
 ) -> alt.LayerChart | alt.FacetChart:
-    """Leases as boxes, preemptions as lines at their ends, several pools with lines and names."""
+    """Draw leases as boxes and preemptions as lines at their ends; separate and name the pools."""
     picked = alt.selection_point(name="picked", fields=["job"], on="click", empty=True)
     y = alt.Y(
         "gpu:Q",

@@ -34,10 +34,10 @@ FROM (
 )
 GROUP BY run, job_id, regime, batch_size ORDER BY run, job_id, epoch
 """
-"""Consecutive reports at one batch size as one regime."""
+"""Query that merges consecutive reports at one batch size into a regime."""
 
 POINTS = 20
-"""Most forecasts of a job that are kept, evenly spread. An engineering choice."""
+"""Most forecasts kept per job, evenly spaced. An engineering choice."""
 
 FORECASTS = f"""
 SELECT run, job_id, round(trained / 3600, 4) AS trained, round(forecast / 3600, 4) AS forecast,
@@ -66,10 +66,10 @@ class RunJobs:
 
     Attributes:
         run: The run.
-        rows: Its jobs as `JOBS` has them, by number.
-        leases: Of each, as `LEASES` has them.
-        regimes: Of each, as `REGIMES` has them.
-        forecasts: Of each, as `FORECASTS` has them.
+        rows: Rows of `JOBS`, by job id.
+        leases: Rows of `LEASES`, by job id.
+        regimes: Rows of `REGIMES`, by job id.
+        forecasts: Rows of `FORECASTS`, by job id.
     """
 
     run: str
@@ -79,7 +79,7 @@ class RunJobs:
     forecasts: Mapping[int, Sequence[dict[str, Any]]]
 
     def notable(self) -> dict[int, str]:
-        """Up to six jobs and why: worst ρ, most preempted, longest, most regimes."""
+        """Return up to six jobs with the reason: worst ρ, most preempted, longest, most regimes."""
         found: dict[int, list[str]] = {}
         jobs = list(self.rows.values())
         for why, most, value in (
@@ -94,14 +94,14 @@ class RunJobs:
         return {job: ", ".join(why) for job, why in list(found.items())[:6]}
 
     def name(self, job: int) -> str:
-        """A job in a few words."""
+        """Describe a job in a few words."""
         row = self.rows[job]
         named = f" ({row['name']})" * bool(row["name"])
         return f"job {job}{named}: {row['model']}, {row['mode']}"
 
 
 def jobs_of(run: str, rows: Rows, *parts: Rows) -> RunJobs:
-    """The jobs of a run, from what the queries `OF_JOBS` found of it."""
+    """Return the jobs of a run from its results of the queries `OF_JOBS`."""
     jobs = {row["job_id"]: row for row in rows}
     return RunJobs(run, jobs, *(_by_job(part, list(jobs)) for part in parts))
 

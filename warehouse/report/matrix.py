@@ -1,4 +1,4 @@
-"""GPU types that jobs ran on, against the types on which they are fastest."""
+"""The GPU types that jobs ran on, against the types on which they are fastest."""
 
 from collections.abc import Sequence
 
@@ -7,18 +7,13 @@ import altair as alt
 from warehouse.report.figure import WIDTH, Figure, Row, data
 
 RECIPE = "types-used"
-"""The recipe of the cookbook that the figure draws."""
+"""The cookbook recipe that the figure draws."""
 
 
 def matrix(rows: Sequence[Row], key: str = "types") -> Figure | None:
-    """GPU-hours by the type that jobs ran on, and the type that they are fastest on.
+    """Draw GPU-hours by used and by fastest GPU type; None if all jobs ran on the only type.
 
-    Args:
-        rows: What the recipe has of the run.
-        key: The figure's name.
-
-    Returns:
-        None where all jobs ran on one type, the only one.
+    `rows` are the run's rows of `RECIPE`.
     """
     if len({kind for row in rows for kind in (row["fastest"], row["gpu_type"])}) < 2:
         return None

@@ -1,4 +1,4 @@
-"""The figures by which runs are compared, in the units that reports use."""
+"""The figures that compare runs, in the units of reports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ class Metric:
 
     Attributes:
         column: The column.
-        title: What it is, with its unit in a report.
-        divisor: Value of that unit in the column's own.
+        title: Name of the figure, with its unit in reports.
+        divisor: The report's unit, in the column's unit.
     """
 
     column: str
@@ -22,12 +22,12 @@ class Metric:
     divisor: float = 1.0
 
     def of(self, entry: ReportedRun) -> float | None:
-        """The value of a run; None where there is none yet."""
+        """Return a run's value; None if it has none yet."""
         value = entry.figures[self.column]
         return None if value is None else value / self.divisor
 
     def over(self, entries: Sequence[ReportedRun]) -> Interval | None:
-        """The mean over runs with its confidence interval; None without a value."""
+        """Return the mean over runs with its confidence interval; None without a value."""
         return interval_of(map(self.of, entries))
 
 
@@ -38,7 +38,7 @@ UNFAIR = Metric("unfair_fraction", "unfair jobs (%)", 0.01)
 RESTARTS = Metric("restart_share", "restarts (% of leased GPU time)", 0.01)
 
 COMPARED = (MAKESPAN, MEAN_JCT, WORST_FTF, UNFAIR)
-"""The paper's four figures (NSDI '23, section 8); less is better in all."""
+"""The paper's four figures (NSDI '23, section 8); lower is better in all."""
 
 HEADLINES = (
     MAKESPAN,

@@ -8,21 +8,21 @@ from predictor.errors import InputError
 from warehouse.store.durable import check_writable, temporary_name
 
 NAME_LENGTH = 80
-"""Longest report name before its hash; lists of many runs are longer. An engineering choice."""
+"""Longest report name without a hash; lists of many runs are longer. An engineering choice."""
 
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="Shockwave">', 1024
-"""Mark of report pages, and the number of first bytes that it is in: the template has it less
-than 100 from the beginning, before anything of a report's own; any larger number would do."""
+"""Mark of report pages, and the number of leading bytes that contain it. The template places it
+within
+the first 100 bytes, before any contents of the report, so any larger number works."""
 
 
 def report_name(about: str) -> str:
-    """The name of a report, for files and Prefect's artifacts.
+    """Return the name of a report, for files and Prefect's artifacts.
 
-    It consists of lower-case letters, digits and dashes, and depends on `about` only. Changed or
-    shortened names end in a hash, so that no two reports share a name.
-
-    Args:
-        about: A run, runs separated by commas, or a campaign.
+    The name has lower-case letters, digits and dashes, and depends on `about` only. A changed or
+    shortened name ends in a hash, so that no two reports share one. `about` is a run, runs
+    separated
+    by commas, or a campaign.
     """
     name = re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")
     name = name[:NAME_LENGTH].rstrip("-")
@@ -33,16 +33,16 @@ def report_name(about: str) -> str:
 
 
 def page_path(out: Path | None, warehouse: Path, about: str) -> Path:
-    """Where a report's page is written.
+    """Return the file of a report's page.
 
     Args:
-        out: The file, or a folder, in which it has the report's name; by default `reports` of the
-            warehouse.
+        out: The file, or a folder for a file with the report's name; by default, the warehouse's
+            folder `reports`.
         warehouse: The warehouse.
         about: See `report_name`.
 
     Raises:
-        InputError: It cannot be written, or `out` has another file than a report's page.
+        InputError: The file cannot be written, or is no report.
     """
     if out is None or out.is_dir():
         path = (out or warehouse / "reports") / f"{report_name(about)}.html"
@@ -55,7 +55,7 @@ def page_path(out: Path | None, warehouse: Path, about: str) -> Path:
 
 
 def check_replaced(path: Path) -> None:
-    """Refuse to replace a file that is no page of a report; an empty one may be.
+    """Refuse to replace a file that is neither a report's page nor empty.
 
     Raises:
         InputError: The file is no page of a report, or cannot be read.
@@ -76,7 +76,7 @@ def check_replaced(path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name and rename it; creates its folder.
+    """Write a file atomically; create its folder if needed.
 
     Raises:
         InputError: The file cannot be written.

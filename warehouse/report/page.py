@@ -22,7 +22,7 @@ from warehouse.report.paper import VEGA_LITE
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("tables.js", "charts.js", "jobs.js", "page.js")
-"""Scripts of the page, each after those that it uses."""
+"""Scripts of the page, in order of dependency."""
 
 BUNDLE = """
 import signal, sys
@@ -62,8 +62,8 @@ def write_report(
 
     Args:
         analytics: The warehouse.
-        about: As for `report_of`; runs that differ in their seed only are summed up.
-        out: The file; an earlier one is replaced.
+        about: See `report_of`; runs that differ only in their seeds are averaged.
+        out: The file; an existing report is replaced.
         title: The page's heading.
         against: See `report_of`.
 
@@ -78,7 +78,7 @@ def write_report(
 
 
 def write_page(report: Report, out: Path, title: str) -> Path:
-    """Write the contents of a report; see `write_report`.
+    """Write the page of a report; see `write_report`.
 
     Raises:
         InputError: The file cannot be written.
@@ -88,10 +88,10 @@ def write_page(report: Report, out: Path, title: str) -> Path:
 
 
 def render(report: Report, title: str) -> str:
-    """The page as text."""
+    """Return the page as HTML."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
-        autoescape=True,  # names of jobs, tenants and traces are anybody's
+        autoescape=True,  # names of jobs, tenants and traces are untrusted
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -111,7 +111,7 @@ def render(report: Report, title: str) -> str:
 
 
 def _data(report: Report) -> dict[str, Any]:
-    """All that the page's scripts draw; rows that charts share are there once."""
+    """Return all that the page's scripts draw; charts with the same rows share one copy."""
     rows: dict[str, Any] = {}
     tables = {
         key: table.as_data()
@@ -138,14 +138,14 @@ def _data(report: Report) -> dict[str, Any]:
 
 
 def _bare(spec: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
-    """A chart without its rows, which it names, and without the theme."""
+    """Return a chart without the theme, and with the name of its rows in place of the rows."""
     rows |= {name: json.loads(text) for name, text in spec["datasets"].items() if name not in rows}
     kept = {name: part for name, part in spec.items() if name not in ("config", "datasets")}
     return {**kept, "datasets": list(spec["datasets"])}
 
 
 def formatted(value: Any) -> str:
-    """A value as text."""
+    """Format a value as text."""
     match value:
         case None:
             return "–"
@@ -171,7 +171,7 @@ def _settings(settings: Row, figures: Row) -> dict[str, Any]:
 
 
 def _as_script(value: Any) -> Markup:
-    """JSON escaped for a script element."""
+    """Return JSON that is safe inside a script element."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -180,9 +180,9 @@ def _as_script(value: Any) -> Markup:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed, inlined, so that the page works offline.
+    """Return Vega, Vega-Lite and Vega-Embed to inline, so that the page works offline.
 
-    Bundled by another process, as it takes a second for which no other thread of its own runs.
+    Another process bundles them, because bundling blocks all threads of its process for a second.
     """
     made = subprocess.run(
         [sys.executable, "-P", "-c", BUNDLE, VEGA_LITE], stdout=subprocess.PIPE, check=True

@@ -1,4 +1,4 @@
-"""Figures for papers: SVG and PNG, or PDF as wide as a column. No browser is needed."""
+"""Figures for papers, without a browser: SVG and PNG, or PDF as wide as a column."""
 
 import json
 import re
@@ -16,30 +16,27 @@ VEGA_LITE = "6.4"
 """Version of Vega-Lite that draws the figures, on the page as well."""
 
 PNG_SCALE = 2.0
-"""Pixels of a PNG per pixel of its SVG: sharp on screens of high density."""
+"""Pixels of a PNG per pixel of its SVG; sharp on high-density screens."""
 
 POINTS_PER_INCH = 72
 COLUMN_INCHES, PAGE_INCHES = 3.3, 7.0
-"""Widths of a column and of a page of two columns in USENIX and ACM proceedings."""
+"""Widths of a column and of a two-column page in USENIX and ACM proceedings."""
 
 LEAST_INCHES, MOST_INCHES = 2.0, 20.0
 """Accepted widths. Narrower figures leave no room for axes."""
 
 TYPE_POINTS = 8
-"""Size of type before the figure is scaled to its width, near that of captions."""
+"""Size of type before the figure is scaled to its width, close to that of captions."""
 
 PANEL_POINTS = 90.0
-"""Least width of a panel with its axes; narrower panels go below each other."""
+"""Least width of a panel with its axes; narrower panels are stacked."""
 
 _NOT_VIEWS = ("config", "data", "datasets", "params", "title", "transform")
 _SVG_SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write each chart as SVG and PNG on white, under the names that `file_name` gives.
-
-    Returns:
-        The files.
+    """Write each chart as SVG and PNG on white, named by `file_name`; return the files.
 
     Raises:
         InputError: The folder cannot be written.
@@ -62,7 +59,7 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
 def write_pdfs(
     figures: Sequence[Figure], folder: Path, inches: float = COLUMN_INCHES
 ) -> list[Path]:
-    """Write each chart as a PDF of the given width, under the names that `file_name` gives.
+    """Write each chart as a PDF, named by `file_name`; return the files.
 
     Fonts are embedded as TrueType, which submission systems require.
 
@@ -70,9 +67,6 @@ def write_pdfs(
         figures: The figures.
         folder: The folder.
         inches: Width of each PDF.
-
-    Returns:
-        The files.
 
     Raises:
         InputError: The width is out of bounds, or the folder cannot be written.
@@ -95,19 +89,19 @@ def write_pdfs(
 
 
 def file_name(figure: Figure, choice: str) -> str:
-    """The name of a chart's file, without its ending: the figure's, then the choice's.
+    """Return the name of a chart's file without its suffix: the figure's, then the choice's.
 
-    The first choice is left out where all choices show the same data, as with colours.
+    The first choice has no part in the name if all choices show the same data, as with colours.
     """
     first = "" if figure.choose == WORKLOAD else next(iter(figure.choices), "")
     return figure.key if choice in ("", first) else f"{figure.key}-{report_name(choice)}"
 
 
 def _drawn_for_paper(spec: Mapping[str, Any], points: float) -> str:
-    """The chart as an SVG of the given width, with small type and as many columns as have room.
+    """Return the chart as an SVG of the given width, with small type and as many columns as fit.
 
-    Views shrink in proportion, axes and legends keep their size, so the whole comes out somewhat
-    too wide. The SVG's own size then scales it the rest of the way, type included.
+    Views shrink in proportion, but axes and legends keep their size, so the result is slightly too
+    wide. The SVG's own size scales the rest, type included.
     """
     columns = spec.get("columns", len(spec.get("concat", ())))
     most = max(1, int(points / PANEL_POINTS))
@@ -133,7 +127,7 @@ def _drawn_for_paper(spec: Mapping[str, Any], points: float) -> str:
 
 
 def _scaled(view: Any, wide: float, tall: float) -> Any:
-    """A view, or views, with widths and heights scaled and the type in its marks made small."""
+    """Scale the widths and heights of views, and shrink the type in their marks."""
     if isinstance(view, list):
         return [_scaled(part, wide, tall) for part in view]
     if not isinstance(view, dict):
@@ -146,7 +140,7 @@ def _scaled(view: Any, wide: float, tall: float) -> Any:
         elif name == "fontSize":
             scaled[name] = TYPE_POINTS
         elif name == "legend" and isinstance(value, dict):
-            # Legends that set their columns for the page take those of the theme on paper.
+            # Columns of legends suit the page; on paper the theme sets them.
             scaled[name] = {key: value[key] for key in value if key != "columns"}
         else:
             scaled[name] = value if name in _NOT_VIEWS else _scaled(value, wide, tall)

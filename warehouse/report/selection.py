@@ -1,4 +1,4 @@
-"""Selection of a report's runs, and their labels."""
+"""The runs of a report, and their labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from warehouse.store.files import CellRow
 from warehouse.store.labelling import find_run
 
 DETAILED = 4
-"""Most runs with chapters of their own; a campaign can have hundreds. An engineering choice."""
+"""Most runs with their own chapters; campaigns can have hundreds of runs. An engineering choice."""
 
 BEGUN = """
 SELECT run, r.run IS NOT NULL AS begun
@@ -35,7 +35,7 @@ NAMED = (
     "window_rounds",
     "forecasts",
 )
-"""Settings that distinguish runs of the same policy, apart from its parameters and the seed."""
+"""Settings, besides parameters and seed, that distinguish runs of the same policy."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,15 @@ class ReportedRun:
 
     Attributes:
         run: The run.
-        policy: The policy by the campaign's name for it; else with the parameters that
-            distinguish it among runs of the workload.
-        options: The campaign's variant of the settings; else the settings that differ.
-        group: Workload and cluster; runs are compared within a group.
+        policy: The campaign's name of the policy; without a campaign, the policy with the
+            parameters
+            that distinguish it among runs of the workload.
+        options: The campaign's variant of the settings; without a campaign, the settings that
+            differ.
+        group: Workload and cluster; reports compare runs within a group.
         seed: Seed of the run.
-        settings: Its settings and packages.
-        figures: Its row of `run_summary`.
+        settings: Settings and versions of packages.
+        figures: The run's row of `run_summary`.
     """
 
     run: str
@@ -63,19 +65,19 @@ class ReportedRun:
 
     @property
     def label(self) -> str:
-        """Policy and options; runs that differ in their seed only have the same."""
+        """Policy and options; equal for runs that differ only in their seeds."""
         return f"{self.policy}, {self.options}" if self.options else self.policy
 
     @property
     def circumstances(self) -> tuple[str, str, int]:
-        """What runs under different policies share where they can be compared in pairs."""
+        """What paired runs of different policies must share."""
         return self.group, self.options, self.seed
 
 
 def rows_of(
     analytics: Analytics, asked: Sequence[str], runs: Sequence[str]
 ) -> list[list[dict[str, Any]]]:
-    """The result of each query over a few runs, with a dictionary per row."""
+    """Return the rows of each query over a few runs, as dictionaries."""
     answers = analytics.queries(asked, runs)
     return [[dict(zip(columns, row, strict=True)) for row in rows] for columns, rows in answers]
 
@@ -83,7 +85,7 @@ def rows_of(
 def by_run(
     analytics: Analytics, asked: Sequence[str], runs: Sequence[str]
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """The results of queries over a few runs, by query and column `run`; each run has a list."""
+    """Return the rows of queries over a few runs, by query and run; every run has a list."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {
         sql: {run: [] for run in runs} for sql in asked
     }
@@ -97,12 +99,12 @@ def by_run(
 
 
 def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[ReportedRun]:
-    """Runs with their labels and headline figures.
+    """Return runs with their labels and headline figures.
 
     Args:
         analytics: The warehouse.
-        about: A run, runs separated by commas, a campaign, or a list of runs. A campaign has an
-            entry for each finished cell, in its own order and by its own names of policies,
+        about: A run, runs separated by commas, a campaign, or a list of runs. A campaign gives an
+            entry per finished cell, in the campaign's order and with its names of policies,
             workloads, clusters and options.
 
     Raises:
@@ -131,13 +133,13 @@ def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[Reporte
 
 @dataclass(frozen=True)
 class _Run:
-    """A run that was named itself."""
+    """A run that the user named, without a campaign."""
 
     run: str
 
 
 def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | CellRow]:
-    """What a name stands for: runs that have begun, or finished cells."""
+    """Return the runs that have begun, or the finished cells, that a name stands for."""
     known = dict(analytics.query(BEGUN)[1])
     parts = about.split(",") if isinstance(about, str) else about
     asked = filter(None, (part.strip() for part in parts))
@@ -162,7 +164,7 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
 
 
 def _cells(analytics: Analytics, campaign: str) -> list[CellRow]:
-    """A campaign's finished cells; none if there is no such campaign."""
+    """Return a campaign's finished cells; none if there is no such campaign."""
     if campaign not in {path.name for path in (analytics.warehouse / "campaigns").glob("*")}:
         return []
     cells = [cell for cell in read_cells(analytics.warehouse, campaign) if cell.run]
@@ -174,12 +176,12 @@ def _cells(analytics: Analytics, campaign: str) -> list[CellRow]:
 
 
 def detailed(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
-    """The runs with chapters of their own: the first of each label, each once, up to `DETAILED`."""
+    """Return the runs with their own chapters: the first of each label, at most `DETAILED`."""
     return list({entry.run: entry for entry in firsts(entries)}.values())[:DETAILED]
 
 
 def firsts(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
-    """The first run of each label on each workload."""
+    """Return the first run of each label on each workload."""
     found: dict[tuple[str, str], ReportedRun] = {}
     for entry in entries:
         found.setdefault((entry.group, entry.label), entry)
@@ -187,7 +189,7 @@ def firsts(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
 
 
 def grouped(entries: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
-    """The runs by workload and cluster, in order."""
+    """Return the runs by workload and cluster, in order."""
     groups: dict[str, list[ReportedRun]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
@@ -195,7 +197,7 @@ def grouped(entries: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
 
 
 def labels_of(entries: Sequence[ReportedRun]) -> list[str]:
-    """The distinct labels in the order of the runs, which determine the colours."""
+    """Return the distinct labels in the order of the runs; this order determines the colours."""
     return list(dict.fromkeys(entry.label for entry in entries))
 
 
@@ -205,7 +207,7 @@ def _group(row: dict[str, Any]) -> str:
 
 
 def _names(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """The policy and its options, as far as they differ among its runs on the same workload."""
+    """Return the policy and options, as far as they differ among its runs on the same workload."""
     alike = [r for r in rows if (r["group"], r["policy"]) == (row["group"], row["policy"])]
 
     def differs(name: str) -> bool:

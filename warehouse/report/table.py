@@ -1,4 +1,4 @@
-"""Tables of a report, which the page's script draws when they are seen."""
+"""Tables of a report; the page's script draws them when they come into view."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from warehouse.report.figure import Row
 
 @dataclass(frozen=True)
 class Table:
-    """A table that its reader can sort.
+    """A table that readers can sort.
 
     Attributes:
-        caption: What it shows.
-        rows: Its rows; names of columns are headings.
-        filters: Columns whose values can be chosen among.
-        sections: The run whose jobs the first column names, each with a section of its own.
+        caption: What the table shows.
+        rows: Rows; the names of columns are the headings.
+        filters: Columns by whose values readers can filter.
+        sections: The run whose jobs the first column names, if each has its own section.
     """
 
     caption: str
@@ -25,7 +25,7 @@ class Table:
     sections: str = ""
 
     def as_data(self) -> dict[str, Any]:
-        """The table as JSON: an interval is a list of its mean and half its width."""
+        """Return the table as JSON; an interval becomes a list of its mean and half width."""
         columns = list(dict.fromkeys(name for row in self.rows for name in row))
         return {
             "caption": self.caption,
@@ -50,5 +50,5 @@ def _cell(value: Any) -> Any:
 
 
 def _short(value: float) -> float:
-    """A number in seven digits: the page shows three, and sorts by these."""
+    """Round a number to seven digits: the page shows three, but sorts by all."""
     return float(f"{value:.7g}")

@@ -21,14 +21,14 @@ WHERE h.run = '{{run}}' AND p.policy = '{PUBLISHED}'
     AND p.run IN (SELECT run FROM records)
 ORDER BY p.created_at DESC, p.run DESC LIMIT 1
 """
-"""The newest run of the published system on the same jobs and cluster, at the same terms."""
+"""Query of the newest run of the published system on the same jobs, cluster and terms."""
 
 COST = """
 SELECT run, sum(cost::DECIMAL(18, 6))::DOUBLE AS cost,
     sum((scale_factor * (seconds - shared_seconds / 2))::DECIMAL(18, 6))::DOUBLE / 3600 AS gpu_hours
 FROM leases GROUP BY run
 """
-"""Cost of a run's GPU time in the currency of the prices, and its GPU-hours."""
+"""Query of a run's GPU-hours and their cost, in the currency of the prices."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Tile:
     """A figure at the head of a report.
 
     Attributes:
-        name: Its name.
+        name: Name of the figure.
         value: The figure, with its unit.
         notes: Figures for comparison.
-        job: A job to look at, if there is one.
+        job: A job to look at, if any.
     """
 
     name: str
@@ -51,13 +51,13 @@ class Tile:
 def of_run(
     entry: ReportedRun, worst: int | None, published: Row | None, costs: Sequence[Row] = ()
 ) -> list[Tile]:
-    """The tiles of one run.
+    """Return the tiles of one run.
 
     Args:
         entry: The run.
-        worst: Its job with the worst ρ, if one has ended.
-        published: The figures of the published system on the same work, if they are known.
-        costs: What `COST` has of the run; there is no tile where GPUs have no prices.
+        worst: The job with the worst ρ, if a job has ended.
+        published: The published system's figures on the same work, if known.
+        costs: The run's rows of `COST`; without prices of GPUs there is no tile of costs.
     """
     figures = entry.figures
     makespan, bound = figures["makespan_s"], figures["makespan_bound_s"]
@@ -101,7 +101,7 @@ def of_run(
 
 
 def published_beside(analytics: Analytics, entry: ReportedRun) -> Row | None:
-    """The figures of the published system on the same work, if the warehouse has such a run.
+    """Return the published system's figures on the same work, if the warehouse has such a run.
 
     Raises:
         WarehouseError: A file is damaged.
@@ -124,10 +124,10 @@ def _beside(
 
 
 def of_policies(entries: Sequence[ReportedRun]) -> list[Tile]:
-    """The tiles of several runs: the best policy of each figure, then the others.
+    """Return the tiles of several runs: the best policy of each figure, then the others.
 
-    They go over the circumstances that all policies ran in, if there are any: means over the runs,
-    but of ρ the worst of any run.
+    They cover the circumstances that all policies ran in, if there are any. Values are means over
+    runs, except that ρ is the worst of any run.
     """
     policies = list(dict.fromkeys(entry.policy for entry in entries))
     shared = set.intersection(

@@ -1,4 +1,4 @@
-"""A run round by round: load, prices, and solver quality."""
+"""A run round by round: load, prices and solver quality."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -19,11 +19,10 @@ from warehouse.report.figure import (
 from warehouse.report.selection import ReportedRun, grouped, labels_of
 
 COUNT = ",~f"
-"""Format of numbers that are mostly integers."""
+"""Number format of mostly integer values."""
 
 BUCKETS = 400
-"""Most points of a run's line: rounds of longer runs are averaged over time. An engineering
-choice."""
+"""Most points of a run's line; longer runs are averaged over time. An engineering choice."""
 
 LOAD = f"""
 WITH numbered AS (
@@ -62,18 +61,15 @@ SELECT run, round(min(clock_seconds) / 3600, 4) AS hours, gpu_type AS label,
     round(avg(price ORDER BY round), 6) AS price
 FROM numbered GROUP BY run, bucket, gpu_type ORDER BY run, gpu_type, bucket
 """
-"""By GPU type."""
+"""Query of prices by GPU type."""
 
 
 def load(
     entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]], key: str = "load"
 ) -> Figure:
-    """Share of leased GPUs and number of waiting jobs, over time, with a line per run.
+    """Draw the share of leased GPUs and the number of waiting jobs over time, with a line per run.
 
-    Args:
-        entries: The runs.
-        asked: What `LOAD` has of each.
-        key: The figure's name.
+    `asked` has each run's rows of `LOAD`.
     """
     about = (
         "Share of the cluster's GPUs with a lease (above) and jobs that wait for one (below), "
@@ -126,11 +122,11 @@ def _above(
 
 
 def market(rows: Sequence[Row], prices: Sequence[Row], key: str = "market") -> Figure:
-    """The price of a GPU-round over time, and violations of the market's guarantees.
+    """Draw the price of a GPU-round over time, and violations of the market's guarantees.
 
     Args:
-        rows: What `SOLVES` has of the run.
-        prices: What `PRICES` has of it: a line for each GPU type.
+        rows: The run's rows of `SOLVES`.
+        prices: The run's rows of `PRICES`, a line per GPU type.
         key: The figure's name.
     """
     about = (
@@ -164,12 +160,7 @@ def market(rows: Sequence[Row], prices: Sequence[Row], key: str = "market") -> F
 
 
 def solver(rows: Sequence[Row], key: str = "solver") -> Figure:
-    """Gap and solve time of each plan.
-
-    Args:
-        rows: What `SOLVES` has of the run.
-        key: The figure's name.
-    """
+    """Draw the gap and solve time of each plan, from a run's rows of `SOLVES`."""
     about = (
         "Largest relative gap between a plan's objective and its proven bound, in percent (above), "
         "and wall time of planning, in milliseconds on a logarithmic scale (below), by round."
