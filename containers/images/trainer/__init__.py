@@ -1,5 +1,5 @@
-"""The trainer that runs inside containers: one training job, stopped and resumed at will.
+"""The trainer inside containers: one training job, stopped and resumed at will.
 
-Imports PyTorch, NumPy and the standard library only, and is imported by nothing outside
-this folder: it meets the scheduler in a folder of files, as `docs/images.md` lays down.
+It imports only PyTorch, NumPy and the standard library, and nothing outside this folder imports it:
+it communicates with the scheduler through files in a folder (docs/images.md).
 """

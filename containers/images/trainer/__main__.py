@@ -1,4 +1,4 @@
-"""`python -m trainer JOB_FOLDER`: train the job in a folder, from where it stands."""
+"""`python -m trainer JOB_FOLDER`: train the job in a folder from its last checkpoint."""
 
 import gc
 import os
@@ -31,8 +31,8 @@ def _run(arguments: Sequence[str], stop: Stop) -> int:
     if read_progress(folder).get("epoch") == job.epochs:
         return DONE
     _prepare(place.nodes)
-    # After all that can fail without PyTorch, which takes a second to import; a fifth longer if
-    # what it makes, which lives until the end, is looked through for garbage again and again.
+    # Imported only after all checks, since PyTorch takes a second to import. Garbage collection
+    # would add a fifth to it by scanning objects that live until the end.
     gc.disable()
     try:
         from trainer.collective import Collective
@@ -48,10 +48,10 @@ def _run(arguments: Sequence[str], stop: Stop) -> int:
 
 
 def _prepare(nodes: int) -> None:
-    """Settings that PyTorch reads from the environment."""
-    # Containers run as users without a home.
+    """Set environment variables that PyTorch reads."""
+    # The user of containers has no home.
     os.environ.setdefault("HOME", "/tmp")
-    # What CUDA needs for sums that repeat.
+    # CUDA needs this for reproducible sums.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if nodes == 1 or os.environ["MASTER_ADDR"] in LOOPBACK:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -61,5 +61,5 @@ def _prepare(nodes: int) -> None:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stderr.flush()
-    # Files are closed and on the disk; PyTorch would take a while to clear its memory.
+    # All files are closed and on disk; PyTorch's teardown of its memory would only take time.
     os._exit(code)

@@ -1,4 +1,4 @@
-"""How the batch size changes between epochs: the three modes."""
+"""The three modes of adapting the batch size between epochs."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -7,27 +7,27 @@ from trainer.job import Job
 from trainer.noise import NoiseScale
 
 DECAY = 0.1
-"""Factor of a decay of the learning rate, as with Accordion."""
+"""Factor by which the learning rate decays, as in Accordion."""
 
 DECAY_AT = (1 / 2, 5 / 6)
-"""Shares of the epochs after which it decays: 150 and 250 of 300 with Accordion."""
+"""Shares of the epochs at which it decays, as in Accordion: 150 and 250 of 300."""
 
 CRITICAL_CHANGE = 0.5
-"""Relative change of the gradient's norm from which a regime is critical: Accordion's eta."""
+"""Relative change of the gradient norm that makes a regime critical: Accordion's eta."""
 
 MOST_EPOCHS_BETWEEN = 10
-"""Epochs between two detections in long jobs, as with Accordion; in short ones a tenth of all, by
+"""Most epochs between two detections, as in Accordion; short jobs use a tenth of their epochs, by
 convention."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """What a mode sees of a completed epoch.
+    """The data on a completed epoch from which a mode decides.
 
     Attributes:
-        epoch: Its index from 0.
-        batch_size: Samples per step in it.
-        gradient_norm: Norm of the mean gradient over its samples.
+        epoch: Index from 0.
+        batch_size: Samples per step.
+        gradient_norm: Norm of the mean gradient over the epoch's samples.
         noise: Gradient noise so far.
     """
 
@@ -38,14 +38,14 @@ class EpochEnd:
 
 
 class Adaptation(Protocol):
-    """A mode's way to choose batch sizes."""
+    """A mode's rule for batch sizes."""
 
     def next_batch_size(self, end: EpochEnd) -> int:
-        """Batch size of the epoch that follows."""
+        """Return the batch size of the next epoch."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """Its state, as JSON."""
+        """Return the state, as JSON."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -54,28 +54,28 @@ class Adaptation(Protocol):
 
 
 class Static:
-    """Never changes."""
+    """A constant batch size."""
 
     def next_batch_size(self, end: EpochEnd) -> int:
-        """The same again."""
+        """Return the present batch size."""
         return end.batch_size
 
     def state(self) -> dict[str, Any]:
-        """Nothing."""
+        """Return an empty state."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing: there is no state."""
 
 
 class Accordion:
     """Small batches in critical regimes, large ones between them.
 
-    After Agarwal et al., "Adaptive gradient communication via critical learning regime
-    identification" (MLSys 2021), algorithm 1 with the whole model's accumulated gradient,
-    as for batch sizes there. A regime is critical if the gradient's norm changed by half or
-    more since the last detection, or if the learning rate is about to decay; so is the start.
-    Gradients are accumulated per sample, so that epochs of different batch sizes compare.
+    It follows Agarwal et al., "Adaptive gradient communication via critical learning regime
+    identification" (MLSys 2021), algorithm 1, with the whole model's accumulated gradient as in
+    their batch-size experiments. A regime is critical at the start, if the gradient norm changed
+    by half or more since the last detection, or if the learning rate is about to decay. Gradients
+    are accumulated per sample, so that epochs of different batch sizes are comparable.
     """
 
     def __init__(self, job: Job) -> None:
@@ -84,7 +84,7 @@ class Accordion:
         self._last_norm: float | None = None
 
     def next_batch_size(self, end: EpochEnd) -> int:
-        """The initial batch size in a critical regime, else the largest."""
+        """Return the initial batch size in a critical regime, else the largest."""
         done = end.epoch + 1
         critical = decay(self._job.epochs, done) < decay(self._job.epochs, end.epoch)
         if done % self._interval:
@@ -95,35 +95,35 @@ class Accordion:
         return self._job.batch_size if critical else self._job.max_batch_size
 
     def state(self) -> dict[str, Any]:
-        """The norm at the last detection."""
+        """Return the norm at the last detection."""
         return {"last_norm": self._last_norm}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from the norm at the last detection."""
+        """Restore the norm at the last detection."""
         self._last_norm = state["last_norm"]
 
 
 class GradientNoise:
-    """Doubles when the gradient noise scale reaches the doubled batch size; never shrinks."""
+    """Doubling once the gradient noise scale reaches the doubled batch size; never shrinks."""
 
     def __init__(self, job: Job) -> None:
         self._most = job.max_batch_size
 
     def next_batch_size(self, end: EpochEnd) -> int:
-        """Twice the batch size, at most the largest, if the noise asks for it."""
+        """Return the doubled batch size, capped, if the noise scale reaches it."""
         doubled = 2 * end.batch_size
         return min(doubled, self._most) if end.noise.reaches(doubled) else end.batch_size
 
     def state(self) -> dict[str, Any]:
-        """Nothing: the noise is kept with the epoch's sums, which every mode has."""
+        """Return an empty state: the trainer stores the noise, which all modes have."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing: there is no state."""
 
 
 def make_adaptation(job: Job) -> Adaptation:
-    """The job's mode."""
+    """Make the adaptation of the job's mode."""
     match job.mode:
         case "accordion":
             return Accordion(job)
@@ -134,11 +134,9 @@ def make_adaptation(job: Job) -> Adaptation:
 
 
 def decay(epochs: int, epoch: int) -> float:
-    """Share of the learning rate that is left in an epoch, alike in all modes.
+    """Return the remaining share of the learning rate in an epoch, counted from 0.
 
-    Args:
-        epochs: Of the whole job.
-        epoch: Counted from 0.
+    All modes have the same decay. `epochs` is the total of the job.
     """
     passed = sum(epoch >= share * epochs for share in DECAY_AT)
     return float(DECAY**passed)

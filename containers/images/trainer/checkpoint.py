@@ -1,7 +1,7 @@
-"""Checkpoints: everything that the next step depends on, in one file.
+"""Checkpoints: one file with everything that the next step depends on.
 
-`torch.load` reads the file, and finds the weights by name under "model". A digest over all
-of it shows whether it is damaged. The file before it is kept.
+`torch.load` reads the file and finds the weights by name under "model". A digest over its content
+reveals damage. The previous file is kept.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ PREVIOUS = "checkpoint.previous.pt"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a job stands.
+    """The state of a job between two steps.
 
     Attributes:
         state: Numbers and names, as JSON.
-        model: Weights by the names that the module gives them.
-        vectors: Moments and sums of gradients by name, on the processor.
+        model: Weights by the module's names.
+        vectors: Moments and sums of gradients by name, on the CPU.
     """
 
     state: dict[str, Any]
@@ -39,14 +39,14 @@ class Checkpoint:
 
 
 class _Damaged(Exception):
-    """A file is no whole checkpoint."""
+    """A file is not a complete checkpoint."""
 
 
 def write(folder: Path, job: Job, checkpoint: Checkpoint) -> None:
     """Replace the job's checkpoint.
 
     Raises:
-        StorageError: It cannot be written; the one before is still there.
+        StorageError: It cannot be written; the previous one is unharmed.
     """
     state = json.dumps({"job": job.identity(), **checkpoint.state})
     payload = {
@@ -61,12 +61,12 @@ def write(folder: Path, job: Job, checkpoint: Checkpoint) -> None:
 
 
 def read(folder: Path, job: Job) -> bytes | None:
-    """The newest whole checkpoint as `parse` takes it, or None to start from the beginning.
+    """Return the newest intact checkpoint for `parse`, or None to start from the beginning.
 
-    A damaged checkpoint is reported on stderr; the previous one takes its place.
+    A damaged checkpoint is reported on stderr, and the previous one replaces it.
 
     Raises:
-        InputError: It is of another job.
+        InvalidInput: It is another job's.
         StorageError: The folder cannot be read or written.
     """
     for name in (CURRENT, PREVIOUS):
@@ -85,7 +85,7 @@ def read(folder: Path, job: Job) -> bytes | None:
             raise InvalidInput(str(path), "it is of another job", "give each job its own folder")
         if name == PREVIOUS:
             print(f"warning: {path}: going on from the checkpoint before", file=sys.stderr)
-            # In its place, so that the next one does not keep the damaged file instead.
+            # Restore its name, or the next write would keep the damaged file as the previous one.
             files.replace(folder / CURRENT, payload, durable=True)
         return payload
     if (folder / CURRENT).exists():
@@ -95,12 +95,12 @@ def read(folder: Path, job: Job) -> bytes | None:
 
 
 def parse(payload: bytes) -> Checkpoint:
-    """A checkpoint from the bytes of its file; raises if they are damaged."""
+    """Parse the bytes of a checkpoint's file; raise if they are damaged."""
     try:
         found = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
         checkpoint = Checkpoint(json.loads(found["state"]), found["model"], found["vectors"])
         digest = _digest(found["state"], checkpoint)
-    except Exception as error:  # torch.load has no error of its own for damaged files
+    except Exception as error:  # torch.load raises many types for damaged files
         raise _Damaged(type(error).__name__) from error
     if digest != found["digest"]:
         raise _Damaged("its digest is another")

@@ -1,4 +1,4 @@
-"""Communication of the workers of a gang: sums, the checkpoint, and a barrier at the end."""
+"""Communication of a gang's workers: sums, the checkpoint, and a barrier at the end."""
 
 import os
 from datetime import timedelta
@@ -12,16 +12,16 @@ from trainer.errors import GangLost, InvalidInput
 from trainer.place import WorkerPlace
 
 PATIENCE = timedelta(minutes=5)
-"""How long a worker waits for the others, to join or to answer. An engineering bound."""
+"""Timeout for other workers to join or to answer. An engineering bound."""
 
 
 class Collective:
-    """A worker's view of its gang; without others, communication does nothing.
+    """A worker's communication with its gang; does nothing for a single worker.
 
     Attributes:
-        rank: Index of this worker; 0 writes the files.
-        size: Workers.
-        device: Where this worker computes.
+        rank: Index of this worker; worker 0 writes the files.
+        size: Number of workers.
+        device: Device of this worker.
     """
 
     def __init__(self, place: WorkerPlace, size: int) -> None:
@@ -30,7 +30,7 @@ class Collective:
         self.rank = _join(place, size, self.device) if size > 1 else 0
 
     def sum(self, tensor: Tensor) -> None:
-        """Add up a tensor over all workers, in place; all get the same bits.
+        """Sum a tensor over all workers, in place; all get bitwise equal results.
 
         Raises:
             GangLost: Another worker is gone.
@@ -42,7 +42,7 @@ class Collective:
                 raise _lost(error) from error
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any worker; all get the same answer."""
+        """Return whether the flag is set on any worker; all get the same answer."""
         votes = torch.tensor([float(flag)], device=self.device)
         self.sum(votes)
         return votes.item() > 0.0
@@ -75,7 +75,7 @@ def _device(place: WorkerPlace) -> torch.device:
 
 
 def _join(place: WorkerPlace, size: int, device: torch.device) -> int:
-    """Meet the other workers; returns the rank."""
+    """Join the other workers; return the rank."""
     try:
         if place.nodes == 1:
             store: Store = FileStore(place.rendezvous, size)
@@ -91,22 +91,19 @@ def _join(place: WorkerPlace, size: int, device: torch.device) -> int:
 
 
 def _master(place: WorkerPlace) -> Store:
-    """The table that all nodes share, kept by the first worker."""
+    """Return the gang's key-value store, hosted by the first worker."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     keeper = place.node == 0 and place.local == 0
     return TCPStore(address, port, is_master=keeper, timeout=PATIENCE, wait_for_workers=False)
 
 
 def first_rank(store: Store, place: WorkerPlace, size: int) -> int:
-    """Rank of a node's first worker; nodes may have different numbers of them.
+    """Return the rank of a node's first worker; nodes may have different numbers of workers.
 
-    Args:
-        store: A table that all nodes share.
-        place: The worker's; the first worker of a node writes how many there are.
-        size: Workers of the job.
+    The first worker of each node publishes its node's number in the shared store.
 
     Raises:
-        InputError: The nodes do not have as many.
+        InvalidInput: The nodes' workers do not add up to `size`.
     """
     if place.local == 0:
         store.set(f"workers of {place.node}", str(place.workers))

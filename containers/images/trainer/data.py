@@ -1,4 +1,4 @@
-"""The samples of each model: where they come from, and batches of them as tensors."""
+"""The data sets of the models, and batches of their samples as tensors."""
 
 import os
 from collections.abc import Callable
@@ -22,8 +22,8 @@ FOLDER_VARIABLE = "SHOCKWAVE_DATA_FOLDER"
 
 FOLDER = Path("/data")
 MOST_SYNTHETIC = 2_048
-"""Distinct synthetic samples; longer epochs go through them again. An engineering bound on memory
-and on the time that a start takes."""
+"""Distinct synthetic samples; longer epochs repeat them. An engineering bound on memory and start
+time."""
 
 SYNTHETIC = "synthetic"
 
@@ -36,9 +36,9 @@ class DataSet:
     """Samples to train on.
 
     Attributes:
-        source: "synthetic", or where they are in the data folder.
-        samples: How many there are.
-        batch: Tensors of the samples with the given indices.
+        source: "synthetic", or their path in the data folder.
+        samples: Number of samples.
+        batch: Returns the tensors of the samples with given indices.
     """
 
     source: str
@@ -46,23 +46,23 @@ class DataSet:
     batch: Batch
 
     def order(self, job: Job, epoch: int) -> Ints:
-        """Samples of an epoch in the order of training, shape (samples_per_epoch,).
+        """Return an epoch's samples in the order of training, shape (samples_per_epoch,).
 
-        The first samples if the set has more, all of them repeatedly if it has fewer.
+        A larger set contributes its first samples; a smaller one repeats its samples.
         """
         generator = np.random.default_rng((job.seed, epoch))
         return generator.permutation(job.samples_per_epoch) % self.samples
 
 
 def open_data(job: Job, device: torch.device = PROCESSOR) -> DataSet:
-    """The model's data set; a synthetic one where there is none.
+    """Return the model's data set, or a synthetic one if there is none.
 
     Args:
         job: The job.
-        device: Where it trains, and where rows as wide as all items are made.
+        device: Where it trains; very wide rows are built there.
 
     Raises:
-        InputError: The data set is damaged, or the data folder that is asked for is missing.
+        InvalidInput: The data set is damaged, or the configured data folder is missing.
     """
     named = os.environ.get(FOLDER_VARIABLE)
     root = Path(named) if named else FOLDER
@@ -118,7 +118,7 @@ def _synthetic(job: Job, shape: ModelShape, device: torch.device) -> DataSet:
 
 
 def _text_file(folder: Path) -> Path:
-    """The only file of running text, whatever its name."""
+    """Return the only text file, whatever its name."""
     found = sorted({*folder.glob("train.txt"), *folder.glob("*.train.t*")})
     if len(found) != 1:
         problem = f"{len(found)} files train.txt, *.train.txt or *.train.tokens"
@@ -126,7 +126,7 @@ def _text_file(folder: Path) -> Path:
     return found[0]
 
 
-# Tensors are copies, whose memory PyTorch aligns: sums of floats depend on alignment.
+# Batches copy their rows into tensors that PyTorch aligns, since float sums depend on alignment.
 
 
 def _pictures(pictures: tuple[npt.NDArray[np.uint8], Ints]) -> Batch:
@@ -145,7 +145,7 @@ def _words(*texts: Ints) -> Batch:
 
 
 def _users(rated: tuple[Ints, Ints], shape: ModelShape, device: torch.device) -> Batch:
-    # Rows as wide as all items take longer to fill and to send to a GPU than a step there.
+    # For a GPU, filling and sending rows as wide as all items would take longer than a step.
     items, starts = rated
 
     def batch(indices: Ints) -> tuple[Tensor, ...]:

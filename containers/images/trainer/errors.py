@@ -1,4 +1,4 @@
-"""Errors of the trainer, with the exit codes by which the scheduler knows them.
+"""Errors of the trainer, with the exit codes that the scheduler interprets.
 
 TrainerError
 ├── InvalidInput    2    the job, the data set or the environment is wrong
@@ -13,22 +13,22 @@ DONE = 0
 """Exit code: every epoch is trained."""
 
 PREEMPTED = 75
-"""Exit code: preempted, and stopped with a checkpoint (EX_TEMPFAIL)."""
+"""Exit code: preempted and stopped with a checkpoint (EX_TEMPFAIL)."""
 
 
 class TrainerError(Exception):
-    """A failure that one line on stderr explains."""
+    """A failure, explained by a line on stderr."""
 
     exit_code: ClassVar[int] = 1
 
 
 class InvalidInput(TrainerError):
-    """The trainer's input is wrong; a retry does not help.
+    """Wrong input, for which a retry does not help.
 
     Args:
         place: The file, field or variable at fault.
-        problem: What is wrong there.
-        remedy: What the reader can do about it.
+        problem: What is wrong.
+        remedy: What the user can do about it.
     """
 
     exit_code = 2
@@ -38,7 +38,7 @@ class InvalidInput(TrainerError):
 
 
 class StorageError(TrainerError):
-    """The job's folder cannot be written or read (EX_IOERR); what it held before is unharmed."""
+    """The job's folder cannot be written or read (EX_IOERR); its previous content is unharmed."""
 
     exit_code = 74
 
@@ -50,10 +50,10 @@ class StorageError(TrainerError):
 
 
 class LeaseLost(TrainerError):
-    """The job runs under another lease, so that this container must not write."""
+    """The job runs under another lease, so this container must not write."""
 
     exit_code = PREEMPTED
 
 
 class GangLost(TrainerError):
-    """Another worker of the gang died, so that this one cannot go on."""
+    """Another worker of the gang died, so this one cannot continue."""

@@ -1,4 +1,4 @@
-"""Atomic writes of files, whenever the trainer is killed."""
+"""Writes of files that stay atomic if the trainer is killed."""
 
 import os
 from pathlib import Path
@@ -8,16 +8,16 @@ from trainer.errors import StorageError
 
 
 def replace(path: Path, payload: bytes, durable: bool, keep: Path | None = None) -> None:
-    """Replace a file at once, under a temporary name first.
+    """Replace a file atomically.
 
     Args:
         path: The file.
         payload: Its new contents.
         durable: Whether it must survive a power failure.
-        keep: Where the contents so far stay, if anywhere.
+        keep: Path that gets the previous contents, if any.
 
     Raises:
-        StorageError: It cannot be written; the file is as it was.
+        StorageError: It cannot be written; the file is unchanged.
         LeaseLost: The job runs under another lease.
     """
     lease.check_lease(path.parent)
@@ -41,16 +41,13 @@ def replace(path: Path, payload: bytes, durable: bool, keep: Path | None = None)
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Append a line with a single write, and flush it to the disk.
+    """Append a line with a single write, and flush it to disk.
 
-    A torn line, left by a machine that failed, is closed first.
-
-    Args:
-        path: The file, made if it is missing.
-        line: Without its line feed.
+    A torn line, left by a machine that failed, is ended first. The file is created if needed;
+    `line` has no line feed.
 
     Raises:
-        StorageError: It cannot be written; the file is as it was.
+        StorageError: It cannot be written; the file is unchanged.
         LeaseLost: The job runs under another lease.
     """
     lease.check_lease(path.parent)
@@ -74,7 +71,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk."""
+    """Flush the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

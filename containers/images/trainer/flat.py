@@ -1,7 +1,7 @@
-"""A model's weights and gradients as one vector each, and steps of descent on them.
+"""A model's weights and gradients as one vector each, and steps of gradient descent on them.
 
-One vector makes a gang's sum one message and a step a few operations. PyTorch's own
-optimisers import its compiler, which doubles the time that every resume takes.
+A single vector makes a gang's sum one message and a step a few operations. PyTorch's own optimisers
+import its compiler, which doubles the time of every resume.
 """
 
 import math
@@ -15,20 +15,20 @@ ALIGNMENT = 16
 """Each parameter starts at a multiple of this many numbers, one cache line."""
 
 MOMENTUM, SECOND_MOMENT, EPSILON = 0.9, 0.999, 1e-8
-"""Decay rates of the moments and the epsilon of the denominator: the defaults of Adam (Kingma and
-Ba, 2015); 0.9 is also the momentum of SGD."""
+"""Decay rates of the moments and epsilon of the denominator: Adam's defaults (Kingma and Ba, 2015);
+0.9 is also the momentum of SGD."""
 
 
 class FlatModel:
     """A module whose parameters and gradients are views of two vectors.
 
     Args:
-        module: On its device already; its parameters are moved.
+        module: The module, already on its device.
 
     Attributes:
         module: The module.
-        weights: Every parameter, shape (numbers,); zeros in between.
-        part: Gradient that `backward` adds to, shaped alike.
+        weights: All parameters, padded with zeros, shape (numbers,).
+        part: Gradient that `backward` adds to, of the same shape.
         named: Views of the weights by the parameters' names.
     """
 
@@ -53,12 +53,8 @@ class FlatModel:
 class Optimiser:
     """Gradient descent with momentum, or Adam (Kingma & Ba, 2015).
 
-    Args:
-        recipe: Which of the two, and how.
-        weights: The vector to change.
-
     Attributes:
-        moments: What it remembers of earlier gradients, by name.
+        moments: Moments of earlier gradients, by name.
         steps: Steps taken.
     """
 
@@ -70,20 +66,20 @@ class Optimiser:
         self.steps = 0
 
     def rate(self, decay: float, growth: float) -> float:
-        """The learning rate.
+        """Return the learning rate.
 
         Args:
-            decay: Share of it that the schedule has left.
-            growth: Batch size over the initial one. Descent takes it in proportion (Goyal
-                et al., 2017), as Accordion does; Adam its root (Malladi et al., NeurIPS 2022).
+            decay: Share that the schedule leaves.
+            growth: Batch size over the initial one. Descent scales linearly (Goyal et al., 2017),
+                as Accordion does; Adam with the root (Malladi et al., NeurIPS 2022).
         """
         return self._recipe.rate * decay * (math.sqrt(growth) if self._recipe.adam else growth)
 
     def step(self, gradient: Tensor, norm: float, rate: float) -> None:
-        """Change the weights.
+        """Update the weights.
 
         Args:
-            gradient: Of the step's mean loss; changed on the way.
+            gradient: Gradient of the step's mean loss; overwritten.
             norm: Its norm.
             rate: The learning rate.
         """

@@ -17,7 +17,7 @@ from trainer.stop import SIGNALS, Stop
 Work = Callable[[WorkerPlace, Stop], int]
 
 CRASHED = 1
-"""Exit code of a worker that failed, as of any Python program."""
+"""Exit code of a worker that failed, as for any Python program."""
 EXPLAINING = (InvalidInput.exit_code, StorageError.exit_code)
 """Exit codes that explain why other workers lost their gang."""
 
@@ -26,15 +26,15 @@ DIE_WITH_PARENT = 1
 
 
 def supervise(place: WorkerPlace, stop: Stop, work: Work) -> int:
-    """Run each worker of this container in a process of its own.
+    """Run each worker of this container in its own process.
 
     Args:
-        place: The container's.
-        stop: Has taken the signals so far; they go to every worker.
-        work: What a worker does, from its place and its signals to its exit code.
+        place: The container's place.
+        stop: The signals received so far; every worker gets them.
+        work: Runs a worker and returns its exit code.
 
     Returns:
-        0 or 75 if all workers end so, else the code of a worker that failed.
+        0 or 75 if all workers return these codes, else the code of a failed worker.
     """
     folder = tempfile.mkdtemp(prefix="gang-", dir="/tmp")
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -59,7 +59,7 @@ def supervise(place: WorkerPlace, stop: Stop, work: Work) -> int:
 
 
 def run_guarded(work: Callable[[], int]) -> int:
-    """Run the work and return its exit code: a known error prints a line, a crash a traceback."""
+    """Run the work; return its exit code, and print a line for known errors or a traceback."""
     try:
         return work()
     except TrainerError as error:
@@ -71,7 +71,7 @@ def run_guarded(work: Callable[[], int]) -> int:
 
 
 def _fork(place: WorkerPlace, work: Work, parent: int) -> int:
-    """A worker's process: PyTorch is loaded already, so that it starts at once."""
+    """Fork a worker, which starts at once since PyTorch is already loaded."""
     child = os.fork()
     if child:
         return child
@@ -79,7 +79,7 @@ def _fork(place: WorkerPlace, work: Work, parent: int) -> int:
     try:
         stop = Stop().listen()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        # A worker whose supervisor is killed must not train on beside its successor.
+        # If its supervisor is killed, a worker must not train on beside its successor.
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
         if os.getppid() == parent:
             code = run_guarded(lambda: work(place, stop))
@@ -89,7 +89,7 @@ def _fork(place: WorkerPlace, work: Work, parent: int) -> int:
 
 
 def _wait(workers: list[int]) -> int:
-    """Wait for all workers; once one fails, the others cannot go on and are killed."""
+    """Wait for all workers; if one fails, kill the others, since they cannot continue."""
     codes: list[int] = []
     while workers:
         child, status = os.wait()

@@ -13,25 +13,25 @@ MODELS = ("ResNet-18", "ResNet-50", "LM", "Transformer", "Recommendation")
 MODES = ("static", "accordion", "gns")
 SIZES = ("small", "full")
 SIZE_VARIABLE = "SHOCKWAVE_MODEL_SIZE"
-"""Environment variable with the model size of jobs that name none."""
+"""Environment variable with the model size of jobs that give none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to train.
+    """A training job.
 
     Attributes:
         job_id: The job's number in the scheduler.
         model: One of `MODELS`.
         batch_size: Samples per step over all workers, in the first epoch.
-        max_batch_size: Largest one that adaptation may reach.
+        max_batch_size: Largest batch size for adaptation.
         scale_factor: Workers of the gang.
-        mode: How the batch size adapts, one of `MODES`.
+        mode: Adaptation of the batch size, one of `MODES`.
         epochs: Epochs to train.
-        samples_per_epoch: Samples of each.
-        total_steps: Steps at the initial batch size; the last epoch may be cut short.
-        seed: Of weights, order of samples and synthetic data.
-        size: Of the model, one of `SIZES`.
+        samples_per_epoch: Samples of an epoch.
+        total_steps: Steps at the initial batch size; the last epoch may be shorter.
+        seed: Seed of weights, sample order and synthetic data.
+        size: Model size, one of `SIZES`.
     """
 
     job_id: int
@@ -47,11 +47,11 @@ class Job:
     size: str
 
     def steps_per_epoch(self, batch_size: int) -> int:
-        """Steps of a whole epoch; the last of them may have fewer samples."""
+        """Return the steps of a full epoch; the last step may have fewer samples."""
         return math.ceil(self.samples_per_epoch / batch_size)
 
     def steps(self, epoch: int, batch_size: int) -> int:
-        """Steps to train in an epoch, counted from 0: in the last one, its share of the steps."""
+        """Return the steps of an epoch, counted from 0; the last epoch may have fewer."""
         whole = self.steps_per_epoch(batch_size)
         if epoch < self.epochs - 1:
             return whole
@@ -60,7 +60,7 @@ class Job:
         return math.ceil(last * whole / initial)
 
     def identity(self) -> dict[str, Any]:
-        """All fields, to check whether a checkpoint is of this job."""
+        """Return all fields, to check that a checkpoint is of this job."""
         return asdict(self)
 
 
@@ -68,7 +68,7 @@ def read_job(folder: Path) -> Job:
     """Read and check `job.json`.
 
     Raises:
-        InputError: It is missing, no JSON object, or a value in it is wrong.
+        InvalidInput: It is missing, no JSON object, or a value in it is wrong.
     """
     path = folder / "job.json"
     try:
@@ -83,12 +83,12 @@ def read_job(folder: Path) -> Job:
 
 
 def _checked(place: str, values: dict[str, Any]) -> Job:
-    """A job from the keys and values of its file."""
+    """Make a job from the keys and values of its file."""
     known = [field.name for field in fields(Job)]
     if unknown := sorted(set(values) - set(known)):
         raise InvalidInput(place, f"unknown key {unknown[0]!r}", f"known are {', '.join(known)}")
     values = {"seed": 0, **values}
-    # An empty variable is as good as none.
+    # An empty variable counts as unset.
     values.setdefault("size", os.environ.get(SIZE_VARIABLE) or "small")
     for key in ("batch_size", "max_batch_size", "scale_factor", "epochs", "samples_per_epoch"):
         _whole(place, values, key, least=1)
@@ -112,7 +112,7 @@ def _checked(place: str, values: dict[str, Any]) -> Job:
 
 def _whole(place: str, values: dict[str, Any], key: str, least: int) -> None:
     value = values.get(key)
-    # JSON's true is an int to Python.
+    # In Python, JSON's true is an int.
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         problem = f"{key} is {value!r}" if key in values else f"{key} is missing"
         raise InvalidInput(place, problem, f"give a whole number from {least} on")

@@ -1,7 +1,7 @@
 """The lease that may write to a job's folder.
 
-A scheduler that lost contact to a container may start the job elsewhere. It names the current lease
-in the job's folder; a container of another lease exits before it writes.
+A scheduler that loses contact with a container may start the job elsewhere. The job's folder names
+the current lease; containers of other leases exit before they write.
 """
 
 import os
@@ -11,11 +11,11 @@ from trainer.errors import LeaseLost
 
 FILE = "lease"
 VARIABLE = "SHOCKWAVE_LEASE"
-"""Environment variable with this container's lease; without it no other container writes."""
+"""Environment variable with this container's lease; if unset, no lease is checked."""
 
 
 def check_lease(folder: Path) -> None:
-    """Refuse to write under a lease that is not this container's.
+    """Refuse to write under a lease other than this container's.
 
     Raises:
         LeaseLost: Another lease holds.

@@ -1,4 +1,4 @@
-"""Training from where a job stands to its end, or until it is preempted."""
+"""The training loop, from the last checkpoint to the end of the job or a preemption."""
 
 import os
 import sys
@@ -22,32 +22,29 @@ from trainer.stop import Stop
 from trainer.telemetry import SECONDS_BETWEEN, EpochLine, TrainingProgress, read_progress
 
 CHECKPOINT_VARIABLE = "SHOCKWAVE_CHECKPOINT_SECONDS"
-"""Environment variable with the least time between checkpoints at epochs' ends."""
+"""Environment variable with the least time between checkpoints at epoch ends."""
 
 CHECKPOINT_SECONDS = 5.0
-"""Default of this time, which bounds the share of checkpoints in short epochs. An engineering
-choice; no sweep is recorded."""
+"""Its default, which bounds the share of checkpoints in short epochs. An engineering choice; no
+sweep is recorded."""
 
 
 def train(job: Job, folder: Path, gang: Collective, stop: Stop) -> int:
-    """Train a job as one worker of its gang.
+    """Train a job as one worker of its gang; return the exit code.
 
     Args:
         job: The job.
         folder: Its folder, which worker 0 writes.
         gang: The other workers.
-        stop: Whether to stop after the step under way.
-
-    Returns:
-        Exit code: every epoch is trained, or preempted.
+        stop: Whether to stop after the current step.
 
     Raises:
         TrainerError: Data, storage or the gang failed.
         ArithmeticError: The loss is no longer finite.
     """
     torch.set_num_threads(1)
-    # Unlike use_deterministic_algorithms it does not import PyTorch's compiler. On GPUs
-    # it asks for what there is: some operations have no deterministic kernel there.
+    # Unlike use_deterministic_algorithms, this does not import PyTorch's compiler. GPUs only
+    # warn, since some operations have no deterministic kernel there.
     torch.set_deterministic_debug_mode("error" if gang.device.type == "cpu" else "warn")
     training = Training(job, folder, gang)
     if gang.any(stop.requested) and not training.done:
@@ -58,19 +55,13 @@ def train(job: Job, folder: Path, gang: Collective, stop: Stop) -> int:
         if stopped and not training.done:
             training.save()
             break
-    # No worker is done before worker 0 has written everything.
+    # A barrier: no worker ends before worker 0 has written everything.
     gang.any(False)
     return DONE if training.done else PREEMPTED
 
 
 class Training:
-    """A job in training.
-
-    Args:
-        job: The job.
-        folder: Its folder.
-        gang: The other workers.
-    """
+    """A job in training, on one worker of its gang."""
 
     def __init__(self, job: Job, folder: Path, gang: Collective) -> None:
         self._job = job
@@ -95,16 +86,12 @@ class Training:
         return self._position.epoch == self._job.epochs
 
     def step(self, stop: bool) -> bool:
-        """Take the next step, and all that follows it at an epoch's end.
-
-        Returns:
-            Whether any worker was signalled to stop.
-        """
+        """Take a step, and end the epoch if it is complete; return whether any worker must stop."""
         at = self._position
         samples = self._order[at.step * at.batch_size : (at.step + 1) * at.batch_size]
         stopped = self._stepper.step(at, samples, stop)
         now = time.monotonic()
-        # What lies between steps counts too: a scheduler plans with the speed that comes of it.
+        # The time between steps counts too, since the scheduler plans with the resulting speed.
         at.seconds += now - self._counted
         at.run_seconds += now - self._counted
         self._counted = now
@@ -115,14 +102,14 @@ class Training:
         return stopped
 
     def save(self) -> None:
-        """Write a checkpoint, and where it stands."""
+        """Write a checkpoint and the progress."""
         if self._writes:
             checkpoint.write(self._folder, self._job, self._checkpoint())
             self._saved = time.monotonic()
         self.report()
 
     def report(self) -> None:
-        """Write where the job stands."""
+        """Write the progress."""
         at = self._position
         if self._writes:
             steps = self._job.steps_per_epoch(at.batch_size)
@@ -132,7 +119,7 @@ class Training:
         self._reported = time.monotonic()
 
     def _end_epoch(self) -> None:
-        """Report the epoch, choose the next batch size, and save if it is time."""
+        """Report the epoch, choose the next batch size, and save if a checkpoint is due."""
         at, noise = self._position, self._stepper.noise
         norm = self._stepper.accumulated.norm().item() / at.samples
         if self._writes:
@@ -173,7 +160,7 @@ class Training:
         )
 
     def _restore(self) -> None:
-        """Go on from the checkpoint that worker 0 finds, if there is one."""
+        """Restore the checkpoint that worker 0 finds, if any."""
         payload = checkpoint.read(self._folder, self._job) if self._writes else None
         payload = self._gang.share(payload)
         if payload is not None:
@@ -184,7 +171,7 @@ class Training:
             stepper.optimiser.steps = found.state["optimiser_steps"]
             self._fill(stepper.flat.named, found.model)
             self._fill(self._vectors(), found.vectors)
-        # A start that was killed left no checkpoint, but may have reported progress.
+        # An attempt that was killed left no checkpoint, but may have reported progress.
         reported = read_progress(self._folder).get("attempt", 0)
         self._position.attempt = 1 + max(reported, self._position.attempt)
 
@@ -192,7 +179,7 @@ class Training:
         return {**self._stepper.optimiser.moments, "accumulated": self._stepper.accumulated}
 
     def _fill(self, tensors: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-        """Copy what a checkpoint holds."""
+        """Copy tensors from a checkpoint."""
         if {name: t.shape for name, t in tensors.items()} != {
             name: t.shape for name, t in found.items()
         }:
@@ -204,7 +191,7 @@ class Training:
 
 
 def _pause() -> float:
-    """Least seconds between checkpoints at epochs' ends."""
+    """Return the least seconds between checkpoints at epoch ends."""
     text = os.environ.get(CHECKPOINT_VARIABLE) or str(CHECKPOINT_SECONDS)
     try:
         seconds = float(text)

@@ -1,4 +1,4 @@
-"""The models by name. Add a model of your own as a class with `losses` and a line in `build`."""
+"""The models by name. To add a model, write a class with `losses` and add it to `_module`."""
 
 from typing import Protocol, cast
 
@@ -13,26 +13,26 @@ from trainer.vision import Basic, Bottleneck, ResidualNetwork
 
 
 class Model(Protocol):
-    """What the loop asks of a module.
+    """A module that the training loop can train.
 
-    A sample's loss must depend on that sample alone, or it would change with the number
-    of workers; so no normalisation over batches.
+    A sample's loss must depend only on that sample, so that it does not change with the number of
+    workers; hence no batch normalisation.
     """
 
     def losses(self, *batch: Tensor) -> Tensor:
-        """Loss of each sample of a batch, shape (samples,)."""
+        """Return the loss of each sample of a batch, shape (samples,)."""
         ...
 
 
 def build(name: str, size: str, seed: int) -> nn.Module:
-    """A model with fresh weights, the same for the same seed."""
+    """Build a model with fresh weights, which the seed determines."""
     shape = SHAPES[name, size]
     torch.manual_seed(seed)
     return _module(name, shape)
 
 
 def losses(module: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """Loss of each sample of a batch, shape (samples,)."""
+    """Return the loss of each sample of a batch, shape (samples,)."""
     return cast("Model", module).losses(*batch)
 
 

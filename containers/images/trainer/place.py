@@ -1,4 +1,4 @@
-"""Where a worker is in its gang, as the environment says."""
+"""A worker's place in its gang, from the environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class WorkerPlace:
         nodes: Containers of the gang.
         local: Index among the workers of its container.
         workers: Workers of its container.
-        rendezvous: A file that the workers share in a gang of one container, else "".
+        rendezvous: File that the workers share in a gang of one container, else "".
     """
 
     node: int = 0
@@ -27,10 +27,10 @@ class WorkerPlace:
 
 
 def read_place(job: Job, environment: Mapping[str, str]) -> WorkerPlace:
-    """This container's place in the gang, without a worker's.
+    """Return the place of this container in the gang.
 
     Raises:
-        InputError: A variable is missing or wrong.
+        InvalidInput: A variable is missing or wrong.
     """
     nodes = _number(environment, "NNODES", 1, least=1)
     workers = _number(environment, "LOCAL_WORKERS", job.scale_factor, least=1)

@@ -1,7 +1,6 @@
-"""Readers of data sets in the formats they are published in.
+"""Readers of data sets in their published formats.
 
-Each takes no more of a file than the samples that the job asks for, since every resume
-waits for it.
+Each reads only the samples that the job needs, since every resume waits for it.
 """
 
 from collections import Counter
@@ -20,21 +19,17 @@ Bytes = npt.NDArray[np.uint8]
 
 REMEDY = "fetch the data set again"
 PICTURE = 3 * 32 * 32
-"""Bytes of a CIFAR-10 picture; its label is one more before them."""
+"""Bytes of a CIFAR-10 picture, without the label byte before them."""
 
 
 def read_pictures(folder: Path, most: int) -> tuple[Bytes, Ints]:
-    """CIFAR-10, binary version: `data_batch_*.bin`.
-
-    Args:
-        folder: Where they are.
-        most: Samples to read at most.
+    """Read up to `most` samples of CIFAR-10's binary version, `data_batch_*.bin`.
 
     Returns:
         Pictures of shape (samples, 3, 32, 32) and labels of shape (samples,).
 
     Raises:
-        InputError: There is none, or one is damaged.
+        InvalidInput: No file exists, or one is damaged.
     """
     records: list[Bytes] = []
     paths = sorted(folder.glob("data_batch_*.bin"))
@@ -55,19 +50,19 @@ def read_pictures(folder: Path, most: int) -> tuple[Bytes, Ints]:
 
 
 def read_words(path: Path, most: int, length: int, vocabulary: int) -> Ints:
-    """Running text, as the Penn Treebank and WikiText have it: words between spaces.
+    """Read running text with spaces between words, such as the Penn Treebank and WikiText.
 
     Args:
         path: The file.
-        most: Samples to read at most.
+        most: Most samples to read.
         length: Words of a sample.
-        vocabulary: Distinct words, the most frequent ones.
+        vocabulary: Size of the vocabulary; it has the most frequent words.
 
     Returns:
-        Samples of shape (samples, length + 1); each begins with the last word of the one before.
+        Samples of shape (samples, length + 1); each begins with the last word of the previous one.
 
     Raises:
-        InputError: It is damaged, or shorter than one sample.
+        InvalidInput: It is damaged, or shorter than one sample.
     """
     words: list[str] = []
     for line in _lines(path):
@@ -87,22 +82,20 @@ def read_words(path: Path, most: int, length: int, vocabulary: int) -> Ints:
 def read_pairs(
     source: Path, target: Path, most: int, length: int, vocabulary: int
 ) -> tuple[Ints, Ints]:
-    """A parallel corpus, as Multi30k has it: a sentence a line, line by line the same.
-
-    Longer sentences are cut.
+    """Read a parallel corpus with a sentence per line, such as Multi30k; cut longer sentences.
 
     Args:
         source: Sentences to translate.
-        target: Their translations.
-        most: Samples to read at most.
+        target: Their translations, line by line.
+        most: Most samples to read.
         length: Words of a sample.
-        vocabulary: Distinct words of each language, the most frequent ones.
+        vocabulary: Size of each language's vocabulary; it has the most frequent words.
 
     Returns:
         Sources of shape (samples, length) and targets of shape (samples, length + 1), padded.
 
     Raises:
-        InputError: One of the files is damaged, empty or ends before the other.
+        InvalidInput: A file is damaged, empty or ends before the other.
     """
     pairs = list(islice(zip_longest(_lines(source), _lines(target)), most))
     if not pairs:
@@ -118,19 +111,18 @@ def read_pairs(
 
 
 def read_ratings(path: Path, most: int, items: int) -> tuple[Ints, Ints]:
-    """MovieLens: `ratings.csv` with userId and movieId first, users one after the other.
+    """Read MovieLens' `ratings.csv`: userId and movieId first, all ratings of a user in a row.
 
     Args:
         path: The file.
-        most: Users to read at most.
-        items: Distinct items, the most frequent ones; others are left out.
+        most: Most users to read.
+        items: Most distinct items; only the most frequent are kept.
 
     Returns:
-        Items of all users, one after the other, and where each user's begin; the latter of
-        shape (users + 1,).
+        Items of all users in a row, and the index of each user's first item, shape (users + 1,).
 
     Raises:
-        InputError: It is damaged, or has no ratings.
+        InvalidInput: It is damaged, or has no ratings.
     """
     users: dict[str, list[str]] = {}
     for number, line in enumerate(_lines(path), 1):
@@ -154,7 +146,7 @@ def read_ratings(path: Path, most: int, items: int) -> tuple[Ints, Ints]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Lines of a text file; bad bytes and missing files are the data set's fault."""
+    """Yield the lines of a text file; wrong bytes and missing files are the data set's fault."""
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             yield from file
@@ -170,7 +162,7 @@ def _numbers(words: list[str], vocabulary: int) -> dict[str, int]:
 
 
 def _ranked(counts: Counter[str]) -> list[str]:
-    """The most frequent first; equally frequent ones by name, so that the order is fixed."""
+    """Sort by frequency, then by name, so that the order is deterministic."""
     return sorted(counts, key=lambda word: (-counts[word], word))
 
 

@@ -16,10 +16,9 @@ class Autoencoder(nn.Module):
         self.decode = nn.Linear(shape.width, shape.classes)
 
     def losses(self, items: Tensor) -> Tensor:
-        """Negative log likelihood of each user's items, mean over the items.
+        """Return the negative log likelihood of each user's items, averaged over the items.
 
-        Args:
-            items: 1 where a user has an item, else 0; shape (users, items).
+        `items` has shape (users, items): 1 if the user has the item, else 0.
         """
         hidden = self.encode(self.dropout(functional.normalize(items))).tanh()
         likelihood = functional.log_softmax(self.decode(hidden), dim=1)

@@ -1,4 +1,4 @@
-"""How large each model and its samples are, and how it is trained."""
+"""The sizes of models and samples, and the training recipes."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ class ModelShape:
 
     Attributes:
         classes: Distinct labels, words or items.
-        length: Pixels a side, or words a sample; 0 where samples have no order.
+        length: Pixels per side, or words per sample; 0 if samples have no order.
         width: Channels of the first stage, or units of a layer.
         blocks: Layers, or residual blocks of each stage.
-        dropout: Share of units left out while training.
+        dropout: Dropout rate.
     """
 
     classes: int
@@ -24,12 +24,12 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecipe:
-    """How a model is trained.
+    """The training recipe of a model.
 
     Attributes:
         rate: Learning rate at the initial batch size.
         adam: Adam (Kingma & Ba, 2015) instead of gradient descent with momentum.
-        weight_decay: Pull of the weights towards zero.
+        weight_decay: Factor of weight decay.
         clip: Largest norm of a step's gradient.
     """
 
@@ -51,10 +51,10 @@ SHAPES = {
     ("Recommendation", "small"): ModelShape(4_000, 0, 128, ()),
     ("Recommendation", "full"): ModelShape(20_000, 0, 600, (), 0.5),
 }
-"""The full ones, for GPUs, have published dimensions: residual networks of He et al. (2016), the
+"""Full sizes, for GPUs, have published dimensions: residual networks of He et al. (2016), the
 medium language model of Zaremba et al. (2014), the base transformer of Vaswani et al. (2017), the
-autoencoder of Liang et al. (2018). A translation's vocabulary and length are conventions. The
-small ones, chosen by hand, train on a share of a processor core."""
+autoencoder of Liang et al. (2018). Vocabulary and length of translation are conventions. Small
+sizes, chosen by hand, train on a fraction of a CPU core."""
 
 RECIPES = {
     "ResNet-18": TrainingRecipe(0.05, adam=False, weight_decay=5e-4, clip=5.0),
@@ -63,4 +63,4 @@ RECIPES = {
     "Transformer": TrainingRecipe(3e-3, adam=True, weight_decay=0.0, clip=1.0),
     "Recommendation": TrainingRecipe(1e-2, adam=True, weight_decay=0.0, clip=5.0),
 }
-"""Chosen by hand for stable training without normalisation over batches; no sweep is recorded."""
+"""Chosen by hand for stable training without batch normalisation; no sweep is recorded."""

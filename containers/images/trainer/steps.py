@@ -1,4 +1,4 @@
-"""One step of training: parts of a batch on every worker, one sum, one change of weights."""
+"""One training step: parts of a batch on every worker, one sum, one update of the weights."""
 
 import math
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ from trainer.noise import NoiseScale, estimate
 from trainer.shapes import RECIPES
 
 LEAST_PARTS = 2
-"""Parts of a step in a gang of one, as few as the noise scale can be estimated from; else each
-worker has one."""
+"""Parts of a step on a single worker, the fewest that the noise scale can be estimated from; in a
+gang, each worker has one part."""
 
 
 @dataclass(slots=True)
 class TrainingPosition:
-    """Where training stands, and what the epoch under way adds up to so far.
+    """A position in training, with the sums of the current epoch.
 
     Attributes:
         batch_size: Samples per step in this epoch.
-        epoch: Epochs completed.
-        step: Steps of the epoch under way.
-        samples: Samples of it.
+        epoch: Completed epochs.
+        step: Steps done in the current epoch.
+        samples: Samples trained in the current epoch.
         loss: Sum of their losses.
-        seconds: Time of training it, so far.
-        run_seconds: Time of training in all.
-        attempt: Starts of the trainer.
+        seconds: Training time of the current epoch.
+        run_seconds: Total training time.
+        attempt: Number of the trainer's starts.
     """
 
     batch_size: int
@@ -46,16 +46,15 @@ class TrainingPosition:
 
 
 class Stepper:
-    """Takes steps, and keeps what they change.
+    """Takes training steps and holds the state that they change.
 
-    The message that workers add up is the gradient with a few numbers behind it: the sum of
-    the losses, the parts' squared norms, one over their sizes, their number, and the
-    workers that were signalled to stop. Every step has the same parts in every mode, so that
-    modes cost the same.
+    Workers sum one message: the gradient, followed by the sum of the losses, the sum of the parts'
+    squared norms, the sum of their inverse sizes, the number of parts, and the number of workers
+    signalled to stop. Steps have the same parts in all modes, so that modes cost the same.
 
     Attributes:
         flat: The model.
-        optimiser: Changes its weights.
+        optimiser: Optimiser of its weights.
         accumulated: Sum of the gradients of the epoch's samples, shaped as the weights.
         noise: Gradient noise so far.
     """
@@ -76,7 +75,7 @@ class Stepper:
         """Train on the samples of one step.
 
         Args:
-            at: Where training stands; takes in the step.
+            at: The position in training; updated.
             samples: Indices, shape (samples,).
             stop: Whether this worker was signalled to stop.
 

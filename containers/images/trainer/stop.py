@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, as a request to stop after the step under way."""
+"""SIGTERM and SIGINT, as a request to stop after the current step."""
 
 import signal
 from types import FrameType
@@ -7,17 +7,17 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stop:
-    """Whether to stop.
+    """A request to stop.
 
     Attributes:
-        requested: Whether a signal came.
+        requested: Whether a signal was received.
     """
 
     def __init__(self) -> None:
         self.requested = False
 
     def listen(self) -> "Stop":
-        """Take the signals from now on."""
+        """Handle the signals from now on."""
         for number in SIGNALS:
             signal.signal(number, self._take)
         return self

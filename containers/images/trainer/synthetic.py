@@ -1,7 +1,7 @@
-"""Data drawn at random in the shapes of the real sets, with something in it to learn.
+"""Random data in the shapes of the real sets, with structure to learn.
 
-A tenth of it is noise, so that the gradient's noise grows against it as a model learns. All numbers
-here are chosen by hand.
+A tenth of it is noise, so that the gradient noise grows relative to the signal as a model learns.
+All numbers are chosen by hand.
 """
 
 import numpy as np
@@ -13,17 +13,17 @@ Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 WORDS = 200
-"""Words in use, fewer than a vocabulary holds, so that each is seen often."""
+"""Number of words in use, fewer than a vocabulary has, so that each occurs often."""
 
 NOISE = 0.1
-"""Share of labels, words and items that follow no rule."""
+"""Share of labels, words and items that are random."""
 
 TASTES = 16
-"""Kinds of users of a recommender."""
+"""Number of user groups of a recommender."""
 
 
 def make_pictures(generator: np.random.Generator, samples: int, classes: int) -> tuple[Bytes, Ints]:
-    """A coarse pattern for each label under noise, shapes as for CIFAR-10."""
+    """Draw a noisy coarse pattern for each label, with the shapes of CIFAR-10."""
     coarse = generator.integers(64, 192, (classes, 3, 4, 4))
     pattern = coarse.repeat(8, axis=2).repeat(8, axis=3)
     shown = generator.integers(0, classes, samples)
@@ -32,7 +32,7 @@ def make_pictures(generator: np.random.Generator, samples: int, classes: int) ->
 
 
 def make_words(generator: np.random.Generator, samples: int, length: int) -> Ints:
-    """Text in which each word is followed by one of two, shape (samples, length + 1)."""
+    """Draw text in which each word has two possible successors, shape (samples, length + 1)."""
     followers = generator.integers(0, WORDS, (WORDS, 2))
     text = np.empty((samples, length + 1), np.int64)
     text[:, 0] = generator.integers(0, WORDS, samples)
@@ -43,9 +43,9 @@ def make_words(generator: np.random.Generator, samples: int, length: int) -> Int
 
 
 def make_pairs(generator: np.random.Generator, samples: int, length: int) -> tuple[Ints, Ints]:
-    """Sentences and their translations word by word, shapes as for a parallel corpus."""
+    """Draw sentences and their word-by-word translations, with the shapes of a parallel corpus."""
     meaning = generator.permutation(WORDS)
-    # Squares favour the first words: as in a language, some are far more frequent.
+    # Squares favour the first words: in a language, some words are far more frequent.
     said = (generator.random((samples, length - 1)) ** 2 * WORDS).astype(np.int64)
     heard = _noisy(generator, meaning[said], WORDS)
     lengths = generator.integers(length // 2, length, samples)[:, None]
@@ -62,7 +62,7 @@ def make_pairs(generator: np.random.Generator, samples: int, length: int) -> tup
 
 
 def make_ratings(generator: np.random.Generator, samples: int, items: int) -> tuple[Ints, Ints]:
-    """Items of users of a few tastes, in the form of `readers.read_ratings`."""
+    """Draw items of users with one of a few tastes, in the form of `readers.read_ratings`."""
     each = 20
     taste = generator.integers(0, TASTES, samples)[:, None]
     liked = generator.integers(0, items // (4 * TASTES), (samples, each)) * TASTES + taste
@@ -72,6 +72,6 @@ def make_ratings(generator: np.random.Generator, samples: int, items: int) -> tu
 
 
 def _noisy(generator: np.random.Generator, numbers: Ints, bound: int) -> Ints:
-    """A share of the numbers replaced by any below a bound."""
+    """Replace a share of the numbers by random numbers below a bound."""
     strays = generator.random(numbers.shape) < NOISE
     return np.where(strays, generator.integers(0, bound, numbers.shape), numbers)

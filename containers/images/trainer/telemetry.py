@@ -1,4 +1,4 @@
-"""What the scheduler reads: a line for each epoch, and where the job stands."""
+"""The files that the scheduler reads: a line for each epoch, and the progress."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from trainer import files
 LINES = "telemetry.jsonl"
 PROGRESS = "progress.json"
 SECONDS_BETWEEN = 1.0
-"""Least time between two writes of the progress inside an epoch. An engineering choice."""
+"""Least time between writes of the progress within an epoch. An engineering choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +19,16 @@ class EpochLine:
     """A completed epoch.
 
     Attributes:
-        epoch: Its index from 0.
+        epoch: Index from 0.
         batch_size: Samples per step.
         samples: Samples trained.
         steps: Steps trained.
-        seconds: Time of training it over all attempts.
+        seconds: Training time over all attempts.
         loss: Mean over the samples.
         gradient_norm: Norm of the mean gradient over the samples.
-        noise_scale: In samples; None where no gradient shows above the noise.
+        noise_scale: Noise scale in samples; None if the gradient vanishes in the noise.
         data: "synthetic", or the data set's path in the data folder.
-        attempt: Start of the trainer that completed it, from 1.
+        attempt: Attempt that completed it, from 1.
     """
 
     epoch: int
@@ -43,10 +43,10 @@ class EpochLine:
     attempt: int
 
     def append(self, folder: Path) -> None:
-        """Write the line.
+        """Append the line to the telemetry.
 
         Raises:
-            StorageError: It cannot be written; the lines before are unharmed.
+            StorageError: It cannot be written; the previous lines are unharmed.
         """
         line = json.dumps({**asdict(self), "at": time.time()}, allow_nan=False)
         files.append_line(folder / LINES, line.encode())
@@ -54,15 +54,15 @@ class EpochLine:
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where a job stands.
+    """The progress of a job.
 
     Attributes:
-        epoch: Epochs completed.
-        step: Steps of the epoch under way.
-        steps_per_epoch: Steps of a whole epoch at its batch size.
-        batch_size: Samples per step in it.
-        run_seconds: Time of training over all attempts.
-        attempt: Starts of the trainer.
+        epoch: Completed epochs.
+        step: Steps done in the current epoch.
+        steps_per_epoch: Steps of a full epoch at its batch size.
+        batch_size: Its samples per step.
+        run_seconds: Training time over all attempts.
+        attempt: Number of the trainer's starts.
     """
 
     epoch: int
@@ -73,17 +73,17 @@ class TrainingProgress:
     attempt: int
 
     def write(self, folder: Path) -> None:
-        """Replace what was written before.
+        """Replace the previous progress.
 
         Raises:
-            StorageError: It cannot be written; what was written before is still there.
+            StorageError: It cannot be written; the previous progress is unharmed.
         """
         text = json.dumps({**asdict(self), "at": time.time()})
         files.replace(folder / PROGRESS, text.encode(), durable=False)
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
-    """What was written last; empty if there is none, or none that can be read."""
+    """Read the last progress; empty if it is missing or unreadable."""
     try:
         progress = json.loads((folder / PROGRESS).read_bytes())
         return {key: int(progress[key]) for key in ("epoch", "attempt")}

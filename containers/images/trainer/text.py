@@ -10,7 +10,7 @@ PADDING, BEGIN, END, UNKNOWN = range(4)
 
 
 class LanguageModel(nn.Module):
-    """Next words by a recurrent network, after Zaremba et al. (2014)."""
+    """A recurrent network that predicts the next word, after Zaremba et al. (2014)."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -22,11 +22,7 @@ class LanguageModel(nn.Module):
         self.word = nn.Linear(shape.width, shape.classes)
 
     def losses(self, words: Tensor) -> Tensor:
-        """Cross entropy of each sample's words, each from those before it.
-
-        Args:
-            words: Shape (samples, length + 1).
-        """
+        """Return each sample's mean cross entropy for `words` of shape (samples, length + 1)."""
         hidden, _ = self.recurrent(self.dropout(self.embedding(words[:, :-1])))
         scores = self.word(self.dropout(hidden))
         return functional.cross_entropy(

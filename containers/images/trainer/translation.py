@@ -1,7 +1,7 @@
-"""An encoder-decoder for translation, after Vaswani et al. (NIPS 2017), normalised first.
+"""An encoder-decoder for translation, after Vaswani et al. (NIPS 2017), with pre-normalisation.
 
-PyTorch's own attention layers import a computer algebra system at their first step, which
-takes half a second of every resume.
+PyTorch's own attention layers import a computer algebra system at their first step, which adds half
+a second to every resume.
 """
 
 import math
@@ -15,12 +15,7 @@ from trainer.text import PADDING
 
 
 class Attention(nn.Module):
-    """Multi-head attention, after layer normalisation of the queries.
-
-    Args:
-        width: Units of a vector.
-        heads: Number of heads, among which the units are divided.
-    """
+    """Multi-head attention, with layer normalisation of the queries."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -31,12 +26,12 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, state: Tensor, seen: Tensor | None, mask: Tensor) -> Tensor:
-        """The output of the heads, shape (samples, length, width).
+        """Return the output of the heads, shape (samples, length, width).
 
         Args:
             state: The queries, shape (samples, length, width).
             seen: Keys and values, shape (samples, places, width); None for self-attention.
-            mask: Where attention is allowed, of a shape that fits (samples, 1, length, places).
+            mask: Where attention is allowed, broadcastable to (samples, 1, length, places).
         """
         state = self.norm(state)
         key, value = self.key_value(state if seen is None else seen).chunk(2, dim=-1)
@@ -52,7 +47,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention to the same sentence, in a decoder to the other one too, and two more layers."""
+    """Self-attention, cross-attention in a decoder, and a feed-forward network."""
 
     def __init__(self, shape: ModelShape, decoder: bool) -> None:
         super().__init__()
@@ -67,7 +62,7 @@ class Layer(nn.Module):
     def forward(
         self, state: Tensor, mask: Tensor, memory: Tensor | None, present: Tensor
     ) -> Tensor:
-        """The next state, shape (samples, length, width); masks as for `Attention`."""
+        """Return the next state, shape (samples, length, width); masks as for `Attention`."""
         state = state + self.dropout(self.own(state, None, mask))
         if self.other is not None:
             state = state + self.dropout(self.other(state, memory, present))
@@ -90,7 +85,7 @@ class Translator(nn.Module):
         self.word = nn.Linear(shape.width, shape.classes)
 
     def losses(self, source: Tensor, target: Tensor) -> Tensor:
-        """Cross entropy of each sample's target words, mean over those that are no padding.
+        """Return the cross entropy of each sample's target words, averaged without padding.
 
         Args:
             source: Shape (samples, length), padded.
@@ -112,7 +107,7 @@ class Translator(nn.Module):
         return losses.sum(1) / (asked != PADDING).sum(1)
 
     def _embedded(self, embedding: nn.Embedding, words: Tensor) -> Tensor:
-        """Vectors of words and of their places, shape (samples, length, width)."""
+        """Return vectors of words and their positions, shape (samples, length, width)."""
         width = embedding.embedding_dim
         place = torch.arange(words.shape[1], device=words.device, dtype=torch.float32)
         wave = torch.arange(0, width, 2, device=words.device, dtype=torch.float32)

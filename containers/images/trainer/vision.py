@@ -1,7 +1,7 @@
 """Residual networks for small pictures, after He et al. (CVPR 2016).
 
-They normalise groups of channels (Wu & He, ECCV 2018) instead of batches: statistics of
-a batch would depend on how it is shared out among workers.
+They normalise groups of channels (Wu & He, ECCV 2018), since batch statistics would depend on how a
+batch is divided among workers.
 """
 
 from typing import ClassVar
@@ -32,7 +32,7 @@ class Basic(nn.Module):
         self.around = _around(inputs, width, stride)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features of shape (samples, channels, side, side) to the next ones."""
+        """Transform features of shape (samples, channels, side, side)."""
         inner = self.second(functional.relu(self.first(features)))
         return functional.relu(inner + self.around(features))
 
@@ -51,7 +51,7 @@ class Bottleneck(nn.Module):
         self.around = _around(inputs, outputs, stride)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features of shape (samples, channels, side, side) to the next ones."""
+        """Transform features of shape (samples, channels, side, side)."""
         inner = functional.relu(self.second(functional.relu(self.first(features))))
         return functional.relu(self.third(inner) + self.around(features))
 
@@ -63,11 +63,11 @@ def _around(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class ResidualNetwork(nn.Module):
-    """Four stages of residual blocks over pictures, and a label for each.
+    """A classifier of pictures with four stages of residual blocks.
 
     Args:
         shape: `width` channels in the first stage, doubled in each later one.
-        block: What stages are made of.
+        block: Kind of residual block.
     """
 
     def __init__(self, shape: ModelShape, block: type[Basic] | type[Bottleneck]) -> None:
@@ -84,7 +84,7 @@ class ResidualNetwork(nn.Module):
         self.label = nn.Linear(channels, shape.classes)
 
     def losses(self, pictures: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of each sample.
+        """Return the cross entropy of each sample.
 
         Args:
             pictures: Shape (samples, 3, side, side).
