@@ -51,15 +51,14 @@ engineering bound; no sweep is recorded."""
 
 SMALL_BYTES = 2**20
 """Largest records, in bytes, for which computing all views of a query is cheaper than planning it
-over
-views. An engineering bound; no sweep is recorded."""
+over views. An engineering bound; no sweep is recorded."""
 
 
 def build(warehouse: Path) -> None:
     """Create or update a warehouse: its folders, the empty partitions, `analytics.duckdb`.
 
-    The database is replaced only when the views changed, and by a rename, so that open sessions
-    of analysts go on.
+    The database is replaced only when the views changed, and by a rename, so that open sessions of
+    analysts go on.
 
     Raises:
         WarehouseError: The folder cannot be written.
@@ -133,10 +132,8 @@ def _make(database: Path, warehouse: Path) -> None:
     """Create a database of views over a warehouse's files.
 
     Binding all views takes most of the time. This process therefore reuses its last database, of
-    any
-    warehouse, and replaces the views that read files or copies. If their columns have changed,
-    views
-    over them no longer fit, and all views are created.
+    any warehouse, and replaces the views that read files or copies. If their columns have changed,
+    views over them no longer fit, and all views are created.
     """
     copies, whole = read_copies(warehouse), empty_cells(warehouse).exists()
     kind = bool(copies.runs)
@@ -326,9 +323,8 @@ def _create(
     """Create views in a schema, in order of dependency; compute `tables` at once.
 
     DuckDB binds a new view with all that it reads, down to the files. If no view becomes a table,
-    each
-    view that others read first gets an empty temporary table of its name and columns. Binding stops
-    there, which cuts the time to a third.
+    each view that others read first gets an empty temporary table of its name and columns. Binding
+    stops there, which cuts the time to a third.
     """
     bound = () if tables else read_among(tuple(names))
     for name in names:

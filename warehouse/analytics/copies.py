@@ -7,10 +7,8 @@
 A part with `MOST_ROUNDS` is closed: it does not change until its run ends. Its jobs go on, so its
 marts are not final; copied instead are the row-wise views from which marts are computed.
 `analytics.marts.materialise` derives copies from the records. Copies can be deleted at any time,
-and
-are valid only while the files are unchanged. `analytics.duckdb` names the files of ended runs and
-is
-rebuilt with them. It names no parts, because it is still read after a run has ended.
+and are valid only while the files are unchanged. `analytics.duckdb` names the files of ended runs
+and is rebuilt with them. It names no parts, because it is still read after a run has ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -67,8 +67,8 @@ def interruptible(
 ) -> Answer:
     """Run a function on a connection so that an interrupt ends its query.
 
-    Python handles signals between bytecode instructions of the main thread, and a query is a
-    single instruction. The query therefore runs in another thread.
+    Python handles signals between bytecode instructions of the main thread, and a query is a single
+    instruction. The query therefore runs in another thread.
 
     Args:
         connection: The connection.

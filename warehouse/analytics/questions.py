@@ -121,8 +121,8 @@ class Analytics:
 
         Args:
             name: The recipe.
-            run: The run. By default, the newest run for a recipe of a single run, and otherwise
-                all runs, but only the newest of identical ones.
+            run: The run. By default, the newest run for a recipe of a single run, and otherwise all
+                runs, but only the newest of identical ones.
             job: The job, for a recipe of a single job; by default, the recipe chooses it.
 
         Returns:

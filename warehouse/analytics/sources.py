@@ -80,8 +80,7 @@ def _read(paths: Sequence[str], options: str = "") -> str:
     """Return a query of the rows of files.
 
     Hive partitioning is off: with it DuckDB 2.0 loses rows, because it takes the path's column
-    `run`
-    for the file's.
+    `run` for the file's.
     """
     return f"read_parquet([{listed(paths)}], hive_partitioning = false{options})"
 

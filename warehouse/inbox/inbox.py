@@ -53,8 +53,8 @@ class Inbox:
 
         Raises:
             InputError: A key is that of another submission, or a submission is invalid.
-            WarehouseBusy: The database does not answer. It may have accepted them: retry with
-                the same keys.
+            WarehouseBusy: The database does not answer. It may have accepted them: retry with the
+                same keys.
         """
         for submission in submissions:
             check_submission(submission)

@@ -1,8 +1,8 @@
 """The lease of a service: the database says which process may schedule.
 
 Each holder has a *fencing token*, one more than the previous holder's (Gray and Cheriton, SOSP '89;
-Kleppmann, Designing Data-Intensive Applications, chapter 8). A process suspended for longer
-than its lease finds a later token, and writes nothing more.
+Kleppmann, Designing Data-Intensive Applications, chapter 8). A process suspended for longer than
+its lease finds a later token, and writes nothing more.
 
 Renewals do not wait for submissions: SQLite has a single writer per file, so the lease has a file
 of its own; in Postgres it has a lock of its own.

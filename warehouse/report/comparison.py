@@ -26,8 +26,7 @@ def policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Figure:
     """Draw makespan, mean JCT, worst ρ and unfair fraction by policy (NSDI '23, section 8).
 
     Runs with the same label on a workload differ only in their seeds. They share a bar for the
-    mean,
-    with a line for its confidence interval.
+    mean, with a line for its confidence interval.
     """
     about = (
         "Makespan, mean job completion time, worst finish-time fairness ρ and share of jobs "

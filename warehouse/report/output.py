@@ -12,8 +12,7 @@ NAME_LENGTH = 80
 
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="Shockwave">', 1024
 """Mark of report pages, and the number of leading bytes that contain it. The template places it
-within
-the first 100 bytes, before any contents of the report, so any larger number works."""
+within the first 100 bytes, before a report's own contents, so any larger number works."""
 
 
 def report_name(about: str) -> str:
@@ -21,8 +20,7 @@ def report_name(about: str) -> str:
 
     The name has lower-case letters, digits and dashes, and depends on `about` only. A changed or
     shortened name ends in a hash, so that no two reports share one. `about` is a run, runs
-    separated
-    by commas, or a campaign.
+    separated by commas, or a campaign.
     """
     name = re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")
     name = name[:NAME_LENGTH].rstrip("-")

@@ -45,8 +45,7 @@ class ReportedRun:
     Attributes:
         run: The run.
         policy: The campaign's name of the policy; without a campaign, the policy with the
-            parameters
-            that distinguish it among runs of the workload.
+            parameters that distinguish it among runs of the workload.
         options: The campaign's variant of the settings; without a campaign, the settings that
             differ.
         group: Workload and cluster; reports compare runs within a group.

@@ -1,7 +1,7 @@
 """Frozen dataclasses as Arrow tables, and tables as Parquet files.
 
-The types of a record are its schema: an int is an int64, a float a double, a string
-(or `StrEnum`) a string, a datetime a timestamp in UTC, a tuple a list, a dataclass a struct.
+The types of a record are its schema: an int is an int64, a float a double, a string (or `StrEnum`)
+a string, a datetime a timestamp in UTC, a tuple a list, a dataclass a struct.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,8 +50,8 @@ def rows_to_table(schema: pa.Schema, *parts: Sequence[Any]) -> pa.Table:
         schema: The columns: the fields of the first sequence's kind, then of the next.
         *parts: Sequences of one length, at least 1, each of dataclasses of one kind.
 
-    Columns are built from buffers: from plain rows `pyarrow` takes three times as long, and
-    imports pandas.
+    Columns are built from buffers: from plain rows `pyarrow` takes three times as long, and imports
+    pandas.
     """
     columns: list[pa.Array] = []
     for part in parts:

@@ -78,8 +78,8 @@ def add_sum(path: Path, temporary: Path | None = None) -> str:
 
     Args:
         path: The file.
-        temporary: Its path until it gets its name; its checksum is appended first, so that no
-            file is ever without one.
+        temporary: Its path until it gets its name; its checksum is appended first, so that no file
+            is ever without one.
     """
     digest = checksum(temporary or path)
     with (path.parent / CHECKSUMS).open("ab+") as file:

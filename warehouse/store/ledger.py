@@ -217,8 +217,8 @@ def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
 def read_ledger(warehouse: Path) -> WarehouseLedger:
     """Read the ledger and verify its lines, their chain and their signatures.
 
-    With a key, its first signature and all later ones must be valid; the chain protects the
-    entries before.
+    With a key, its first signature and all later ones must be valid; the chain protects the entries
+    before.
 
     Raises:
         InputError: The key cannot be used.

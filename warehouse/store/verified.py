@@ -115,8 +115,8 @@ def save_written(warehouse: Path, folder: Path, written: Mapping[str, tuple[Vers
     Args:
         warehouse: The folder of the warehouse.
         folder: The folder of the files.
-        written: Version and checksum of each file, by name. Files that were changed since are
-            left out; the time of the state may differ, since renaming changes it.
+        written: Version and checksum of each file, by name. Files that were changed since are left
+            out; the time of the state may differ, since renaming changes it.
     """
     found: dict[Path, tuple[Version, str]] = {}
     for name, ([*before, _], digest) in written.items():

@@ -1,4 +1,4 @@
-"""Jobs to schedule: readers of traces, the generator, the published simulator's rules.
+"""Jobs to schedule: readers of traces, the generator, and the published simulator's rules.
 
 Knows nothing of records.
 """

@@ -1,8 +1,8 @@
 """The generator's model families, with the costs of their epochs.
 
-Five kinds as in the public traces, with sizes and costs of our own, chosen so that an
-epoch takes seconds to minutes, the largest batch size on one GPU is 1.5 to 3.5 times as
-fast as the smallest, and more GPUs are always faster. `docs/traces.md` tabulates them.
+The five kinds are those of the public traces; sizes and costs are our own. An epoch takes seconds
+to minutes, the largest batch size on one GPU is 1.5 to 3.5 times as fast as the smallest, and more
+GPUs are always faster. `docs/traces.md` tabulates the families.
 """
 
 from collections.abc import Iterable
@@ -20,11 +20,11 @@ class Family:
 
     A step of batch size b on g GPUs takes
 
-        overhead + sample · b / g + exchange · (g − 1) / g   seconds:
+        overhead + sample · b / g + exchange · (g − 1) / g   seconds.
 
-    launching kernels and loading data, computing each GPU's share of the batch, and a
-    ring all-reduce of the gradients, whose traffic per GPU grows with (g − 1) / g. As
-    the first and last terms do not depend on b, larger batches train more samples/s.
+    The terms are the launch of kernels and loading of data, each GPU's share of the batch, and a
+    ring all-reduce of the gradients, whose traffic per GPU grows with (g − 1) / g. The first and
+    last terms do not depend on b, so larger batches train more samples/s.
 
     Attributes:
         name: Key of the profile.
@@ -46,12 +46,12 @@ class Family:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """From the smallest to the largest, doubling."""
+        """Batch sizes from the smallest to the largest, doubling."""
         doublings = (self.largest // self.smallest).bit_length()
         return tuple(self.smallest << doubling for doubling in range(doublings))
 
     def steps_per_second(self, batch_size: int, gpus: int) -> float:
-        """Throughput of the whole job."""
+        """Return the throughput of the whole job."""
         compute = self.sample_seconds * batch_size / gpus
         exchange = self.exchange_seconds * (gpus - 1) / gpus
         return 1.0 / (self.overhead_seconds + compute + exchange)
@@ -64,11 +64,11 @@ FAMILIES = (
     Family("translator", 16_000, 16, 256, 0.040, 0.000_9, 0.010),
     Family("autoencoder", 120_000, 512, 8_192, 0.045, 0.000_16, 0.050),
 )
-"""Two convolutional networks, a recurrent language model, a transformer, a recommender."""
+"""Two convolutional networks, a recurrent language model, a transformer, and a recommender."""
 
 
 def generated_profile(scale_factors: Iterable[int] = SCALE_FACTORS) -> Profile:
-    """Throughput of every family at every batch size and the given scale factors."""
+    """Return the throughput of each family at each batch size and scale factor."""
     return Profile.of_type(
         {
             (family.name, size, gpus): family.steps_per_second(size, gpus)

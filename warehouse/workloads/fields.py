@@ -1,4 +1,4 @@
-"""Parsing of text files; errors name the line and the column."""
+"""Parsers of text files; their errors name the line and the column."""
 
 import csv
 import io
@@ -15,13 +15,13 @@ from predictor.errors import InputError, check_plain
 Number = TypeVar("Number", int, float)
 
 LARGEST = 2**53
-"""Upper bound on numbers in a file: floats represent all integers up to it."""
+"""Largest number in a file: floats represent all integers up to it."""
 
 JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>[0-9]{1,18})\)")
 """A model and its batch size in tables and traces."""
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-"""Names of separators that are not supported, by character."""
+"""Unsupported separators and their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,18 @@ class Row:
     """A line of a table.
 
     Attributes:
-        place: Its file and line.
-        values: Its fields by column.
+        place: File and line.
+        values: Fields by column.
     """
 
     place: str
     values: Mapping[str, str]
 
     def number(self, column: str, kind: Callable[[str], Number]) -> Number:
-        """A field as a number.
+        """Return a field as a number.
 
         Raises:
-            InputError: It is no number of this kind.
+            InputError: The field is no number of this kind.
         """
         try:
             value = kind(check_plain(self.values[column]))
@@ -53,10 +53,10 @@ class Row:
         return value
 
     def positive(self, column: str, kind: Callable[[str], Number]) -> Number:
-        """A field as a positive, finite number.
+        """Return a field as a positive, finite number.
 
         Raises:
-            InputError: It is none.
+            InputError: The field is no such number.
         """
         value = self.number(column, kind)
         if not 0 < value < math.inf:
@@ -65,10 +65,10 @@ class Row:
         return value
 
     def name(self, column: str) -> str:
-        """A field as a name: not empty, and on one line.
+        """Return a field as a name: not empty, and on one line.
 
         Raises:
-            InputError: It is none.
+            InputError: The field is no such name.
         """
         text = self.values[column].strip()
         if not text or not text.isprintable():
@@ -76,22 +76,22 @@ class Row:
         return text
 
     def refusal(self, column: str, problem: str, remedy: str) -> InputError:
-        """The error that names a field."""
+        """Return the error that names a field."""
         return InputError(f"{self.place}, {column}", problem, remedy)
 
 
 def mended(text: str) -> str:
-    """The remedy for a field that is no number."""
+    """Return the remedy for a field that is no number."""
     if "," in text or "_" in text:
         return "write digits only, with a point before decimals, as in 5400.5"
     return "mend the field"
 
 
 def read_text(path: Path) -> str:
-    """Read a whole file of UTF-8 text; a byte order mark is dropped.
+    """Read a file of UTF-8 text, without a byte order mark.
 
     Raises:
-        InputError: It cannot be read.
+        InputError: The file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -105,17 +105,17 @@ def read_rows(path: Path, wanted: Collection[str]) -> Iterator[Row]:
 
     Args:
         path: The table.
-        wanted: Columns that it must have; others may be there.
+        wanted: Required columns; the table can have others.
 
     Raises:
-        InputError: It cannot be read, a column is missing, or a line is not of the
-            header's width; names the line.
+        InputError: The file cannot be read, a column is missing, or a line's width differs from the
+            header's; the error names the line.
     """
     return rows_of(path, read_text(path), wanted)
 
 
 def rows_of(path: Path, text: str, wanted: Collection[str]) -> Iterator[Row]:
-    """The rows of a CSV table's text; see `read_rows`."""
+    """Return the rows of a CSV table's text; see `read_rows`."""
     table = csv.reader(io.StringIO(text), strict=True)
     try:
         header = next(table, [])

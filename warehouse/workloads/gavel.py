@@ -1,8 +1,8 @@
 """Gavel's traces and throughputs (Narayanan et al., OSDI '20), as its authors publish them.
 
-A trace is tab-separated without a header, ten columns a job, or seven in its older traces. Jobs are
-static: model and batch size stand in the job type. Throughputs are a CSV table of all GPU types, of
-jobs alone and in pairs. `docs/traces.md` describes both.
+A trace is tab-separated, without a header, and has ten columns per job, or seven if older. Jobs are
+static: the job type states model and batch size. Throughputs are a CSV table of jobs alone and in
+pairs on all GPU types. `docs/traces.md` describes both.
 """
 
 import gzip
@@ -43,27 +43,27 @@ OLDER_COLUMNS = (
 )
 
 SHAPES = {len(columns): columns for columns in (COLUMNS, OLDER_COLUMNS)}
-"""Columns of a trace by their number."""
+"""Columns of a trace, by their number."""
 
 TABLE_COLUMNS = ("gpu_type", "job_type", "scale_factor", "partner_job_type", "steps_per_second")
-"""Columns of the throughputs that are read; in a row of a pair, what its first job gets."""
+"""Columns read from the throughputs; the row of a pair has its first job's rate."""
 
 SPREAD = "_unconsolidated"
 """Suffix of a GPU type for gangs on several nodes."""
 
 USUAL_TYPE = "v100"
-"""GPU type where none is asked for and the table has several."""
+"""Default GPU type of tables with several types."""
 
 EPOCH_STEPS = 1_000
-"""Steps of an epoch where the published simulators give no data set. A convention."""
+"""Steps per epoch of models without a data set in the published simulators. A convention."""
 
 MOST_BYTES = 2**28
-"""Most bytes of a table of throughputs, unpacked: it may be a thousand times as long as its file.
-An engineering bound."""
+"""Largest size of an unpacked table of throughputs, in bytes: a compressed file can unpack to a
+thousand times its size. An engineering bound."""
 
 MOST_TIMES_ALONE = 10.0
-"""Largest plausible speed-up of a job beside another. In the published table none is faster than
-alone. Measurements at other times, on machines with other work, vary by less than this; more is
+"""Largest plausible speed-up of a job by sharing its GPUs. The published table has none above 1.
+Measurements at other times, on busier machines, vary by less than this; a larger ratio means
 another unit or column. An engineering bound."""
 
 _Key = tuple[str, int, str, int]
@@ -73,20 +73,19 @@ _Pairs = dict[_Pair, float]
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is a CSV table of throughputs, going by its name."""
+    """Return whether a file's name is that of a CSV table of throughputs."""
     return path.name.lower().endswith((".csv", ".csv.gz"))
 
 
 def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read the steps per second of jobs, alone and in pairs on the same GPUs, and on several nodes.
+    """Read the steps per second of jobs, alone, in pairs on the same GPUs, and on several nodes.
 
     Args:
         path: The table; compressed if its name ends in .gz.
-        gpu_types: Required GPU types, the only ones that are read; by default V100, or the only
-            type.
+        gpu_types: GPU types to read, all of them required; by default V100, or the only type.
 
     Raises:
-        InputError: The file is no such table, or lacks a GPU type; names file and line.
+        InputError: The file is no such table, or lacks a GPU type; the error names file and line.
     """
     table = read_whole(path, gpu_types)
     known = table.gpu_types
@@ -100,14 +99,14 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
 
 
 def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read a whole table of throughputs, with pairs of the required types only.
+    """Read a whole table of throughputs, but pairs of the required types only.
 
     Args:
         path: The table; compressed if its name ends in .gz.
-        gpu_types: These types; by default any.
+        gpu_types: Required GPU types; by default any.
 
     Raises:
-        InputError: The file is no such table, or lacks a GPU type; names file and line.
+        InputError: The file is no such table, or lacks a GPU type; the error names file and line.
     """
     lines: dict[tuple[bool, _Key | _Pair], Row] = {}
     tables: dict[bool, tuple[_Rates, _Pairs]] = {spread: ({}, {}) for spread in (False, True)}
@@ -165,7 +164,7 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
 
 
 def of_first(pair: _Pair) -> _Key:
-    """The key of a pair's first job, alone."""
+    """Return the key of a pair's first job, alone."""
     model, size, _, _, kind, gpus = pair
     return model, size, kind, gpus
 
@@ -174,7 +173,7 @@ def _check_pair(row: Row, rate: float, alone: float | None) -> None:
     """Refuse an implausible rate beside another job, given the rate alone.
 
     Raises:
-        InputError: There is no rate alone, or it is far below.
+        InputError: The rate alone is missing, or far lower.
     """
     if alone is None:
         problem, remedy = "has no line for this job alone", "give it as well, or leave this out"
@@ -184,12 +183,12 @@ def _check_pair(row: Row, rate: float, alone: float | None) -> None:
 
 
 def too_fast(rate: float, alone: float) -> tuple[str, str]:
-    """Problem and remedy for a rate beside another job that is far above the rate alone."""
+    """Return problem and remedy for a rate beside another job far above the rate alone."""
     return f"{rate:g} beside another job is far above {alone:g} alone", "give steps per second"
 
 
 def one_way(pairs: Collection[_Pair]) -> _Pair | None:
-    """The first pair without an entry in the other order, if there is one."""
+    """Return the first pair without an entry in the other order, if there is one."""
     for pair in pairs:
         model, size, other, other_size, kind, gpus = pair
         if (other, other_size, model, size, kind, gpus) not in pairs:
@@ -201,7 +200,7 @@ def _check_spread(row: Row, rate: float, on_one_node: float | None) -> None:
     """Refuse an implausible rate on several nodes, given the rate on one node.
 
     Raises:
-        InputError: There is no rate on one node, or a single GPU has another rate on several.
+        InputError: The rate on one node is missing, or differs for a single GPU.
     """
     kind = row.name("gpu_type").removesuffix(SPREAD)
     if on_one_node is None:
@@ -231,7 +230,7 @@ def _text(path: Path) -> str:
 
 
 def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:
-    """Model and batch size of a job type; 1 where it says none."""
+    """Return model and batch size of a job type; a missing batch size is 1."""
     text = row.name(column)
     match = JOB_TYPE.fullmatch(text)
     if match is None and "(batch size" in text:
@@ -245,14 +244,14 @@ def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:
 
 
 def parse_job(row: Row, position: int) -> JobSpec:
-    """A job from a line of one of the `SHAPES`, without its SLO.
+    """Return the job of a line with one of the `SHAPES`, without its SLO.
 
     Args:
         row: The line.
         position: The job's id.
 
     Raises:
-        InputError: A field is wrong; names file, line and field.
+        InputError: A field is wrong; the error names file, line and field.
     """
     model, batch_size = job_type(row)
     steps = row.positive("total_steps", int)
@@ -279,10 +278,10 @@ def parse_job(row: Row, position: int) -> JobSpec:
 
 
 def static_truth(spec: JobSpec, profile: Profile) -> GroundTruth:
-    """The truth of a static job: its steps at its one rate.
+    """Return the truth of a static job: its steps at its one rate.
 
     Raises:
-        InputError: The profile cannot run it.
+        InputError: The profile cannot run the job.
     """
     held = (Regime(spec.batch_size, spec.epochs),)
     rate = profile.rate(spec, spec.batch_size, profile.reference(spec))

@@ -1,9 +1,9 @@
-"""Jobs as the generator of Gavel's authors draws them (Narayanan et al., OSDI '20, section 7.1).
+"""Jobs as Gavel's generator draws them (Narayanan et al., OSDI '20, section 7.1).
 
-Model and batch size are drawn among those that a table of throughputs has for the gang. Run times
-on a V100 are 60 · 10^U(1.5, 3) s for 80 % of the jobs and 60 · 10^U(3, 4) s for the rest. Arrivals
-are a Poisson process, or all at once. Its distributions, not its random numbers. SLOs and
-priorities are not drawn.
+Model and batch size are drawn from those that a table of throughputs has for the gang. Run times on
+a V100 are 60 · 10^U(1.5, 3) s for 80 % of the jobs and 60 · 10^U(3, 4) s for the rest. Arrivals are
+a Poisson process, or all at once. The distributions are Gavel's, the random numbers are not. SLOs
+and priorities are not drawn.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,7 +23,7 @@ from warehouse.workloads.kinds import Arrivals
 from warehouse.workloads.mix import check_weights, smaller_than
 
 GANGS: Mapping[int, float] = MappingProxyType({1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05})
-"""Weight of each number of GPUs of a gang in the published generator."""
+"""Weight of each gang size in GPUs, from the published generator."""
 
 
 def generate_from_table(
@@ -39,18 +39,18 @@ def generate_from_table(
     """Draw a workload; the same generator state gives the same workload.
 
     Args:
-        profile: Throughputs by GPU type. Run times are drawn on V100s, or if it has none on its
-            first type.
+        profile: Throughputs by GPU type. Run times are drawn on V100s; without V100s, on the first
+            type.
         jobs: Number of jobs, positive.
         rng: Source of all randomness.
-        gpu_types: GPU types of the cluster, on one of which each job can run; by default that on
-            which run times are drawn.
+        gpu_types: GPU types of the cluster; each job can run on one of them. By default, the type
+            on which run times are drawn.
         arrivals: Arrival process.
         mean_interarrival_seconds: Mean gap between Poisson arrivals, positive.
-        scale_factors: Weight of each number of GPUs of a gang.
+        scale_factors: Weight of each gang size in GPUs.
 
     Raises:
-        InputError: The weights are none, or the table has no job with that many GPUs.
+        InputError: The weights are invalid, or the table has no job with that many GPUs.
     """
     check_weights("scale_factors", scale_factors)
     drawn_on = USUAL_TYPE if USUAL_TYPE in profile.gpu_types else profile.gpu_types[0]
@@ -105,7 +105,7 @@ def generate_from_table(
 def _kinds(
     profile: Profile, drawn_on: str, gpu_types: Collection[str]
 ) -> dict[int, list[tuple[str, int]]]:
-    """Models and batch sizes by number of GPUs, sorted."""
+    """Return models and batch sizes by number of GPUs, sorted."""
     found: dict[int, list[tuple[str, int]]] = {}
     for (model, size, kind, gpus), rate in sorted(profile.rates.items()):
         there = any(profile.rates.get((model, size, known, gpus)) for known in gpu_types)

@@ -1,9 +1,9 @@
-"""A seeded workload generator in the manner of the Shockwave paper's traces.
+"""A seeded workload generator, modelled on the Shockwave paper's traces.
 
-The public evaluation (NSDI '23, section 8) draws five model families, gangs of 1 to
-8 GPUs, durations of 0.2 to 5 hours, and GNS or Accordion for each job. Families and
-throughputs are our own, see `warehouse.workloads.families`. When batch sizes change is drawn
-from ranges chosen by hand; `docs/traces.md` lists them.
+The public evaluation (NSDI '23, section 8) draws five model families, gangs of 1 to 8 GPUs,
+durations of 0.2 to 5 hours, and GNS or Accordion for each job. Families and throughputs are our
+own, see `warehouse.workloads.families`. Batch sizes change at times drawn from hand-chosen ranges,
+which `docs/traces.md` lists.
 """
 
 import math
@@ -26,7 +26,8 @@ from warehouse.workloads.mix import MOST_SECONDS, Mix, smaller_than
 from warehouse.workloads.regimes import isolated_seconds
 
 MEAN_INTERARRIVAL_SECONDS = 90.0
-"""60 jobs on 16 GPUs arrive some six times faster than they can be served. Chosen by hand."""
+"""With this mean gap, 60 jobs reach 16 GPUs about six times faster than they can be served. Chosen
+by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,11 @@ class JobRequest:
     Attributes:
         job_id: The job's id.
         mode: Adaptation mode.
-        scale_factor: GPUs of its gang.
+        scale_factor: GPUs of the gang.
         arrival_seconds: Time of submission.
         seconds: Target of the isolated run time, which whole epochs approximate.
-        tenant: Its tenant.
-        name: Its name; empty if it has none.
+        tenant: The job's tenant.
+        name: The job's name; empty if it has none.
     """
 
     job_id: int
@@ -63,8 +64,8 @@ def generate_workload(
 ) -> Workload:
     """Draw a workload; the same generator state gives the same workload.
 
-    Each adaptation mode has its share of the jobs to within one. A job's isolated run
-    time is as near its drawn duration as whole epochs allow.
+    Each adaptation mode has its share of the jobs to within one. A job's isolated run time is as
+    near its drawn duration as whole epochs allow.
 
     Args:
         jobs: Number of jobs.
@@ -72,10 +73,10 @@ def generate_workload(
         arrivals: Arrival process.
         mean_interarrival_seconds: Mean gap between Poisson arrivals.
         mix: Distributions of the jobs.
-        source: Name of the workload; by default a description of the other arguments.
+        source: Name of the workload; by default, a description of the other arguments.
 
     Raises:
-        InputError: An argument is out of range; names it.
+        InputError: An argument is out of range; the error names it.
     """
     if jobs < 1:
         raise InputError("jobs", f"{jobs} is not positive", "give at least 1")
@@ -111,14 +112,14 @@ def _draw_arrivals(
 ) -> np.ndarray:
     if arrivals is Arrivals.AT_ONCE:
         return np.zeros(jobs)
-    # A cluster that waits for its first job shows nothing, so the clock starts there.
+    # Nothing happens before the first arrival, so the clock starts there.
     return np.concatenate([[0.0], np.cumsum(rng.exponential(mean_seconds, jobs - 1))])
 
 
 def draw_modes(rng: np.random.Generator, jobs: int, weights: Mapping[Mode, float]) -> list[Mode]:
-    """A mode for each job, in random order; each has its share to within one."""
+    """Return a mode for each job, in random order; each mode has its share to within one."""
     shares = [jobs * weight / sum(weights.values()) for weight in weights.values()]
-    # A share that is whole but for its last digits counts as whole.
+    # Rounding keeps a whole share whole despite floating-point error.
     ends = [math.ceil(round(end, 6)) for end in accumulate(shares)]
     ordered = [
         mode
@@ -129,13 +130,13 @@ def draw_modes(rng: np.random.Generator, jobs: int, weights: Mapping[Mode, float
 
 
 def draw_model(rng: np.random.Generator, family: Family | None = None) -> tuple[Family, int]:
-    """A family, unless it is given, and within it an initial batch size, uniformly."""
+    """Return a family, drawn unless given, and one of its initial batch sizes, drawn uniformly."""
     family = family or draw_family(rng)
     return family, family.batch_sizes[rng.integers(len(family.batch_sizes))]
 
 
 def draw_family(rng: np.random.Generator) -> Family:
-    """A family, uniformly."""
+    """Draw a family uniformly."""
     return FAMILIES[rng.integers(len(FAMILIES))]
 
 
@@ -162,7 +163,7 @@ def draw_regimes(
     batch_size: int,
     profile: Profile,
 ) -> tuple[JobSpec, GroundTruth]:
-    """Draw the regimes of a job, with about the requested isolated run time."""
+    """Draw the regimes of a job with about the requested isolated run time."""
     changes = _draw_changes(rng, request.mode, batch_size, family.largest)
     single = JobSpec(
         job_id=request.job_id,
@@ -192,15 +193,15 @@ def draw_regimes(
 
 
 def declared_truth(spec: JobSpec, profile: Profile, seed: int) -> GroundTruth:
-    """A ground truth for a job of which nothing but its declaration is known.
+    """Draw a ground truth for a job that is only declared.
 
-    A job of a mode that adapts changes as generated jobs of that mode do. One that is not adaptive
-    takes anything from a tenth of its limit to all of it.
+    Adaptive jobs change as generated jobs of their mode do. Other jobs take from a tenth of their
+    limit to all of it.
 
     Args:
         spec: The job.
         profile: Throughputs.
-        seed: Seed of what is drawn, together with the job's id.
+        seed: Seed of the draw, together with the job's id.
 
     Raises:
         InputError: The profile cannot run one of the batch sizes.
@@ -215,7 +216,7 @@ def declared_truth(spec: JobSpec, profile: Profile, seed: int) -> GroundTruth:
 
 
 Changes = list[tuple[float, int]]
-"""Fractions of the job's epochs, ascending from 0, each with the batch size from there."""
+"""Batch sizes by the fraction of the job's epochs at which they start, ascending from 0."""
 
 
 def _draw_changes(rng: np.random.Generator, mode: Mode, batch_size: int, largest: int) -> Changes:
@@ -229,7 +230,7 @@ def _draw_changes(rng: np.random.Generator, mode: Mode, batch_size: int, largest
 
 
 def _draw_doublings(rng: np.random.Generator, batch_size: int, largest: int) -> Changes:
-    """None to all doublings, anywhere between 5 % and 80 % of the job."""
+    """Draw between none and all doublings, at 5 % to 80 % of the job."""
     doublings = rng.integers((largest // batch_size).bit_length())
     fractions = np.sort(rng.uniform(0.05, 0.8, doublings))
     sizes = [batch_size << doubling for doubling in range(1, doublings + 1)]
@@ -237,7 +238,7 @@ def _draw_doublings(rng: np.random.Generator, batch_size: int, largest: int) -> 
 
 
 def _draw_critical_spans(rng: np.random.Generator, batch_size: int, largest: int) -> Changes:
-    """Critical for the first 10 % to 40 %, and in half of the jobs for a later span."""
+    """Draw critical spans: the first 10 % to 40 % and, for half of the jobs, a later span."""
     first = rng.uniform(0.1, 0.4)
     again, length = rng.uniform(first + 0.1, 0.75), rng.uniform(0.05, 0.15)
     has_later_span = rng.random() < 0.5
@@ -250,7 +251,7 @@ def _draw_critical_spans(rng: np.random.Generator, batch_size: int, largest: int
 
 
 def _regimes(changes: Changes, epochs: int) -> tuple[Regime, ...]:
-    """Changes at whole epochs, never in the first; those that coincide merge."""
+    """Round changes to whole epochs, never the first; coinciding changes merge."""
     starts = [0, *(max(1, round(fraction * epochs)) for fraction, _ in changes[1:]), epochs]
     return tuple(
         Regime(size, end - start)
@@ -260,14 +261,14 @@ def _regimes(changes: Changes, epochs: int) -> tuple[Regime, ...]:
 
 
 def _closest_epochs(seconds: float, isolated_seconds: Callable[[int], float]) -> int:
-    """The number of epochs whose isolated run time is nearest to `seconds`."""
+    """Return the number of epochs whose isolated run time is nearest to `seconds`."""
     low, high = 1, 2
     while isolated_seconds(high) < seconds:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if isolated_seconds(middle) < seconds else (low, middle)
-    # Rounded changes make the run time rise unevenly, so look a little around.
+    # Rounded changes make the run time rise unevenly, so search the neighbourhood.
     return min(
         range(max(1, low - 8), high + 9), key=lambda epochs: abs(isolated_seconds(epochs) - seconds)
     )

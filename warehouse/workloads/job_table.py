@@ -1,7 +1,7 @@
 """Tables of bare jobs, as published for production clusters: arrival, run time and GPUs.
 
-Missing attributes (model, batch size, regimes) are drawn as by the generator, such that the
-isolated run time is as close to the duration as whole epochs allow.
+Model, batch size and regimes are missing. They are drawn as by the generator, so that the isolated
+run time is as close to the table's duration as whole epochs allow.
 """
 
 import math
@@ -43,13 +43,13 @@ ROLES = (
 """Roles of columns."""
 
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
-"""Units of times that are numbers, in seconds."""
+"""Units of numeric times, in seconds."""
 
 TIMES = ("arrival", "duration", "start", "end")
-"""Roles whose columns may have a unit."""
+"""Roles whose columns can have a unit."""
 
 MOMENT = "2026-03-02T08:00:00+01:00"
-"""An ISO date and time, for error messages."""
+"""Example of an ISO date and time, for error messages."""
 
 _MISSING = ("", "none", "null", "nan", "nat")
 
@@ -60,10 +60,10 @@ class TableJob:
 
     Attributes:
         arrival_seconds: Submission time, on any clock: the first job arrives at 0.
-        seconds: Run time alone, in seconds.
-        gpus: GPUs that it holds at once.
-        tenant: Who submitted it.
-        model: Jobs of one name share a model family; None to draw it.
+        seconds: Run time of the job alone.
+        gpus: GPUs that the job holds at once.
+        tenant: Who submitted the job.
+        model: Jobs with the same model share a model family; None to draw the family.
         place: File and line, for error messages.
         name: The job's name; empty if it has none.
     """
@@ -86,21 +86,20 @@ def read_job_table(
     only: Mapping[str, str] | None = None,
     skip_unusable: bool = False,
 ) -> Workload:
-    """Read a CSV table of jobs, and draw models and regimes, which it does not have.
+    """Read a CSV table of jobs, and draw the missing models and regimes.
 
-    Job ids count the jobs from 0 in the order of the file, arrivals count from the first.
+    Job ids number the jobs from 0 in the order of the file; arrivals count from the first.
 
     Args:
         path: The table, with a header.
         columns: Column by role: `arrival`; `duration`, or `start` and `end`; `gpus` or
-            `gpu_percent`, either of them for each of the `instances` if these are given;
-            `name`, `tenant` and `model` if there are some. A time in another unit than
-            seconds has it behind its column, as in `hours:h`.
+            `gpu_percent`, per instance if `instances` is given; optionally `name`, `tenant` and
+            `model`. A unit other than seconds follows the column's name, as in `hours:h`.
         rng: Source of all randomness.
         modes: Share of each adaptation mode.
-        only: Required values by column; other lines are not read.
-        skip_unusable: Leave lines without GPUs, times or a run time out instead of
-            refusing them; the workload's source names their number.
+        only: Required values by column; other lines are ignored.
+        skip_unusable: Skip lines without GPUs, times or a run time instead of refusing them; the
+            workload's source states how many.
 
     Raises:
         InputError: The file cannot be read or a field is wrong; the error names file and line.
@@ -192,7 +191,7 @@ def _check_clock(row: Row, columns: Mapping[str, str], clocks: dict[str, tuple[s
 
 
 def _clock(text: str) -> str:
-    """The form of a time, in words."""
+    """Describe the form of a time."""
     try:
         float(check_plain(text))
     except ValueError:
@@ -202,7 +201,7 @@ def _clock(text: str) -> str:
 
 
 def _with_units(columns: Mapping[str, str]) -> tuple[dict[str, str], dict[str, float]]:
-    """Columns by role, and the units of times by role, in seconds."""
+    """Return columns by role, and units of times by role, in seconds."""
     names, units = dict(columns), dict.fromkeys(TIMES, 1.0)
     for role in TIMES:
         name, _, unit = names.get(role, "").rpartition(":")
@@ -214,7 +213,7 @@ def _with_units(columns: Mapping[str, str]) -> tuple[dict[str, str], dict[str, f
 def _why_unusable(
     row: Row, columns: Mapping[str, str], units: Mapping[str, float]
 ) -> InputError | None:
-    """The reason why a well-formed line is not a job; None if it is."""
+    """Return why a well-formed line is not a job; None if it is one."""
     remedy = "leave the line out or skip unusable ones"
     for role, column in columns.items():
         if role not in ("name", "tenant", "model") and _missing(row, column):
@@ -260,7 +259,7 @@ def _name_of_job(row: Row, column: str | None) -> str:
 
 
 def _time(row: Row, column: str, unit: float) -> float:
-    """A number of the unit, or an ISO date and time, which is UTC unless it says otherwise."""
+    """Parse a number of units, or an ISO date and time, by default in UTC."""
     text = row.values[column].strip()
     try:
         seconds = float(check_plain(text)) * unit
@@ -280,7 +279,7 @@ def _time(row: Row, column: str, unit: float) -> float:
 
 
 def _seconds(row: Row, columns: Mapping[str, str], units: Mapping[str, float]) -> tuple[float, str]:
-    """Run time, and the column for its error messages."""
+    """Return the run time, and the column for its error messages."""
     if "duration" in columns:
         column = columns["duration"]
         seconds = row.number(column, float) * units["duration"]
@@ -292,7 +291,7 @@ def _seconds(row: Row, columns: Mapping[str, str], units: Mapping[str, float]) -
 
 
 def _gpus(row: Row, columns: Mapping[str, str]) -> tuple[int, str]:
-    """GPUs of the whole job, and the column for its error messages."""
+    """Return the GPUs of the whole job, and the column for its error messages."""
     instances = _count(row, columns["instances"]) if "instances" in columns else 1
     if "gpus" in columns:
         column = columns["gpus"]
@@ -302,14 +301,14 @@ def _gpus(row: Row, columns: Mapping[str, str]) -> tuple[int, str]:
         percent = max(row.number(column, float), 0.0)
         if not percent <= LARGEST:
             raise row.refusal(column, f"{percent} is not a share of a GPU", "mend the field")
-        gpus = math.ceil(round(instances * percent / 100, 6))  # ten times 0.1 is 1
+        gpus = math.ceil(round(instances * percent / 100, 6))  # so that ten times 0.1 is 1
     if gpus > LARGEST:
         raise row.refusal(column, f"{gpus} GPUs are beyond all bounds", "mend the field")
     return gpus, column
 
 
 def _count(row: Row, column: str) -> int:
-    """A whole number, which tables with gaps may write as 8.0; a negative one counts as 0."""
+    """Parse an integer, which tables with gaps can write as 8.0; negative ones count as 0."""
     value = row.number(column, float)
     if not value.is_integer():
         raise row.refusal(column, f"{row.values[column]!r} is not a whole number", "mend the field")
@@ -322,11 +321,11 @@ def drawn(
     rng: np.random.Generator,
     modes: Mapping[Mode, float] = MODE_WEIGHTS,
 ) -> Workload:
-    """A workload of bare jobs, in the order of their ids, with missing attributes drawn.
+    """Return a workload of bare jobs, in the order of their ids, with missing attributes drawn.
 
     Args:
         source: Name of the workload.
-        jobs: The jobs, not empty.
+        jobs: The jobs, at least one.
         rng: Source of all randomness.
         modes: Share of each adaptation mode.
     """
@@ -345,6 +344,6 @@ def drawn(
 
 
 def _draw_families(rng: np.random.Generator, models: Iterable[str]) -> dict[str, Family]:
-    """A family for each model; a family's name maps to the family."""
+    """Return a family for each model; a family's name maps to that family."""
     ours = {family.name: family for family in FAMILIES}
     return {model: ours.get(model) or draw_family(rng) for model in dict.fromkeys(models)}

@@ -10,18 +10,17 @@ from predictor.job import Mode
 from warehouse.workloads.fields import LARGEST
 
 SCALE_FACTOR_WEIGHTS: Mapping[int, float] = MappingProxyType({1: 0.6, 2: 0.3, 4: 0.09, 8: 0.01})
-"""Probability of each scale factor, with which the traces of Shockwave (NSDI '23) were drawn: it is
-part of their files' published names."""
+"""Probability of each scale factor in the traces of Shockwave (NSDI '23), from their published file
+names."""
 
 MODE_WEIGHTS: Mapping[Mode, float] = MappingProxyType({Mode.GNS: 0.5, Mode.ACCORDION: 0.5})
-"""Share of each adaptation mode, likewise."""
+"""Share of each adaptation mode in the same traces."""
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.2 * 3600, 5.0 * 3600
-"""Isolated run times are drawn log-uniformly between these: the range of the same traces, 0.2 to
-5 h."""
+"""Range of isolated run times, drawn log-uniformly: 0.2 to 5 h, as in the same traces."""
 
 MOST_SECONDS = 1e9
-"""Upper bound on isolated run times, some thirty years. An engineering bound."""
+"""Largest isolated run time, about thirty years. An engineering bound."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Mix:
         modes: Weight of each adaptation mode.
 
     Raises:
-        InputError: A value is out of range; names it.
+        InputError: A value is out of range; the error names it.
     """
 
     shortest_seconds: float = SHORTEST_SECONDS
@@ -75,27 +74,28 @@ class Mix:
         return ", ".join(changes)
 
     def mean_gpu_seconds(self) -> float:
-        """Expected scale factor × isolated run time of a job; the two are independent."""
+        """Return the mean scale factor × isolated run time of a job; the two are independent."""
         weights = self.scale_factors
         gpus = sum(gpus * weight for gpus, weight in weights.items()) / sum(weights.values())
         span = self.longest_seconds - self.shortest_seconds
         if span == 0.0:
             return gpus * self.shortest_seconds
-        return gpus * span / math.log(self.longest_seconds / self.shortest_seconds)  # log-uniform
+        # Mean of a log-uniform distribution.
+        return gpus * span / math.log(self.longest_seconds / self.shortest_seconds)
 
     def interarrival_seconds(self, contention_factor: float, gpus: int) -> float:
-        """Mean gap between arrivals that gives a cluster a contention factor.
+        """Return the mean gap between arrivals that gives a cluster a contention factor.
 
-        The contention factor is the GPU-seconds of work that arrive per second over the
-        GPUs: mean GPU-seconds of a job / (mean gap × GPUs). At 1 a cluster that never
-        idles can just keep up.
+        The contention factor is the arriving work in GPU-seconds per second, divided by the GPUs:
+        mean GPU-seconds of a job / (mean gap × GPUs). At 1, a cluster that never idles can just
+        keep up.
 
         Args:
             contention_factor: Positive.
             gpus: GPUs of the cluster.
 
         Raises:
-            InputError: An argument is out of range; names it.
+            InputError: An argument is out of range; the error names it.
         """
         if not 0 < contention_factor < math.inf:
             raise InputError(
@@ -116,13 +116,13 @@ class Mix:
 
 
 def smaller_than(scale_factors: Mapping[int, float]) -> str:
-    """The remedy for a generated job that is too large for a cluster."""
+    """Return the remedy for a generated job that is too large for a cluster."""
     weights = ",".join(f"{gpus}={weight:g}" for gpus, weight in scale_factors.items())
     return f"leave its number out of scale_factors {weights}"
 
 
 def check_weights(field: str, weights: Mapping[int, float] | Mapping[Mode, float]) -> None:
-    """Refuse weights of which any is out of range, or all are zero.
+    """Refuse weights that are all zero, or of which one is out of range.
 
     Raises:
         InputError: The weights are invalid; the error names the field.

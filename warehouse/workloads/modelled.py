@@ -1,4 +1,4 @@
-"""Throughputs that a model of another distribution computes, as the table that a run records."""
+"""Throughput models of other distributions, tabulated for the record of a run."""
 
 import math
 from collections.abc import Collection, Iterable
@@ -18,18 +18,18 @@ Key = tuple[str, int, str, int]
 
 
 def tabulated(plugin: Plugin, jobs: Iterable[JobSpec], gpu_types: Collection[str] = ()) -> Profile:
-    """The rates of jobs by a model: at each of their batch sizes, on each allocation.
+    """Tabulate a model's rates of jobs, at each of their batch sizes and on each allocation.
 
     Args:
-        plugin: The model: a class without arguments, with `gpu_types` and a method `rate` as
-            `predictor.throughput.Throughput` has it, which returns 0 where a job cannot run.
+        plugin: The model: a class without arguments, with `gpu_types` and the method `rate` of
+            `predictor.throughput.Throughput`, which returns 0 if a job cannot run.
         jobs: The jobs.
         gpu_types: GPU types of the table; by default the model's first.
 
     Raises:
-        PluginError: The plugin failed, or is no such model; or its rates of jobs of the same model
-            differ.
-        InputError: It lacks a GPU type.
+        PluginError: The plugin failed or is no such model, or jobs of the same model have different
+            rates.
+        InputError: The model lacks a GPU type.
     """
     model = plugin.call("be made", plugin.load())
     known = getattr(model, "gpu_types", None)

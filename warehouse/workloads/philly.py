@@ -1,4 +1,4 @@
-"""The compact job table that is made of Microsoft's Philly trace (ATC '19).
+"""The compact job table made from Microsoft's Philly trace (ATC '19).
 
 Its columns are `timestamp,duration,num_gpus,gpu_time,cluster`; `gpu_time` is not used.
 """
@@ -25,17 +25,17 @@ def read_philly(
     only: Mapping[str, str] | None = None,
     skip_unusable: bool = False,
 ) -> Workload:
-    """Read the table, and draw what it leaves open, as `bare_jobs.read_job_table` does.
+    """Read the table, and draw what it lacks, as `job_table.read_job_table` does.
 
     Args:
         path: The table.
         rng: Source of all randomness.
         modes: Share of each adaptation mode.
-        only: Read lines only that have these values in these columns, such as one cluster.
-        skip_unusable: Leave lines without GPUs or a run time out instead of refusing them.
+        only: Required values by column, such as one cluster; other lines are ignored.
+        skip_unusable: Skip lines without GPUs or a run time instead of refusing them.
 
     Raises:
-        InputError: The file cannot be read or a field is wrong; names file and line.
+        InputError: The file cannot be read or a field is wrong; the error names file and line.
     """
     return read_job_table(
         path, COLUMNS, rng=rng, modes=modes, only=only, skip_unusable=skip_unusable

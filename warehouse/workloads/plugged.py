@@ -1,4 +1,4 @@
-"""Traces of formats that other distributions read."""
+"""Traces in formats that other distributions read."""
 
 from collections.abc import Iterator, Mapping
 from numbers import Real
@@ -19,10 +19,10 @@ from warehouse.workloads.mix import MOST_SECONDS
 def read_plugged(
     plugin: Plugin, trace: Path, *, rng: np.random.Generator, modes: Mapping[Mode, float]
 ) -> Workload:
-    """Read a trace with the reader that a distribution brings.
+    """Read a trace with the reader of another distribution.
 
-    The reader is a function of the trace's path. It returns bare jobs, of which models and regimes
-    are drawn, or a whole workload.
+    The reader is a function of the trace's path. It returns a whole workload, or bare jobs, whose
+    models and regimes are then drawn.
 
     Args:
         plugin: The reader.
@@ -31,8 +31,8 @@ def read_plugged(
         modes: Share of each adaptation mode.
 
     Raises:
-        PluginError: The reader failed, or returned neither.
-        InputError: Raised by the reader about the trace.
+        PluginError: The reader failed, or returned something else.
+        InputError: The reader refused the trace.
     """
     read = plugin.load()
     found = plugin.call(f"read {trace}", lambda: _whole(read(trace)))
@@ -51,12 +51,12 @@ def read_plugged(
 
 
 def _whole(found: Any) -> Workload | list[Any]:
-    """What a reader returned, read to the end."""
+    """Return a reader's result, with iterators read to the end."""
     return found if isinstance(found, Workload) else list(found)
 
 
 def _unusable(job: Any) -> Iterator[str]:
-    """What keeps an object from being a job."""
+    """Yield what keeps an object from being a job."""
     if not isinstance(job, TableJob):
         yield f"is a {type(job).__name__}, no TableJob"
     elif not isinstance(job.arrival_seconds, Real) or not abs(job.arrival_seconds) <= LARGEST:

@@ -1,8 +1,8 @@
 """Rules of the published simulator: data sets, batch-size limits, regimes, run times.
 
-The simulator of Shockwave (NSDI '23) replays GNS and Accordion by rule instead of
-training. The rules are kept here, apart from the trace format that names the jobs.
-`docs/simulation.md` describes how the virtual cluster carries them out.
+The simulator of Shockwave (NSDI '23) replays GNS and Accordion by rule instead of training. The
+rules do not depend on the trace format that names the jobs. `docs/simulation.md` describes how the
+virtual cluster applies them.
 """
 
 import math
@@ -29,22 +29,22 @@ MAX_BATCH_SIZE = {
     "LM": 80,
     "Recommendation": 8_192,
 }
-"""Batch size that adaptation stops at; a job may start above it."""
+"""Batch size at which adaptation stops; a job can start above it."""
 
 GnsTable = Mapping[tuple[str, int, int], tuple[Regime, ...]]
-"""(model, initial batch size, scale factor) to regimes, the last one open-ended."""
+"""(model, initial batch size, scale factor) to regimes; the last regime is open-ended."""
 
 
 def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTruth:
-    """The ground truth of a job under the rules of the published simulator.
+    """Return the ground truth of a job under the rules of the published simulator.
 
-    Two rules differ there and here alike: the *profiled* batch sizes give the isolated
-    run time; the *targets* are what the cluster meets, tested at the epoch begun.
+    Like that simulator, this uses two rules. The *profiled* batch sizes give the isolated run time.
+    The *targets* are the batch sizes that the cluster applies, tested at the epoch begun.
 
     Args:
         spec: The job as declared.
-        profile: Throughputs; a batch size without one is never entered.
-        gns: Regimes of GNS jobs; one without an entry never changes.
+        profile: Throughputs; a job never changes to a batch size without one.
+        gns: Regimes of GNS jobs; a job without an entry never changes.
 
     Raises:
         InputError: The profile cannot run the job's initial batch size.
@@ -80,7 +80,7 @@ def run_lengths(batch_sizes: Iterable[int]) -> tuple[Regime, ...]:
 
 
 def _at(table: tuple[Regime, ...], epoch: int) -> tuple[int, int]:
-    """Index and batch size of the regime that holds in an epoch."""
+    """Return index and batch size of the regime of an epoch."""
     for index, regime in enumerate(table):
         if epoch < regime.epochs:
             return index, regime.batch_size
@@ -89,7 +89,7 @@ def _at(table: tuple[Regime, ...], epoch: int) -> tuple[int, int]:
 
 
 def _gns_profiled(spec: JobSpec, table: tuple[Regime, ...]) -> list[int]:
-    """The table's batch sizes, but the initial one in a last epoch beyond two regimes."""
+    """Return the table's batch sizes; beyond two regimes, the last epoch has the initial one."""
     sizes = [_at(table, epoch)[1] for epoch in range(spec.epochs)]
     if _at(table, spec.epochs - 1)[0] >= 2:
         sizes[-1] = spec.batch_size
@@ -97,16 +97,16 @@ def _gns_profiled(spec: JobSpec, table: tuple[Regime, ...]) -> list[int]:
 
 
 def _gns_targets(table: tuple[Regime, ...]) -> list[int]:
-    """A change is due one epoch ahead of the table."""
+    """Return the targets: each change is due one epoch before the table's."""
     changes = sum(int(regime.epochs) for regime in table[:-1])
     return [_at(table, epoch + 1)[1] for epoch in range(changes + 1)]
 
 
 def _accordion(spec: JobSpec) -> tuple[list[int], list[int]]:
-    """Initial batch size in critical epochs, the largest elsewhere.
+    """Return profiled and target batch sizes: the initial in critical epochs, else the largest.
 
-    Profiled, the first 30 % of the epochs are critical too, and so are two spans of
-    the recommendation model; the cluster tests neither.
+    The profiled run also treats as critical the first 30 % of the epochs and two spans of the
+    recommendation model; the cluster tests neither.
     """
     small, large = spec.batch_size, spec.max_batch_size
     profiled, targets = [], []
@@ -120,7 +120,7 @@ def _accordion(spec: JobSpec) -> tuple[list[int], list[int]]:
 
 
 def _critical(spec: JobSpec, epoch: int) -> bool:
-    """Whether the published simulator holds an epoch to be in a critical regime."""
+    """Return whether the published simulator regards an epoch as critical."""
     match spec.model:
         case "ResNet-18":
             first = 20 if spec.batch_size == 256 else 10

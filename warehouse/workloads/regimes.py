@@ -1,4 +1,4 @@
-"""Regimes as text: the published table by kind of job, and the schedules of single jobs.
+"""Regimes as text: the published table by kind of job, and schedules of single jobs.
 
 `docs/traces.md` describes the file.
 """
@@ -31,9 +31,9 @@ class OwnRegimes:
     Attributes:
         row: The row.
         kind: Model, initial batch size and scale factor of the job.
-        targets: Target regimes of the job; the last may be open-ended.
-        profiled: Regimes of its isolated run; None if they are the targets.
-        isolated_seconds: Isolated run time; None if it follows from the profile.
+        targets: Target regimes of the job; the last can be open-ended.
+        profiled: Regimes of the isolated run; None if they are the targets.
+        isolated_seconds: Isolated run time; None to compute it from the profile.
     """
 
     row: Row
@@ -43,11 +43,11 @@ class OwnRegimes:
     isolated_seconds: float | None
 
     def truth(self, spec: JobSpec, profile: Profile) -> GroundTruth:
-        """The ground truth of the job.
+        """Return the ground truth of the job.
 
         Raises:
-            InputError: The row is not of such a job, or the profile cannot run it; names
-                the line.
+            InputError: The job differs from the row's, or the profile cannot run it; the error
+                names the line.
         """
         self._check(spec)
         targets = self._closed("schedule", self.targets, spec)
@@ -86,7 +86,7 @@ class OwnRegimes:
     def _closed(
         self, column: str, regimes: tuple[Regime, ...], spec: JobSpec
     ) -> tuple[Regime, ...]:
-        """Regimes of which the last ends with the job, unless it says otherwise."""
+        """Return regimes whose last one, if open-ended, ends with the job."""
         *before, last = regimes
         begun = sum(int(regime.epochs) for regime in before)
         if not math.isinf(last.epochs):
@@ -116,7 +116,7 @@ class RegimeTable:
         """Refuse regimes of jobs that are not in the trace.
 
         Raises:
-            InputError: There are some; the error names their line.
+            InputError: There is such a job; the error names its line.
         """
         known = set(job_ids)
         for job_id, own in self.own.items():
@@ -127,10 +127,10 @@ class RegimeTable:
 
 
 def read_regimes(path: Path) -> RegimeTable:
-    """Read the epochs from which each batch size holds.
+    """Read the epochs at which each batch size starts.
 
     Raises:
-        InputError: A column is missing or a schedule is malformed; names the line.
+        InputError: A column is missing or a schedule is malformed; the error names the line.
     """
     gns: dict[tuple[str, int, int], tuple[Regime, ...]] = {}
     own: dict[int, OwnRegimes] = {}
@@ -163,7 +163,7 @@ def read_regimes(path: Path) -> RegimeTable:
 
 
 def isolated_seconds(spec: JobSpec, profiled: Iterable[Regime], profile: Profile) -> float:
-    """Run time of a job alone through the regimes of all its epochs.
+    """Return the run time of a job alone through the regimes of all its epochs.
 
     Raises:
         InputError: The profile cannot run one of the batch sizes.
@@ -174,7 +174,7 @@ def isolated_seconds(spec: JobSpec, profiled: Iterable[Regime], profile: Profile
 
 
 def own_schedule(spec: JobSpec, targets: tuple[Regime, ...]) -> str:
-    """The schedule column for targets; its last epoch is left out where the job ends there."""
+    """Return the schedule column for targets, without their end if the job ends there, too."""
     starts = [0, *accumulate(int(regime.epochs) for regime in targets)]
     steps = [f"{start}:{regime.batch_size}" for start, regime in zip(starts, targets, strict=False)]
     return ";".join(steps if starts[-1] == spec.epochs else [*steps, str(starts[-1])])

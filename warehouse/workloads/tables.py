@@ -13,22 +13,22 @@ from warehouse.workloads import gavel
 from warehouse.workloads.fields import JOB_TYPE, LARGEST, read_text
 
 WORKER_TYPE = "v100"
-"""Worker type of written throughputs, and the default of several: that of the public tables."""
+"""Worker type of written throughputs, and the default among several: that of the public tables."""
 
 MEASURED = "measured"
-"""Key of a throughput table beside the worker types: how, when and where it was measured."""
+"""Key of a throughput table beside the worker types: how, when and where rates were measured."""
 
 LOSSES = "losses"
 """Key of a throughput table with the training loss after each epoch, by model."""
 
 
 def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read the steps per second of jobs that run alone, and of pairs that were measured here.
+    """Read the steps per second of jobs alone, and of pairs measured by this project's profiler.
 
-    Pairs of types without a part `measured`, as in the published tables, are left out.
+    Pairs of types without a part `measured`, as in the published tables, are ignored.
 
     Args:
-        path: The table: JSON, or CSV as Gavel has it.
+        path: The table: JSON, or Gavel's CSV.
         gpu_types: Worker types; by default V100, or the only one.
 
     Raises:
@@ -61,7 +61,7 @@ def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
 
 
 def read_throughput_table(path: Path) -> dict[str, Any]:
-    """Read a throughput table as it is written, by worker type.
+    """Read a throughput table, by worker type, without interpreting it.
 
     Raises:
         InputError: The file is not a JSON object.
@@ -72,7 +72,7 @@ def read_throughput_table(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path}:{error.lineno}", f"not valid JSON ({error.msg})", "give a throughput table"
         ) from None
-    except (ValueError, RecursionError):  # a number or a nesting beyond all bounds
+    except (ValueError, RecursionError):  # an oversized number or too deep nesting
         raise InputError(str(path), "not valid JSON", "give a throughput table") from None
     if not isinstance(document, dict):
         raise InputError(str(path), "is not a JSON object", "give a throughput table")
@@ -109,7 +109,7 @@ def _pairs(
     table: Mapping[str, Any],
     alone: Mapping[tuple[str, int, str, int], float],
 ) -> dict[tuple[str, int, str, int, str, int], float]:
-    """The rates of each job beside others; `null` entries are left out."""
+    """Return the rates of each job beside others, without `null` entries."""
     found = {}
     for key, entry in table.items():
         for other, rates in entry.items():
@@ -143,7 +143,7 @@ def _pairs(
 
 
 def _losses(path: Path, table: Any) -> dict[str, tuple[float, ...]]:
-    """Training loss after each epoch, by model."""
+    """Return the training loss after each epoch, by model."""
     if not isinstance(table, dict):
         raise InputError(f"{path}, {LOSSES}", "is not a JSON object", "give lists by model")
     found = {}
@@ -159,7 +159,7 @@ def _losses(path: Path, table: Any) -> dict[str, tuple[float, ...]]:
 def _restarts(
     path: Path, measured: Mapping[str, Any], kinds: Collection[str]
 ) -> dict[tuple[str, int], float]:
-    """Restart time by GPU type and GPUs: the median of all measurements."""
+    """Return restart times by GPU type and GPUs: the medians of all measurements."""
     found: dict[tuple[str, int], list[float]] = {}
     for kind in sorted(kinds):
         for key, entry in _part(path, measured, kind).items():
@@ -179,7 +179,7 @@ def _restarts(
 
 
 def _part(path: Path, measured: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """How each combination was measured on a GPU type; empty if it was not."""
+    """Return how each combination was measured on a GPU type; empty without measurements."""
     about = measured.get(kind, {})
     entries = about.get("entries", {}) if isinstance(about, dict) else None
     if not isinstance(entries, dict):
@@ -189,7 +189,7 @@ def _part(path: Path, measured: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _rate(value: Any) -> float:
-    """Steps per second; not above 0 where a job cannot run."""
+    """Return steps per second; 0 or less means that the job cannot run."""
     rate = float(check_plain(str(value)))
     if not abs(rate) <= LARGEST or 0.0 < rate < 1.0 / LARGEST:
         raise ValueError
@@ -197,7 +197,7 @@ def _rate(value: Any) -> float:
 
 
 def _job(key: str) -> tuple[str, int, int]:
-    """Model, batch size and GPUs of a key."""
+    """Return model, batch size and GPUs of a key."""
     job_type, scale_factor = ast.literal_eval(key)
     match = JOB_TYPE.fullmatch(job_type)
     if match is None:

@@ -1,7 +1,7 @@
 """The job list and cluster spec that Tiresias (NSDI '19) publishes.
 
-Its jobs have durations and GPUs, but no batch sizes: they are static, with training steps of a
-second. `docs/traces.md` describes both files.
+Its jobs have durations and GPUs, but no batch sizes. They are read as static jobs whose training
+steps take a second. `docs/traces.md` describes both files.
 """
 
 import math
@@ -19,17 +19,17 @@ from warehouse.workloads.fields import LARGEST, Row, read_rows
 from warehouse.workloads.mix import MOST_SECONDS
 
 JOB_COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
-"""Columns that are read from a job list."""
+"""Columns read from a job list."""
 
 CLUSTER_COLUMNS = ("num_switch", "num_node_p_switch", "num_gpu_p_node")
-"""Columns that are read from a cluster spec."""
+"""Columns read from a cluster spec."""
 
 SKEWED = ("vgg", "alexnet")
 """Name prefixes of models with skewed gradients, dominated by a large tensor (section 3.3)."""
 
 
 class ClusterShape(NamedTuple):
-    """Nodes of a cluster, and the GPUs of each."""
+    """Number of nodes of a cluster, and of GPUs per node."""
 
     nodes: int
     gpus_per_node: int
@@ -41,7 +41,7 @@ def read_tiresias(jobs: Path) -> Workload:
     A job's isolated run time is its duration, rounded up to whole seconds.
 
     Raises:
-        InputError: The file cannot be read or a field is wrong; names file and line.
+        InputError: The file cannot be read or a field is wrong; the error names file and line.
     """
     rows = list(read_rows(jobs, JOB_COLUMNS))
     if not rows:
@@ -65,7 +65,7 @@ def read_cluster(path: Path) -> ClusterShape:
     """Read a cluster spec.
 
     Raises:
-        InputError: The file cannot be read, a field is wrong, or it has not one line.
+        InputError: The file cannot be read, a field is wrong, or the number of lines is not one.
     """
     rows = list(read_rows(path, CLUSTER_COLUMNS))
     if len(rows) != 1:
@@ -75,7 +75,7 @@ def read_cluster(path: Path) -> ClusterShape:
 
 
 def _job_ids(rows: Sequence[Row]) -> list[int]:
-    """The file's ids if they are valid, else the positions of the jobs."""
+    """Return the file's ids if they are valid, else the positions of the jobs."""
     texts = [row.values["job_id"].strip() for row in rows]
     if all(text.isdecimal() and text.isascii() and len(text) < len(str(LARGEST)) for text in texts):
         ids = [int(text) for text in texts]

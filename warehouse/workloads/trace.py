@@ -1,8 +1,8 @@
 """The trace format that Gavel and Shockwave publish, with its two companion tables.
 
-A trace is tab-separated without a header, one job a line; throughputs are a JSON
-object by worker type; regimes are a CSV table. `docs/traces.md` describes all three.
-Reading gives the declared jobs and, apart from them, the hidden truth.
+A trace is tab-separated, without a header and with one job per line. Throughputs are a JSON object
+by worker type, and regimes a CSV table. `docs/traces.md` describes all three. Readers keep the
+hidden truth apart from the declared jobs.
 """
 
 import json
@@ -44,7 +44,7 @@ COLUMNS = (
 )
 
 SHAPES = gavel.SHAPES | {len(COLUMNS): COLUMNS}
-"""Columns of a trace by their number."""
+"""Columns of a trace, by their number."""
 
 DECLARED = {
     "job_id": "a whole number from 0 on",
@@ -55,27 +55,27 @@ DECLARED = {
     "max_seconds": "a number from 0 on",
     "opportunistic": "true or false",
 }
-"""What a job may declare beyond the columns: a JSON object in place of the command."""
+"""Fields that a job can declare besides the columns, in a JSON object in place of the command."""
 
 MOST_EPOCHS = 1_000_000
-"""Upper bound on epochs: the published rules go epoch by epoch. An engineering bound."""
+"""Most epochs of a job; the published rules loop over epochs. An engineering bound."""
 
 
 def read_workload(
     trace: Path, profile: Path, regimes: Path | None = None, gpu_types: Collection[str] = ()
 ) -> Workload:
-    """Read a trace with its throughput table and, if there is one, its regime table.
+    """Read a trace with its throughput table and, if given, its regime table.
 
     Args:
         trace: Tab-separated job list.
-        profile: Throughputs by worker type; or the name of a throughput model that another
-            distribution brings, where there is no such file.
-        regimes: Regimes by kind of GNS job and of single jobs; without it GNS jobs
-            never change.
+        profile: Throughputs by worker type. If no such file exists, the name of a throughput model
+            that another distribution provides.
+        regimes: Regimes of kinds of GNS jobs and of single jobs; without a table, GNS jobs never
+            change.
         gpu_types: Worker types of the profile; by default V100, or the only one.
 
     Raises:
-        InputError: A file cannot be read or a field is wrong; names file and line.
+        InputError: A file cannot be read or a field is wrong; the error names file and line.
     """
     plugin = None if profile.exists() else find_plugin(Kind.THROUGHPUTS, str(profile))
     if plugin is None:
@@ -92,20 +92,20 @@ def read_workload(
 
 
 def read_jobs(trace: Path) -> tuple[JobSpec, ...]:
-    """Read the jobs of a trace as they are declared, in the order of its lines.
+    """Read the jobs of a trace as declared, in the order of its lines.
 
-    They have no deadlines, which follow from throughputs.
+    The jobs have no deadlines, because deadlines depend on throughputs.
 
     Raises:
-        InputError: The file cannot be read or a field is wrong; names file and line.
+        InputError: The file cannot be read or a field is wrong; the error names file and line.
     """
     return tuple(line.spec for line in _jobs(trace).values())
 
 
 class _Line(NamedTuple):
-    """A job of a trace, with its place, the number of its columns, and its SLO.
+    """A job of a trace, with its place, its number of columns, and its SLO.
 
-    The latter is the time in which it is to end, over its isolated run time; 0 for none.
+    The SLO is the largest JCT over isolated run time; 0 for none.
     """
 
     place: str
@@ -115,7 +115,7 @@ class _Line(NamedTuple):
 
 
 def _jobs(trace: Path) -> dict[int, _Line]:
-    """The jobs of a trace by job id."""
+    """Return the jobs of a trace by job id."""
     jobs: dict[int, _Line] = {}
     for number, line in enumerate(read_text(trace).splitlines(), start=1):
         if line.strip():
@@ -139,11 +139,12 @@ def _jobs(trace: Path) -> dict[int, _Line]:
 
 
 def _known(line: _Line, profile: Profile, changes: RegimeTable) -> tuple[JobSpec, GroundTruth]:
-    """A job and its ground truth, on which its deadline depends."""
+    """Return a job with its deadline, and its ground truth, on which the deadline depends."""
     truth = _truth(line, profile, changes)
     if not line.slo:
         return line.spec, truth
-    # To the millisecond, so that it is the same when it is written as an SLO and read again.
+    # Round to the millisecond, so that writing the SLO and reading it again gives the same
+    # deadline.
     within = round(line.slo * truth.isolated_seconds, 3)
     return replace(line.spec, options=JobOptions(deadline_seconds=within)), truth
 
@@ -186,7 +187,7 @@ def _parse_job_type(row: Row) -> tuple[str, int]:
 
 
 def _parse_declared(row: Row) -> dict[str, Any]:
-    """The JSON object in place of the command; empty for an actual command."""
+    """Return the JSON object in place of the command; empty for an actual command."""
     text = row.values["command"]
     if not text.startswith("{"):
         return {}
@@ -244,7 +245,7 @@ def _row(place: str, line: str) -> Row:
 
 
 def _slo(row: Row) -> float:
-    """The time in which a job is to end, over its isolated run time; 0 for none."""
+    """Return the largest JCT over isolated run time; 0 for none."""
     if row.values.get("slo", "").strip() in ("", "-"):
         return 0.0
     times = row.number("slo", float)

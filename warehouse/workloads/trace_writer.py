@@ -1,4 +1,4 @@
-"""Writes a workload as a public trace with its tables, for `read_workload` to read."""
+"""A writer of workloads as public traces with their tables, for `read_workload` to read."""
 
 import contextlib
 import csv
@@ -20,7 +20,7 @@ from warehouse.workloads.trace import DECLARED
 
 
 class Files(NamedTuple):
-    """The files of a workload, named as the options that read them."""
+    """The files of a workload, named after the options that read them."""
 
     trace: Path
     profile: Path
@@ -28,26 +28,26 @@ class Files(NamedTuple):
 
     @classmethod
     def within(cls, folder: Path) -> "Files":
-        """The paths of the files in a folder."""
+        """Return the paths of the files in a folder."""
         return cls(folder / "jobs.trace", folder / "throughputs.json", folder / "regimes.csv")
 
 
 def write_workload(
     workload: Workload, folder: Path, throughputs: Path | None = None, *, overwrite: bool = False
 ) -> Files:
-    """Write a workload; reading the files gives the same, but for its name.
+    """Write a workload; reading the files returns the same workload, except for its name.
 
-    Each file is written atomically, and no file unless all can be written.
+    Each file is written atomically, and none is written unless all can be.
 
     Args:
         workload: The workload.
         folder: The folder; created if missing.
-        throughputs: The table that its profile was read from, where that says more than what would
-            be written: pairs, and rates by nodes. It takes the place of the profile.
+        throughputs: The table from which the profile was read, if it holds what would not be
+            written: pairs, or rates by nodes. It then replaces the profile.
         overwrite: Whether existing files may be replaced.
 
     Returns:
-        The files, of which the profile may be that table.
+        The files; the profile can be `throughputs`.
 
     Raises:
         InputError: A file exists already, or the folder cannot be written.
@@ -102,7 +102,7 @@ def _job_type(model: str, batch_size: int) -> str:
 
 
 def _throughputs(profile: Profile) -> str:
-    """A table as `read_throughputs` reads it: pairs are of types that have a part `measured`."""
+    """Return a table for `read_throughputs`: types with pairs have a part `measured`."""
     tables: dict[str, dict[str, dict[str, float | tuple[float, float]]]] = {}
     measured: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for (model, batch_size, gpu_type, gpus), rate in profile.rates.items():
@@ -122,7 +122,7 @@ def _throughputs(profile: Profile) -> str:
 
 
 def _entry(model: str, batch_size: int, gpus: int) -> str:
-    """The key of a job in a table of throughputs."""
+    """Return the key of a job in a table of throughputs."""
     return repr((_job_type(model, batch_size), gpus))
 
 
@@ -163,6 +163,6 @@ def _write_all(folder: Path, contents: Mapping[Path, str]) -> None:
         for path in temporary.values():
             with contextlib.suppress(OSError):
                 path.unlink()
-        with contextlib.suppress(OSError):  # a folder that is not empty stays
+        with contextlib.suppress(OSError):  # keep a folder that is not empty
             for place in made:
                 place.rmdir()
