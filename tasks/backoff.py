@@ -1,4 +1,4 @@
-"""Exponential back-off of jobs whose containers fail, and when to give up such jobs."""
+"""Exponential back-off of jobs whose containers fail, and the end of retries."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -26,10 +26,10 @@ PATIENCE: Mapping[EventKind, Patience] = {
     EventKind.STOPPED: Patience(tries=10, longest_wait=3),
     EventKind.LOST: Patience(tries=math.inf, longest_wait=3),
 }
-"""By kind of failure. Losses are the host's fault, so jobs wait until people repair the host. The
-exit code does not show whether the job or somebody on its host stopped a container: the job gets
-twice the tries of a crash, over some 30 rounds, in which the host can be repaired. Engineering
-choices; no sweep is recorded."""
+"""Patience by kind of failure. Losses are the host's fault, so jobs wait for its repair. If a
+container was stopped, its exit code does not tell whether the job or an operator did it. The job
+then gets twice the tries of a crash, over some 30 rounds, in which the host can be repaired.
+Engineering choices; no sweep is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class BackOff:
     """Jobs whose containers failed since their last completed epoch.
 
     Attributes:
-        failures: Failures of each kind since then, by job id and kind.
+        failures: Failures since then, by job id and kind.
         waits: End of the back-off on the run's clock in seconds, by job id. It lasts 0, 1, 3,
             7, … rounds, at most `Patience.longest_wait`.
     """
@@ -46,12 +46,7 @@ class BackOff:
     waits: Mapping[int, float] = field(default_factory=dict)
 
     def after(self, seen: Observation, round_seconds: float) -> "BackOff":
-        """The back-off updated with a round's observation; ended jobs are removed.
-
-        Args:
-            seen: What the runtime reported.
-            round_seconds: Length of a round.
-        """
+        """Return the back-off after a round's observation, without ended jobs."""
         reported = {report.job_id for report in seen.reports}
         failures = {key: count for key, count in self.failures.items() if key[0] not in reported}
         waits = dict(self.waits)
@@ -69,7 +64,7 @@ class BackOff:
         )
 
     def without(self, job_ids: Collection[int]) -> "BackOff":
-        """The back-off without the failures of some jobs."""
+        """Return the back-off without the failures of some jobs."""
         if not job_ids:
             return self
         return BackOff(
@@ -78,17 +73,15 @@ class BackOff:
         )
 
     def is_ready(self, job_id: int, clock_seconds: float) -> bool:
-        """Whether a job's back-off is over."""
+        """Return whether a job's back-off is over."""
         return self.waits.get(job_id, clock_seconds) <= clock_seconds
 
     def give_up(
         self, seen: Observation, retries: Mapping[int, int] = MappingProxyType({})
     ) -> Observation:
-        """The observation, with the end of jobs that failed too often.
+        """Add the end of jobs that failed too often to an observation.
 
-        Args:
-            seen: What the runtime reported.
-            retries: Retries after crashes of jobs that say how many, by job id.
+        `retries` has the number of retries after crashes by job id, for jobs that declare it.
         """
 
         def tries(event: ContainerEvent) -> float:

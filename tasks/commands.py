@@ -1,4 +1,4 @@
-"""Commands to a service, and the standing orders that follow from them."""
+"""Commands to a service, and the standing orders that they add up to."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from solver.inventory import Pool
 
 
 class CommandKind(StrEnum):
-    """What a command asks for. Its target is a job or a node."""
+    """What a command requests. Its target is a job or a node."""
 
     CANCEL = "cancel"
     """The job gets no more GPUs, and is withdrawn at the next round boundary."""
@@ -17,23 +17,23 @@ class CommandKind(StrEnum):
     RELEASE = "release"
     """The job is no longer on hold."""
     REQUEUE = "requeue"
-    """The job gets no GPUs in the coming round and then waits in line; its back-off is over."""
+    """The job gets no GPUs in the coming round, then waits in line; its back-off is reset."""
     BUDGET = "budget"
-    """The job's budget in the market is the command's value."""
+    """The command's value becomes the job's budget in the market."""
     DRAIN = "drain"
     """The node is out of service; jobs on it are preempted, with their checkpoints."""
     CORDON = "cordon"
-    """Jobs on the node go on, and no other starts there."""
+    """Jobs on the node continue, and no other job starts there."""
     UNCORDON = "uncordon"
     """A drained or cordoned node is in service again."""
     ADD = "add"
     """The command's node joins the cluster, with the next free index."""
     REMOVE = "remove"
-    """The node is out of the cluster for good; jobs on it are preempted, with their checkpoints."""
+    """The node leaves the cluster for good; jobs on it are preempted, with their checkpoints."""
     TENANT = "tenant"
-    """The terms of a tenant are those of the command."""
+    """The command's terms become those of the tenant."""
     REFUSED = "refused"
-    """A submission, or a node, that could not be taken in; the reason says why."""
+    """A submission or a node was refused; the command has the reason."""
 
     @property
     def of_node(self) -> bool:
@@ -48,15 +48,15 @@ class CommandKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TenantTerms:
-    """What holds for a tenant.
+    """Terms of a tenant.
 
     Attributes:
         tenant: The tenant; empty in commands of other kinds.
-        budget: What the budgets of its jobs are multiplied by in the market.
-        gpu_hours: GPU-hours that its jobs may hold in a window; unlimited if 0.
+        budget: Factor on the budgets of its jobs in the market.
+        gpu_hours: GPU-hours that its jobs may hold in a window; 0 for no limit.
         window_hours: Length of a window.
-        rollover: Most GPU-hours that are carried from windows into the next, over the quota.
-        images: Patterns of the images that its jobs may name; any if empty.
+        rollover: Most unused GPU-hours carried over into the next window.
+        images: Patterns of the images that its jobs may name; empty for any image.
     """
 
     tenant: str = ""
@@ -87,7 +87,7 @@ class NewNode:
         name: Its name in the cluster file; empty on a virtual cluster, and in other commands.
         gpu_type: Type of its GPUs; empty for the only type of a cluster.
         gpus: Number of its GPUs.
-        price: Price of a GPU-hour; 0 if none is given.
+        price: Price of a GPU-hour; 0 without a price.
     """
 
     name: str = ""
@@ -100,7 +100,7 @@ class NewNode:
         """The node as a pool of its own.
 
         Raises:
-            InputError: It is no valid node.
+            InputError: The node is invalid.
         """
         return Pool(self.gpu_type, self.gpus, max(self.gpus, 1), self.price)
 
@@ -121,14 +121,14 @@ class Command:
 
     Attributes:
         number: Its entry in the inbox, from 1.
-        kind: What it asks for.
+        kind: What it requests.
         target: Job id, or index of a node; -1 if it is about a tenant or a new node.
         at_seconds: When it was accepted, on the run's clock.
         value: The new budget; 0 for other kinds.
         by: Who gave it; empty if unknown.
-        reason: Reason of a refusal, in words.
+        reason: Reason for a refusal, in words.
         terms: The new terms of a tenant.
-        node: A node that is added, or refused.
+        node: The node that is added or refused.
     """
 
     number: int
@@ -143,14 +143,14 @@ class Command:
 
     @property
     def job(self) -> int | None:
-        """The job that it is about; None if it is about a tenant or a node."""
+        """The job of the command; None if it is about a tenant or a node."""
         if self.kind is CommandKind.REFUSED:
             return self.number if self.node == NO_NODE else None
         return None if self.kind.of_node or self.target < 0 else self.target
 
     @property
     def words(self) -> str:
-        """Its contents beside its kind and job, in words."""
+        """Its contents without its kind and job, in words."""
         said, why = "", self.reason or (f"by {self.by}" if self.by else "")
         if self.kind is CommandKind.TENANT:
             said = self.terms.words
@@ -171,10 +171,10 @@ class Orders:
         held: Active jobs on hold.
         cancelled: Active jobs to be withdrawn at the next round boundary.
         requeued: Active jobs that get no GPUs in the coming round.
-        drained: Nodes that are out of service.
+        drained: Nodes out of service.
         cordoned: Nodes on which no job starts.
-        added: Nodes that came after those of the header, each as a pool of its own.
-        removed: Nodes that are no longer part of the cluster.
+        added: Nodes added to those of the header, each as a pool of its own.
+        removed: Nodes that left the cluster.
     """
 
     held: frozenset[int] = frozenset()
@@ -191,17 +191,12 @@ class Orders:
         return self.held | self.cancelled | self.requeued
 
     def may_run(self, job_id: int) -> bool:
-        """Whether a job may get GPUs in the coming round."""
+        """Return whether a job may get GPUs in the coming round."""
         kept = job_id in self.held or job_id in self.cancelled or job_id in self.requeued
         return not kept
 
     def after(self, active: Collection[int], commands: Sequence[Command]) -> "Orders":
-        """The orders after further commands.
-
-        Args:
-            active: Jobs that are active by then.
-            commands: The commands, in order.
-        """
+        """Return the orders after further commands, in order; only active jobs keep theirs."""
         if not commands and self == _NONE:
             return self
         held, cancelled, requeued = {*self.held}, {*self.cancelled}, set[int]()
@@ -234,7 +229,7 @@ class Orders:
 
 
 def _marked(nodes: Collection[int], by: CommandKind, commands: Sequence[Command]) -> frozenset[int]:
-    """Nodes that a kind of command has marked, until they are uncordoned."""
+    """Return the nodes that a kind of command has marked and no `UNCORDON` has cleared since."""
     marked = {*nodes}
     for command in commands:
         if command.kind is by:

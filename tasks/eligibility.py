@@ -1,4 +1,4 @@
-"""Which active jobs may not get GPUs yet, whatever the policy: because of others, or a quota."""
+"""Active jobs that may not get GPUs yet under any policy, because of other jobs or a quota."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class BlockReason(StrEnum):
     AFTER = "after"
     """Jobs that it depends on have not ended."""
     ARRAY = "array"
-    """As many tasks of its array hold GPUs as may run at a time."""
+    """The tasks of its array that hold GPUs are as many as may run at a time."""
     QUOTA = "quota"
     """Its tenant has used up its quota."""
 
@@ -25,7 +25,7 @@ class BlockedJob:
     """A job that may not get GPUs in a round.
 
     Attributes:
-        reason: Why.
+        reason: Why it is blocked.
         jobs: The jobs that it waits for, ascending.
         until_seconds: When the next window of the quota begins, on the run's clock.
     """
@@ -41,7 +41,7 @@ def find_blocked_jobs(
     ordered: Collection[int],
     tenancy: Tenancy = NO_TENANCY,
 ) -> dict[int, BlockedJob]:
-    """The active jobs that may not get GPUs because of other jobs or a quota, by job id.
+    """Return the active jobs that may not get GPUs because of other jobs or a quota, by job id.
 
     Jobs that depend on a failed job are cancelled (`find_failed_dependencies`), so a job waits
     only for jobs that are still active.
@@ -49,8 +49,8 @@ def find_blocked_jobs(
     Args:
         beliefs: Active jobs, by job id.
         holding: Jobs that hold GPUs.
-        ordered: Jobs that get no GPUs by an order: they do not count towards their array's limit.
-        tenancy: What tenants used of their quotas.
+        ordered: Jobs that an order keeps from GPUs: they do not count towards their array's limit.
+        tenancy: Tenants' use of quotas.
     """
     found: dict[int, BlockedJob] = {}
     spent = {t: end for t in tenancy.usage if (end := tenancy.spent_until(t)) is not None}
@@ -76,12 +76,7 @@ def find_blocked_jobs(
 def find_failed_dependencies(
     beliefs: Mapping[int, Belief], finished: Collection[int]
 ) -> dict[int, int]:
-    """Active jobs that depend on a job that did not finish, with that job, by job id.
-
-    Args:
-        beliefs: Active jobs, by job id.
-        finished: Ids of finished jobs.
-    """
+    """Return the active jobs that depend on a job that did not finish, with that job, by job id."""
     waits = {j: b.spec.options.after for j, b in beliefs.items() if b.spec.options.after}
     failed = {
         job_id: next((job for job in after if job not in beliefs and job not in finished), None)

@@ -1,6 +1,6 @@
-"""Invariants of every round of a run, whatever the policy.
+"""Invariants of every round of a run, under any policy.
 
-A fold over records, independent of `tasks.state`: no record is trusted.
+A fold over records, independent of `tasks.state`: it trusts no record.
 """
 
 import math
@@ -28,7 +28,7 @@ TOLERANCE = 1e-6
 
 @dataclass
 class Invariants:
-    """Checks the rounds of a run against the state that its earlier rounds imply.
+    """The state that a run's earlier rounds imply, against which its next round is checked.
 
     Attributes:
         header: Header of the run.
@@ -38,14 +38,15 @@ class Invariants:
         active: Admitted jobs that have not ended, by job id.
         leases: GPUs by job id.
         started: Jobs that were ever launched.
-        finished: Jobs that ended well.
+        finished: Jobs that completed.
         epochs: Reported epochs by job id.
         run_seconds: Last reported run time by job id.
-        entries: Entries of a service's inbox that were taken in.
+        batch_sizes: Last reported batch size by job id.
+        entries: Number of entries taken in from a service's inbox.
         orders: Standing orders.
-        tenancy: What holds for tenants, and what they used of their quotas.
-        memory: The last memory that a plan noted.
-        failed: Jobs with a container that failed: they may be in back-off.
+        tenancy: Terms of tenants, and their use of quotas.
+        memory: The last recorded policy memory.
+        failed: Jobs with a failed container; they may be in back-off.
     """
 
     header: RunHeader
@@ -66,7 +67,7 @@ class Invariants:
     failed: set[int] = field(default_factory=set)
 
     def check(self, record: RoundRecord) -> Iterator[str]:
-        """Check the next round; yields violated invariants, in words."""
+        """Check the next round; yield violated invariants, in words."""
         yield from self._observed(record)
         yield from self._expected(record)
         yield from self._decided(record)
@@ -114,7 +115,7 @@ class Invariants:
         self.orders = self.orders.after(self.active, record.commands)
 
     def _taken_in(self, record: RoundRecord) -> Iterator[str]:
-        """Whether each entry of the inbox was taken in once, and cancelled jobs are withdrawn."""
+        """Check that each entry of the inbox is taken in once, and cancelled jobs are withdrawn."""
         numbers = [spec.job_id for spec in record.arrivals]
         if record.truths and [truth.job_id for truth in record.truths] != numbers:
             yield "the ground truths are not those of the jobs that arrived"
@@ -194,7 +195,7 @@ class Invariants:
             yield f"the objective {solve.objective:g} is above its bound {solve.bound:g}"
 
     def _inventory(self, number: int | None = None) -> Inventory:
-        """The cluster in a round, by default that of this run, with nodes that were added."""
+        """Return the cluster in a round, added nodes included; by default that of this run."""
         settings, added = self.header.settings, self.orders.added
         return settings.inventory_in(settings.first_own_round if number is None else number, added)
 
@@ -250,7 +251,7 @@ class Invariants:
     def _shared(
         self, pairs: tuple[tuple[int, ...], ...], now: dict[int, tuple[int, ...]]
     ) -> Iterator[str]:
-        """Whether jobs that share GPUs are two, have the same ones, and fit together."""
+        """Check that jobs that share GPUs are two, hold the same GPUs, and fit together."""
         for job, times in Counter(chain.from_iterable(pairs)).items():
             if times > 1:
                 yield f"job {job} shares its GPUs {times} times"
@@ -266,7 +267,7 @@ class Invariants:
                     yield f"jobs {list(pair)} share GPUs and cannot run together there"
 
     def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:
-        """Whether GPUs are of one pool, and of a type that the job can run on."""
+        """Check that GPUs are of one pool, and of a type that the job can run on."""
         inventory = self._inventory(number)
         alike = len(inventory.pools) == 1 and not self.header.throughputs.placement_matters
         if alike or not all(0 <= gpu < inventory.gpus for gpu in gpus):
@@ -280,10 +281,10 @@ class Invariants:
             yield f"job {spec.job_id} gets GPUs of type {there} and cannot run there"
 
     def _promised(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
-        """Whether tenants have what they are promised (`solver.promised`).
+        """Check that tenants have what they are promised (`solver.promised`).
 
-        Jobs in cells hold the GPUs of these cells, all promises can still be kept at once, and no
-        job waits or trades that fits into cells of its tenant.
+        Jobs in cells hold the GPUs of these cells. All promises can still be kept at once. No job
+        that fits into cells of its tenant waits or trades.
         """
         settings = self.header.settings
         self.memory = record.memory or self.memory
@@ -311,7 +312,7 @@ class Invariants:
             waits = spec.options.after or array_of(job, spec.options) is not None
             kept = job in self.failed or not self.orders.may_run(job) or self._over_quota(spec)
             if job in inside or waits or kept or spec.opportunistic:
-                continue  # others may keep it waiting
+                continue  # it may have to wait for other reasons
             menu = settings.inventory.menu_of(spec, spec.batch_size, self.header.throughputs)
             kinds = [(found.gpu_type, found.gpus) for found in menu]
             for request in promises.requests(job, spec.tenant, kinds):
@@ -321,14 +322,14 @@ class Invariants:
                     break
 
     def _over_quota(self, spec: JobSpec) -> bool:
-        """Whether its tenant's quota bars a job from GPUs; jobs that are not preemptible go on."""
+        """Return whether its tenant's quota bars a job from GPUs; non-preemptible jobs continue."""
         goes_on = not spec.preemptible and spec.job_id in self.leases
         return self.tenancy.spent_until(spec.tenant) is not None and not goes_on
 
     def _kept(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
-        """Whether jobs that are not preempted keep their GPUs.
+        """Check that non-preemptible jobs keep their GPUs.
 
-        They lose them by an order, and where their nodes go out of service.
+        They may lose them only by an order, or if their nodes go out of service.
         """
         for job, gpus in self.leases.items():
             spec = self.active.get(job)
@@ -342,7 +343,7 @@ class Invariants:
                 yield f"job {job} is {spec.kind.value} and loses its GPUs {list(gpus)}"
 
     def _carried_out(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
-        """Whether the events explain the change from the last leases to the current leases."""
+        """Check that the events explain the change from the last leases to the current leases."""
         due = {(job, "preempted", gpus) for job, gpus in self.leases.items() if job not in now}
         due |= {
             (job, "launched", gpus) for job, gpus in now.items() if self.leases.get(job) != gpus

@@ -1,4 +1,4 @@
-"""What a run learns from its jobs: finished trajectories, errors of forecasts, noise of speeds."""
+"""What a run learns from its jobs: trajectories, errors of forecasts, and noise of speeds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +12,8 @@ from predictor.speed_noise import STEADY, SpeedNoise, expect_noise
 from tasks.record import RunHeader, RuntimeKind
 
 MOST_FINISHED = 4096
-"""Most finished jobs in the state of a service, which never ends. An engineering bound on memory;
-no sweep is recorded."""
+"""Most finished jobs kept in the state of a service, which never ends. An engineering bound on
+memory; no sweep is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class EndedJob:
         belief: The final belief about it.
         gpus: GPUs that it held last.
         finished: Whether it completed.
-        at_limit: Whether it is a timed job that ran for as long as it may, so that its run time is
-            known although it did not complete.
+        at_limit: Whether it is a timed job that reached its limit: its run time is then known
+            although it did not complete.
     """
 
     belief: Belief
@@ -39,7 +39,7 @@ class Learning:
     """What a run has learned from its jobs.
 
     Attributes:
-        finished: Final beliefs about the finished jobs, in the order of their ends; of a service
+        finished: Final beliefs about the finished jobs, in the order of their ends; in a service,
             the latest `MOST_FINISHED`.
         gpu_seconds: GPU time of each of them: its run time on the GPUs that it held last.
         finished_ids: Ids of all finished jobs.
@@ -60,7 +60,7 @@ class Learning:
 
     @classmethod
     def initial(cls, header: RunHeader) -> "Learning":
-        """Before the first round: from the header's finished jobs."""
+        """Return the learning before the first round, from the header's finished jobs."""
         history, settings = History(), header.settings
         for job in header.history:
             history = learn(history, job.belief, header.throughputs, settings.seed)
@@ -74,9 +74,9 @@ class Learning:
         ended: Sequence[EndedJob],
         trained: Iterable[tuple[Belief, Belief]],
     ) -> "Learning":
-        """The learning after a round.
+        """Return the learning after a round.
 
-        Truncated trajectories are learned from only if the job ran for as long as it may.
+        Truncated trajectories count only if the job reached its limit.
 
         Args:
             header: The run's header.
@@ -109,13 +109,7 @@ class Learning:
     def with_forecasts(
         self, header: RunHeader, forecasts: Iterable[Forecast], beliefs: Mapping[int, Belief]
     ) -> "Learning":
-        """The learning with a round's forecasts, which are scored when their jobs finish.
-
-        Args:
-            header: The run's header.
-            forecasts: New or changed forecasts.
-            beliefs: Active jobs, by job id.
-        """
+        """Add new or changed forecasts, which are scored when their jobs finish."""
         new: dict[int, tuple[Scored, ...]] = {}
         for forecast in forecasts:
             belief, made = beliefs[forecast.job_id], self.unscored.get(forecast.job_id, ())
@@ -128,15 +122,10 @@ class Learning:
     def changed_priors(
         self, before: "Learning", ended: Sequence[EndedJob], beliefs: Mapping[int, Belief]
     ) -> set[int]:
-        """Active jobs whose prior changed substantially with the jobs that finished in a round.
+        """Return the active jobs whose prior changed substantially as jobs finished in a round.
 
         These are the jobs of the same kind as a finished job, and all jobs of a mode whose number
         of trajectories reached a power of two.
-
-        Args:
-            before: The learning before the round.
-            ended: Jobs that ended in the round.
-            beliefs: Active jobs, by job id.
         """
         specs = [job.belief.spec for job in ended if job.finished]
         kinds = {(spec.mode, spec.cohort) for spec in specs}

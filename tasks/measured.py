@@ -1,4 +1,4 @@
-"""Throughputs in a run's header: of jobs alone, of pairs, of gangs on several nodes."""
+"""Throughputs in a run's header: of single jobs, of pairs, of gangs on several nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class Measurement:
     """A throughput.
 
     `restart_seconds` is the measured cost of a restart on these GPUs, on a cluster of several
-    types; 0 if not measured: then that of the settings holds.
+    types; if 0, the cost in the settings holds.
     """
 
     model: str
@@ -24,7 +24,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class PairMeasurement:
-    """The throughput of a job while another one has the same GPUs."""
+    """The throughput of a job while another job holds the same GPUs."""
 
     model: str
     batch_size: int
@@ -37,13 +37,7 @@ class PairMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class SpreadMeasurement:
-    """The throughputs of gangs that span some number of nodes, or more.
-
-    Attributes:
-        nodes: The number.
-        profile: Throughputs of the models in use.
-        pairs: Those in pairs, where the policy has jobs share GPUs.
-    """
+    """The throughputs of gangs that span at least `nodes` nodes."""
 
     nodes: int
     profile: tuple[Measurement, ...]
@@ -56,14 +50,7 @@ def make_profile(
     source: str,
     spread: Sequence[SpreadMeasurement] = (),
 ) -> Profile:
-    """The profile that these rows make up.
-
-    Args:
-        rows: Its throughputs and restarts.
-        pairs: Those of pairs.
-        source: Origin of the table, for error messages.
-        spread: Those of gangs on several nodes.
-    """
+    """Make the profile from rows: of single jobs, of pairs, and of gangs on several nodes."""
     return Profile(
         {(row.model, row.batch_size, row.gpu_type, row.gpus): row.steps_per_second for row in rows},
         source=source,

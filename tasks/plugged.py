@@ -1,11 +1,11 @@
 """Runtimes of other distributions: how they are made, and what they may report.
 
-A plugin is a `RuntimeFactory`, a class that is made from the ground truths of a run's jobs:
+A plugin is a `RuntimeFactory`, a class made from the ground truths of a run's jobs:
 
     [project.entry-points."shockwave.runtimes"]
     slow-start = "slow_start:SlowStart"
 
-What its runtime raises or reports wrongly becomes a `PluginError`, before it is recorded.
+Exceptions and invalid reports of its runtime become a `PluginError` before they are recorded.
 """
 
 import math
@@ -40,11 +40,11 @@ CALLS = ("admit", "withdraw", "preempt", "launch", "advance", "observe", "reap",
 
 @dataclass(frozen=True)
 class PluggedFactory(RuntimeFactory):
-    """The place of a plugin, which is imported when a run begins or goes on, not to read a run.
+    """The runtime factory of a plugin, imported when a run begins or resumes, not to read a run.
 
     Attributes:
         name: Its name.
-        truths: What jobs will do, one ground truth each.
+        truths: Ground truths of the jobs, one each.
     """
 
     name: str
@@ -60,7 +60,7 @@ class PluggedFactory(RuntimeFactory):
 
         Raises:
             InputError: A job cannot run there, or the plugin is not installed.
-            PluginError: The plugin cannot be imported, is no place, or failed.
+            PluginError: The plugin cannot be imported, is no `RuntimeFactory`, or failed.
         """
         self._plugin.call("check its jobs", partial(self._place.check, terms, jobs))
 
@@ -69,7 +69,7 @@ class PluggedFactory(RuntimeFactory):
 
         Raises:
             InputError: The plugin is not installed.
-            PluginError: It failed, or opens what is no runtime.
+            PluginError: The plugin failed, or its object lacks a method of `Runtime`.
         """
         runtime = self._plugin.call("be opened", partial(self._place.open, terms, standing))
         for name in CALLS:
@@ -101,7 +101,7 @@ class PluggedFactory(RuntimeFactory):
 
 @dataclass
 class _Guarded:
-    """A `Runtime` of a plugin: its errors name it, and it reports nothing that breaks a record."""
+    """A plugin's `Runtime`, whose errors name the plugin, and whose reports are checked."""
 
     plugin: Plugin
     inner: Runtime
@@ -114,7 +114,7 @@ class _Guarded:
 
     @classmethod
     def at(cls, plugin: Plugin, inner: Runtime, standing: ResumePoint) -> "_Guarded":
-        """The guarded runtime that goes on from a standing."""
+        """Guard a runtime that resumes from a point."""
         return cls(
             plugin,
             inner,
@@ -135,7 +135,7 @@ class _Guarded:
         self._call("withdraw a job", partial(self.inner.withdraw, job_id, reason))
 
     def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
-        """See `Runtime.resize`; services, whose nodes change, run on none of these."""
+        """See `Runtime.resize`; only services change nodes, and none runs on a plugin's runtime."""
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
@@ -185,7 +185,7 @@ class _Guarded:
         return self.plugin.refused(problem)
 
     def _hold_events(self, events: Any, due: Sequence[tuple[int, tuple[int, ...]]]) -> None:
-        """Refuse events other than one for each lease, in order."""
+        """Refuse anything but one event for each lease, in order."""
         for problem in misfits(events, tuple[ContainerEvent, ...], "its events"):
             raise self._wrong(f"answered what cannot be: {problem}")
         found = [(event.job_id, event.gpus) for event in events]
@@ -193,7 +193,7 @@ class _Guarded:
             raise self._wrong(f"answered what cannot be: events of {found}, asked for {[*due]}")
 
     def _amiss(self, seen: Any) -> Iterator[str]:
-        """What keeps an observation from being recorded; tracks what jobs reported."""
+        """Yield why an observation cannot be recorded; track what jobs reported."""
         yield from misfits(seen, Observation, "its observation")
         if not self.clock_seconds <= seen.clock_seconds < math.inf:
             yield f"the clock goes from {self.clock_seconds:g} to {seen.clock_seconds:g} s"
@@ -232,7 +232,7 @@ class _Guarded:
 
 
 def misfits(value: Any, hint: Any, what: str) -> Iterator[str]:
-    """In words, how a value differs from the type of a record; nothing if it is of that type."""
+    """Yield, in words, how a value differs from the type of a record."""
     if isinstance(hint, GenericAlias):  # a tuple of one type
         if not isinstance(value, tuple):
             yield f"{what} is a {type(value).__name__}, no tuple"

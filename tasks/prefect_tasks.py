@@ -1,4 +1,4 @@
-"""The steps of a round as Prefect tasks, and its artifacts; the only Prefect below flows.
+"""The steps of a round as Prefect tasks, and its artifacts; the only use of Prefect below flows.
 
 Tasks pass ids only: the run's name and the round's number. The objects behind them stay in
 this process for the duration of the round.
@@ -23,14 +23,14 @@ RETRY_SECONDS = (1.0, 5.0)
 """Delays before the first and second retry after a transient error. An engineering choice."""
 
 MOST_BIDS = 50
-"""Most bids shown of a round. A choice of layout."""
+"""Most bids shown per round. A choice of layout."""
 
 _under_way: dict[tuple[str, int], tuple[Run, Round]] = {}
 
 
 @contextmanager
 def under_way(run: Run) -> Iterator[Round]:
-    """Make a run's next round known to the tasks by its ids, for as long as it lasts."""
+    """Make a run's next round known to the tasks by its ids, within the context."""
     key, this = (run.name, run.state.round), Round()
     _under_way[key] = (run, this)
     try:
@@ -40,7 +40,7 @@ def under_way(run: Run) -> Iterator[Round]:
 
 
 def should_retry(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether a failed task is retried: transient storage errors are, damage is not."""
+    """Return whether a failed task is retried: transient storage errors are, damage is not."""
     return isinstance(state.result(raise_on_failure=False), WarehouseBusy)
 
 
@@ -70,7 +70,7 @@ def call_tasks(run: str, number: int) -> None:
     """Run the round's tasks in order, then publish its artifacts.
 
     Raises:
-        Exception: What a step raised.
+        Exception: Any exception of a step.
     """
     before: list[State[None]] = []
     for step in TASKS:
@@ -87,7 +87,7 @@ def call_steps(run: str, number: int) -> None:
 
 def publish(run: Run, this: Round) -> None:
     """Publish the round's artifacts: its allocation as a table, its market as text."""
-    number = run.state.round - 1  # recorded, so the run is past it
+    number = run.state.round - 1  # `record` has advanced the state past this round
     active = this.active
     rows = [
         {
@@ -129,7 +129,7 @@ def _summary(run: Run, number: int, this: Round) -> str:
 
 
 def _market(report: SolveReport) -> str:
-    """How the market was solved, and the gap that placing whole gangs leaves."""
+    """Describe how the market was solved, and the gap due to placing whole gangs."""
     prices = "".join(
         f"| price of a GPU-round ({row.gpu_type}) | {row.price:.3g} |\n" for row in report.prices
     )
@@ -139,7 +139,7 @@ def _market(report: SolveReport) -> str:
 
 
 def _bids(this: Round) -> str:
-    """The bids for the coming round, highest first."""
+    """Describe the bids for the coming round, highest first."""
     worth: dict[int, float] = {}
     for bid in this.plan.bids:
         worth.setdefault(bid.job_id, bid.utility / bid.allocation.gpus)

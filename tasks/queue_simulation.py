@@ -1,4 +1,4 @@
-"""A simulation of the queue: jobs of given lengths, as a policy would schedule them."""
+"""A simulation of the queue: jobs of given lengths, scheduled by a policy."""
 
 import heapq
 import math
@@ -19,18 +19,18 @@ from tasks.eligibility import find_blocked_jobs
 from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
 
 GROWTH = 0.1
-"""Rounds between two plans, as a share of the rounds simulated so far. An engineering bound."""
+"""Rounds between two plans, relative to the rounds simulated so far. An engineering bound."""
 
 LEAST_RATE = 1e-9
-"""Least steps per second of a job that shares GPUs; it prevents divisions by zero."""
+"""Least steps per second of a job that shares GPUs; prevents divisions by zero."""
 
 MOST_PLANS = 150
-"""Most plans of a simulation; they reach some 10⁶ rounds. An engineering bound."""
+"""Most plans of a simulation; they cover some 10⁶ rounds. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job of a simulation: what the policy sees of it, and what it does not.
+    """A simulated job: the policy's view of it, and what the policy does not see.
 
     Attributes:
         seen: Policy input.
@@ -49,12 +49,12 @@ class QueuedJob:
         lease_rounds: int,
         held: Allocation | None = None,
     ) -> "QueuedJob":
-        """The job after it trained for `ran` seconds on GPUs.
+        """Return the job after it trained for `ran` seconds on GPUs.
 
         Its forecast shrinks in proportion to its residual run time, so relative errors stay.
 
         Args:
-            ran: The seconds.
+            ran: Seconds of training.
             gpus: Its GPUs.
             lease_rounds: Rounds for which it has held them.
             held: Their allocation, on a cluster of several GPU types.
@@ -73,36 +73,33 @@ class QueuedJob:
         return QueuedJob(there, left, self.cut)
 
     def held(self, seconds: float, round_seconds: float, late: float = 0.0) -> float:
-        """Seconds for which it holds GPUs to train for `seconds`, without the restart.
+        """Return the seconds for which it holds GPUs to train for `seconds`, without the restart.
 
-        Args:
-            seconds: Seconds of training.
-            round_seconds: Length of a round.
-            late: Seconds between the start of a round and the start of training.
+        Training starts `late` seconds after the start of a round.
         """
         rounds = (seconds + late % round_seconds) // (round_seconds - self.cut)
         return seconds + self.cut * rounds
 
     def trained(self, seconds: float, round_seconds: float, late: float = 0.0) -> float:
-        """Seconds of training while it holds GPUs for `seconds`; the inverse of `held`."""
+        """Return the seconds of training while holding GPUs for `seconds`; inverts `held`."""
         rounds = (seconds + late % round_seconds) // round_seconds
         return max(seconds - self.cut * rounds, 0.0)
 
 
 def compute_slowdown(job: ActiveJob, held: Allocation | None) -> float:
-    """A job's run time on an allocation, relative to that on the first allocation of its menu."""
+    """Return a job's run time on an allocation, relative to its menu's first allocation."""
     first = job.menu[0]
     if held is None or held == first:
         return 1.0
     if not job.throughput.can_run(job.spec, job.belief.batch_size, held):
-        return 1.0  # on a single GPU type, menus also have allocations that a job cannot run on
+        return 1.0  # on a single GPU type, menus include allocations that a job cannot run on
     return job.rate(first) / job.rate(held)
 
 
 def set_run_time(job: ActiveJob, time: RunTime) -> None:
     """Set a job's residual run time on the first allocation of its menu.
 
-    On other GPU types, the present rates scale it.
+    On other GPU types, it is scaled by the current rates.
     """
     for allocation in {*job.menu, *filter(None, [job.held])}:
         slower = compute_slowdown(job, allocation)
@@ -119,7 +116,7 @@ def _times(time: RunTime, factor: float) -> RunTime:
 
 
 def _further(belief: Belief, ran: float) -> JobProgress:
-    """Progress of a job after it trained, in the fields that policies read."""
+    """Return a job's progress after training, in the fields that policies read."""
     spec, was, run_seconds = belief.spec, belief.progress, belief.run_seconds + ran
     if was is None:
         return JobProgress(spec.job_id, 0, 0.0, spec.batch_size, ran, run_seconds, spec.total_steps)
@@ -130,11 +127,11 @@ def _further(belief: Belief, ran: float) -> JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """When a job trains, and how fast: with a partner on its GPUs until that one ends, then alone.
+    """The pace of a job: shared with a partner until the partner ends, then alone.
 
     Attributes:
         since: Start of the round in which it got its GPUs.
-        late: Seconds from then until it trains.
+        late: Seconds from `since` until it trains.
         slower: Slowdown while it shares its GPUs; 1 without a partner.
         until: When the partner ends; infinite if the partner outlives this job.
     """
@@ -146,16 +143,16 @@ class _Pace:
 
     @property
     def began(self) -> float:
-        """When it starts to train."""
+        """The time at which it starts to train."""
         return self.since + self.late
 
     def worked(self, clock: float) -> float:
-        """The work done by then, in seconds of training alone."""
+        """Return the work done by a time, in seconds of training alone."""
         beside = max(min(clock, self.until) - self.began, 0.0)
         return beside / self.slower + max(clock - max(self.until, self.began), 0.0)
 
     def end(self, seconds: float) -> float:
-        """When it has done the work of `seconds` of training alone."""
+        """Return when it has done the work of `seconds` of training alone."""
         beside = max(self.until - self.began, 0.0)
         if seconds * self.slower <= beside:
             return self.began + seconds * self.slower
@@ -217,7 +214,7 @@ class QueueSimulation:
     def _carry_out(self, plan: Plan, rounds: int) -> None:
         """Carry out a plan for some rounds.
 
-        GPUs of jobs that end go to the next jobs in line at the following round.
+        At the round after a job ends, its GPUs go to the next jobs in line.
         """
         clock, round_seconds = self.now.clock_seconds, self.now.round_seconds
         until = clock + rounds * round_seconds
@@ -276,14 +273,14 @@ class QueueSimulation:
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
 
     def _end(self, job_id: int, gpus: Sequence[int], pace: _Pace) -> float:
-        """When a job with these GPUs ends."""
+        """Return when a job with these GPUs ends."""
         job = self.jobs[job_id]
         there = self._held(job.seen, gpus)
         seconds = job.length * compute_slowdown(job.seen, there)
         return pace.end(job.held(seconds, self.now.round_seconds, pace.late))
 
     def _held(self, job: ActiveJob, gpus: Sequence[int]) -> Allocation | None:
-        """The allocation that a job holds; None without GPUs.
+        """Return the allocation that a job holds; None without GPUs.
 
         Jobs in line take any free GPUs. If a job cannot run on as many nodes as its GPUs span, it
         is simulated on the same number of GPUs on the fewest nodes.
@@ -296,7 +293,7 @@ class QueueSimulation:
         return job.on_fewest_nodes(found)
 
     def _pair(self, first: int, second: int, gpus: Sequence[int], paces: dict[int, _Pace]) -> None:
-        """Slow two jobs on the same GPUs down until the first of them ends."""
+        """Slow down two jobs on the same GPUs until the first of them ends."""
         for job_id, beside_id in ((first, second), (second, first)):
             job, beside = self.jobs[job_id].seen, self.jobs[beside_id].seen
             there = self._held(job, gpus) or job.own
@@ -307,7 +304,7 @@ class QueueSimulation:
         paces[later] = replace(paces[later], until=end)
 
     def _fit(self, job: ActiveJob, free: Sequence[int]) -> Sequence[int]:
-        """The first free GPUs that fit a job; none if too few are free."""
+        """Return the first free GPUs that fit a job; none if too few are free."""
         inventory = self.now.inventory
         if len(inventory.pools) == 1:
             return free[: job.gang] if job.gang <= len(free) else ()
@@ -357,7 +354,7 @@ class QueueSimulation:
         )
 
     def _eligible_jobs(self) -> Iterator[ActiveJob]:
-        """The jobs that are not blocked by another job or a quota."""
+        """Return the jobs that neither another job nor a quota blocks."""
         seen = {job_id: job.seen for job_id, job in self.jobs.items()}
         waits: Collection[int] = ()
         if self._may_block:

@@ -1,8 +1,8 @@
 """Records of a run: its header, and a record per round.
 
-A record holds the inputs and outputs of a round's decisions: the run's state is a fold over
-records, and any round can be solved again. Records form a hash chain from the header's hash: two
-runs with the same last hash are identical.
+A record holds the inputs and outputs of a round's decisions. The run's state is therefore a fold
+over records, and any round can be solved again. Records form a hash chain from the header's hash:
+two runs with the same last hash are identical.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,8 +29,8 @@ from tasks.measured import Measurement, PairMeasurement, SpreadMeasurement, make
 from tasks.sources import Workload
 
 VERSION = 1
-"""Layout of the records, to be raised with every change of their fields: records of another layout
-are refused."""
+"""Layout of the records, raised with any change of their fields. Records of another layout are
+refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Parameter:
 
 
 def get_values(parameters: Iterable[Parameter]) -> dict[str, float]:
-    """The values of parameters, by name."""
+    """Return the values of parameters by name."""
     return {parameter.name: parameter.value for parameter in parameters}
 
 
@@ -89,14 +89,14 @@ class Settings:
         parameters: Parameters of the policy that differ from their defaults.
         backend: Solver back end, as requested.
         round_seconds: Length of a round.
-        restart_seconds: What a restart costs; where the profile has it by GPUs, the least.
+        restart_seconds: Cost of a restart; the least cost if the profile has restarts by GPUs.
         window: Rounds planned ahead.
-        forecasts: Information that forecasts are based on.
+        forecasts: Information on which forecasts are based.
         seed: Seed of a generated workload, and of the draws from the predictor's prior.
         forked: The origin of a forked run; empty otherwise.
         runtime: Name of its runtime: a `RuntimeKind`, or that of another distribution.
-        levels: Levels of cells by GPU type; whole nodes where none are given.
-        cells: What tenants are promised.
+        levels: Levels of cells by GPU type; whole nodes by default.
+        cells: Cells promised to tenants.
     """
 
     policy: str
@@ -116,7 +116,7 @@ class Settings:
 
     @property
     def layout(self) -> Layout | None:
-        """What tenants are promised; None if nothing.
+        """The cells promised to tenants; None without promises.
 
         Raises:
             InputError: A promise names cells that the cluster lacks.
@@ -135,15 +135,13 @@ class Settings:
 
     @property
     def reference_gpus(self) -> int:
-        """GPUs by which fairness is computed: of a fork, those of the run that it goes back to."""
+        """GPUs that define fairness; for a fork, those of its original run."""
         return _inventory(self.forked[0].pools).gpus if self.forked else self.gpus
 
     def inventory_in(self, number: int, added: tuple[Pool, ...] = ()) -> Inventory:
-        """The cluster in a round; in a fork's first rounds that of the run that decided them.
+        """Return the cluster in a round, with the nodes added by then.
 
-        Args:
-            number: The round.
-            added: Nodes that were added by then.
+        In a fork's first rounds, this is the cluster of the run that decided them.
         """
         pools = next((fork.pools for fork in self.forked if number < fork.round), self.pools)
         return _inventory(add_nodes(pools, added) if added else pools)
@@ -156,7 +154,7 @@ class Settings:
 
 @lru_cache
 def _inventory(pools: tuple[Pool, ...]) -> Inventory:
-    """The inventory of some pools, cached with its derived properties."""
+    """Return the inventory of pools, cached with its derived properties."""
     return Inventory(pools)
 
 
@@ -164,17 +162,14 @@ def _inventory(pools: tuple[Pool, ...]) -> Inventory:
 def _layout(
     pools: tuple[Pool, ...], levels: tuple[TypeLevel, ...], cells: tuple[TenantCells, ...]
 ) -> Layout:
-    """The layout of some pools, cached as their inventory is."""
+    """Return the layout of pools, cached like their inventory."""
     return layout_of(_inventory(pools), levels, cells)
 
 
 def make_pool(gpus: int, gpus_per_node: int = 1, gpu_type: str = "") -> tuple[Pool, ...]:
-    """A cluster of a single pool.
+    """Make a cluster of a single pool.
 
-    Args:
-        gpus: GPUs of the cluster.
-        gpus_per_node: GPUs of a node.
-        gpu_type: GPU type; empty for that of the workload's throughputs.
+    An empty GPU type stands for that of the workload's throughputs.
 
     Raises:
         InputError: The number of GPUs is out of bounds or no multiple of a node's.
@@ -212,14 +207,14 @@ class RunHeader:
         version: Layout of the records.
         settings: The settings.
         source: The trace, or the generator's parameters.
-        workload: Hash of the workload's jobs and ground truths, which are stored beside it.
-        profile: Throughputs of the models in use, and restarts where they differ by GPU type.
+        workload: Hash of the workload's jobs and ground truths, which are stored separately.
+        profile: Throughputs of the models in use, and restarts if they differ by GPU type.
         history: Finished jobs of earlier runs, from which this run learns.
-        service: Whether jobs and commands come from outside, so that the workload is empty and
-            the rounds have what they took in.
-        pairs: Throughputs of these models in pairs, where the policy has jobs share GPUs.
-        losses: Whether the policy reads training losses, which the rounds then have.
-        spread: Throughputs of these models on several nodes, where placement matters.
+        service: Whether jobs and commands come from outside. The workload is then empty, and the
+            rounds record what they took in.
+        pairs: Throughputs of these models in pairs, if the policy lets jobs share GPUs.
+        losses: Whether the policy reads training losses, which the rounds then record.
+        spread: Throughputs of these models on several nodes, if placement matters.
     """
 
     version: int
@@ -264,8 +259,8 @@ class Estimate:
         done: Completed share of its epochs, in [0, 1].
         run_seconds: Run time so far, restarts excluded.
         remaining_seconds: Residual run time, `predictor.forecast.RunTime.remaining`.
-        low_seconds: Lower end of the interval of 80 % nominal coverage.
-        high_seconds: Upper end of that interval.
+        low_seconds: Lower end of the 80 % interval.
+        high_seconds: Upper end of the 80 % interval.
     """
 
     job_id: int
@@ -300,11 +295,10 @@ class RoundRecord:
         events: Outcomes of preemptions and launches; a continued lease has none.
         previous_hash: Hash of the previous record; of the header in round 0.
         commands: Commands that a service took in at its start.
-        truths: Ground truths of the jobs that arrived, of a service on a virtual cluster. Entries
-            of its inbox are jobs or commands: the records say up to which they were taken in.
+        truths: Ground truths of the jobs that arrived at a service on a virtual cluster.
         pairs: Pairs of jobs with leases on the same GPUs; all other leases are disjoint.
-        problems: What is wrong with nodes that are out of service without an order.
-        losses: Training losses of the epochs reported, where the policy reads them.
+        problems: Problems of nodes that are out of service without an order.
+        losses: Training losses of the reported epochs, if the policy reads them.
     """
 
     version: int
@@ -358,12 +352,12 @@ class Timings:
 
 
 def hash_record(record: RoundRecord | RunHeader) -> str:
-    """The chain hash of a record or header."""
+    """Return the chain hash of a record or header."""
     return hash_content(to_row(record))
 
 
 def check_chain(record: RoundRecord, digest: str, stored: str, previous: str) -> Iterator[str]:
-    """Check a record's link of the hash chain; yields what is wrong, in words.
+    """Check a record's link of the hash chain; yield problems, in words.
 
     Args:
         record: The record.

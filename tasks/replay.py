@@ -32,11 +32,7 @@ class Difference:
 
 
 class Recording:
-    """A `Runtime` that reports what was recorded.
-
-    Args:
-        records: Rounds of one run, from the first to be replayed on.
-    """
+    """A `Runtime` that reports recorded rounds, from the first replayed round on."""
 
     def __init__(self, records: Sequence[RoundRecord]) -> None:
         self._records = iter(records)
@@ -52,15 +48,15 @@ class Recording:
         """Do nothing: placements are recorded."""
 
     def advance(self, idle_until: float | None) -> None:
-        """Do nothing: `observe` goes to the next record."""
+        """Do nothing: `observe` advances to the next record."""
 
     def observe(self) -> Observation:
-        """The next record's observation."""
+        """Return the next record's observation."""
         self._now = next(self._records)
         return self._now.observation
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
-        """The recorded events of the same preemptions."""
+        """Return the recorded events of the same preemptions."""
         events = []
         for job_id, reason in reasons.items():
             event = self._answer(job_id, (), preempted=True)
@@ -69,7 +65,7 @@ class Recording:
         return tuple(events)
 
     def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
-        """The recorded events of the same launches."""
+        """Return the recorded events of the same launches."""
         return tuple(self._answer(lease.job_id, lease.gpus, preempted=False) for lease in leases)
 
     def reap(self, job_ids: Sequence[int]) -> None:
@@ -94,8 +90,8 @@ class Comparison:
         recorded: Records and the hashes stored for them, by round.
         differences: Differences so far.
         rounds: Number of rounds compared.
-        complete: Whether the recorded rounds go to the run's end.
-        remarks: What a reader of the differences should know, in words.
+        complete: Whether the recorded rounds reach the run's end.
+        remarks: Remarks for readers of the differences, in words.
     """
 
     recorded: Sequence[tuple[RoundRecord, str]]

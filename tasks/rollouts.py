@@ -1,8 +1,8 @@
 """Forecasts of starts and finishes: simulations of the queue under the policy.
 
-Each simulation draws the residual run time of each active job and the future arrivals, and the
-policy plans round after round until the jobs have ended. Simulations are equally likely futures:
-among them, each rank is equally likely for the truth.
+Each simulation draws the residual run times of active jobs and the future arrivals. The policy
+then plans round after round until the jobs have ended. Simulations are equally likely futures: the
+truth is equally likely to take each rank among them.
 """
 
 import math
@@ -45,26 +45,26 @@ MOST_COMING = 3
 arrivals seldom change when a present job ends, but delay the latest simulations without a bound."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of simulations done, and the number of all."""
+"""Called with the number of finished simulations and the number of all."""
 
 LEAST_SECONDS = 1.0
-"""Least residual run time that is drawn. A convention."""
+"""Least drawn residual run time. A convention."""
 
 _NOTHING = Forecast(-1, (), (), (), (), (), ())
-"""Forecast of future jobs, whose run times are set."""
+"""Forecast of future jobs, whose run times are set separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTimes:
-    """When a job is expected to start and to finish, on the run's clock, in seconds.
+    """Expected start and finish of a job, on the run's clock, in seconds.
 
     Attributes:
         start: Median of its next start; now if it runs in the round.
-        start_low: Lower end of the interval of 80 % nominal coverage.
-        start_high: Its upper end.
+        start_low: Lower end of the 80 % interval of its next start.
+        start_high: Upper end of that interval.
         finish: Median of its finish.
-        finish_low: Lower end of the interval of 80 % nominal coverage.
-        finish_high: Its upper end.
+        finish_low: Lower end of the 80 % interval of its finish.
+        finish_high: Upper end of that interval.
     """
 
     start: float
@@ -76,13 +76,10 @@ class ExpectedTimes:
 
 
 def seconds_to_reservation(run: Run, this: Round) -> dict[int, float]:
-    """Seconds until a waiting gang with a reservation gets its GPUs at the latest, by job id.
+    """Return the latest time at which a waiting gang with a reservation gets its GPUs.
 
-    Non-preemptible jobs delay such a gang (`solver.deciding`).
-
-    Args:
-        run: The run.
-        this: The round, solved.
+    In seconds from now, by job id. Non-preemptible jobs delay such a gang (`solver.deciding`).
+    The round must be solved.
     """
     given = make_situation(run, this)
     found = find_reservation(given) if given and not given.promises else None
@@ -92,12 +89,9 @@ def seconds_to_reservation(run: Run, this: Round) -> dict[int, float]:
 
 
 def seconds_to_priority(this: Round) -> dict[int, float]:
-    """Seconds until waiting jobs go before all others, by job id; see `Plan.first_by`.
+    """Return the seconds until waiting jobs go before all others, by job id; see `Plan.first_by`.
 
-    Empty under policies that do not bound postponement.
-
-    Args:
-        this: The round, solved.
+    Empty under policies that do not bound postponement. The round must be solved.
     """
     plan = this.plan
     bounds = zip(plan.order, plan.first_by, strict=True) if plan.first_by else ()
@@ -111,17 +105,17 @@ def ignore_progress(done: int, total: int) -> None:
 def forecast_times(
     run: Run, this: Round, asked: Set[int], progress: Progress = ignore_progress
 ) -> dict[int, ExpectedTimes]:
-    """Expected starts and finishes of active jobs under the policy.
+    """Forecast the starts and finishes of active jobs under the policy.
 
     Args:
         run: The run, before the round.
         this: The round, solved.
-        asked: Ids of these jobs; a simulation ends with the last of them.
+        asked: Ids of the jobs to forecast; a simulation ends with the last of them.
         progress: Called before each simulation.
 
     Returns:
         By job id, without jobs that cannot run at present (`_runnable_jobs`). Empty if no node is
-        in service, and under policies that read what is not simulated: true futures or losses.
+        in service, and under policies that read true futures or losses, which are not simulated.
     """
     now = make_situation(run, this)
     if now is None or run.policy.clairvoyant or run.header.losses:
@@ -153,7 +147,7 @@ def _simulate(
     rng: np.random.Generator,
     progress: Progress,
 ) -> list[QueueSimulation]:
-    """Simulations of runnable jobs, each until the jobs asked for have ended."""
+    """Simulate the runnable jobs, each time until the requested jobs have ended."""
     plan = partial(place, run.policy)
     first = _plan_in_service(this)
     tenancy = this.state.tenancy
@@ -179,10 +173,10 @@ def _simulate(
 
 
 def _runnable_jobs(this: Round) -> Mapping[int, ActiveJob]:
-    """The active jobs that can run at present, by job id.
+    """Return the active jobs that can run at present, by job id.
 
-    Jobs on hold, cancelled jobs, jobs for which too few nodes are in service, and jobs that depend
-    on any of these are left out.
+    Left out are jobs on hold, cancelled jobs, jobs for which too few nodes are in service, and
+    jobs that depend on any of these.
     """
     orders = this.state.orders
     out = {*orders.held, *orders.cancelled}
@@ -196,13 +190,10 @@ def _runnable_jobs(this: Round) -> Mapping[int, ActiveJob]:
 
 
 def count_available_gpus(this: Round, job_id: int) -> int | None:
-    """GPUs in service that a job could hold at most, if these are too few; None if it fits.
+    """Return the most GPUs in service that a job could hold, if too few; None if the job fits.
 
-    GPUs of cordoned nodes count only for jobs that hold GPUs: no other job starts there.
-
-    Args:
-        this: The round, predicted.
-        job_id: The job, active in it.
+    GPUs of cordoned nodes count only for jobs that hold GPUs, as no other job starts there. The
+    round must be predicted, and the job active in it.
     """
     job, inventory, cordoned = this.active[job_id], this.nodes.inventory, this.state.orders.cordoned
     if cordoned and not job.gpus:
@@ -218,13 +209,13 @@ def count_available_gpus(this: Round, job_id: int) -> int | None:
 
 
 def _plan_in_service(this: Round) -> Plan:
-    """The plan of the round, with GPU numbers of the nodes in service."""
+    """Return the round's plan, with GPU numbers of the nodes in service."""
     placement = this.plan.placement.items()
     return replace(this.plan, placement={j: this.nodes.numbered(gpus) for j, gpus in placement})
 
 
 def _run_time_interval(this: Round, job_id: int) -> tuple[float, float, float]:
-    """Residual run time on the first allocation of a menu: calibrated low end, point, high end."""
+    """Return a residual run time on a menu's first allocation: calibrated low, point, high."""
     job = this.active[job_id]
     time = job.run_time(job.menu[0])
     low, high = this.state.learning.calibration.interval_of(
@@ -234,14 +225,14 @@ def _run_time_interval(this: Round, job_id: int) -> tuple[float, float, float]:
 
 
 def _quantile(interval: tuple[float, float, float], level: float) -> float:
-    """The residual run time at a level: linear from the point through 10 % and through 90 %."""
+    """Return the residual run time at a level, linear from the point through 10 % and 90 %."""
     low, point, high = interval
     slope = (point - low if level < 0.5 else high - point) / (HELD / 2.0)
     return max(point + (level - 0.5) * slope, LEAST_SECONDS)
 
 
 def _cuts(job: ActiveJob, round_seconds: float, rng: np.random.Generator) -> list[float]:
-    """Draws of the part of a step that a round's end discards, which is uniform."""
+    """Draw the part of a step that a round's end discards, which is uniform."""
     step = min(1.0 / job.rate(job.menu[0]), 0.5 * round_seconds)
     cuts: list[float] = (step * rng.random(SIMULATIONS)).tolist()
     return cuts
@@ -254,7 +245,7 @@ def _coming(
     active: Mapping[int, QueuedJob],
     rng: np.random.Generator,
 ) -> Iterator[QueuedJob]:
-    """Future jobs of a simulation, each like one of the latest jobs.
+    """Yield the future jobs of a simulation, each like one of the latest jobs.
 
     An array arrives as often as a job, with all its tasks.
     """
@@ -290,12 +281,9 @@ def _coming(
 
 
 def _starts(times: Sequence[float], clock: float, seconds: float) -> tuple[float, float, float]:
-    """Median and 80 % interval of a waiting job's next start.
+    """Return the median and the 80 % interval of a waiting job's next start.
 
-    Args:
-        times: Starts in the simulations.
-        clock: The clock.
-        seconds: Length of a round; no start is earlier than half a round from now.
+    No start is earlier than half a round from now, with rounds of `seconds`.
     """
     median = sorted(times)[SIMULATIONS // 2]
     spread = (time + part * seconds for time, part in zip(times, SPREAD, strict=True))
@@ -304,6 +292,6 @@ def _starts(times: Sequence[float], clock: float, seconds: float) -> tuple[float
 
 
 def _interval_of(times: Iterable[float], floor: float) -> tuple[float, float, float]:
-    """Median and 80 % interval of the times in the simulations, none below a floor."""
+    """Return the median and 80 % interval of the times in the simulations, none below a floor."""
     ascending = sorted(times)
     return ascending[SIMULATIONS // 2], max(ascending[LOWEST], floor), ascending[HIGHEST]

@@ -28,7 +28,7 @@ from tasks.state import RunState, advance
 
 
 class Sink(Protocol):
-    """Where records go."""
+    """The destination of a run's records."""
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """Append a round's record; on return it is durable."""
@@ -71,12 +71,7 @@ class Run:
         return self.state.is_finished(self.source)
 
     def follow(self, record: RoundRecord, digest: str) -> None:
-        """Advance the state past a recorded round, without planning it again.
-
-        Args:
-            record: The round.
-            digest: Its hash.
-        """
+        """Advance the state past a recorded round with this hash, without planning it again."""
         before = self.state.orders
         self.state = advance(self.header, self.state, record, digest)
         self.resize(before, self.state.orders)
@@ -90,13 +85,13 @@ class Run:
 
 @dataclass
 class Round:
-    """The round under way, filled step by step.
+    """The current round, filled step by step.
 
     Attributes:
-        observation: What the runtime reported (collect).
+        observation: The runtime's report (collect).
         arrivals: Jobs admitted (collect).
         commands: Commands taken in (collect).
-        truths: Ground truths that were made for these jobs (collect).
+        truths: Ground truths made for these jobs (collect).
         state: The run's state after the observation (predict).
         forecasts: New or changed forecasts (predict).
         nodes: Nodes in service (predict).
@@ -161,7 +156,7 @@ def predict(run: Run, this: Round) -> None:
 
 
 def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast, ...]:
-    """The forecasts that differ from the last forecasts of the same jobs."""
+    """Return the forecasts that differ from the last forecasts of the same jobs."""
     settings = run.header.settings
     expected = forecast(
         [state.beliefs[job_id] for job_id in news],
@@ -177,7 +172,7 @@ def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast,
 
 
 def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]:
-    """Policy input by job id; unchanged inputs are reused, with what they have cached."""
+    """Return the policy input by job id; reuse unchanged inputs, with their cached values."""
     inventory = nodes.inventory or state.inventory(run.header)
     active: dict[int, ActiveJob] = {}
     running = [job_id for job_id in state.beliefs if state.may_run(job_id)]
@@ -203,13 +198,13 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
 
 
 def _menu(run: Run, inventory: Inventory, belief: Belief) -> tuple[Allocation, ...]:
-    """Allocations that a job can bid for; its reference if too few nodes are in service."""
+    """Return the allocations that a job can bid for; its reference if too few nodes serve."""
     menu = inventory.menu_of(belief.spec, belief.batch_size, run.throughput)
     return menu or (run.throughput.reference(belief.spec),)
 
 
 def make_situation(run: Run, this: Round) -> RoundInput | None:
-    """The policy input of a predicted round; None if no node is in service."""
+    """Return the policy input of a predicted round; None if no node is in service."""
     settings, state, inventory = run.header.settings, this.state, this.nodes.inventory
     clock = this.observation.clock_seconds
     if inventory is None:
@@ -237,14 +232,14 @@ def make_situation(run: Run, this: Round) -> RoundInput | None:
 
 
 def _cordoned(run: Run, this: Round) -> frozenset[int]:
-    """GPUs on which no job starts, numbered among the nodes in service."""
+    """Return the GPUs on which no job starts, numbered among the nodes in service."""
     inventory, nodes = this.state.inventory(run.header), this.state.orders.cordoned
     there = (inventory.gpus_of(node) for node in nodes if node < inventory.nodes)
     return frozenset(gpu for gpus in there for gpu in this.nodes.numbered(tuple(gpus)))
 
 
 def _promises(run: Run, this: Round) -> Promises | None:
-    """What tenants are promised; None if nothing."""
+    """Return the cells promised to tenants; None without promises."""
     settings = run.header.settings
     layout = settings.layout
     if layout is None:
@@ -291,12 +286,9 @@ def _explain_preemption(
     before: Mapping[int, tuple[int, ...]],
     now: Mapping[int, tuple[int, ...]],
 ) -> str:
-    """The reason of a preemption, in words: which jobs get the GPUs.
+    """Return the reason for a preemption, in words: which jobs get the GPUs.
 
-    Args:
-        gpus: GPUs of the preempted job.
-        before: GPUs by job in the last round.
-        now: GPUs by job in the coming round.
+    `before` and `now` are the GPUs by job in the last round and in the coming round.
     """
     others = [
         job for job, held in now.items() if before.get(job) != held and not {*gpus}.isdisjoint(held)
@@ -339,7 +331,7 @@ def record(run: Run, this: Round) -> None:
 
 
 def _estimate(job: ActiveJob, state: RunState) -> Estimate:
-    """A job's forecast in seconds on its own allocation."""
+    """Convert a job's forecast to seconds on its own allocation."""
     time = job.run_time(job.own)
     low, high = state.learning.calibration.interval_of(job.belief, time, state.learning.speed_noise)
     return Estimate(
@@ -368,7 +360,7 @@ def run_timed(step: Step, run: Run, this: Round) -> None:
 
 
 def run_round(run: Run) -> Round:
-    """The plain driver: a round as function calls."""
+    """Run a round as plain function calls, without Prefect."""
     this = Round()
     run_steps(run, this)
     return this

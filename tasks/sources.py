@@ -32,17 +32,17 @@ class SourcePosition:
 
     @property
     def entries(self) -> int:
-        """Number of entries of an inbox: each is a job or a command."""
+        """Number of an inbox's entries: each is a job or a command."""
         return self.jobs + self.commands
 
     def after(self, clock_seconds: float, jobs: Sized, commands: Sized) -> "SourcePosition":
-        """The position after further jobs and commands, at a time on the run's clock."""
+        """Return the position after further jobs and commands, at a time on the run's clock."""
         return SourcePosition(self.jobs + len(jobs), self.commands + len(commands), clock_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What a round takes in.
+    """The jobs and commands that a round takes in.
 
     Attributes:
         jobs: Jobs, by arrival.
@@ -58,25 +58,23 @@ class Intake:
 class JobSource(Protocol):
     """Jobs and commands in the order of their arrival.
 
-    A source is stateless: the position is part of a run's state, so that a resumed, forked or
-    replayed run takes in the same.
+    A source is stateless. The position is part of a run's state, so that a resumed, forked or
+    replayed run takes in the same entries.
     """
 
     def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
-        """The entries after a position that arrived by a time on the run's clock."""
+        """Return the entries after a position that arrived by a time on the run's clock."""
         ...
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
-        """The latest end of a round in which nothing runs, on the run's clock; None if unknown.
+        """Return the latest end of a round in which nothing runs, on the run's clock.
 
-        Args:
-            taken: The position.
-            quotas: Times at which quotas allow waiting jobs to run again.
+        None if unknown. `quotas` are the times at which quotas allow waiting jobs to run again.
         """
         ...
 
     def is_exhausted(self, taken: SourcePosition) -> bool:
-        """Whether nothing more can arrive."""
+        """Return whether nothing more can arrive."""
         ...
 
 
@@ -97,7 +95,7 @@ class Trace:
     before: SourcePosition = SourcePosition()
 
     def _next(self, taken: SourcePosition) -> tuple[int, int]:
-        """Indices of the next job and command."""
+        """Return the indices of the next job and command."""
         return taken.jobs - self.before.jobs, taken.commands - self.before.commands
 
     def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
@@ -136,7 +134,7 @@ class Workload:
         places: File and line by job id, for error messages; empty for generated jobs.
         commands: Commands of a service, by time.
         service: Whether its jobs came to a service, which made their truths, if any.
-        smaller: Remedy, beside a larger cluster, for a job that is too large.
+        smaller: Remedy for a job that is too large, as an alternative to a larger cluster.
     """
 
     source: str
@@ -160,7 +158,7 @@ class Workload:
         return Trace(self.specs, self.commands, self.truths if self.service else ())
 
     def figures(self) -> dict[str, str | int | float]:
-        """Source, number of jobs, isolated work in GPU-hours, and last arrival."""
+        """Return source, number of jobs, isolated work in GPU-hours, and last arrival."""
         jobs = zip(self.specs, self.truths, strict=True)
         work = sum(self.profile.reference(s).gpus * t.isolated_seconds for s, t in jobs)
         return {
@@ -171,11 +169,7 @@ class Workload:
         }
 
     def check_fits(self, inventory: Inventory, ended: Collection[int] = ()) -> None:
-        """Refuse a workload with a job that a cluster can never run.
-
-        Args:
-            inventory: The cluster.
-            ended: Ids of jobs that need no GPUs any more.
+        """Refuse a workload with a job that a cluster can never run; ended jobs are ignored.
 
         Raises:
             InputError: A job needs more GPUs, or other GPU types, than a pool of the cluster has.
@@ -199,17 +193,17 @@ class Workload:
                 )
 
     def _cannot_be_spread(self, spec: JobSpec, inventory: Inventory) -> bool:
-        """Whether the cluster has enough GPUs, but only on more nodes than the job can use."""
+        """Return whether enough GPUs exist, but only on more nodes than the job can use."""
         menu, size, profile = inventory.menu(spec.demand), spec.batch_size, self.profile
         return not any(profile.can_run(spec, size, there) for there in menu) and any(
             profile.can_run(spec, size, replace(there, nodes=1)) for there in menu
         )
 
     def on(self, inventory: Inventory) -> "Workload":
-        """The workload with isolated run times and profile of a cluster's GPU types.
+        """Return the workload with isolated run times and profile for a cluster's GPU types.
 
-        Isolated run times are on the fewest nodes that fit the gang. On several GPU types they are
-        at the mean of a job's rates, weighted by GPUs (the proportional rate of Gavel, OSDI '20).
+        Isolated run times are on the fewest nodes that fit the gang. On several GPU types, they use
+        the mean of a job's rates, weighted by GPUs (the proportional rate of Gavel, OSDI '20).
         """
         if len(self.profile.gpu_types) < 2 and not self.profile.placement_matters:
             return self
@@ -224,7 +218,7 @@ class Workload:
 def _shared(
     spec: JobSpec, truth: GroundTruth, profile: Profile, inventory: Inventory
 ) -> GroundTruth:
-    """A truth whose isolated run time is at the mean rate of a cluster's GPUs."""
+    """Return a truth with the isolated run time at the mean rate of a cluster's GPUs."""
     menu, total = inventory.menu(spec.demand), inventory.gpus
     reference = profile.reference(spec)
     if not inventory.mixed and menu == (reference,):
@@ -245,6 +239,6 @@ def _shared(
 def sort_by_arrival(
     jobs: Iterable[tuple[JobSpec, GroundTruth]],
 ) -> tuple[tuple[JobSpec, ...], tuple[GroundTruth, ...]]:
-    """Jobs and their truths, by arrival and then job id."""
+    """Sort jobs and their truths by arrival and then job id."""
     ordered = sorted(jobs, key=lambda job: (job[0].arrival_seconds, job[0].job_id))
     return tuple(spec for spec, _ in ordered), tuple(truth for _, truth in ordered)

@@ -1,4 +1,4 @@
-"""Speeds of jobs in the last round, by the throughput table."""
+"""Speeds of jobs in the last round, according to the throughput table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from tasks.record import RunHeader, RuntimeKind
 
 @dataclass(frozen=True, slots=True)
 class LastRound:
-    """A round that was carried out.
+    """The last round that was carried out.
 
     Attributes:
         header: The run's header.
         inventory: The cluster in that round.
-        beliefs: Beliefs about its jobs at its begin, by job id.
+        beliefs: Beliefs about its jobs at its start, by job id.
         leases: GPUs by job id.
-        began: The run's clock at its begin, in seconds.
+        began: The run's clock at its start, in seconds.
     """
 
     header: RunHeader
@@ -28,7 +28,7 @@ class LastRound:
     began: float
 
     def measure_speed(self, belief: Belief, seen: Observation) -> float:
-        """A job's rate, relative to that on its reference allocation.
+        """Return a job's rate, relative to that on its reference allocation.
 
         If the other job of a pair ended within the round, the job ran at the shared rate until
         then and alone afterwards; under the published rules, at a single rate.
@@ -52,9 +52,9 @@ class LastRound:
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
 
     def _share_together(self, seen: Observation, *pair: int) -> float:
-        """Share of a job's training time in which the other job of its pair ran, too.
+        """Return the share of a job's training time in which the other job of its pair also ran.
 
-        A job that holds GPUs and does not train is restarting, at the start of the round.
+        Time in which a job holds GPUs without training counts as its restart, at the start.
         """
         ends = {event.job_id: event.at_seconds for event in seen.finished}
         own, other = (ends.get(job, seen.clock_seconds) - self.began for job in pair)
@@ -63,7 +63,7 @@ class LastRound:
         return min(max(other - lost, 0.0) / (own - lost), 1.0) if own > lost else 1.0
 
     def _shares_with(self, job_id: int) -> Belief | None:
-        """The other job on a job's GPUs."""
+        """Return the other job on a job's GPUs."""
         gpus = self.leases[job_id]
         others = (job for job, held in self.leases.items() if held == gpus and job != job_id)
         return next((self.beliefs[job] for job in others), None)

@@ -35,11 +35,11 @@ class RunState:
         round: Number of the next round.
         last_hash: Hash of the last record, or of the header.
         memory: The policy's memory for its next plan.
-        source_position: What was taken from the source of jobs and commands.
+        source_position: How much of the source of jobs and commands was taken in.
         beliefs: Beliefs about the active jobs, by ascending job id.
         forecasts: Last forecasts of the active jobs, by job id.
         leases: GPUs by job id.
-        lease_rounds: Rounds for which they have been held, by job id.
+        lease_rounds: Rounds for which jobs have held these GPUs, by job id.
         time_held: Time for which active jobs with a time limit have held GPUs.
         backoff: Back-off of jobs whose containers failed.
         fair_share: Fair share of the active jobs.
@@ -65,11 +65,11 @@ class RunState:
 
     @classmethod
     def initial(cls, start: Start) -> "RunState":
-        """Before the first round."""
+        """Return the state before the first round."""
         return cls(last_hash=start.digest, learning=Learning.initial(start.header))
 
     def is_finished(self, source: JobSource) -> bool:
-        """Whether every job has arrived, and has ended or is on hold for ever."""
+        """Return whether every job has arrived, and has ended or is on hold forever."""
         waiting = self.beliefs.keys() - self.stuck
         return self.round > 0 and not waiting and source.is_exhausted(self.source_position)
 
@@ -96,24 +96,24 @@ class RunState:
         return find_blocked_jobs(self.beliefs, self.leases, self.orders.not_running, self.tenancy)
 
     def may_run(self, job_id: int) -> bool:
-        """Whether an active job may get GPUs in the coming round."""
+        """Return whether an active job may get GPUs in the coming round."""
         return self.orders.may_run(job_id) and job_id not in self.blocked
 
     def explain_withdrawal(self, job_id: int) -> str:
-        """The reason, in words, for which a cancelled job is withdrawn."""
+        """Return the reason, in words, why a cancelled job is withdrawn."""
         failed = find_failed_dependencies(self.beliefs, self.learning.finished_ids).get(job_id)
         return BY_ITS_OWNER if failed is None else f"job {failed}, before it, did not end well"
 
     def inventory(self, header: RunHeader) -> Inventory:
-        """The cluster, with nodes that were added and those that were removed."""
+        """Return the cluster, added and removed nodes included."""
         return header.settings.inventory_in(self.round, self.orders.added)
 
     def present_inventory(self, header: RunHeader) -> Inventory | None:
-        """The nodes that were not removed, numbered without gaps; None if all were."""
+        """Return the nodes that were not removed, numbered without gaps; None if all were."""
         return InService(self.inventory(header), tuple(sorted(self.orders.removed))).inventory
 
     def give_up(self, seen: Observation) -> Observation:
-        """A round's observation, with the end of jobs that reached a limit."""
+        """Add the end of jobs that reached a limit to a round's observation."""
         specs = {job_id: self.beliefs[job_id].spec for job_id in self.leases}
         retries = {
             j: spec.options.retries for j, spec in specs.items() if spec.options.retries >= 0
@@ -129,13 +129,7 @@ class RunState:
         arrivals: Sequence[JobSpec],
         commands: Sequence[Command] = (),
     ) -> tuple["RunState", tuple[int, ...]]:
-        """The state updated with a round's observation, before planning.
-
-        Args:
-            header: The run's header.
-            seen: The runtime's observation.
-            arrivals: Jobs admitted.
-            commands: Commands taken in.
+        """Return the state after a round's observation, before planning.
 
         Returns:
             The state, and the active jobs to forecast, by ascending job id: jobs that
@@ -176,7 +170,7 @@ class RunState:
         return state, tuple(sorted(changed & beliefs.keys()))
 
     def _update_beliefs(self, header: RunHeader, seen: Observation) -> dict[int, Belief]:
-        """The beliefs with what jobs reported."""
+        """Update the beliefs with the jobs' reports."""
         beliefs, reports = dict(self.beliefs), _by_job(seen.reports)
         inventory = header.settings.inventory_in(self.round - 1, self.orders.added)
         last = LastRound(header, inventory, self.beliefs, self.leases, self.clock_seconds)
@@ -189,7 +183,7 @@ class RunState:
         return beliefs
 
     def _ended_jobs(self, seen: Observation, beliefs: Mapping[int, Belief]) -> list[EndedJob]:
-        """The jobs that ended, in the order of their ends."""
+        """List the jobs that ended, in the order of their ends."""
         ended = []
         for event in seen.finished:
             if event.ends_job:
@@ -208,13 +202,13 @@ class RunState:
     def _update_orders(
         self, beliefs: Mapping[int, Belief], commands: Sequence[Command], learning: Learning
     ) -> Orders:
-        """The orders with new commands; jobs that depend on a failed job are cancelled."""
+        """Add new commands to the orders, and cancel jobs that depend on a failed job."""
         orders = self.orders.after(beliefs.keys(), commands)
         failed = find_failed_dependencies(beliefs, learning.finished_ids)
         return replace(orders, cancelled=orders.cancelled | failed.keys()) if failed else orders
 
     def _update_tenancy(self, seen: Observation, commands: Sequence[Command]) -> Tenancy:
-        """The tenancy with new commands, and with what jobs held in the round."""
+        """Update the tenancy with new commands and the GPU time that jobs held."""
         ends = {event.job_id: event.at_seconds for event in seen.finished}
         held = (
             (
@@ -228,13 +222,7 @@ class RunState:
         return self.tenancy.after(seen.clock_seconds, used, commands)
 
     def decide(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
-        """The state after a round, from the state updated with the round's observation.
-
-        Args:
-            header: The run's header.
-            record: The whole round.
-            digest: Its hash.
-        """
+        """Return the state after a whole round, given this state after the round's observation."""
         new = {forecast.job_id: forecast for forecast in record.forecasts}
         before, rounds = self.leases, self.lease_rounds
         return replace(
@@ -253,14 +241,7 @@ class RunState:
 
 
 def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str) -> RunState:
-    """The state after a further record.
-
-    Args:
-        header: The run's header.
-        state: The last state.
-        record: The round.
-        digest: Its hash.
-    """
+    """Return the state after a further record."""
     seen, _ = state.observe(header, record.observation, record.arrivals, record.commands)
     return seen.decide(header, record, digest)
 
@@ -271,7 +252,7 @@ def _admit(
     arrivals: Sequence[JobSpec],
     commands: Sequence[Command],
 ) -> dict[int, Belief]:
-    """The beliefs without ended jobs, with new jobs, and with the budgets that commands gave."""
+    """Remove ended jobs, add new jobs, and set the budgets that commands gave."""
     beliefs = _without(beliefs, ended) | {spec.job_id: Belief(spec) for spec in arrivals}
     if arrivals:
         beliefs = dict(sorted(beliefs.items()))
@@ -284,7 +265,7 @@ def _admit(
 
 
 def _without(of_jobs: Mapping[int, Value], gone: Iterable[int]) -> dict[int, Value]:
-    """The entries of all jobs but some."""
+    """Return the entries of all jobs but some."""
     found = dict(of_jobs)
     for job_id in gone:
         found.pop(job_id, None)
@@ -292,7 +273,7 @@ def _without(of_jobs: Mapping[int, Value], gone: Iterable[int]) -> dict[int, Val
 
 
 def _by_job(entries: Iterable[OfJob]) -> dict[int, list[OfJob]]:
-    """The entries of each job, in order."""
+    """Group entries by job, in order."""
     found: defaultdict[int, list[OfJob]] = defaultdict(list)
     for entry in entries:
         found[entry.job_id].append(entry)

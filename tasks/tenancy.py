@@ -9,10 +9,10 @@ from predictor.belief import Belief
 from tasks.commands import Command, CommandKind, TenantTerms
 
 HOUR = 3600.0
-"""Seconds: terms of tenants are in hours, usage in seconds."""
+"""Seconds per hour: terms of tenants are in hours, usage in seconds."""
 
 MOST_WINDOWS = 1_000
-"""Windows without use after which no more hours are carried over. An engineering bound."""
+"""Windows without use after which no further hours are carried over. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class QuotaUse:
     """A tenant's use of its quota.
 
     Attributes:
-        window: Number of the window, 0 at the beginning of the run.
+        window: Number of the window, 0 at the start of the run.
         used: GPU-seconds that its jobs held in the window, restarts included.
         carried: GPU-seconds carried over from earlier windows.
     """
@@ -30,7 +30,7 @@ class QuotaUse:
     carried: float = 0.0
 
     def at(self, clock_seconds: float, terms: TenantTerms) -> "QuotaUse":
-        """The use in the window of a time; the rest of each window is carried into the next."""
+        """Return the use in the window of a time; carry each window's rest over into the next."""
         number, found = int(clock_seconds // (terms.window_hours * HOUR)), self
         quota = terms.gpu_hours * HOUR
         for _ in repeat(None, min(number - self.window, MOST_WINDOWS)):
@@ -41,12 +41,7 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """Terms of tenants and use of quotas: a fold over commands and leases.
-
-    Attributes:
-        terms: Terms by tenant.
-        usage: Use of quotas by tenant.
-    """
+    """Terms of tenants and their use of quotas: a fold over commands and leases."""
 
     terms: Mapping[str, TenantTerms] = field(default_factory=dict)
     usage: Mapping[str, QuotaUse] = field(default_factory=dict)
@@ -57,13 +52,7 @@ class Tenancy:
         held: Mapping[str, float],
         commands: Sequence[Command],
     ) -> "Tenancy":
-        """The tenancy after a round.
-
-        Args:
-            clock_seconds: The run's clock by then.
-            held: GPU-seconds that jobs held in the round, by tenant.
-            commands: Commands taken in.
-        """
+        """Return the tenancy after a round, given the GPU-seconds held in it by tenant."""
         given = [command.terms for command in commands if command.kind is CommandKind.TENANT]
         if not given and not self.usage:
             return self
@@ -85,7 +74,7 @@ class Tenancy:
         return Tenancy(terms, usage)
 
     def spent_until(self, tenant: str) -> float | None:
-        """The end of the present window if a tenant's quota is used up; else None."""
+        """Return the end of the current window if a tenant's quota is used up, otherwise None."""
         found, terms = self.usage.get(tenant), self.terms.get(tenant)
         if found is None or terms is None or found.used < terms.gpu_hours * HOUR + found.carried:
             return None
@@ -94,14 +83,10 @@ class Tenancy:
     def divide_budgets(
         self, beliefs: Mapping[int, Belief], running: Collection[int]
     ) -> dict[int, float]:
-        """Market budgets that differ from the jobs' own, by job id.
+        """Return the market budgets that differ from the jobs' own, by job id.
 
-        The sum of a tenant's budgets is divided among its jobs by their priorities, and multiplied
-        by the tenant's factor.
-
-        Args:
-            beliefs: Active jobs, by job id.
-            running: Those that may run.
+        The budgets of a tenant's jobs that may run are added up, multiplied by the tenant's factor,
+        and divided among these jobs by budget times priority.
         """
         asking: dict[str, list[Belief]] = {}
         prior = {b.spec.tenant for b in beliefs.values() if b.spec.options.priority != 1.0}
@@ -119,7 +104,7 @@ class Tenancy:
         return found
 
     def factor(self, tenant: str) -> float:
-        """The factor of the budgets of a tenant's jobs."""
+        """Return the factor on the budgets of a tenant's jobs."""
         terms = self.terms.get(tenant)
         return terms.budget if terms else 1.0
 
@@ -128,7 +113,7 @@ NO_TENANCY = Tenancy()
 
 
 def may_use_image(terms: TenantTerms | None, image: str) -> bool:
-    """Whether a tenant's jobs may name an image."""
+    """Return whether a tenant's jobs may name an image."""
     if terms is None or not terms.images or not image:
         return True
     return any(fnmatchcase(image, form) for form in terms.images)
@@ -137,7 +122,7 @@ def may_use_image(terms: TenantTerms | None, image: str) -> bool:
 def sum_gpu_seconds(
     held: Iterable[tuple[str, int, float]], tenants: Collection[str]
 ) -> dict[str, float]:
-    """GPU-seconds by tenant, from the tenant, GPUs and seconds of each lease."""
+    """Return GPU-seconds by tenant, from the tenant, GPUs and seconds of each lease."""
     found = dict.fromkeys(tenants, 0.0)
     for tenant, gpus, seconds in held if found else ():
         if tenant in found:

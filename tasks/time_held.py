@@ -15,18 +15,16 @@ class TimeHeld:
 
     Attributes:
         clock_seconds: The last round boundary.
-        seconds: Length of all their leases, restarts included, by job id.
+        seconds: Total length of their leases, restarts included, by job id.
     """
 
     clock_seconds: float = 0.0
     seconds: Mapping[int, float] = field(default_factory=dict)
 
     def after(self, seen: Observation, holders: Iterable[JobSpec]) -> "TimeHeld":
-        """The times updated with a round's observation; ended jobs are removed.
+        """Return the times after a round's observation, without ended jobs.
 
-        Args:
-            seen: What the runtime reported.
-            holders: Jobs that held GPUs in the round.
+        `holders` are the jobs that held GPUs in the round.
         """
         seconds = dict(self.seconds)
         for spec in holders:
@@ -40,17 +38,15 @@ class TimeHeld:
         return self.seconds.get(holder.job_id, 0.0) + seen.clock_seconds - self.clock_seconds
 
     def is_over(self, seen: Observation, holder: JobSpec) -> bool:
-        """Whether a job that held GPUs in the round has reached its limit."""
+        """Return whether a job that held GPUs in the round has reached its limit."""
         return 0.0 < holder.max_seconds <= self._held(seen, holder)
 
     def give_up(
         self, seen: Observation, holders: Mapping[int, tuple[JobSpec, tuple[int, ...]]]
     ) -> Observation:
-        """The observation, with the end of jobs that reached their limit.
+        """Add the end of jobs that reached their limit to an observation.
 
-        Args:
-            seen: What the runtime reported.
-            holders: Jobs that held GPUs in the round, with these GPUs, by job id.
+        `holders` are the jobs that held GPUs in the round, with these GPUs, by job id.
         """
         held = self.after(seen, (spec for spec, _ in holders.values())).seconds
         free = {event.job_id for event in seen.finished}
