@@ -2,11 +2,11 @@
 
     max  Σ_j U_j(n_j) − k z    s. t.  Σ_{j on c} g_j n_j ≤ C_c,  n_j ∈ {0…T_j},  z ≥ r_j(n_j)
 
-One integer per bid row, that is per job and allocation that it bids on: the rows of a job have at
-most T rounds together. There is one epigraph variable z ≥ 0, measured from the longest remaining
-time that no counts can reduce, and a capacity C_c for each GPU type c. A back end returns counts, a
-proven bound and the price of a GPU-round of each type, the dual of its capacity row in the
-relaxation. Effort is bounded by deterministic work, not by time.
+Each bid row, a job and an allocation that it bids on, has one integer; the rows of a job have at
+most T rounds together. The single epigraph variable z ≥ 0 is measured from the longest remaining
+time that no counts can reduce. C_c is the capacity of GPU type c. A back end returns counts, a
+proven bound and the price of a GPU-round of each type: the dual of its capacity row in the
+relaxation. Deterministic work, not time, bounds the effort.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ class CountProblem:
         regularizer: k.
         gangs: g_j, shape (jobs,).
         capacities: C, GPU-rounds of each GPU type, shape (types,).
-        type_of: Index of the GPU type that each job bids on, shape (jobs,).
+        type_of: Index of the GPU type of each bid row, shape (jobs,).
         most: T_j, the last useful round of each job, shape (jobs,); r_j(T_j) is at most 0.
-        job_of: The job of each row, ascending, shape (jobs,); by default each row is a job.
+        job_of: Job of each row, ascending, shape (jobs,); by default each row is a job.
     """
 
     utility: Floats
@@ -53,7 +53,7 @@ class CountProblem:
 
     @property
     def window(self) -> int:
-        """T, rounds in the window."""
+        """T, the number of rounds in the window."""
         return int(self.utility.shape[1]) - 1
 
     @cached_property
@@ -66,7 +66,7 @@ class CountProblem:
 
     @property
     def capacity(self) -> int:
-        """GPU-rounds, if the problem has one GPU type.
+        """GPU-rounds of the only GPU type.
 
         Raises:
             BackendUnavailableError: The problem has several GPU types.
@@ -76,7 +76,7 @@ class CountProblem:
         return int(self.capacities[0])
 
     def objective(self, counts: Ints) -> float:
-        """The objective at n_j = counts, shape (jobs,)."""
+        """Return the objective at counts n_j, shape (jobs,)."""
         rows = np.arange(len(counts))
         longest = float(self.remaining[rows, counts].max(initial=0.0))
         return float(self.utility[rows, counts].sum()) - self.regularizer * longest
@@ -101,11 +101,11 @@ class CountSolution:
 
 
 Backend = Callable[[CountProblem], CountSolution]
-"""A solver of count problems, to a relative gap of `RELATIVE_GAP` or until its work limit.
+"""Solves a count problem to a relative gap of `RELATIVE_GAP`, or until its work limit.
 
-It raises `BackendUnavailableError` if it cannot solve the problem.
+Raises `BackendUnavailableError` if it cannot solve the problem.
 """
 
 RELATIVE_GAP = 1e-5
-"""Relative gap at which a back end may stop: a tenth of the gap `auto` accepts
-(`solver.backends.choice.CLOSED`). No sweep is recorded."""
+"""Relative gap at which a back end may stop: a tenth of the gap that `auto` accepts
+(`solver.backends.choice.CLOSED`). Not swept."""

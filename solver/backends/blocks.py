@@ -1,17 +1,17 @@
-"""Gangs that do not fit beside each other, as limits of the program over time.
+"""Limit the program over time where gangs do not fit beside each other.
 
-The program counts GPUs, so half a gang of four may run beside a gang of two. Where gangs of b or
-more GPUs all have a multiple of b, a type of C GPUs has ⌊C / b⌋ *blocks* of b. Smaller gangs share
-what blocks the others leave, and the rest of C mod b GPUs. If that rest is too small for gang j, it
-takes a block for as long as it runs, and the large ones run in what blocks are left:
+The program counts GPUs, so half a gang of four may run beside a gang of two. If all gangs of b or
+more GPUs are multiples of b, a type of C GPUs has ⌊C / b⌋ *blocks* of b. Smaller gangs share the
+blocks that the others leave, plus the remaining C mod b GPUs. If the remainder is too small for
+gang j, it takes a block while it runs, and the large gangs share the other blocks:
 
     Σ_{g_i ≥ b} g_i y_ikt + b y_jkt ≤ b ⌊C_k / b⌋ L_t
 
-That holds for every timetable. By it the last gang of two costs as much as a gang of four, unless
-others run beside it: so the longest of the small gangs begin while others are left.
-There is such a limit for each b, type, interval and j, and where C mod b is not 0 the same without
-j. In the terms of integer programming these are valid inequalities. Few hold anything back, so they
-are added as cutting planes: those that the solution breaks (separation by enumeration).
+This holds for every timetable. It makes the last gang of two cost as much as a gang of four unless
+others run beside it, so the longest of the small gangs start while others are left. There is such a
+limit for each b, type, interval and j, and one without j if C mod b is not 0. These are valid
+inequalities in the sense of integer programming. Few of them bind, so those that the solution
+violates are added as cutting planes (separation by enumeration).
 """
 
 import numpy as np
@@ -20,22 +20,22 @@ from solver.backends.limits import Limits
 from solver.backends.over_time import PricesOverTime, ProgramOverTime, price_over_time
 
 JOBS = 32
-"""Bound on effort: most jobs for which limits are added. Among more, some fit anywhere: 64 did the
-same (docs/adr/0042)."""
+"""Bound on effort: maximum number of jobs for which limits are added. With more jobs, some fit
+anywhere: a bound of 64 gave the same results (docs/adr/0042)."""
 
 PASSES = 4
-"""Bound on effort: how often the program is solved. No sweep is recorded."""
+"""Bound on effort: maximum number of solves. Not swept."""
 
 ROWS = 96
-"""Bound on effort: limits, at most; of more the most broken. No sweep is recorded."""
+"""Bound on effort: maximum number of limits; the most violated are kept. Not swept."""
 
 BROKEN = 0.02
-"""Share of a limit's room beyond which it counts as broken, by j itself where there is one: else
-the limit without j is equivalent. Chosen by hand; no sweep is recorded."""
+"""Relative violation above which a cut is added. In a limit with j, the use by j itself must exceed
+it too, else the limit without j is equivalent. Chosen by hand, not swept."""
 
 
 def price_with_blocks(program: ProgramOverTime) -> PricesOverTime:
-    """Prices of the program, with limits where few jobs are left.
+    """Return the prices of the program; add limits if few jobs are left.
 
     Raises:
         SolverError: A step has no direction.
@@ -44,7 +44,7 @@ def price_with_blocks(program: ProgramOverTime) -> PricesOverTime:
     if len(program.gangs) > JOBS:
         return found
     every = make_limits(program)
-    # Only of j a limit takes more than its GPUs.
+    # Only job j takes more than its GPUs in a limit.
     alone = every._replace(takes=np.where(every.takes > program.gangs, every.takes, 0.0))
     without = ~alone.takes.any(axis=1)
     chosen = np.zeros(len(every.room), dtype=bool)
@@ -62,7 +62,7 @@ def price_with_blocks(program: ProgramOverTime) -> PricesOverTime:
 
 
 def make_limits(program: ProgramOverTime) -> Limits:
-    """All limits of the program."""
+    """Return all limits of the program."""
     gangs, capacities = program.gangs, program.capacities
     intervals, jobs = len(program.lengths), len(gangs)
     found = [Limits.none(jobs)]
@@ -72,7 +72,7 @@ def make_limits(program: ProgramOverTime) -> Limits:
             continue
         large, whole = gangs >= block, block * (capacities // block)
         rest = (capacities - whole)[:, None]
-        # A row for each job, and at the end that of none.
+        # One row per job j, and a last row for the limit without j.
         limited = np.c_[~large & (gangs > rest), rest > 0.0] & (whole > 0.0)[:, None]
         kinds, which = np.nonzero(limited)
         takes = np.where(large, gangs, 0.0) + block * np.eye(jobs + 1, jobs)[which]

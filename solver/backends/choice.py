@@ -1,4 +1,4 @@
-"""The choice of a back end, by name."""
+"""Choose a back end by name."""
 
 from dataclasses import dataclass
 
@@ -9,25 +9,25 @@ from solver.backends.gurobi import solve_with_gurobi
 from solver.backends.highs import solve_with_highs
 
 BACKENDS = ("auto", "lagrangian", "gurobi", "highs")
-"""Names of back ends. `auto` tries the others in this order until one accepts the problem; the next
-refines its solution if the gap exceeds `CLOSED`."""
+"""Names of back ends. `auto` tries the others in this order until one accepts the problem; if its
+gap exceeds `CLOSED`, the next one refines the solution."""
 
 CLOSED = 1e-4
 """Relative gap that needs no refinement by another back end (docs/market.md, Back ends). An
-engineering choice; no sweep is recorded."""
+engineering choice, not swept."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The counts of a problem in its own units.
+    """The solution of a problem, in the problem's own units.
 
     Attributes:
         counts: n, shape (rows,).
         bound: Proven upper bound on the objective.
         objective: The objective at these counts.
         prices: Price of a GPU-round of each GPU type, shape (types,).
-        backend: Back end that solved the problem; `none` where nothing was left to decide.
-        reason: Why this back end.
+        backend: Back end that solved the problem; `none` if nothing was left to decide.
+        reason: Why this back end was used.
         status: `optimal` or `work_limit`.
     """
 
@@ -41,7 +41,7 @@ class Solution:
 
 
 def check_backend(name: str) -> None:
-    """Refuse an unknown back end.
+    """Check the name of a back end.
 
     Raises:
         InputError: The name is not in `BACKENDS`.
@@ -58,7 +58,7 @@ def solve(
     offset: float = 0.0,
     scale: float = 1.0,
 ) -> Solution:
-    """Solve a problem by the back ends of a name.
+    """Solve a problem with the named back end, or with several under `auto`.
 
     Args:
         problem: The problem, whose objective is `offset` + `scale` times the scaled one.
@@ -69,7 +69,7 @@ def solve(
 
     Raises:
         InputError: The back end is unknown.
-        SolverError: No back end could solve the problem.
+        SolverError: No back end solved the problem.
     """
     check_backend(backend)
     solvers = {"lagrangian": own, "gurobi": solve_with_gurobi, "highs": solve_with_highs}
@@ -102,7 +102,7 @@ def solve(
 
 
 def _combine(first: Solution, second: Solution) -> Solution:
-    """The better counts with the tighter bound."""
+    """Return the better counts with the tighter bound."""
     best = second if second.objective > first.objective else first
     return Solution(
         counts=best.counts,
@@ -116,6 +116,6 @@ def _combine(first: Solution, second: Solution) -> Solution:
 
 
 def relative_gap(bound: float, objective: float) -> float:
-    """(bound − objective) / max(|bound|, |objective|), 0 where both are 0."""
+    """Return (bound − objective) / max(|bound|, |objective|), 0 if both are 0."""
     size = max(abs(bound), abs(objective))
     return (bound - objective) / size if size else 0.0

@@ -1,10 +1,9 @@
-"""The core of the count problem at a price, solved by a dynamic programme.
+"""Solve the core of the count problem at a price by dynamic programming.
 
-At a price λ a count n of a job has a reduced loss d_j(n) ≥ 0 against the job's best count,
+At a price λ, a count n of a job has a reduced loss d_j(n) ≥ 0 against the job's best count,
 and an idle GPU-round has the loss λ. Optimal counts minimise the total loss. A job keeps its
-best count if every other count loses more than the incumbent plan. The remaining jobs, the
-*core* (Balas and Zemel, 1980), go through a dynamic programme over the GPU-rounds that they
-use.
+best count if every other count loses more than the incumbent plan. The dynamic programme
+covers the remaining jobs, the *core* (Balas and Zemel, 1980), over the GPU-rounds they use.
 """
 
 import numpy as np
@@ -12,8 +11,8 @@ import numpy as np
 from predictor.arrays import Floats, Ints
 
 STATES = 1_000_000
-"""Bound on effort: states of the dynamic programme, counts times GPU-rounds. An engineering
-bound on memory and time; no sweep is recorded."""
+"""Bound on effort: states of the dynamic programme, counts × GPU-rounds. An engineering bound on
+memory and time, not swept."""
 
 
 def solve_core(
@@ -25,16 +24,16 @@ def solve_core(
     most_loss: float,
     options: int,
 ) -> tuple[Ints, bool]:
-    """Counts within capacity of the least total loss over the core.
+    """Return the counts within capacity with the least total loss over the core.
 
     Args:
-        losses: d_j(n), shape (jobs, T + 1), inf where n is not allowed; the smallest n
-            without loss must fit the capacity for all jobs together.
+        losses: d_j(n), shape (jobs, T + 1), inf where n is not allowed; the smallest counts
+            without loss must fit the capacity together.
         gangs: g_j, shape (jobs,).
         capacity: C, GPU-rounds.
         price: λ, the loss of an idle GPU-round.
-        most_loss: Upper bound on the total loss of counts that would improve the incumbent.
-        options: Maximum number of counts in the core beside the best counts.
+        most_loss: Upper bound on the total loss of counts that improve on the incumbent.
+        options: Maximum number of counts in the core besides the best counts.
 
     Returns:
         Counts, shape (jobs,), and whether no other counts can improve on both these and the
@@ -69,7 +68,7 @@ def solve_core(
 
 
 def _filled(losses: Floats, gangs: Ints, capacity: int) -> Ints:
-    """The least counts without loss, raised to the largest, widest first, as far as they fit."""
+    """Return the least counts without loss, raised to the largest, widest first, if they fit."""
     free = losses <= 0.0
     least: Ints = free.argmax(axis=1)
     largest = losses.shape[1] - 1 - free[:, ::-1].argmax(axis=1)
@@ -85,7 +84,7 @@ def _filled(losses: Floats, gangs: Ints, capacity: int) -> Ints:
 def _least_loss(
     options: list[list[tuple[int, float, int]]], reach: list[int], spare: int, price: float
 ) -> list[int]:
-    """A count for each job, of least total loss within `spare` GPU-rounds.
+    """Return one count per job, with the least total loss within `spare` GPU-rounds.
 
     Args:
         options: (GPU-rounds, loss, count) for each count of each job.

@@ -1,7 +1,7 @@
-"""Linear algebra of small dense tables, the same to the last bit with any number of threads.
+"""Linear algebra of small dense tables, bit-identical with any number of threads.
 
-BLAS uses more threads above a certain size, and then sums in another order. So it gets pieces below
-that size, and other sums are NumPy's own.
+Above a certain size BLAS uses several threads, which changes the order of its sums. So BLAS only
+gets pieces below that size, and NumPy computes the other sums.
 """
 
 import numpy as np
@@ -9,24 +9,21 @@ import numpy as np
 from predictor.arrays import Floats
 
 PIECE = 64
-"""Rows and columns of tables that BLAS multiplies, or solves equations of, by one thread: OpenBLAS
-does up to 64³ multiplications (four times 65,536, by its default `GEMM_MULTITHREAD_THRESHOLD`)."""
+"""Largest table side for which BLAS uses one thread: OpenBLAS does so up to 64³ multiplications
+(four times 65,536, by its default `GEMM_MULTITHREAD_THRESHOLD`)."""
 
 
 def dot(left: Floats, right: Floats) -> float:
-    """Sum of products."""
+    """Return the sum of products."""
     return float(np.einsum("i,i->", left, right))
 
 
 def multiply_over(table: Floats, over: Floats) -> Floats:
-    """The products of rows of a table, each over a number of its column; of up to 512 rows.
+    """Return table · diag(1 / over) · tableᵀ, shape (rows, rows), for up to 512 rows.
 
     Args:
         table: Shape (rows, columns).
         over: Shape (columns,).
-
-    Returns:
-        Shape (rows, rows).
     """
     rows, columns = table.shape
     found = np.zeros((rows, rows))
@@ -38,17 +35,10 @@ def multiply_over(table: Floats, over: Floats) -> Floats:
 
 
 def solve_equations(matrix: Floats, right: Floats) -> Floats:
-    """Solve equations, by elimination of blocks.
+    """Solve `matrix` (rows, rows) for `right` (rows,) by block elimination.
 
-    Pivots are searched within a block, so no block may be singular after the elimination of the
-    blocks before it; in a definite matrix none is.
-
-    Args:
-        matrix: Shape (rows, rows).
-        right: Shape (rows,).
-
-    Returns:
-        Shape (rows,).
+    Pivots are searched within a block, so no block may become singular during elimination; in a
+    definite matrix none does.
 
     Raises:
         numpy.linalg.LinAlgError: A block is singular.

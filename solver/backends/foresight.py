@@ -1,26 +1,28 @@
-"""The future cost that a round of each job on each GPU type saves.
+"""Compute the future cost that a round of each job on each GPU type saves.
 
-The first interval of `solver.backends.over_time` is the coming round, and each is longer than the
-one before by the same factor. With m_t the middle of an interval and blur over it, work costs
+The first interval of `solver.backends.over_time` is the coming round; the intervals grow by a
+constant factor. Where m_t is the middle of an interval and the expectation is over its blur, work
+costs
 
     c_jkt = w_j (m_t / e_jk + ½) + λ_j E[max(0, m_t − due_j)] / e_jk
 
-Σ m_t y / e + ½ y is the completion time of a job that runs without a pause, and else a bound below
-it (the mean busy time of Goemans, Queyranne, Schulz, Skutella and Wang, Single machine scheduling
-with release dates, SIAM J. Discrete Mathematics 2002). So mean JCT, fair deadlines and, by κ,
-makespan are in one program; its prices p_kt are what a GPU of each type is worth in an interval.
+Σ m_t y / e + ½ y is the completion time of a job that runs without a pause, and otherwise a lower
+bound (the mean busy time of Goemans, Queyranne, Schulz, Skutella and Wang, Single machine
+scheduling with release dates, SIAM J. Discrete Mathematics 2002). So one program covers mean JCT,
+fair deadlines and, by κ, makespan. Its prices p_kt are the worth of a GPU of each type in an
+interval.
 
-At the prices of all later intervals, W_j(x) is the least that the share x of a job's work costs:
+At the prices of all later intervals, W_j(x) is the minimum cost of the share x of a job's work:
 
     W_j(x) = max_v  v x − Σ_{t>1} L_t max_k (v / e_jk − c_jkt − g_j p_kt)⁺
 
-A round on type k does the share x_jk of the work, and so is worth
+A round on type k does the share x_jk of the work, so it is worth
 
     b_jk = W_j(1) − W_j(1 − x_jk) − its cost now
 
-For long jobs, dual variables alone would give the same bids. But a job that ends within the round
-would bid exactly the price that it has to pay, for the part of the round that it needs, and be left
-out as often as not; its loss by waiting is another number.
+For long jobs, dual variables alone would give the same bids. A job that ends within the round would
+then bid exactly its price for the part of the round that it needs, and lose every other time; but
+waiting costs it a different amount.
 """
 
 import math
@@ -33,27 +35,28 @@ from solver.backends.blocks import price_with_blocks
 from solver.backends.over_time import PricesOverTime, ProgramOverTime
 
 INTERVALS = 18
-"""Intervals of time, at most; ten cost 0.2 to 1.5 % of makespan on drawn traces (docs/adr/0035)."""
+"""Maximum number of intervals; ten raise makespan by 0.2 to 1.5 % on drawn traces
+(docs/adr/0035)."""
 
 FIXED = 0.8
-"""Part of the least makespan before the last interval, unless that were shorter than a round.
-Chosen by hand; no sweep is recorded."""
+"""Share of the least makespan before the last interval, unless the last would be shorter than a
+round. Chosen by hand, not swept."""
 
 SPANS, LONGER = 3, 0.1
-"""Bound on effort: lay-outs of the intervals, repeated while the last interval is longer than
-guessed by more than a share of the whole. No sweep is recorded."""
+"""Bound on effort: maximum number of layouts of the intervals. The layout is repeated while the
+last interval exceeds its guess by more than a share `LONGER` of the whole. Not swept."""
 
 BLUR_SHARE, BLUR = 0.3, 0.01
-"""Standard deviation of when work is done about the middle of its interval, in lengths of the
-interval and of the least makespan: the penalty rises before a deadline is missed. Chosen by
-hand (work spread evenly over an interval has 0.29 of it); no sweep is recorded."""
+"""Standard deviation of the time at which work is done about the middle of its interval, in lengths
+of the interval and of the least makespan; so the penalty rises before a deadline is missed. Chosen
+by hand, not swept; work spread evenly over an interval has 0.29 of it."""
 
 
 class Foresight(NamedTuple):
-    """Savings by a second of the coming round.
+    """Savings per second of the coming round.
 
     Attributes:
-        saved: By row, shape (rows,), at least 0, in seconds of completion.
+        saved: Savings in seconds of completion, at least 0, shape (rows,).
         closed: Whether the program over time was solved to its gap.
     """
 
@@ -75,21 +78,21 @@ def measure_savings(
     lateness: Floats,
     makespan: float,
 ) -> Foresight:
-    """Savings by a second of the coming round on each row.
+    """Return the savings per second of the coming round on each row.
 
     Args:
         seconds: e, residual run time on each bid row, shape (rows,), positive.
         gangs: g, shape (rows,).
         job_of: Index of each row's job, ascending.
         type_of: Index of each row's GPU type; a job has at most one row of each.
-        capacities: C, shape (types,); where a type has none, no job has a row of it.
+        capacities: C, shape (types,); no job has a row of a type without GPUs.
         weights: w, shape (jobs,).
-        due: When the work of each job is due, in seconds from now, shape (jobs,).
-        least: The least makespan, or an estimate of it.
+        due: Due date of each job's work, in seconds from now, shape (jobs,).
+        least: The least makespan or an estimate of it, in seconds.
         round_seconds: Length of a round, and of the first interval.
-        lateness: λ, penalty of a second that all work of each job is late, in seconds of
+        lateness: λ, penalty per second that all work of each job is late, in seconds of
             completion, shape (jobs,).
-        makespan: What a second of makespan is worth, in seconds of completion of all active jobs.
+        makespan: Worth of a second of makespan, in seconds of completion of all active jobs.
     """
     jobs, there = int(job_of[-1]) + 1, capacities > 0
     firsts = np.flatnonzero(np.diff(job_of, prepend=-1))
@@ -120,8 +123,8 @@ def measure_savings(
 
 
 def expect_excess(mean: Floats) -> Floats:
-    """E[max(0, X)] of X normal with this mean and standard deviation 1."""
-    from scipy.special import ndtr  # a quarter of a second that policies without bids need not wait
+    """Return E[max(0, X)] for normal X with this mean and standard deviation 1."""
+    from scipy.special import ndtr  # imported late: takes 0.25 s, and few policies bid
 
     density = np.exp(-0.5 * mean * mean) / math.sqrt(2.0 * math.pi)
     excess: Floats = density + mean * ndtr(mean)
@@ -129,12 +132,10 @@ def expect_excess(mean: Floats) -> Floats:
 
 
 def _lengths(first: float) -> Floats:
-    """The intervals, where 1 is the least makespan; the last one is a guess.
+    """Return the interval lengths in units of the least makespan; the last one is a guess.
 
-    Near the end of all work there are fewer, so that none is shorter than a round.
-
-    Args:
-        first: Length of a round, at most ½.
+    Near the end of all work there are fewer intervals, so that none is shorter than a round.
+    `first` is the length of a round, at most ½.
     """
     before = min(FIXED, 1.0 - first)
     fixed = min(INTERVALS - 1, int(before / first))
@@ -148,15 +149,10 @@ def _lengths(first: float) -> Floats:
 
 
 def _bids(program: ProgramOverTime, at: PricesOverTime) -> Floats:
-    """Savings of each job by running through the first interval, shape (jobs, types), at least 0.
-
-    Args:
-        program: The program.
-        at: Its prices.
-    """
+    """Return each job's savings by running through the first interval, shape (jobs, types)."""
     first, lengths = program.lengths[0], np.append(program.lengths[1:-1], at.last)
     seconds = at.paid(program.gangs)[1:] + program.fixed
-    # Only a job beyond the end pays for the makespan.
+    # Only a job that runs beyond the end pays for the makespan.
     whole = program.makespan * len(program.gangs)
     beyond = max(whole - at.ending(program.capacities), 0.0)
     speed = np.ascontiguousarray(program.speed.T)
@@ -182,10 +178,10 @@ def _bids(program: ProgramOverTime, at: PricesOverTime) -> Floats:
 
 
 def _offers(speed: Floats, seconds: Floats, lengths: Floats) -> tuple[Floats, Floats]:
-    """The supply curve of a job: shares of its work in later intervals, by price of its work.
+    """Return a job's supply curve: shares of its work in later intervals, by the work's price.
 
-    As the price rises a job begins to run in an interval, and then changes to faster types: its
-    gain is the upper envelope of a line for each type.
+    As the price rises, a job starts to run in an interval and then changes to faster types: its
+    gain is the upper envelope of one line per type.
 
     Args:
         speed: 1 / e by type and job.
@@ -193,8 +189,8 @@ def _offers(speed: Floats, seconds: Floats, lengths: Floats) -> tuple[Floats, Fl
         lengths: Lengths of these intervals, a column.
 
     Returns:
-        Two arrays of shape (types, intervals, jobs): prices beyond the cost of its work, infinite
-        where there is no offer, and shares of a job's work.
+        Two arrays of shape (types, intervals, jobs): prices beyond the cost of the work, infinite
+        without an offer, and shares of a job's work.
     """
     intervals, types, jobs = seconds.shape
     price, amount = np.full((types, intervals, jobs), np.inf), np.zeros((types, intervals, jobs))

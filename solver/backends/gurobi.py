@@ -12,12 +12,12 @@ from solver.backends.linear import make_cuts, make_envelopes
 
 WORK_LIMIT = 2.0
 """Bound on effort in Gurobi's deterministic work units (about a second each). An engineering
-bound, without a recorded sweep; the recorded windows take 30 ms at most (docs/market.md)."""
+bound, not swept; the recorded windows take 30 ms at most (docs/market.md)."""
 
 
 @cache
 def _environment(thread: int) -> Any:
-    """The environment of a thread; Gurobi environments are not thread-safe."""
+    """Return a thread's environment; Gurobi environments are not thread-safe."""
     try:
         import gurobipy
     except ImportError as error:
@@ -81,7 +81,7 @@ def solve_with_gurobi(problem: CountProblem) -> CountSolution:
 
 
 def _optimize(model: Any) -> None:
-    """Optimise; raises the KeyboardInterrupt that Gurobi catches."""
+    """Optimise; re-raise the KeyboardInterrupt that Gurobi swallows."""
     import gurobipy
 
     model.optimize()

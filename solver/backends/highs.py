@@ -1,4 +1,4 @@
-"""HiGHS: the same model, with the piecewise-linear objective written out in segments."""
+"""HiGHS: the model of `gurobi`, with segments in place of the piecewise-linear objective."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem,
 from solver.backends.linear import make_cuts, make_envelopes
 
 NODE_LIMIT = 20_000
-"""Bound on effort, in branch-and-bound nodes. An engineering bound, without a recorded sweep;
-the recorded windows take 35 ms at most (docs/market.md)."""
+"""Bound on effort, in branch-and-bound nodes. An engineering bound, not swept; the recorded windows
+take 35 ms at most (docs/market.md)."""
 
 SLOPE_TOLERANCE = 1e-12
-"""Tolerance for equal slopes of the scaled utility, above the rounding error of their
-differences, so that rounding adds no segment."""
+"""Tolerance for equal slopes of the scaled utility; above the rounding error of their differences,
+so that rounding adds no segment."""
 
 
 class _Rows:
@@ -102,7 +102,7 @@ def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -
 
 
 def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
-    """Columns: a count per job, the longest remaining time z, then segments with their binaries."""
+    """Build the columns: counts by job, longest remaining time z, segments with their binaries."""
     rows = _Rows()
     for most in problem.most.tolist():
         rows.column(0.0, float(most), whole=True)
@@ -127,7 +127,7 @@ def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
         ]
         rows.row([(job, -1.0), *((segment, 1.0) for segment in segments)], 0.0, 0.0)
         if integer and (np.diff(heights) > SLOPE_TOLERANCE).any():
-            # Not concave: a segment opens only when the segment before it is full.
+            # Not concave: a segment opens only when the one before it is full.
             for left, right, a, b in zip(
                 segments, segments[1:], lengths.tolist(), lengths[1:].tolist(), strict=False
             ):

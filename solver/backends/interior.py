@@ -1,11 +1,11 @@
-"""Linear programs over shares of time, solved by interior-point methods.
+"""Solve linear programs over shares of time by interior-point methods.
 
-Most of these programs have many optima. A simplex method would return a vertex, which
-gives some jobs all the slack and others none; an interior-point method, without a
-crossover, returns a point in the middle of the optimal face and so spreads the slack.
+Most of these programs have many optima. A simplex method would return a vertex, which gives all
+slack to some jobs and none to others. An interior-point method without a crossover returns a point
+in the middle of the optimal face, which spreads the slack.
 
-On several GPU types that takes a method that stays near the central path: HiGHS ends far from the
-middle where all types are equally good for jobs, so Clarabel solves these programs.
+With several GPU types the method must stay near the central path: HiGHS ends far from the middle if
+all types are equally good for a job, so Clarabel solves these programs.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ def find_best_shares(
     least: Floats | None = None,
     floor_weights: Floats | None = None,
 ) -> Floats:
-    """Shares of time x_jk in [0, 1] of jobs on GPU types.
+    """Return shares of time x_jk in [0, 1] of jobs on GPU types, shape (jobs, types).
 
     Σ_k x_jk ≤ 1 for each job and Σ_j g_j x_jk ≤ c_k for each type (Narayanan et al., Gavel,
     OSDI '20, section 3.1). A job's effective speed is s_j = Σ_k v_jk x_jk.
@@ -34,13 +34,10 @@ def find_best_shares(
     Args:
         gangs: g, GPUs that each job holds when it runs, shape (jobs,).
         gpus: c, GPUs of each type, shape (types,).
-        speeds: v, relative to that on some type, shape (jobs, types); 1 where there is but one.
+        speeds: v, relative to the speed on some type, shape (jobs, types); 1 with a single type.
         value: Shape (jobs, types): maximise Σ value_jk x_jk.
-        least: Least effective speeds, shape (jobs,).
+        least: Minimum effective speeds, shape (jobs,).
         floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
-
-    Returns:
-        x, shape (jobs, types), clipped to [0, 1].
 
     Raises:
         SolverError: The solver found no solution.
@@ -68,24 +65,21 @@ def find_best_packed_shares(
     least: Floats | None = None,
     floor_weights: Floats | None = None,
 ) -> Floats:
-    """Shares of time x_rk in [0, 1] of jobs and of pairs of jobs on GPU types.
+    """Return shares of time x_rk in [0, 1] of jobs and pairs on GPU types, shape (rows, types).
 
-    Row r is a job alone or a pair on the same GPUs. Σ x_rk ≤ 1 over all types and all rows that a
-    job is in, Σ_r g_r x_rk ≤ c_k for each type: a pair takes its GPUs once (Narayanan et al.,
-    Gavel, OSDI '20, section 4.4). A job's effective speed is the sum over its rows of v_rjk x_rk.
+    Row r is a job alone, or a pair on the same GPUs, which takes them once. Σ x_rk ≤ 1 over all
+    types and rows of a job, and Σ_r g_r x_rk ≤ c_k for each type (Narayanan et al., Gavel,
+    OSDI '20, section 4.4). A job's effective speed is the sum of v_rjk x_rk over its rows.
 
     Args:
         gangs: g, GPUs of each row, shape (rows,).
         gpus: c, GPUs of each type, shape (types,).
-        members: Indices of the jobs of each row, −1 for no second one, shape (rows, 2).
-        speeds: v, of each of them on each type, shape (rows, 2, types); 0 for both where a row
+        members: Indices of each row's jobs, −1 without a second one, shape (rows, 2).
+        speeds: v, of both jobs on each type, shape (rows, 2, types); 0 for both where a row
             cannot run, so that its share is 0.
         value: Shape (rows, types): maximise Σ value_rk x_rk.
-        least: Least effective speeds, shape (jobs,).
+        least: Minimum effective speeds, shape (jobs,).
         floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
-
-    Returns:
-        x, shape (rows, types), clipped to [0, 1].
 
     Raises:
         SolverError: The solver found no solution.
@@ -116,12 +110,12 @@ def _shares(
     least: Floats | None,
     floor_weights: Floats | None,
 ) -> Floats:
-    """Shares in the middle of the optimal face, clipped to [0, 1], shape (shares,).
+    """Return shares in the middle of the optimal face, clipped to [0, 1], shape (shares,).
 
     Args:
         use: GPUs of each type that a share takes, shape (types, shares).
-        time: The time of each job that it takes, shape (jobs, shares).
-        speed: The speed that it gives each job, shape (jobs, shares).
+        time: Time of each job that it takes, shape (jobs, shares).
+        speed: Speed that it gives each job, shape (jobs, shares).
         gpus: GPUs of each type.
         value: Maximise Σ value x, shape (shares,).
         least: See `find_best_shares`.
@@ -142,7 +136,7 @@ def _shares(
         most.append(np.zeros(int(finite.sum())))
     matrix = sparse.vstack(rows, "csc")
     cost = np.zeros(shares) if value is None else -value
-    if floors:  # the last column is the minimum
+    if floors:  # the last column is the minimum over jobs, as an epigraph variable
         floor = np.zeros(matrix.shape[0])
         floor[matrix.shape[0] - int(finite.sum()) :] = 1.0
         matrix = sparse.hstack([matrix, floor[:, None]], "csc")
@@ -152,7 +146,7 @@ def _shares(
 
 
 def _central(cost: Floats, matrix: Any, most: Floats) -> Floats:
-    """The x with matrix · x ≤ most and the least cost · x, in the middle of the optimal face."""
+    """Minimise cost · x subject to matrix · x ≤ most; x is in the middle of the optimal face."""
     import clarabel
     from scipy import sparse
 
@@ -177,7 +171,7 @@ def _of_one_type(
     lower: Floats | None,
     floor_weights: Floats | None,
 ) -> Floats:
-    """The shares of a single type, by HiGHS; arrays of shape (jobs,)."""
+    """Return the shares on a single type, by HiGHS; arrays have shape (jobs,)."""
     import highspy
 
     jobs = len(gangs)

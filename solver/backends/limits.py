@@ -1,7 +1,6 @@
-"""Further rows of the program over time: limits on the use of a GPU type in an interval.
+"""Additional rows of the program over time: limits on the use of a GPU type in an interval.
 
-In the terms of integer programming they are valid inequalities: every timetable satisfies them,
-but not every solution without them.
+They are valid inequalities: every timetable satisfies them, but not every solution does.
 """
 
 from typing import NamedTuple
@@ -12,10 +11,10 @@ from predictor.arrays import Bools, Floats, Ints
 
 
 class Limits(NamedTuple):
-    """Rows Σ_j a_j y_jkt ≤ R L_t, each of a type k in an interval t.
+    """Rows Σ_j a_j y_jkt ≤ R L_t, each for a type k in an interval t.
 
     Attributes:
-        times: t of each row, shape (rows,).
+        times: t, shape (rows,).
         kinds: k, shape (rows,).
         takes: a, shape (rows, jobs).
         room: R, shape (rows,).
@@ -28,16 +27,16 @@ class Limits(NamedTuple):
 
     @classmethod
     def none(cls, jobs: int) -> "Limits":
-        """No rows, for a number of jobs."""
+        """Return limits without rows for a number of jobs."""
         nowhere = np.zeros(0, dtype=np.int64)
         return cls(nowhere, nowhere, np.zeros((0, jobs)), np.zeros(0))
 
     def only(self, some: Bools) -> "Limits":
-        """Some of the rows, shape (rows,)."""
+        """Return the rows selected by a mask of shape (rows,)."""
         return Limits(self.times[some], self.kinds[some], self.takes[some], self.room[some])
 
     def taken(self, seconds: Floats) -> Floats:
-        """Use of each row by the jobs, shape (rows,).
+        """Return how much jobs use of each row, shape (rows,).
 
         Args:
             seconds: y, shape (intervals, types, jobs).
@@ -47,7 +46,7 @@ class Limits(NamedTuple):
         return found
 
     def priced(self, costs: Floats, prices: Floats) -> Floats:
-        """Add the cost of a second of each job under the rows to the costs, in place.
+        """Add to the costs, in place, what a second of each job costs under the rows.
 
         Args:
             costs: Costs of a second, shape (intervals, types, jobs).

@@ -1,4 +1,4 @@
-"""A count problem's tables as input of linear and integer programs."""
+"""Prepare a count problem's tables for linear and integer programs."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,10 @@ from solver.backends import CountProblem
 
 
 def make_envelopes(problem: CountProblem) -> tuple[Floats, Floats]:
-    """The utilities' smallest concave majorants, and the utilities without rounding errors.
+    """Return the smallest concave majorants, and the utilities without rounding errors.
 
-    A table that is concave but for rounding is replaced by its majorant, so that the integer
-    program needs no binaries for it.
-
-    Returns:
-        Both of shape (jobs, T + 1).
+    A table that only rounding keeps from being concave is replaced by its majorant, so that the
+    integer program needs no binaries for it. Both have shape (jobs, T + 1).
     """
     utility = problem.utility
     majorants = np.array([_concave_majorant(row) for row in utility]).reshape(utility.shape)
@@ -24,7 +21,7 @@ def make_envelopes(problem: CountProblem) -> tuple[Floats, Floats]:
 
 
 def make_cuts(problem: CountProblem) -> Iterator[tuple[int, float, float]]:
-    """Lines (job, intercept, slope) with z ≥ intercept + slope · n_j.
+    """Yield lines (job, intercept, slope) with z ≥ intercept + slope · n_j.
 
     They are the facets of the convex r_j that can bind.
     """
@@ -38,7 +35,7 @@ def make_cuts(problem: CountProblem) -> Iterator[tuple[int, float, float]]:
 
 
 def _concave_majorant(row: Floats) -> Floats:
-    """The smallest concave function above a table over 0…T, at the same points."""
+    """Return the smallest concave function above a table over 0…T, at the same points."""
     corners = [0]
     for n in range(1, len(row)):
         while (

@@ -1,4 +1,4 @@
-"""Linear programs whose optimum is part of a policy, solved by HiGHS."""
+"""Solve linear programs whose optimum is part of a policy, by HiGHS."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ from predictor.errors import SolverError
 def solve_program(
     program: Any, what: str, *, limited: bool = False, **options: bool | float | str
 ) -> Any:
-    """The optimal solution of a `highspy.HighsLp`.
+    """Return the optimal solution of a `highspy.HighsLp`.
 
     Args:
         program: The program.
-        what: What is solved, for the error.
-        limited: Whether the best solution within a limit of the options will do.
-        options: Options of HiGHS beside a single silent thread.
+        what: Description of the program for the error.
+        limited: Whether to accept the best solution within a limit of the options.
+        options: Options of HiGHS besides a single silent thread.
 
     Raises:
-        SolverError: HiGHS found none.
+        SolverError: HiGHS found no solution.
     """
     import highspy
 

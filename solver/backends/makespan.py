@@ -1,10 +1,10 @@
-"""The least makespan of the work left, as a linear program.
+"""Compute the least makespan of the remaining work as a linear program.
 
     min  H    s. t.  Σ_k y_jk / e_jk = 1,  Σ_j g_j y_jk ≤ C_k H,  Σ_k y_jk ≤ H,  y ≥ 0
 
-y_jk are seconds of job j on type k, e_jk of which finish it (Gavel, OSDI '20, section 4.2, solved
-exactly in place of a bisection): the program over time with a single interval, whose only
-cost is its length.
+y_jk are seconds of job j on type k, of which e_jk finish it (Gavel, OSDI '20, section 4.2, solved
+exactly instead of by bisection). It is the program over time with a single interval, whose length
+is the only cost.
 """
 
 import numpy as np
@@ -14,8 +14,8 @@ from predictor.errors import SolverError
 from solver.backends.over_time import CLOSED, ProgramOverTime, price_over_time
 
 EXACT = 1e-7
-"""Gap of an exact search, as a share of H; constraints are violated by less. A numerical
-tolerance."""
+"""Gap of an exact search, as a share of H; a numerical tolerance. Constraint violations are
+smaller."""
 
 
 def find_least_makespan(
@@ -27,16 +27,16 @@ def find_least_makespan(
     *,
     exact: bool = True,
 ) -> float:
-    """The least makespan of fluid jobs on GPUs of several types, in seconds.
+    """Return the least makespan of fluid jobs on GPUs of several types, in seconds.
 
     Args:
         seconds: e, residual run time on each bid row, shape (rows,), positive.
         gangs: g, shape (rows,).
         job_of: Index of each row's job, ascending.
         type_of: Index of each row's GPU type; a job has at most one row of each.
-        capacities: C, shape (types,); where a type has none, no job has a row of it.
-        exact: Otherwise an estimate, to a gap of `CLOSED` if the search reaches it, from a
-            sample of the jobs where there are many.
+        capacities: C, shape (types,); no job has a row of a type without GPUs.
+        exact: Whether to solve exactly. Otherwise an estimate from a sample of many jobs, to a
+            gap of `CLOSED` if the search reaches it.
 
     Raises:
         SolverError: An exact search did not end; no such problem is known.

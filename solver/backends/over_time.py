@@ -1,22 +1,22 @@
-"""Prices of GPUs over time: a linear program of all work left, solved by an interior point.
+"""Price GPUs over time: a linear program of all remaining work, solved by an interior point.
 
-Time is cut into intervals; the length of the last one, h, is a variable, so that all work fits:
+Time is divided into intervals. The length h of the last one is a variable, so that all work fits:
 
     min  Σ c_jkt y_jkt + κ h    s. t.  Σ_kt y_jkt / e_jk = 1,  Σ_k y_jkt ≤ L_t,
                                        Σ_j g_j y_jkt ≤ C_k L_t,  y ≥ 0
 
-y_jkt are seconds of job j on type k in interval t, e_jk of which finish it. The dual has a price
-p_kt of a GPU for each type and interval, a premium q_jt of each job whose time in an interval is
+y_jkt are seconds of job j on type k in interval t, of which e_jk finish it. The dual has a price
+p_kt of a GPU for each type and interval, a premium q_jt for each job whose time in an interval is
 scarce, and the cost v_j of a job's work:
 
     v_j / e_jk − c_jkt ≤ g_j p_kt + q_jt,    Σ_k C_k p_kT + Σ_j q_jT ≤ κ
 
-There may be more rows of types in intervals (`solver.backends.limits`); their prices add to p.
+Further rows for types in intervals (`solver.backends.limits`) add their prices to p.
 
-It is solved by a primal-dual interior-point method with Mehrotra's predictor and corrector (SIAM J.
-Optimization, 1992), from a point that need not satisfy the constraints. The rows of a job are
-eliminated, so that a step costs passes over the table and a system of the prices and h. Prices of
-the middle of the optimal face do not jump between rounds as those of a vertex do.
+The solver is a primal-dual interior-point method with Mehrotra's predictor and corrector (SIAM J.
+Optimization, 1992), from a point that may violate the constraints. Eliminating the jobs' rows
+reduces a step to passes over the table and a system in the prices and h. Prices from the middle of
+the optimal face do not jump between rounds, as prices of a vertex would.
 """
 
 from dataclasses import dataclass
@@ -29,26 +29,25 @@ from solver.backends.dense import dot, multiply_over, solve_equations
 from solver.backends.limits import Limits
 
 CLOSED = 1e-3
-"""Gap at which the search ends, as a share of the optimum. Of 300 jobs on 3 types the bids of half
-of them are then within 0.06 % of those with 1e-7, and those of 90 % within 0.5 %."""
+"""Gap at which the search ends, as a share of the optimum. With 300 jobs on 3 types, half of the
+bids are then within 0.06 %, and 90 % within 0.5 %, of the bids at a gap of 1e-7."""
 
 STEPS = 80
-"""Bound on effort; most problems took 12 to 20, one of 300 jobs whose run times differ by a
-thousandfold and more 57."""
+"""Bound on effort. Most problems took 12 to 20 steps; one of 300 jobs whose run times differ by a
+factor of a thousand and more took 57."""
 
 MOST = 128
-"""Bound on effort: most jobs of the program; of more, it takes a sample. Of
-300 jobs on 3 types, clearing the bids of 400 in place of 128 was worth less than 1e-3 more."""
+"""Bound on effort: maximum number of jobs in the program, which samples larger numbers. With 300
+jobs on 3 types, clearing the bids of 400 instead of 128 was worth less than 1e-3 more."""
 
 SHORTENED = 0.99
-"""Share of the way to the next constraint that a step takes, as interior-point methods do, so that
-no variable becomes 0 (Nocedal and Wright, Numerical Optimization, section 14.2). No sweep is
-recorded."""
+"""Share of the distance to the next constraint that a step covers, so that no variable becomes 0
+(Nocedal and Wright, Numerical Optimization, section 14.2). Not swept."""
 
 
 @dataclass(frozen=True)
 class ProgramOverTime:
-    """The program as arrays; a cost is c = costs / e + fixed, 0 or more.
+    """The program as arrays. A cost is c = costs / e + fixed, at least 0.
 
     Attributes:
         speed: 1 / e by job and type, 0 where a job cannot run, shape (jobs, types).
@@ -71,15 +70,15 @@ class ProgramOverTime:
 
 @dataclass(frozen=True)
 class PricesOverTime:
-    """Where the search ended.
+    """The solution of the search.
 
     Attributes:
         prices: p, shape (intervals, types).
         last: h, length of the last interval.
-        closed: Whether the gap is closed; not where the search reached its bound on effort.
-        seconds: y, shape (intervals, types, jobs), of the jobs of the program.
-        limits: The rows beside those of the GPUs.
-        more: Their prices, shape (rows,).
+        closed: Whether the gap is closed; False if the search reached its bound on effort.
+        seconds: y, shape (intervals, types, jobs), of the program's jobs.
+        limits: The additional rows.
+        more: Prices of the additional rows, shape (rows,).
     """
 
     prices: Floats
@@ -90,15 +89,15 @@ class PricesOverTime:
     more: Floats
 
     def paid(self, gangs: Floats) -> Floats:
-        """Cost of a second of each job at these prices, shape (intervals, types, jobs).
+        """Return the cost of a second of each job, shape (intervals, types, jobs).
 
         Args:
-            gangs: g, shape (jobs,); with limits, those of the jobs of the program.
+            gangs: g, shape (jobs,); with limits, those of the program's jobs.
         """
         return _paid(self.prices, gangs, self.limits, self.more)
 
     def ending(self, capacities: Floats) -> float:
-        """Cost of a second of the last interval at these prices."""
+        """Return the cost of a second of the last interval at these prices."""
         last = self.limits.times == len(self.prices) - 1
         return float(capacities @ self.prices[-1]) + dot(self.limits.room[last], self.more[last])
 
@@ -110,13 +109,13 @@ def price_over_time(
     sampled: bool = True,
     limits: Limits | None = None,
 ) -> PricesOverTime:
-    """Prices of the program.
+    """Solve the program for its prices.
 
     Args:
         program: The program.
-        gap: Where the search ends, as a share of the optimum.
-        sampled: Whether more than `MOST` jobs are reduced to a sample with its share of GPUs.
-        limits: Rows beside those of the GPUs, of at most `MOST` jobs.
+        gap: Gap at which the search ends, as a share of the optimum.
+        sampled: Whether to reduce more than `MOST` jobs to a sample with its share of GPUs.
+        limits: Additional rows, for at most `MOST` jobs.
 
     Raises:
         SolverError: A step has no direction.
@@ -133,12 +132,11 @@ def price_over_time(
 
 
 def _paid(prices: Floats, gangs: Floats, limits: Limits, more: Floats) -> Floats:
-    """Cost of a second of each job at prices of GPUs and limits, see `PricesOverTime`."""
     return limits.priced(np.multiply.outer(prices, gangs), more)
 
 
 def _sampled(program: ProgramOverTime) -> ProgramOverTime:
-    """The program of some jobs of each gang and size."""
+    """Return the program of `MOST` jobs, sampled evenly by gang and size."""
     jobs = len(program.gangs)
     if jobs <= MOST:
         return program
@@ -158,15 +156,15 @@ def _sampled(program: ProgramOverTime) -> ProgramOverTime:
 
 
 class _Parts:
-    """A vector of numbers, and views of its parts.
+    """A vector and views of its parts; its last element belongs to h.
 
     Attributes:
-        all: All numbers; the last belongs to the end.
-        y: Of a job on a type in an interval, shape (intervals, types, jobs).
-        s: Of a job in an interval, shape (intervals, jobs).
-        u: Of a type in an interval, shape (intervals, types).
-        more: Of a limit, shape (rows,).
-        rows: u and more, one after another.
+        all: The whole vector.
+        y: Part by interval, type and job, shape (intervals, types, jobs).
+        s: Part by interval and job, shape (intervals, jobs).
+        u: Part by interval and type, shape (intervals, types).
+        more: Part by limit, shape (rows,).
+        rows: u and more, concatenated.
     """
 
     def __init__(self, numbers: Floats, shape: tuple[int, int, int]) -> None:
@@ -181,18 +179,18 @@ class _Parts:
 
 
 class _Point:
-    """A primal and dual point, all of it positive.
+    """A primal and dual point, all positive.
 
     Attributes:
         a, f: 1 / e, shape (types, jobs), and c, shape (intervals, types, jobs).
-        x: Primal: seconds y, the slack s of Σ_k y ≤ L and u of Σ_j g y ≤ C L, and at the end h.
-        d: Dual: the slack of the rows of y, q, p, and the slack of the row of h. Where a job cannot
-            run x is 0 and d is 1.
+        x: Primal: seconds y, the slack s of Σ_k y ≤ L, the slack u of Σ_j g y ≤ C L, and h.
+        d: Dual: the slack of the rows of y, q, p, and the slack of the row of h. Where a job
+            cannot run, x is 0 and d is 1.
         runs: 1 where a job can run, else 0, shape (types, jobs).
         dual, last: Residuals of the dual rows of y and h.
         work, time, room, spare: Residuals of the primal constraints, by job; interval and job;
             interval and type; limit.
-        ends: What a second of the last interval adds to the room of each limit.
+        ends: Room that a second of the last interval adds to each limit.
         gap: The sum of all products of x and d.
     """
 
@@ -233,7 +231,7 @@ class _Point:
         self._wrong = max(float(np.abs(self.dual).max()), abs(self.last) * size / self.kappa)
 
     def paid(self, prices: "_Parts") -> Floats:
-        """Cost of a second of each job at prices, shape (intervals, types, jobs)."""
+        """Return the cost of a second of each job at prices, shape (intervals, types, jobs)."""
         return _paid(prices.u, self.g, self.limits, prices.more)
 
     def _look(self) -> None:
@@ -248,25 +246,23 @@ class _Point:
         self.gap = dot(self.x.all, self.d.all)
 
     def closed(self, gap: float) -> bool:
-        """Whether the search has ended: the gap is at most this share of the optimum.
-
-        The residuals of the constraints are below that, too.
-        """
+        """Return whether gap and residuals are within a share of the optimum."""
         value = dot(self.f.ravel(), self.x.y.ravel()) + self.kappa * float(self.x.all[-1])
         near = self._lack <= 0.01 * gap and self._wrong <= 0.1 * gap * self._size
         return near and self.gap <= gap * value
 
     def step(self) -> None:
-        """Go on towards the optimum: a predictor decides how far to centre the corrector."""
+        """Step towards the optimum: the predictor decides how far to centre the corrector."""
         x, d, system = self.x.all, self.d.all, _System(self)
         ahead, dual = system.solved(-x)
-        # On the way to products of 0, x falls by as much as d does not.
+        # The predictor aims at products x · d = 0, so x falls by as much as d does not.
         falls = dual / d
         first = min(1.0, 1.0 / max(1.0 + float(falls.max()), 1e-9))
         second = min(1.0, 1.0 / max(-float(falls.min()), 1e-9))
         both = ahead * dual
         near = (1.0 - first) * self.gap + (second - first) * dot(x, dual)
         near += first * second * float(both.sum())
+        # Mehrotra's centring: the cube of the predicted reduction of the gap.
         centre = (max(near, 0.0) / self.gap) ** 3 * self.gap / self._pairs
         move, dual = system.solved((centre * self._positive.all - both) / d - x)
         first = min(1.0, SHORTENED / max(-float((move / (x + self._holes)).min()), 1e-9))
@@ -281,7 +277,7 @@ class _Point:
 
 
 class _System:
-    """Newton's equations at a point, with those of each job eliminated: definite but for h."""
+    """Newton's equations at a point after eliminating the jobs: definite except for h."""
 
     def __init__(self, at: _Point) -> None:
         intervals, types, jobs = at.x.y.shape
@@ -291,7 +287,7 @@ class _System:
         self._ratios = _Parts(at.x.all / at.d.all, at.x.y.shape)
         ratio = self._ratios.y
         self._total = total = ratio.sum(axis=1) + self._ratios.s
-        # Sensitivity of q to v, and of the work of a job to the prices.
+        # Sensitivity of q to v, and of a job's work to the prices.
         self._share = np.einsum("kj,tkj->tj", at.a, ratio) / total
         off = at.a - self._share[:, None]
         bends = ratio * off
@@ -322,7 +318,7 @@ class _System:
         self._matrix = matrix
 
     def _limit(self, matrix: Floats) -> Floats:
-        """Add the rows of limits to the prices' system; returns their coupling with h."""
+        """Add the rows of limits to the prices' system; return their coupling with h."""
         limits, more, types = self._at.limits, self._more, len(self._at.c)
         shares = more / self._total[limits.times]
         rows = np.arange(len(matrix) - len(more), len(matrix))
@@ -342,13 +338,13 @@ class _System:
         return np.where(last, limits.room - shares.sum(axis=1), 0.0)
 
     def solved(self, plain: Floats) -> tuple[Floats, Floats]:
-        """The step of primal and dual.
+        """Return the primal and the dual step.
 
         Args:
             plain: Change of the primal with a fixed dual.
 
         Raises:
-            SolverError: There is no step.
+            SolverError: The equations are singular.
         """
         at, shape = self._at, self._at.x.y.shape
         step = _Parts(plain, shape)

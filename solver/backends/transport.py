@@ -1,4 +1,4 @@
-"""Our own solver of a round in which jobs choose among GPU types: a transportation problem.
+"""Solve a round in which jobs choose among GPU types, as a transportation problem.
 
     max  Σ_r U_r x_r    s. t.  Σ_{r on c} g_r x_r ≤ C_c,  Σ_{r of j} x_r ≤ 1,  x_r ∈ {0, 1}
 
@@ -6,17 +6,17 @@ Row r is an allocation that a job bids on. A price p_c ≥ 0 on each GPU type se
 
     D(p) = Σ_c C_c p_c + Σ_j max(0, max_{r of j} U_r − g_r p_c(r))
 
-bounds every round. D is convex, with a variable for each type. It is minimised by Newton's method
-on a smooth majorant, the logarithm of a sum of exponentials in place of each maximum (Nesterov,
-Smooth minimization of non-smooth functions, 2005), which is sharpened step by step.
+bounds every round. D is convex, with one variable per type. Newton's method minimises a smooth
+majorant, in which the logarithm of a sum of exponentials replaces each maximum (Nesterov, Smooth
+minimization of non-smooth functions, 2005), and which is sharpened step by step.
 
-At the prices found each job has a regret: its loss on its second choice against its first. Jobs
-choose in order of falling regret among the types with room. Then chains of moves between types,
-into a type and out of it, are followed as long as one raises the objective: with gangs of one size
-these are the augmenting paths of the transportation problem, and the round is optimal. Where these
-prices do not prove it, prices at which no move gains do: potentials of the same paths (Ahuja,
-Magnanti and Orlin, Network Flows, 1993, section 9.3). With gangs of several sizes the core of each
-type, of the jobs that run there or wait, is then solved as a knapsack (`solver.backends.core`).
+At these prices each job has a regret: its loss on its second choice against its first. Jobs choose
+in order of falling regret among the types with room. Then chains of moves into, between and out of
+types are followed while one raises the objective. With gangs of one size these chains are the
+augmenting paths of the transportation problem, so the round is optimal. If the prices do not prove
+that, prices at which no move gains do: potentials of the same paths (Ahuja, Magnanti and Orlin,
+Network Flows, 1993, section 9.3). With gangs of several sizes, the core of each type, the jobs that
+run there or wait, is then solved as a knapsack (`solver.backends.core`).
 """
 
 import numpy as np
@@ -27,27 +27,27 @@ from solver.backends.core import solve_core
 
 SHARPEST = 1e-4
 """Temperature of the last majorant, as a share of the largest utility per GPU. Chains of moves
-settle what it leaves undecided; no sweep is recorded."""
+settle what it leaves undecided. Not swept."""
 
 NEWTON_STEPS = 12
-"""Bound on effort: steps of Newton's method at a temperature. No sweep is recorded."""
+"""Bound on effort: Newton steps per temperature. Not swept."""
 
 CHAINS = 400
-"""Bound on effort: chains of moves that are followed. No sweep is recorded."""
+"""Bound on effort: chains of moves that are followed. Not swept."""
 
 OPTIONS = 64
-"""Bound on effort: rows of the core of a type, beside those chosen. No sweep is recorded."""
+"""Bound on effort: rows in the core of a type, besides those chosen. Not swept."""
 
 KNAPSACK_OPTIONS = (64, 64, 4096)
-"""The same for a round on one type, one search after another. A better plan leaves more rows out of
-the next search."""
+"""The same bound for successive searches of a round on one type. A better plan leaves more rows out
+of the next search."""
 
 
 def solve_round(problem: CountProblem) -> CountSolution:
-    """Solve a round, that is a problem of a single round without a regulariser.
+    """Solve a round: a problem of a single round without a regulariser.
 
     Args:
-        problem: Its rows are sorted by job.
+        problem: The problem, with rows sorted by job.
     """
     worth = np.where(problem.most > 0, problem.utility[:, -1], 0.0)
     if len(problem.capacities) == 1 and not problem.shared:
@@ -71,7 +71,7 @@ def solve_round(problem: CountProblem) -> CountSolution:
 
 
 def _solve_one_type(problem: CountProblem, worth: Floats) -> CountSolution:
-    """Solve a round on GPUs of one type, in which each job has a row: a knapsack."""
+    """Solve a round on one GPU type with one row per job: a knapsack."""
     gangs, capacity = problem.gangs.astype(float), int(problem.capacities[0])
     price, bound, net, order = _relax(worth, gangs, float(capacity))
     chosen = _take_in_order(order, problem.gangs * problem.most, problem.most, capacity)
@@ -93,7 +93,7 @@ def _solve_one_type(problem: CountProblem, worth: Floats) -> CountSolution:
 
 
 def _take_in_order(order: Ints, needs: Ints, most: Ints, capacity: int) -> Ints:
-    """The rows that fit in order, with backfilling, as counts."""
+    """Return the rows that fit in order, with backfilling, as counts."""
     counts, needed = np.zeros_like(most), needs[order].tolist()
     for row, gpus in zip(order.tolist(), needed, strict=True):
         if 0 < gpus <= capacity:
@@ -103,7 +103,7 @@ def _take_in_order(order: Ints, needs: Ints, most: Ints, capacity: int) -> Ints:
 
 
 def _relax(worth: Floats, gangs: Floats, capacity: float) -> tuple[float, float, Floats, Ints]:
-    """The price at which the best rows per GPU fill a capacity, and what follows from it.
+    """Find the price at which the best rows per GPU fill a capacity.
 
     Returns:
         The price; the bound, raised by its rounding error; net worths at that price; and the rows
@@ -113,7 +113,7 @@ def _relax(worth: Floats, gangs: Floats, capacity: float) -> tuple[float, float,
     order = np.argsort(-ratios, kind="stable")
     beyond = np.cumsum(gangs[order]) > capacity
     price = float(ratios[order[int(beyond.argmax())]]) if beyond.any() else 0.0
-    net: Floats = gangs * (ratios - price)  # in this form its sign is exact
+    net: Floats = gangs * (ratios - price)  # this form makes its sign exact
     bound = price * capacity + float(np.maximum(net, 0.0).sum())
     return price, bound * (1.0 + 2.0**-52 * len(worth)), net, order
 
@@ -140,14 +140,14 @@ class _Round:
         self.largest = np.maximum.reduceat(self.gangs, self.first)
 
     def bound(self, prices: Floats) -> float:
-        """D at prices, shape (types,), raised by its rounding error."""
+        """Return D at prices, shape (types,), raised by its rounding error."""
         net = self.worth - self.gangs * prices[self.kind]
         gains = np.maximum(np.maximum.reduceat(net, self.first), 0.0)
         worth = float(self.capacities @ prices) + float(gains.sum())
         return worth * (1.0 + 2.0**-52 * (len(net) + self.types))
 
     def prices(self) -> Floats:
-        """Prices near the minimum of D, shape (types,)."""
+        """Return prices near the minimum of D, shape (types,)."""
         prices = np.zeros(self.types)
         dearest = float((self.worth / self.gangs).max(initial=0.0))
         if dearest <= 0.0:
@@ -160,7 +160,7 @@ class _Round:
             heat = max(heat / 8.0, SHARPEST * dearest)
 
     def _newton(self, prices: Floats, heat: float, dearest: float) -> Floats:
-        """The minimum of the majorant at a temperature, from these prices on."""
+        """Minimise the majorant at a temperature, starting from these prices."""
         value, slope, curve = self._smooth(prices, heat)
         for _ in range(NEWTON_STEPS):
             free = (prices > 0.0) | (slope < 0.0)
@@ -185,7 +185,7 @@ class _Round:
         return prices
 
     def _smooth(self, prices: Floats, heat: float) -> tuple[float, Floats, Floats]:
-        """The majorant of D, its gradient, and its Hessian."""
+        """Return the majorant of D, its gradient, and its Hessian."""
         scale = heat * self.largest
         net = (self.worth - self.gangs * prices[self.kind]) / scale[self.job]
         top = np.maximum(np.maximum.reduceat(net, self.first), 0.0)
@@ -200,7 +200,7 @@ class _Round:
         return value, self.capacities - wanted.sum(axis=0), curve
 
     def chosen(self, prices: Floats) -> Bools:
-        """Rows that run, where jobs choose in order of falling regret; shape (rows,)."""
+        """Choose rows by job, in order of falling regret; shape (rows,)."""
         net = self.worth - self.gangs * prices[self.kind]
         ranked = np.lexsort((-net, self.job))
         best = net[ranked[self.first]]
@@ -224,11 +224,11 @@ class _Round:
         return runs
 
     def improve(self, runs: Bools, bound: float) -> None:
-        """Follow chains of moves, and refill types, as long as that raises the objective.
+        """Follow chains of moves, and refill types, while that raises the objective.
 
         Args:
-            runs: Rows that run, shape (rows,); changed.
-            bound: Where to stop.
+            runs: Rows that run, shape (rows,); changed in place.
+            bound: Bound on the objective at which to stop.
         """
         used = np.bincount(self.kind, np.where(runs, self.gangs, 0.0), self.types)
         free: Floats = self.capacities - used
@@ -255,21 +255,22 @@ class _Round:
                 return
 
     def potentials(self, runs: Bools, prices: Floats) -> Floats:
-        """Prices at which no job prefers another type or to wait, where gangs are of one size.
+        """Return prices at which no job prefers another type or waiting, with gangs of one size.
 
-        Such prices exist if no chain of moves gains. D is then the utility of the running rows, but
-        for GPUs that are too few for a gang. With gangs of several sizes none exist.
+        Such prices exist if no chain of moves gains. D then equals the utility of the running
+        rows, except for GPUs that are too few for a gang. With several gang sizes no such prices
+        exist, and the given ones are returned.
 
         Args:
             runs: Rows that run, shape (rows,).
-            prices: Where to begin, shape (types,).
+            prices: Starting prices, shape (types,).
         """
         size = float(self.gangs[0])
         if (self.gangs != size).any():
             return prices
         at_row = np.full(len(self.first), -1)
         at_row[self.job[runs]] = np.flatnonzero(runs)
-        apart, _ = self._moves(at_row, size)  # least difference of the prices of two types
+        apart, _ = self._moves(at_row, size)  # minimum price differences of two types
         used = np.bincount(self.kind[runs], self.gangs[runs], self.types)
         np.fill_diagonal(apart, 0.0)
         apart[-1] = np.maximum(apart[-1], 0.0)
@@ -283,17 +284,16 @@ class _Round:
         return np.maximum(found, 0.0)
 
     def _refill(self, runs: Bools, free: Floats, kind: int, least: float) -> bool:
-        """Solve the core of a type among the jobs that run there and those that wait.
+        """Solve the core of a type among its running jobs and the waiting jobs.
 
-        Returns:
-            Whether that raised the objective by more than the least.
+        Returns whether the objective rose by more than `least`.
         """
         busy = np.zeros(len(self.first), dtype=bool)
         busy[self.job[runs]] = True
         rows = np.flatnonzero((self.kind == kind) & (runs | ~busy[self.job]))
         _, single = np.unique(self.job[rows], return_index=True)
         if len(single) < len(rows) or not len(rows):
-            return False  # jobs with several gangs on this type
+            return False  # a job has several gang sizes on this type
         worth, gangs = self.worth[rows], self.gangs[rows]
         capacity = free[kind] + float(gangs[runs[rows]].sum())
         order = np.argsort(-worth / gangs, kind="stable")
@@ -322,15 +322,15 @@ class _Round:
     def _chain(
         self, at_row: Ints, free: Floats, size: float
     ) -> tuple[float, float, list[int], list[int]]:
-        """The best chain of moves of gangs of a size, each into the GPUs that the next gang leaves.
+        """Find the best chain of moves of gangs of a size, each into GPUs that the next one leaves.
 
         Args:
-            at_row: The row that each job runs on, −1 for none, shape (jobs,).
+            at_row: Row that each job runs on, −1 for none, shape (jobs,).
             free: GPUs left of each type.
-            size: The size.
+            size: Gang size.
 
         Returns:
-            Its gain, the size, and for each move the row that stops and the row that starts,
+            The gain, the size, and for each move the row that stops and the row that starts,
             −1 for none.
         """
         waiting = self.types
@@ -357,17 +357,17 @@ class _Round:
         return best[0], size, came, went
 
     def _moves(self, at_row: Ints, size: float) -> tuple[Floats, Ints]:
-        """The best moves of gangs of a size from each type to each other.
+        """Return the best moves of gangs of a size from each type to each other.
 
-        Nodes are the types, and as the last one waiting; a move is an edge.
+        Nodes are the types and, last, waiting; a move is an edge.
 
         Args:
-            at_row: The row that each job runs on, −1 for none, shape (jobs,).
-            size: The size.
+            at_row: Row that each job runs on, −1 for none, shape (jobs,).
+            size: Gang size.
 
         Returns:
-            Gain of each, −∞ without a move, and the row that it starts, or stops if the move is to
-            waiting; shape (types + 1, types + 1).
+            Gain of each move, −∞ if there is none, and the row that it starts, or stops if the
+            move is to waiting; both of shape (types + 1, types + 1).
         """
         waiting = self.types
         rows = np.flatnonzero(self.gangs == size)
@@ -381,9 +381,10 @@ class _Round:
         edges = source * (waiting + 1) + self.kind[rows]
         better = self.worth[rows] - held
         np.maximum.at(gain.ravel(), edges, better)
-        ends = np.flatnonzero(better == gain.ravel()[edges])[::-1]  # of equal ones the first
+        # Reversed, so that the first of equally good rows is assigned last and wins.
+        ends = np.flatnonzero(better == gain.ravel()[edges])[::-1]
         mover.ravel()[edges[ends]] = rows[ends]
-        for kind in range(waiting):  # a gang that stops
+        for kind in range(waiting):  # moves to waiting: the least valuable gang stops
             there = rows[(now == rows) & (self.kind[rows] == kind)]
             if len(there):
                 least = there[self.worth[there].argmin()]

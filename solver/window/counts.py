@@ -1,4 +1,4 @@
-"""The number of rounds that each job gets in a window.
+"""Compute the number of rounds that each job gets in a window.
 
 Presolve makes the problem small and well scaled: counts end at a job's last useful round, and jobs
 whose useful rounds dominate the rest of the market are decided (weights differ by up to 10^21).
@@ -24,7 +24,7 @@ def solve_counts(market: WindowMarket, backend: str = "auto") -> Solution:
 
     Raises:
         InputError: The back end is unknown.
-        SolverError: No back end could solve the problem.
+        SolverError: No back end solved the problem.
     """
     check_backend(backend)
     most = find_last_useful(market)
@@ -41,7 +41,7 @@ def solve_counts(market: WindowMarket, backend: str = "auto") -> Solution:
 
 
 def find_last_useful(market: WindowMarket) -> Ints:
-    """The last useful round of each job: further rounds gain nothing; shape (jobs,)."""
+    """Return the last useful round of each job, shape (jobs,): further rounds gain nothing."""
     useful = (market.utility < market.utility[:, -1:]) | (
         market.remaining > market.remaining[:, -1:]
     )
@@ -50,13 +50,13 @@ def find_last_useful(market: WindowMarket) -> Ints:
 
 
 def find_decided(market: WindowMarket, most: Ints) -> Bools:
-    """Jobs that get all their useful rounds in every optimum, shape (jobs,).
+    """Return which jobs get all their useful rounds in every optimum, shape (jobs,).
 
-    A set of jobs is decided if its useful rounds fit the capacity, and m rounds fewer for
-    any of its jobs lose more than the rest of the market can gain. The freed GPU-rounds,
-    with slack below the largest gang, gain at most the rest's steepest slope each, plus the
-    relief of the regulariser. The largest such set removes weights that differ by 10^21
-    from the problem (docs/market.md, Jobs that are decided).
+    A set of jobs is decided if its useful rounds fit the capacity, and taking m rounds from any of
+    its jobs loses more than the rest of the market can gain. Each freed GPU-round, with slack below
+    the largest gang, gains at most the rest's steepest slope, plus the relief of the regulariser.
+    Removing the largest such set removes weights that differ by 10^21 from the problem
+    (docs/market.md, Jobs that are decided).
     """
     capacity = market.gpus * market.window
     rows, gangs = np.arange(len(most)), market.gangs[:, None]
@@ -78,10 +78,9 @@ def find_decided(market: WindowMarket, most: Ints) -> Bools:
 def _reduce(
     market: WindowMarket, most: Ints, free: Ints, fixed: Ints
 ) -> tuple[CountProblem, float, float]:
-    """The market of the undecided jobs, shifted and scaled to gains of about 1.
+    """Reduce the market to the undecided jobs, shifted and scaled to gains of about 1.
 
-    Returns:
-        The problem, and offset and scale with objective = offset + scale · reduced.
+    Returns the problem, offset and scale; objective = offset + scale · reduced.
     """
     rows = np.arange(len(most))
     floor = float(market.remaining[rows, most].max())

@@ -1,18 +1,18 @@
-"""Our own solver of a window: a Lagrangian bound in NumPy, and an exact search of the core.
+"""Solve a window: a Lagrangian bound in NumPy, and an exact search of the core.
 
 A price λ ≥ 0 on GPU-rounds relaxes the capacity row (Everett, 1963) and separates the jobs,
-but for the longest remaining time z that the regulariser charges:
+except for the longest remaining time z that the regulariser charges:
 
     D(λ, z) = λC − kz + Σ_j max {U_j(n) − λ g_j n : r_j(n) ≤ z}
 
-bounds every plan whose longest remaining time is at most z; it is needed at the z among the
-r_j(n) only. So max_z min_λ D(λ, z), with the minimum over any prices, bounds all plans. One
-sort of the r_j(n) gives D(λ, z) for all z with a cumulative sum. D is convex and piecewise
-linear in λ, and its slope is the capacity C less the demand in GPU-rounds. Its minimum lies
-between a price at which demand exceeds capacity and a price at which demand fits.
+bounds every plan whose longest remaining time is at most z; only the z among the r_j(n) matter.
+So max_z min_λ D(λ, z), with the minimum over any prices, bounds all plans. One sort of the r_j(n)
+gives D(λ, z) for all z by a cumulative sum. D is convex and piecewise linear in λ; its slope is
+the capacity C less the demand in GPU-rounds. Its minimum lies between a price at which demand
+exceeds capacity and a price at which demand fits.
 
-The duality gap that remains at the best price is closed by `solver.backends.core`, level z
-by level z, the largest bound first.
+`solver.backends.core` closes the duality gap that remains at the best price, level z by level z,
+the largest bound first.
 """
 
 from dataclasses import dataclass
@@ -24,26 +24,26 @@ from solver.backends import RELATIVE_GAP, CountProblem, CountSolution
 from solver.backends.core import solve_core
 
 TARGET_GAP = 1e-7
-"""Gap, as a share of the stake, at which the search ends: a hundredth of `RELATIVE_GAP`. No
-sweep is recorded; `tests/solver/test_lagrangian.py` holds plans to twice this gap."""
+"""Gap at which the search ends, as a share of the stake: a hundredth of `RELATIVE_GAP`. Not swept;
+`tests/solver/window/test_lagrangian.py` checks plans against twice this gap."""
 
 TANGENTS = 30
-"""Bound on effort: prices tried between two neighbouring slopes of the tables. Concave tables
-need none (docs/market.md); an engineering bound for other tables; no sweep is recorded."""
+"""Bound on effort: prices tried between two neighbouring slopes of the tables. Concave tables need
+none (docs/market.md); an engineering bound for other tables, not swept."""
 
 FIRST_OPTIONS, MOST_OPTIONS = 128, 4096
-"""Maximum number of counts in the core beside the jobs' best: at first, and where a gap
-remains. An engineering bound; no sweep is recorded."""
+"""Maximum number of counts in the core besides the jobs' best, at first and if a gap remains. An
+engineering bound, not swept."""
 
 CORE_SOLVES = 40
-"""Bound on effort: how often a core is solved. An engineering bound; no sweep is recorded."""
+"""Bound on effort: maximum number of core solves. An engineering bound, not swept."""
 
 
 def solve_window(problem: CountProblem) -> CountSolution:
-    """Solve a problem of one GPU type, to a gap that is relative to the stake, see `_Dual`.
+    """Solve a problem with one GPU type, to a gap relative to the stake (`_Dual`).
 
     Raises:
-        BackendUnavailableError: It has several GPU types.
+        BackendUnavailableError: The problem has several GPU types.
     """
     dual = _Dual(problem)
     at = dual.minimise()
@@ -90,7 +90,7 @@ class _Demands:
         net: Net utility U_j(n) − λ g_j n, shape (jobs, T + 1); −inf above T_j.
         best: The largest net utility of n and more rounds, same shape.
         worth: D(λ, z) for every level z, rounded up.
-        rounding: Amount of this rounding, for every level.
+        rounding: Amount of this rounding, by level.
     """
 
     price: float
@@ -100,13 +100,13 @@ class _Demands:
     rounding: Floats
 
     def losses(self, floors: Ints) -> Floats:
-        """Loss d_j(n) of n rounds against the best count at this price; inf below the floors."""
+        """Return the loss d_j(n) of n rounds against the best count; inf below the floors."""
         rows, rounds = np.arange(len(floors)), np.arange(self.net.shape[1])
         losses = self.best[rows, floors][:, None] - self.net
         return np.where(rounds >= floors[:, None], losses, np.inf)
 
     def counts(self, floors: Ints) -> Ints:
-        """The least counts without loss, shape (jobs,)."""
+        """Return the least counts without loss, shape (jobs,)."""
         allowed = np.arange(self.net.shape[1]) >= floors[:, None]
         counts: Ints = ((self.net >= self.best) & allowed).argmax(axis=1)
         return counts
@@ -114,7 +114,7 @@ class _Demands:
 
 @dataclass(frozen=True)
 class _Point:
-    """D at a price and a level, and its slope: the capacity less the demand, in GPU-rounds."""
+    """D at a price and a level, and its slope: capacity less demand, in GPU-rounds."""
 
     demands: _Demands
     worth: float
@@ -122,15 +122,15 @@ class _Point:
 
     @property
     def price(self) -> float:
-        """The price, λ."""
+        """λ."""
         return self.demands.price
 
     def along(self, price: float) -> float:
-        """The tangent at another price: a lower bound on D there."""
+        """Return the tangent at another price: a lower bound on D there."""
         return self.worth + self.slope * (price - self.price)
 
     def crossing(self, other: "_Point") -> float:
-        """The price at which the tangents cross."""
+        """Return the price at which two tangents cross."""
         rise = other.along(0.0) - self.along(0.0)
         return rise / (self.slope - other.slope)
 
@@ -156,23 +156,23 @@ class _Dual:
         self.longest = np.append(left[steps], 0.0)[: len(self.steps) + 1]
         self.bounds = np.full(len(self.longest), np.inf)
         slopes = np.diff(problem.utility, axis=1) / problem.gangs[:, None]
-        dearest = 2.0 * slopes.max(initial=0.0)  # here demand is at the floors
+        dearest = 2.0 * slopes.max(initial=0.0)  # at this price demand is at the floors
         self.prices = np.unique(np.concatenate([[0.0], slopes[slopes > 0.0], [dearest]]))
         self.stakes = float(problem.utility[:, -1].sum()) + problem.regularizer * self.longest
 
     def near(self, value: float) -> bool:
-        """Whether a plan's value is within the relative gap of the bound."""
+        """Return whether a plan's value is within the relative gap of the bound."""
         level = int(self.bounds.argmax())
         return float(self.bounds[level]) <= value + RELATIVE_GAP * float(self.stakes[level])
 
     def floors(self, level: int) -> Ints:
-        """The least rounds of each job at a level, shape (jobs,)."""
+        """Return the minimum rounds of each job at a level, shape (jobs,)."""
         jobs, width = self.gains.shape
         floors: Ints = np.bincount(self.steps[:level] // width, minlength=jobs)
         return floors
 
     def at(self, price: float) -> _Demands:
-        """The demand at a price; lowers the bounds."""
+        """Return the demand at a price; lowers the bounds."""
         problem = self.problem
         net = self.gains - price * self.use
         best = np.maximum.accumulate(net[:, ::-1], axis=1)[:, ::-1]
@@ -187,7 +187,7 @@ class _Dual:
         return _Demands(price, net, best, worth, rounding)
 
     def point(self, price: float, level: int | None) -> "_Point":
-        """D and its slope at a price, at a level or at the level of the largest D."""
+        """Return D and its slope at a price, at a level or (None) at the level of the largest D."""
         demands = self.at(price)
         level = int(demands.worth.argmax()) if level is None else level
         use = int(self.problem.gangs @ demands.counts(self.floors(level)))
@@ -237,4 +237,4 @@ class _Dual:
 
 
 ROUNDING = 2.0**-52
-"""Relative rounding error of a double, for each number summed; bounds are raised by it."""
+"""Relative rounding error of a double, for each number summed; raises the bounds."""

@@ -1,13 +1,13 @@
-"""The market of a window: the utilities of all jobs as tables over the rounds that they get.
+"""The market of a window: utilities of all jobs, as tables over the rounds that they get.
 
 A Volatile Fisher Market over the T rounds of a window (Shockwave, NSDI '23, section 4): jobs spend
 budgets on GPU-rounds, and the equilibrium maximises Nash social welfare over time. With a
-regulariser for the makespan the window problem is
+regulariser for the makespan, the window problem is
 
     max  Σ_j w_j u_j(n_j) − k · max_j r_j(n_j)    s. t.  a timetable for the counts n
 
-where n_j rounds buy job j the utility u_j(n_j) and leave it r_j(n_j) seconds to run. The objective
-depends on the counts alone.
+n_j rounds give job j the utility u_j(n_j) and leave r_j(n_j) seconds of run time. The objective
+depends only on the counts.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LOG_KNOTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Knots of the published system's piecewise-linear logarithm."""
 
 LOG_ZERO = 1e-6
-"""Progress whose logarithm stands for log 0, as in the published system."""
+"""Progress whose logarithm replaces log 0, as in the published system."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class WindowMarket:
             raise ValueError("remaining time must be non-increasing and convex in rounds")
 
     def objective(self, counts: Ints) -> float:
-        """Welfare less the regulariser at counts of rounds, shape (jobs,)."""
+        """Return welfare less the regulariser at counts of rounds, shape (jobs,)."""
         if not len(counts):
             return 0.0
         rows = np.arange(len(counts))
@@ -75,7 +75,7 @@ class WindowMarket:
 
 
 def log_progress(progress: Floats) -> Floats:
-    """Logarithm of progress in [0, 1], interpolated between `LOG_KNOTS`.
+    """Return the logarithm of progress in [0, 1], interpolated between `LOG_KNOTS`.
 
     Piecewise linear, as in the published system; log 0 is log `LOG_ZERO`.
     """
@@ -94,7 +94,10 @@ def make_welfare_market(
     progress: Floats,
     remaining: Floats,
 ) -> WindowMarket:
-    """Nash social welfare over the window, averaged over jobs and rounds.
+    """Return the market of Nash social welfare, averaged over jobs and rounds.
+
+    Its utility is u_j(n) = w_j · log progress_j(n) / (jobs · T), the objective of NSDI '23,
+    section 6.
 
     Args:
         gpus: GPUs in each round.
@@ -104,10 +107,6 @@ def make_welfare_market(
         weights: w_j, shape (jobs,).
         progress: Completed share of job j's epochs after n rounds, shape (jobs, T + 1).
         remaining: Residual run time after n rounds in seconds, shape (jobs, T + 1).
-
-    Returns:
-        The market with u_j(n) = w_j · log progress_j(n) / (jobs · T), the objective of
-        NSDI '23, section 6.
     """
     jobs, width = progress.shape
     utility = weights[:, None] * log_progress(progress) / max(jobs * (width - 1), 1)

@@ -1,7 +1,7 @@
-"""The window problem of the published system: its market, and how counts become a timetable.
+"""The published system's window problem: its market, and its timetable for the counts.
 
 Zheng et al., Shockwave (NSDI '23), sections 4 to 6, as in their simulator;
-`solver.policies.shockwave_published` says what is different here.
+`solver.policies.shockwave_published` lists the differences.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from solver.window.market import WindowMarket, make_welfare_market
 from solver.window.repair import Timetable
 
 LAST_ROUND_POWER = 100.0
-"""Power of the finish-time ratio for a job with less than a round left, as published."""
+"""Power of the finish-time ratio for jobs with less than a round left, as published."""
 
 HEAVIEST = 1e100
-"""Upper bound on weights, against overflow: weights of 1 are already below its rounding error."""
+"""Upper bound on weights, against overflow; weights of 1 are already below its rounding error."""
 
 
 def make_published_market(
@@ -36,16 +36,16 @@ def make_published_market(
     fairness_power: float,
     fairness_limit: float = 1.0,
 ) -> tuple[WindowMarket, Floats]:
-    """The window problem without the finish-time constraints.
+    """Return the window problem without the finish-time constraints.
 
-    Weights are ρ^λ where ρ, projected over target finish time, exceeds its limit (NSDI '23,
-    section 6), else 1; λ is `LAST_ROUND_POWER` in a job's last round.
+    ρ is the projected over the target finish time. A weight is ρ^λ if ρ exceeds its limit, else 1
+    (NSDI '23, section 6); λ is `LAST_ROUND_POWER` in a job's last round.
 
     Args:
         gpus: GPUs in each round.
         job_ids: Job ids, in the order of the arrays.
         gangs: GPUs of each.
-        epochs: Epochs of each job, shape (jobs,); the shape of all arrays.
+        epochs: Epochs of each job; all arrays have shape (jobs,).
         epochs_done: Completed epochs.
         epoch_seconds: Mean duration of the epochs so far.
         remaining: Predicted residual run time, in seconds.
@@ -82,9 +82,9 @@ def make_published_market(
 def lay_out_by_priority(market: WindowMarket, counts: Ints, priorities: Floats) -> Timetable:
     """Lay counts out with high priorities in early rounds.
 
-    Published as a second program: minimise Σ_j priority_j · mean round of job j. Here each
-    round is list-scheduled: jobs that need all rounds left, then the others by priority per
-    GPU and round, with backfilling. For jobs of one GPU this preserves all counts (least
+    The published system solves a second program: minimise Σ_j priority_j · mean round of job j.
+    Here each round is list-scheduled: jobs that need all remaining rounds, then the others by
+    priority per GPU and round, with backfilling. This preserves all counts of 1-GPU jobs (least
     laxity first); a gang may lose a round, whose GPUs are backfilled.
     """
     gangs, left = market.gangs, counts.copy()
@@ -102,7 +102,7 @@ def lay_out_by_priority(market: WindowMarket, counts: Ints, priorities: Floats) 
 
 
 def fill_with_longest(table: Timetable, market: WindowMarket, remaining: Floats) -> Timetable:
-    """Backfill idle GPUs with the jobs of the longest remaining time.
+    """Backfill idle GPUs with the jobs that have the longest remaining time.
 
     Args:
         table: The timetable, shape (jobs, T).

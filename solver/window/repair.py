@@ -1,4 +1,4 @@
-"""Local repair of a timetable: exchange and trade for jobs below their counts, backfilling."""
+"""Repair a timetable locally: exchange and trade for jobs below their counts, then backfill."""
 
 import heapq
 
@@ -8,7 +8,7 @@ from predictor.arrays import Bools, Ints
 from solver.window.market import WindowMarket
 
 Timetable = Bools
-"""Shape (jobs, T): whether a job runs in a round of the window."""
+"""Whether each job runs in each round of the window, shape (jobs, T)."""
 
 
 def exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) -> None:
@@ -62,8 +62,8 @@ def trade(
         free: Idle GPUs in each round, shape (T,).
         job: The job below its count.
         count: Its count of rounds.
-        lacking: Rounds that other jobs still lack, shape (jobs,). They are counted as given,
-            as the longest residual run time falls only once all its jobs have their counts.
+        lacking: Rounds that other jobs still lack, shape (jobs,). They count as already given,
+            because the longest residual run time falls only once all its jobs have their counts.
     """
     gangs, rows = market.gangs, np.arange(len(table))
     while True:

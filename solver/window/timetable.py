@@ -1,9 +1,9 @@
-"""Lay-out of counts in time: the rounds of the window in which each job runs.
+"""Lay counts out in time: choose the rounds of the window in which each job runs.
 
-Not every vector of counts can be laid out: GPUs are not shared and a job runs at most once
-per round, so large gangs can crowd out small jobs that need almost every round. The
-timetable is always feasible: rounds without room are dropped, idle GPUs are backfilled, and
-the loss is reported in the plan's gap.
+Not every vector of counts has a timetable: GPUs are not shared and a job runs at most once per
+round, so large gangs can crowd out small jobs that need almost every round. The timetable is
+always feasible: rounds without room are dropped, idle GPUs are backfilled, and the plan's gap
+includes the loss.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from solver.window.market import WindowMarket
 from solver.window.repair import Timetable, exchange, fill, trade
 
 TRIES = 6
-"""Bound on effort: lay-outs tried while the loss exceeds `CLOSED` (docs/market.md). An engineering
-bound; no sweep is recorded."""
+"""Bound on effort: layouts tried while the loss exceeds `CLOSED` (docs/market.md). An engineering
+bound, not swept."""
 
 
 def clear_window(
@@ -33,11 +33,10 @@ def clear_window(
         backend: One of `solver.backends.choice.BACKENDS`.
 
     Returns:
-        The timetable, shape (jobs, T), and the solution with the counts and the objective that the
-        timetable keeps.
+        The timetable, shape (jobs, T), and the solution with the timetable's counts and objective.
 
     Raises:
-        ShockwaveError: The back end is unknown, or no back end could solve the problem.
+        ShockwaveError: The back end is unknown, or no back end solved the problem.
     """
     found = solve_counts(market, backend)
     table = lay_out(market, found.counts, order)
@@ -48,7 +47,7 @@ def clear_window(
 
 
 def lay_out(market: WindowMarket, counts: Ints, order: Sequence[int]) -> Timetable:
-    """Lay counts out as a feasible timetable.
+    """Lay counts out as a feasible timetable, shape (jobs, T).
 
     The coming round is list-scheduled: jobs that need every round of the window, then the
     others in `order`, with backfilling. The remaining counts go, largest gang first, into
@@ -56,17 +55,13 @@ def lay_out(market: WindowMarket, counts: Ints, order: Sequence[int]) -> Timetab
     have room, then by trade against rounds of jobs that lose less; idle GPUs go to the
     best increments.
 
-    If the loss exceeds `CLOSED`, the lay-out is repeated with squeaky-wheel penalties
-    (Joslin and Clements, 1999): jobs are placed earlier the more they lost. The best
-    timetable is kept.
+    If the loss exceeds `CLOSED`, the layout is repeated with squeaky-wheel penalties (Joslin and
+    Clements, 1999): the more a job lost, the earlier it is placed. The best timetable is kept.
 
     Args:
         market: The window problem.
         counts: n_j, shape (jobs,), within the window's GPU-rounds.
         order: Jobs (rows of the market) by descending priority.
-
-    Returns:
-        A feasible timetable, shape (jobs, T): every round is within capacity.
     """
     wanted = market.objective(counts)
     penalties = np.zeros(len(counts))
@@ -83,7 +78,7 @@ def lay_out(market: WindowMarket, counts: Ints, order: Sequence[int]) -> Timetab
 
 
 def _losses(market: WindowMarket, counts: Ints, table: Timetable) -> Floats:
-    """Loss by each job below its count, if all others had theirs; shape (jobs,)."""
+    """Return each job's loss if only it were below its count, shape (jobs,)."""
     losses = np.zeros(len(counts))
     reached = table.sum(axis=1)
     wanted = market.objective(counts)
@@ -97,7 +92,7 @@ def _losses(market: WindowMarket, counts: Ints, table: Timetable) -> Floats:
 def _placed(
     market: WindowMarket, counts: Ints, order: Sequence[int], penalties: Floats
 ) -> Timetable:
-    """A lay-out with squeaky-wheel penalties, shape (jobs,): larger ones are placed earlier."""
+    """Lay out with squeaky-wheel penalties, shape (jobs,): larger ones are placed earlier."""
     gangs = market.gangs
     table = np.zeros((len(counts), market.window), dtype=bool)
     ranks = list(zip((-penalties).tolist(), (counts < market.window).tolist(), strict=True))
@@ -118,7 +113,7 @@ def _placed(
 
 
 def _coming_round(market: WindowMarket, counts: Ints, ranked: Sequence[int]) -> list[int]:
-    """The jobs of the coming round: as ranked, with backfilling."""
+    """Return the jobs of the coming round, as ranked, with backfilling."""
     gangs, wanted = market.gangs.tolist(), counts.tolist()
     free, jobs = market.gpus, list[int]()
     for job in ranked:
@@ -129,7 +124,7 @@ def _coming_round(market: WindowMarket, counts: Ints, ranked: Sequence[int]) -> 
 
 
 def _spread(market: WindowMarket, left: Ints, ranked: Ints) -> Timetable:
-    """Place jobs, as ranked, in the emptiest later rounds, as far as they fit."""
+    """Place jobs, as ranked, in the emptiest later rounds if they fit."""
     table = np.zeros((len(left), market.window - 1), dtype=bool)
     used = np.zeros(market.window - 1, dtype=np.int64)
     gangs = market.gangs[ranked].tolist()
