@@ -1,7 +1,8 @@
 """Alerts of a service: late rounds, failed nodes, unfair treatment, a stuck inbox.
 
 An alert is reported once, when its condition begins. Reported alerts that still stand survive a
-restart of the watching process. That is not the scheduler, so that a hanging one is reported, too.
+restart of the watching process. The scheduler does not watch itself, so that its hanging is
+reported, too.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ UNFAIR = 1.05
 """ρ above which a job is treated unfairly, as in `run_summary.unfair_fraction`."""
 
 PATIENT_SECONDS = 30.0
-"""Delay of a round or an entry beyond the usual that causes no alert: a scheduler restarts within
+"""Delay of a round or an entry, beyond the usual, that causes no alert: a scheduler restarts within
 it. An engineering choice."""
 
 
@@ -29,20 +30,20 @@ class AlertKind(StrEnum):
 
 
 Known = frozenset[tuple[AlertKind, int | None]]
-"""Reported alerts that still stand: kinds, each with its round, node or job, if any."""
+"""Reported alerts that still stand: their kinds, each with its round, node or job, if any."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Something that has gone wrong.
+    """An alert.
 
     Attributes:
         kind: Its kind.
         run: The service's run.
-        round: The last round, of `LATE` the late round; -1 before the first.
-        text: What is wrong, in words.
-        job: The job, of `UNFAIR`.
-        node: The node, of `DOWN`.
+        round: The late round, for `LATE`; else the last round, -1 before the first.
+        text: Description.
+        job: The job, for `UNFAIR`.
+        node: The node, for `DOWN`.
     """
 
     kind: AlertKind
@@ -54,16 +55,16 @@ class Alert:
 
 
 class Watch:
-    """Detects alerts when called at intervals.
+    """Detects new alerts; to be called at intervals.
 
     Args:
-        run: Its run.
-        speed: Seconds of its run in a second.
+        run: The service's run.
+        speed: Seconds of its run per second.
         now: Start of the watch, in seconds of a monotonic clock.
         known: Alerts reported before.
 
     Attributes:
-        known: Alerts reported that still stand.
+        known: Reported alerts that still stand.
     """
 
     def __init__(self, run: str, speed: float, now: float, known: Known = frozenset()) -> None:
@@ -78,7 +79,7 @@ class Watch:
 
         Args:
             history: The service's history.
-            lag_seconds: Age of the oldest entry that no round has taken in; 0 if there is none.
+            lag_seconds: Age of the oldest entry that no round has taken in; 0 if none waits.
             now: Seconds of the same clock.
         """
         before = self._before or history
@@ -100,14 +101,14 @@ class Watch:
             missing: bool(history.state.leases),
             (AlertKind.STUCK, None): lag_seconds > patience,
         }
-        # A new watch cannot see yet whether these still stand.
+        # A new watch cannot tell yet whether these still stand, so it must not report them again.
         self.known = frozenset(current) | {key for key in self.known if unseen.get(key)}
         return new
 
     def _late(
         self, before: ServiceHistory, history: ServiceHistory, silent: float, patience: float
     ) -> Iterator[Alert]:
-        """Late rounds, or a round that is missing while jobs run."""
+        """Yield an alert about late rounds, or about a missing round while jobs run."""
         more, state = history.position.late - before.position.late, history.state
         if more > 0:
             which = f"round {state.round - 1}" if more == 1 else f"{more} rounds"
@@ -118,7 +119,7 @@ class Watch:
             yield Alert(AlertKind.LATE, self._run, state.round, text)
 
     def _down(self, history: ServiceHistory) -> Iterator[Alert]:
-        """Nodes out of service that no command drained."""
+        """Yield alerts about nodes that are out of service without a command."""
         if not (last := history.last):
             return
         problems = {problem.node: problem.problem for problem in last.problems}
@@ -127,14 +128,14 @@ class Watch:
             yield Alert(AlertKind.DOWN, self._run, last.round, text, node=node)
 
     def _treated_unfairly(self, history: ServiceHistory) -> Iterator[Alert]:
-        """Jobs that would end unfairly late, by more than a round, even if they ran from now on."""
+        """Yield alerts about jobs that end unfairly late even if they run from now on."""
         if not history.last:
             return
         run, this = predict_last_round(self._run, history)
         clock, length = history.last.clock_seconds, run.header.settings.round_seconds
         for job_id, job in this.active.items():
             if not this.state.may_run(job_id):
-                continue  # held back by its owner, its tenant's quota or other jobs
+                continue  # held back by an order, a quota or other jobs
             fair = estimate_fair_run_time(run, this, job)
             took = clock - job.spec.arrival_seconds + job.run_time(job.own).remaining
             if took > UNFAIR * fair + length:
@@ -143,13 +144,13 @@ class Watch:
                 yield Alert(AlertKind.UNFAIR, self._run, history.last.round, text, job=job_id)
 
     def _stuck(self, history: ServiceHistory, waited: float, patience: float) -> Iterator[Alert]:
-        """An inbox whose entries no round takes in."""
+        """Yield an alert if no round takes in the inbox's entries."""
         if waited > patience:
             text = f"the oldest entry of the inbox has waited for {waited:.0f} s"
             yield Alert(AlertKind.STUCK, self._run, history.state.round - 1, text)
 
 
 def _key(alert: Alert) -> tuple[AlertKind, int | None]:
-    """Identifies an alert: its kind, and the round, node or job that it is about."""
+    """Return what identifies an alert: its kind, and its round, node or job."""
     about = {AlertKind.LATE: alert.round, AlertKind.DOWN: alert.node, AlertKind.UNFAIR: alert.job}
     return alert.kind, about.get(alert.kind)

@@ -1,4 +1,4 @@
-"""The local API of a service, for one caller: what the caller's role allows."""
+"""The local API of a service for one caller, restricted to what the caller's role allows."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from flows.explain.answer import Answer
 
 POLL_SECONDS = 1.0
-"""Interval at which a local caller polls for new events and logs. An engineering choice."""
+"""Poll interval for new events and logs of a local caller. An engineering choice."""
 
 
 class NotAllowed(InputError):
-    """The caller's role does not allow it."""
+    """The caller's role does not allow the request."""
 
 
 class AuthorizedApi(NamedCommands):
     """The API of a warehouse's service for one caller; `Client` is the same over HTTP.
 
-    Readers see everything. Tenants see and command only the jobs of their tenant; other jobs do not
-    exist for them. Operators see and command everything.
+    Readers see everything. Tenants see and command only their own jobs; other jobs do not exist for
+    them. Operators see and command everything.
 
     Args:
         service: The service.
-        caller: Who calls.
+        caller: Name, role and tenant of the caller.
         sleep: Waits for some seconds.
     """
 
@@ -67,11 +67,11 @@ class AuthorizedApi(NamedCommands):
         Args:
             job: The fields of a job's file. A tenant's job belongs to that tenant, and its budget
                 is at most 1.
-            key: Idempotency key; a tenant's keys are its own.
+            key: Idempotency key; tenants' keys never collide.
 
         Raises:
-            NotAllowed: The caller may not submit it.
-            InputError: The cluster cannot run it, or a field is invalid.
+            NotAllowed: The caller may not submit the job.
+            InputError: The cluster cannot run the job, or a field is invalid.
         """
         self._refuse_readers()
         declared, own = parse_job(Path("job"), job), self._own_key(key)
@@ -82,8 +82,8 @@ class AuthorizedApi(NamedCommands):
         """Forecast the start and end of a job, without submitting it.
 
         Raises:
-            NotAllowed: The caller may not submit it.
-            InputError: The cluster cannot run it, or a field is invalid.
+            NotAllowed: The caller may not submit the job.
+            InputError: The cluster cannot run the job, or a field is invalid.
         """
         return self.service.forecast_job(self._specs(parse_job(Path("job"), job))[0])
 
@@ -92,7 +92,7 @@ class AuthorizedApi(NamedCommands):
         return self.service.make_specs(self._restrict(job), find)
 
     def _restrict(self, job: JobFile) -> JobFile:
-        """Make a job the tenant's own; refuse what a tenant may not ask for."""
+        """Assign a tenant's job to the tenant; refuse fields that a tenant may not set."""
         if self._tenant is None:
             return job
         if "tenant" not in job.model_fields_set:
@@ -107,7 +107,7 @@ class AuthorizedApi(NamedCommands):
         """Forecast the active jobs, with and without a hypothetical change.
 
         Args:
-            change: The fields of a `WhatIf`; empty for the present plan alone. Tenants may change
+            change: The fields of a `WhatIf`; empty for the present plan only. Tenants may change
                 only their own jobs.
 
         Raises:
@@ -143,13 +143,13 @@ class AuthorizedApi(NamedCommands):
         """Add a node durably; it gets the next index.
 
         Args:
-            node: On Docker hosts its `name` in the cluster file; on a virtual cluster `gpus`,
-                `gpu_type` and `price`, by default those of the last node.
+            node: On Docker hosts, its `name` in the cluster file. On a virtual cluster, `gpus`,
+                `gpu_type` and `price`; they default to those of the last node.
             key: Idempotency key.
 
         Raises:
             NotAllowed: The caller is no operator.
-            InputError: The service cannot take it.
+            InputError: The service cannot take the node.
         """
         if not isinstance(node, NodeRequest):
             node = validate_fields("node", NodeRequest, node, "a node")
@@ -194,13 +194,13 @@ class AuthorizedApi(NamedCommands):
         """Return a job.
 
         Raises:
-            JobNotFound: There is none.
+            JobNotFound: There is no such job.
         """
         number = self._find_job(job)
         return next(row for row in self.list_jobs() if row.job_id == number)
 
     def list_queue(self) -> list[QueueRow]:
-        """List the active jobs in line with their expected starts and ends."""
+        """List the active jobs in queue order, with their expected starts and ends."""
         rows = [row for row in self.service.list_queue() if self.caller.sees(row.tenant)]
         if (seen := self._visible_jobs()) is None:
             return rows
@@ -229,11 +229,11 @@ class AuthorizedApi(NamedCommands):
         return self.service.list_prices()
 
     def explain(self, job: str) -> "Answer":
-        """Explain why a job has or has no GPUs in the last round in which it was active.
+        """Explain why a job holds GPUs or not, in the last round in which it was active.
 
         Raises:
             JobNotFound: There is no such job.
-            InputError: No round has taken it in yet.
+            InputError: No round has taken in the job yet.
         """
         answer, seen = self.service.explain(self._find_job(job)), self._visible_jobs()
         return answer if seen is None else _censor_answer(answer, seen)
@@ -247,13 +247,13 @@ class AuthorizedApi(NamedCommands):
         return self.service.get_job_history(self._find_job(job))
 
     def list_events(self, after_round: int = -1) -> list[EventRow]:
-        """List events of jobs and nodes, and commands, in order.
+        """List events and commands in order.
 
         Args:
             after_round: The last round that the caller knows.
         """
         rows = self.service.list_events(after_round)
-        # Followers poll every second, mostly in vain: the visible jobs are listed last.
+        # Followers poll every second, mostly without news, so the visible jobs are listed last.
         if not rows or (seen := self._visible_jobs()) is None:
             return rows
         own = (row for row in rows if row.job_id in seen)
@@ -264,7 +264,7 @@ class AuthorizedApi(NamedCommands):
 
         Args:
             after_round: The last round that the caller knows.
-            follow: Whether to wait for new ones, without end.
+            follow: Whether to wait for new events forever.
         """
         while True:
             for row in self.list_events(after_round):
@@ -279,11 +279,11 @@ class AuthorizedApi(NamedCommands):
 
         Args:
             job: The job.
-            shown: How much was shown already, by container.
+            shown: Where the caller stopped reading, by container.
 
         Raises:
             JobNotFound: There is no such job.
-            InputError: It has no output, or its cluster file is missing.
+            InputError: The job has no output, or its cluster file is missing.
         """
         return self.service.open_logs(self._find_job(job), shown)
 
@@ -292,7 +292,7 @@ class AuthorizedApi(NamedCommands):
 
         Args:
             job: The job.
-            follow: Whether to wait for new output, without end.
+            follow: Whether to wait for new output forever.
         """
         yield from self.open_logs(job).read_text(follow=follow, sleep=self._sleep)
 
@@ -310,14 +310,14 @@ class AuthorizedApi(NamedCommands):
         return self.service.find_job(target, self._tenant)
 
     def _visible_jobs(self) -> set[int] | None:
-        """Ids of the jobs that the caller sees; None for all."""
+        """Return the ids of the jobs that the caller sees; None for all."""
         return None if self._tenant is None else {row.job_id for row in self.list_jobs()}
 
     def _own_key(self, key: str) -> str:
-        """Make a tenant's key unique among all tenants."""
+        """Return a key that no other tenant can use."""
         if not key or self._tenant is None:
             return key
-        return f"{len(self._tenant)} {self._tenant} {key}"  # unambiguous, whatever the names
+        return f"{len(self._tenant)} {self._tenant} {key}"  # the length keeps keys unambiguous
 
     def _refuse_readers(self) -> None:
         if self.caller.role is Role.READER:
@@ -361,7 +361,7 @@ def _censor_answer(answer: "Answer", seen: set[int]) -> "Answer":
 
 
 def open_local(warehouse: Path, database_url: str = "") -> AuthorizedApi:
-    """Open the service of a warehouse on this machine; its user is an operator.
+    """Open the service of a warehouse on this machine; the local user is an operator.
 
     Args:
         warehouse: The warehouse.

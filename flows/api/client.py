@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warehouse.inbox.tokens import Token
 
 ANSWER_SECONDS = 120.0
-"""Timeout of a response; a queue of hundreds of jobs takes seconds. An engineering bound."""
+"""Timeout of a response; a forecast of hundreds of jobs takes seconds. An engineering bound."""
 
 QUIET_SECONDS = 60.0
 """Silence after which a stream counts as lost; a service sends something every 15 s. An engineering
@@ -39,7 +39,7 @@ TRIES, WAIT_SECONDS = 5, 1.0
 """Attempts per request, and the pause after a failure. Engineering bounds."""
 
 MOST_LOST = 60
-"""Connections lost in a row before following ends: a minute. An engineering bound."""
+"""Most connections lost in a row before following ends: a minute. An engineering bound."""
 
 Row = TypeVar("Row")
 
@@ -47,9 +47,9 @@ Row = TypeVar("Row")
 class Client(NamedCommands):
     """A service's API over HTTP; `AuthorizedApi` is the same on the service's own machine.
 
-    A submission or command that gets no answer is sent again with the same key: it takes effect
-    once. All methods raise `InputError` if the request is refused, and `WarehouseBusy` if the
-    service does not answer.
+    If a submission or command gets no response, it is retried with the same key, so that it takes
+    effect once. All methods raise `InputError` if the request is refused, and `WarehouseBusy` if
+    the service does not answer.
 
     Args:
         url: Address of the service, such as `http://127.0.0.1:4200`.
@@ -71,8 +71,8 @@ class Client(NamedCommands):
             base_url=self.url,
             headers=headers,
             timeout=ANSWER_SECONDS,
-            verify=secure,  # reading the certificates of all authorities takes 20 ms
-            trust_env=secure,  # a proxy would see the token
+            verify=secure,  # loading the CA certificates takes 20 ms
+            trust_env=secure,  # over HTTP, a proxy would see the token
         )
 
     def get_caller(self) -> "Token":
@@ -127,7 +127,7 @@ class Client(NamedCommands):
         return self._get(JobRow, f"/jobs/{_quote(job)}")
 
     def list_queue(self) -> list[QueueRow]:
-        """List the active jobs in line with their expected starts and ends."""
+        """List the active jobs in queue order, with their expected starts and ends."""
         return self._get(list[QueueRow], "/queue")
 
     def list_nodes(self) -> list[NodeRow]:
@@ -147,7 +147,7 @@ class Client(NamedCommands):
         return self._get(list[PriceRow], "/prices")
 
     def explain(self, job: str) -> "Answer":
-        """Explain why a job has or has no GPUs; see `AuthorizedApi.explain`."""
+        """Explain why a job holds GPUs or not; see `AuthorizedApi.explain`."""
         from flows.explain.answer import Answer
 
         return self._get(Answer, f"/jobs/{_quote(job)}/why")
@@ -163,7 +163,7 @@ class Client(NamedCommands):
         return self._get(list[EventRow], f"/events?after_round={after_round}")
 
     def read_events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
-        """Iterate over events; a lost connection is restored without missing any."""
+        """Iterate over events; after a lost connection, continue without a gap."""
         if not follow:
             yield from self.list_events(after_round)
             return
@@ -171,7 +171,7 @@ class Client(NamedCommands):
             yield self._parse(EventRow, data)
 
     def read_logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
-        """Read the output of a job's containers; a lost connection is restored."""
+        """Read the output of a job's containers; after a lost connection, continue."""
         path = f"/jobs/{_quote(job)}/logs"
         if not follow:
             with self._stream(path) as answer:
@@ -220,10 +220,10 @@ class Client(NamedCommands):
 
     @contextmanager
     def _stream(self, path: str, known: str = "") -> Iterator[httpx.Response]:
-        """Open an answer that is read as it arrives.
+        """Open a response that is read as it arrives.
 
         Raises:
-            ShockwaveError: The request is refused, or gets no answer.
+            ShockwaveError: The request is refused, or gets no response.
         """
         headers = {"Last-Event-ID": known} if known else {}
         quiet = httpx.Timeout(ANSWER_SECONDS, read=QUIET_SECONDS)
@@ -237,7 +237,7 @@ class Client(NamedCommands):
             raise self._lost(error) from None
 
     def _follow(self, path: str) -> Iterator[Any]:
-        """Iterate over the data of server-sent events, without end."""
+        """Yield the data of server-sent events forever; reconnect with the last event's id."""
         known, failed, begun = "", 0, False
         while True:
             try:
@@ -255,11 +255,11 @@ class Client(NamedCommands):
 
 
 class _TooMany(WarehouseBusy):
-    """Too many connections follow; a service counts lost ones for a while."""
+    """The token has too many streams; a service counts lost ones for a while."""
 
 
 def _read_events(lines: Iterator[str]) -> Iterator[tuple[str, str | None]]:
-    """Iterate over the ids and data of a stream's events, comments included."""
+    """Iterate over the ids and data of a stream's events; a comment has no data."""
     fields = dict[str, str]()
     for line in lines:
         if line:
@@ -277,7 +277,7 @@ def _fields(body: "BaseModel | Mapping[str, Any]") -> dict[str, Any]:
 
 
 def _read_content(answer: httpx.Response) -> Any:
-    """The content of an answer.
+    """Return the content of a response.
 
     Raises:
         InputError: The request is refused.
@@ -303,10 +303,10 @@ def _read_content(answer: httpx.Response) -> Any:
 
 
 def check_url(url: str) -> str:
-    """A service's URL, if a token may be sent there.
+    """Return a service's URL if a token may be sent to it.
 
     Raises:
-        InputError: It is invalid, or would send the token unencrypted over a network.
+        InputError: The URL is invalid, or would send the token unencrypted over a network.
     """
     try:
         parts = urlsplit(url)
@@ -322,7 +322,7 @@ def check_url(url: str) -> str:
 
 
 def _quote(target: str) -> str:
-    """Quote a job or node as a part of a path.
+    """Quote a job or node for use in a path.
 
     Raises:
         InputError: The name is empty or would change the path.

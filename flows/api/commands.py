@@ -1,6 +1,6 @@
-"""A service's commands: they are checked and accepted into its inbox.
+"""A service's commands: they are checked, then accepted into its inbox.
 
-They only write to the inbox, whether the scheduler runs or not; its next round takes them in.
+They need no running scheduler: its next round takes them in.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
 
 UNSUCCESSFUL = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")
-"""Status of jobs that others wait for in vain."""
+"""Statuses of jobs after which dependent jobs cannot start."""
 
 SAMPLES = {family.name: family.samples for family in FAMILIES}
 """Samples per epoch of the known models."""
@@ -41,10 +41,11 @@ class JobNotFound(InputError):
 
 
 class ServiceCommands(ServiceQueries):
-    """Reads and commands the service of a warehouse; see `ServiceQueries`.
+    """Queries and commands of a warehouse's service; see `ServiceQueries`.
 
-    What a method accepts is durable once it returns. Repeated with the same idempotency key (see
-    `Request`), it has no further effect. All raise `WarehouseBusy` if the inbox does not answer.
+    Submissions and commands are durable when the method returns. A repetition with the same
+    idempotency key (see `Request`) has no further effect. All methods raise `WarehouseBusy` if the
+    inbox does not answer.
     """
 
     def submit(self, *jobs: JobSpec, by: str = "", key: str = "") -> list[Entry]:
@@ -52,7 +53,7 @@ class ServiceCommands(ServiceQueries):
 
         Args:
             *jobs: Their declarations; ids and arrivals are assigned here.
-            by: Who submits them.
+            by: The submitter.
             key: Idempotency key.
 
         Raises:
@@ -61,26 +62,26 @@ class ServiceCommands(ServiceQueries):
         try:
             self.check_job(jobs[0])
         except InputError:
-            if self.inbox.number_of(key) is None:  # else they were accepted before things changed
+            if self.inbox.number_of(key) is None:  # a repeated request stays accepted
                 raise
         return self.inbox.submit_all(jobs, by=by, key=key)
 
     def make_specs(
         self, job: JobFile, find_jobs: Callable[[Sequence[str]], tuple[int, ...]]
     ) -> tuple[JobSpec, ...]:
-        """Make the job of a declaration, or the tasks of its array; see `submission.make_specs`."""
+        """Return a declared job, or the tasks of its array; see `submission.make_specs`."""
         return make_specs(job, self.header.throughputs, SAMPLES, find_jobs)
 
     def find_predecessors(
         self, names: Sequence[str], tenant: str | None = None, known: int | None = None
     ) -> tuple[int, ...]:
-        """Find the ids of the jobs that another job waits for.
+        """Return the ids of the jobs for which a job waits.
 
         Args:
             names: Their ids or names.
-            tenant: Only jobs of this tenant.
-            known: The id of the other job if it was accepted before: names mean what they meant
-                then.
+            tenant: Restricts the search to this tenant's jobs.
+            known: The waiting job's id if it was accepted before: names then keep their meaning of
+                that time.
 
         Raises:
             InputError: There is no such job.
@@ -97,7 +98,7 @@ class ServiceCommands(ServiceQueries):
         return tuple(ids)
 
     def check_job(self, job: JobSpec) -> None:
-        """Refuse a job that the cluster cannot run, or whose predecessors were not successful.
+        """Refuse a job that the cluster cannot run, or whose predecessors did not succeed.
 
         Raises:
             InputError: The job is refused.
@@ -122,7 +123,10 @@ class ServiceCommands(ServiceQueries):
                 raise InputError(field, error.problem, error.remedy) from None
 
     def _check_fits(self, job: JobSpec) -> None:
-        """Refuse a job that fits neither the last known cluster nor the present one."""
+        """Refuse a job that fits neither the last known cluster nor the present one.
+
+        The known cluster comes first because it needs no reading of records.
+        """
         if self.known:
             with suppress(InputError):
                 check_job(job, self.header, self.known.state.present_inventory(self.header))
@@ -145,10 +149,10 @@ class ServiceCommands(ServiceQueries):
             kind: Its kind.
             target: A job by id or name (the latest of that name, with all tasks of its array), or
                 a node by index or name.
-            value: The new budget, of `CommandKind.BUDGET`.
-            by: Who sends it.
+            value: The new budget, for `CommandKind.BUDGET`.
+            by: The sender.
             key: Idempotency key.
-            tenant: Only jobs of this tenant.
+            tenant: Restricts the command to this tenant's jobs.
 
         Raises:
             JobNotFound: There is no such job.
@@ -161,7 +165,7 @@ class ServiceCommands(ServiceQueries):
         if kind.of_node:
             node = self._find_node(target, known)
             return self.inbox.command_all(kind, [node], by=by, key=key)
-        # A repeated command means the job that its name meant at first.
+        # A repeated command must reach the job that the name meant at first.
         entries = self.find_entries(target, tenant, None if target.isdigit() else known)
         numbers = [entry.number for entry in entries]
         if kind is CommandKind.BUDGET:
@@ -171,11 +175,7 @@ class ServiceCommands(ServiceQueries):
         return self.inbox.command_all(kind, numbers, value=value, by=by, key=key)
 
     def _check_active(self, jobs: Sequence[int]) -> None:
-        """Refuse jobs if none is active or waits to be taken in; reads no old records.
-
-        Raises:
-            InputError: All of them have ended.
-        """
+        """Refuse jobs that have all ended; reads no old records."""
         state = self.read_history().state
         if any(job > state.source_position.entries or job in state.beliefs for job in jobs):
             return
@@ -189,15 +189,15 @@ class ServiceCommands(ServiceQueries):
         """Accept a further node.
 
         Args:
-            fields: Fields of a `NewNode`. On Docker hosts only its name in the cluster
-                file; otherwise, missing fields are copied from the last node.
-            by: Who sends it.
+            fields: Fields of a `NewNode`. On Docker hosts, only its name in the cluster file.
+                Otherwise, missing fields are copied from the last node.
+            by: The sender.
             key: Idempotency key.
 
         Raises:
-            InputError: The service cannot take it.
+            InputError: The service cannot take the node.
         """
-        if self.inbox.number_of(key) is not None:  # missing fields were filled in then
+        if self.inbox.number_of(key) is not None:  # the first request completed the fields
             return self.inbox.add(replace(NO_NODE, **fields), fields, by=by, key=key)
         inventory = self.read_history().state.inventory(self.header)
         node = self._complete_node(fields, inventory.pools[-1])
@@ -230,7 +230,7 @@ class ServiceCommands(ServiceQueries):
         Args:
             name: The tenant.
             terms: Fields of `TenantTerms` to change.
-            by: Who sends them.
+            by: The sender.
             key: Idempotency key.
 
         Raises:
@@ -242,15 +242,15 @@ class ServiceCommands(ServiceQueries):
     def find_entries(
         self, target: str, tenant: str | None = None, known: int | None = None
     ) -> list[Entry]:
-        """Find the entries of a job by its id or name, with all tasks of its array.
+        """Return the entries of a job by its id or name, with all tasks of its array.
 
         Args:
             target: The job.
-            tenant: Only jobs of this tenant.
-            known: As of this entry; None for now.
+            tenant: Restricts the search to this tenant's jobs.
+            known: Searches as of this entry; None for now.
 
         Raises:
-            JobNotFound: There is none.
+            JobNotFound: There is no such job.
         """
         matches = self.inbox.find_all(target, tenant, known)
         if not matches:
@@ -259,14 +259,14 @@ class ServiceCommands(ServiceQueries):
         return matches
 
     def find_job(self, target: str, tenant: str | None = None) -> int:
-        """Find the id of a job by its id, or of the latest job of a name; see `find_entries`."""
+        """Return the id of a job by id or name (the latest of that name); see `find_entries`."""
         return self.find_entries(target, tenant)[-1].number
 
     def find_node(self, target: str) -> int:
-        """Find the index of a node by its index or name.
+        """Return the index of a node by its index or name.
 
         Raises:
-            InputError: There is none.
+            InputError: There is no such node.
         """
         rows = self.list_nodes()
         indices = [row.node for row in rows if target == str(row.node)]
@@ -277,7 +277,7 @@ class ServiceCommands(ServiceQueries):
         return indices[0]
 
     def _find_node(self, target: str, known: int | None) -> int:
-        """Find the index of a node; a command that is repeated may name a removed one."""
+        """Return a node's index; a repeated command may name a node that was removed since."""
         if known is not None:
             if target.isascii() and target.isdigit() and len(target) < 10:
                 return int(target)
@@ -289,7 +289,7 @@ class ServiceCommands(ServiceQueries):
         """Forecast a job as if it had arrived in the last round; it is not accepted.
 
         Raises:
-            InputError: The cluster cannot run it.
+            InputError: The cluster cannot run the job.
         """
         self.check_job(job)
         history = self.read_history()

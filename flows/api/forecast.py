@@ -1,7 +1,7 @@
 """Forecasts of a service's active jobs, as planned and under a hypothetical change.
 
-A change consists of jobs and commands. The last round is solved again as if it had taken them in,
-and the queue is simulated from it with the run's beliefs (`tasks.rollouts`).
+A change consists of jobs and commands. The last round is solved again with them, and the queue is
+simulated from there with the run's beliefs (`tasks.rollouts`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,26 +25,26 @@ from tasks.commands import Command, CommandKind, TenantTerms
 class ForecastRow:
     """The forecast of a job, as planned and with a change.
 
-    Seconds count from the start of the last round; ends have an 80 % interval. They are None if
-    the job does not run or has no forecast.
+    Seconds count from the start of the last round; bounds are those of 80 % intervals. Fields are
+    None if the job does not run or has no forecast.
 
     Attributes:
-        job_id: Its id; a job of the change has the id that it would get.
+        job_id: Its id; for a job of the change, the id that it would get.
         name: Its name.
         tenant: Its tenant.
-        gpus: GPUs that it asks for.
-        starts_in_s: When it starts.
-        ends_in_s: When it ends.
-        ends_low_s: Lower end of the interval.
-        ends_high_s: Upper end of the interval.
-        ftf: Its finish-time fairness ρ.
-        whatif_starts_in_s: When it starts with the change; without one, as planned.
-        whatif_ends_in_s: When it ends with the change.
-        whatif_ends_low_s: Lower end of that interval.
-        whatif_ends_high_s: Upper end of that interval.
-        whatif_ftf: Its ρ with the change.
-        later_s: Delay of its end by the change.
-        whatif_reason: Why it would not end with the change; empty if it would, or if it has no
+        gpus: GPUs requested.
+        starts_in_s: Start.
+        ends_in_s: End.
+        ends_low_s: Lower bound of the end.
+        ends_high_s: Upper bound of the end.
+        ftf: Finish-time fairness ρ.
+        whatif_starts_in_s: Start with the change; as planned if there is no change.
+        whatif_ends_in_s: End with the change.
+        whatif_ends_low_s: Lower bound of that end.
+        whatif_ends_high_s: Upper bound of that end.
+        whatif_ftf: ρ with the change.
+        later_s: Delay of the end by the change.
+        whatif_reason: Why the job would not end with the change; empty if it would, or if it has no
             forecast.
     """
 
@@ -74,10 +74,10 @@ def forecast_change(
     Args:
         service: The service.
         change: The change; it is not accepted.
-        tenant: Only jobs of this tenant may be named.
+        tenant: Restricts the change to this tenant's jobs.
 
     Raises:
-        InputError: The cluster cannot run a job, there are too many, or there is no such job,
+        InputError: The cluster cannot run a job, there are too many jobs, or there is no such job,
             node or tenant.
     """
     history, jobs = service.read_history(), list[JobSpec]()
@@ -126,7 +126,7 @@ def _make_commands(
 
 
 def _make_budgets(history: ServiceHistory, change: WhatIf) -> Iterator[Command]:
-    """Commands that change the budgets of tenants."""
+    """Yield commands that change the budgets of tenants."""
     tenancy = history.state.tenancy
     known = {belief.spec.tenant for belief in history.state.beliefs.values()}
     known.update(job.tenant for job in change.submit)
@@ -152,7 +152,7 @@ def _compare(before: QueueRow | None, after: QueueRow) -> ForecastRow:
 
 
 def _explain_no_end(row: QueueRow) -> str:
-    """Describe why a job does not end; see `ForecastRow.whatif_reason`."""
+    """Return why a job does not end; see `ForecastRow.whatif_reason`."""
     if row.ends_in_s is not None:
         return ""
     if row.status in _ORDERED:
@@ -163,4 +163,4 @@ def _explain_no_end(row: QueueRow) -> str:
 _ORDERED = {"cancelled": "is cancelled", "held": "is on hold"}
 
 _FORECAST = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")
-"""Fields of `QueueRow` that are compared."""
+"""Compared fields of `QueueRow`."""

@@ -1,4 +1,4 @@
-"""A service's run so far, and its last round predicted and solved again."""
+"""A service's run so far; predicts and solves its last round again."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,10 +30,10 @@ class ServiceHistory:
     """A service's run so far.
 
     Attributes:
-        start: Its header; the jobs are in the rounds.
-        before: Its position before the last round.
+        start: Header of the run; the jobs are in the rounds.
+        before: Progress before the last round.
         last: The last round; None before the first.
-        position: Its position now.
+        position: Progress after the last round.
     """
 
     start: Start
@@ -43,11 +43,11 @@ class ServiceHistory:
 
     @property
     def state(self) -> RunState:
-        """Its state."""
+        """State after the last round."""
         return self.position.state
 
     def append(self, record: RoundRecord, digest: str) -> "ServiceHistory":
-        """Append a round."""
+        """Return the history with a further round."""
         header = self.start.header
         return ServiceHistory(
             self.start, self.position, record, self.position.after(header, record, digest)
@@ -55,7 +55,7 @@ class ServiceHistory:
 
 
 class HistoryFollower:
-    """Follows the history of a run while its records grow; several threads may use it.
+    """The history of a run whose records grow; several threads may share it.
 
     Args:
         reader: Reads the records.
@@ -70,7 +70,7 @@ class HistoryFollower:
         self._one = Lock()
 
     def read(self) -> ServiceHistory:
-        """Read the history to the last record; the same object until a file is new.
+        """Return the history to the last record; the same object as long as no file changes.
 
         Raises:
             WarehouseError: The records are damaged.
@@ -83,7 +83,7 @@ class HistoryFollower:
             return history
 
     def _list_files(self) -> list[tuple[Path, int]]:
-        """List the files of rounds with their times of writing; empty if one vanishes meanwhile."""
+        """List the files of rounds with their modification times; empty if one vanishes."""
         files = round_files(run_folder(self._reader.warehouse, self._run))
         with suppress(OSError):
             return [(path, path.stat().st_mtime_ns) for path in files]
@@ -130,8 +130,8 @@ def predict_last_round(
     Args:
         name: The run.
         history: Its history. If it has no round, `jobs` must be given.
-        jobs: Further jobs that the round takes in.
-        commands: Further commands that it takes in; their numbers and times are ignored.
+        jobs: Further jobs for the round.
+        commands: Further commands for the round; their numbers and times are ignored.
     """
     start, last, this = history.start, _forget_orders(history), Round()
     prepared = replace(prepare(start), state=history.before.state)
@@ -161,9 +161,9 @@ def predict_last_round(
 
 
 def _forget_orders(history: ServiceHistory) -> RoundRecord | None:
-    """The last round without the nodes that only orders had taken out of service.
+    """Return the last round without nodes that only orders have taken out of service.
 
-    The repeated round applies the orders again, and these may differ.
+    The repeated round applies its own orders, which may differ.
     """
     last = history.last
     if last is None:

@@ -1,4 +1,4 @@
-"""Rows about tenants, prices and single jobs, made from the records of rounds."""
+"""Rows about tenants, prices and single jobs, made from records of rounds."""
 
 import sys
 from collections import defaultdict
@@ -64,21 +64,21 @@ class TenantRow:
     """A tenant that has active jobs or has held GPUs.
 
     Attributes:
-        tenant: Its name.
-        jobs: Its active jobs.
-        running: Jobs that hold GPUs.
+        jobs: Number of active jobs.
+        running: Number of jobs that hold GPUs.
         factor: Factor on the budgets of its jobs (`tenant set --budget`).
-        budget: Sum of the budgets of its active jobs in the market, times that factor.
-        budget_share: Its share of the budgets of all tenants, in [0, 1].
+        budget: Sum of the budgets of its active jobs, times the factor.
+        budget_share: Share of all tenants' budgets, in [0, 1].
         gpus: GPUs that it holds.
-        gpu_share: Its share of the held GPUs, in [0, 1].
-        gpu_hours: GPU-hours that it has held; two jobs that share a GPU count half each.
-        cost: Their cost at the prices of the cluster's pools; 0 without prices.
-        market_cost: Their cost at each round's market prices; None without a market.
-        quota_hours: GPU-hours that it may hold in a window, carried-over ones included; None
+        gpu_share: Share of the held GPUs, in [0, 1].
+        gpu_hours: GPU-hours held so far; two jobs that share a GPU count half each.
+        cost: Cost of these at the prices of the pools; 0 without prices.
+        market_cost: Cost of these at each round's market prices; None without a market.
+        quota_hours: GPU-hours that it may hold in this window, carried-over ones included; None
             without a quota.
-        used_hours: GPU-hours that it has held in this window.
+        used_hours: GPU-hours held in this window.
         window_ends_s: End of this window, on the run's clock in seconds.
+        tenant: Its name.
     """
 
     tenant: str
@@ -104,7 +104,7 @@ class PriceRow:
     Attributes:
         round: The round.
         at_s: Start of the round on the run's clock in seconds.
-        gpu_type: The GPU type; empty for the only type of a cluster.
+        gpu_type: The GPU type; empty if the cluster has only one.
         price: The dual price, in units of the market's objective.
     """
 
@@ -119,8 +119,8 @@ class LeaseRow:
     """A period in which a job held the same GPUs.
 
     Attributes:
-        from_s: Its start on the run's clock in seconds.
-        to_s: Its end; None if it still holds them.
+        from_s: Start on the run's clock in seconds.
+        to_s: End; None if the job still holds them.
         gpus: The GPUs.
     """
 
@@ -134,12 +134,12 @@ class RunTimeForecast:
     """A recorded forecast of a job's remaining run time.
 
     Attributes:
-        at_s: When it was made, on the run's clock in seconds.
-        done: Completed share of its epochs; see `Belief.share_done`.
+        at_s: Time of the forecast, on the run's clock in seconds.
+        done: Completed share of the job's epochs; see `Belief.share_done`.
         run_s: Run time so far, in seconds.
         remaining_s: Expected remaining run time.
         low_s: Lower end of the 80 % interval.
-        high_s: Upper end of the interval.
+        high_s: Upper end of the 80 % interval.
     """
 
     at_s: float
@@ -155,7 +155,7 @@ class LossRow:
     """The training loss of a completed epoch, as the job reports it.
 
     Attributes:
-        epoch: Its index from 0.
+        epoch: Index of the epoch, from 0.
         loss: Mean over the epoch's samples.
     """
 
@@ -165,15 +165,15 @@ class LossRow:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """What happened to a job so far.
+    """The history of a job.
 
     Attributes:
-        held: The periods in which it held GPUs.
-        forecasts: Its forecasts, from the rounds in which they changed.
-        losses: Its training loss by epoch; empty on a virtual cluster.
-        gpu_hours: GPU-hours that it has held up to the last round; see `TenantRow`.
-        cost: Their cost at the prices of the cluster's pools.
-        market_cost: Their cost at each round's market prices; None without a market.
+        held: Periods in which it held GPUs.
+        forecasts: Its forecasts, one for each round that changed them.
+        losses: Training loss by epoch; empty on a virtual cluster.
+        gpu_hours: GPU-hours held up to the last round; see `TenantRow`.
+        cost: Cost of these at the prices of the pools.
+        market_cost: Cost of these at each round's market prices; None without a market.
     """
 
     held: tuple[LeaseRow, ...]
@@ -185,7 +185,7 @@ class JobHistory:
 
 
 def make_tenant_rows(history: ServiceHistory) -> list[TenantRow]:
-    """Make the rows of a service's tenants, by name."""
+    """Return the rows of a service's tenants, by name."""
     state = history.state
     accounts = history.position.accounts
     gpus = defaultdict[str, int](int)
@@ -217,7 +217,6 @@ def make_tenant_rows(history: ServiceHistory) -> list[TenantRow]:
 
 
 def _cost(account: GpuCost) -> dict[str, Any]:
-    """The columns about GPU-hours and their cost."""
     return {
         "gpu_hours": account.gpu_seconds / 3600.0,
         "cost": account.cost,
@@ -226,7 +225,6 @@ def _cost(account: GpuCost) -> dict[str, Any]:
 
 
 def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
-    """The columns about a tenant's quota."""
     usage = tenancy.usage.get(tenant)
     if usage is None:
         return {}
@@ -239,7 +237,7 @@ def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
 
 
 def make_price_rows(rounds: Iterable[RoundPrices]) -> list[PriceRow]:
-    """Make the rows of the prices of rounds that had a market, in order."""
+    """Return the prices of rounds that had a market, in order."""
     return [
         PriceRow(record.round, record.clock_seconds, price.gpu_type, price.price)
         for record in rounds
@@ -248,7 +246,7 @@ def make_price_rows(rounds: Iterable[RoundPrices]) -> list[PriceRow]:
 
 
 def find_lifetime(news: Iterable[RoundChanges], job_id: int) -> range:
-    """Find the rounds from a job's arrival to its end, as far as recorded."""
+    """Return the rounds from a job's arrival to its end, as far as recorded."""
     first = 0
     for record in news:
         if any(spec.job_id == job_id for spec in record.arrivals):
@@ -261,7 +259,7 @@ def find_lifetime(news: Iterable[RoundChanges], job_id: int) -> range:
 def make_job_history(
     history: ServiceHistory, records: Sequence[RoundOutcome], job_id: int, losses: Sequence[LossRow]
 ) -> JobHistory:
-    """Make the history of a job from the rounds of its life and its losses."""
+    """Return the history of a job, from the rounds of its life and its losses."""
     forecasts = tuple(
         RunTimeForecast(
             at_s=record.clock_seconds,
@@ -282,7 +280,10 @@ def make_job_history(
 def _accounts(
     history: ServiceHistory, records: Sequence[RoundOutcome], job_id: int
 ) -> Iterator[GpuCost]:
-    """GpuCost for what a job held, round by round."""
+    """Yield the cost of the job's GPUs, round by round.
+
+    Jobs on the same GPUs are metered together, because they share the cost.
+    """
     header = history.start.header
     inventory = history.state.inventory(header)
     for record, after in pairwise(records):

@@ -1,4 +1,4 @@
-"""The output of a job's containers: stored logs of those that ended, live logs of the others."""
+"""The output of a job's containers: stored logs of ended ones, live logs of running ones."""
 
 import re
 import time
@@ -18,24 +18,25 @@ from tasks.record import RuntimeKind
 from warehouse.store.reader import Reader
 
 POLL_SECONDS = 1.0
-"""Interval at which new output is polled for. An engineering choice."""
+"""Poll interval for new output. An engineering choice."""
 
 MOST_PART = 2**16
-"""Longest part of a log, in bytes. An engineering bound."""
+"""Most bytes of a log in one part. An engineering bound."""
 
 MOST_END = 2**16
-"""Longest end of the shown text that finds its place again, in bytes. An engineering bound."""
+"""Most bytes at the end of the shown text that are searched in a shortened log. An engineering
+bound."""
 
 MOST_PLACES, MOST_TAILS, MOST_TAIL = 32, 4, 2**9
-"""Most containers in a client's places; most of these, the latest, with the end of the shown text;
-bytes of that end. Engineering bounds: a client that reconnects sends them in a header, and proxies
-accept 8 KiB."""
+"""A client's places: most containers, most containers with the end of the shown text, and bytes of
+that end. Engineering bounds: a reconnecting client sends its places in a header, and proxies accept
+8 KiB."""
 
 LogPlace = tuple[int, str]
-"""How many bytes of a container's log were shown, and the last of them in base64."""
+"""Number of bytes shown of a container's log, and the last of them in base64."""
 
 _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
-"""The line before the log of a container in a stored file."""
+"""Heading of a container's log in a stored file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def check_has_logs(reader: Reader, run: str, job_id: int, running: Collection[in
         running: Jobs that are known to hold GPUs.
 
     Raises:
-        InputError: It has never had GPUs, is not in the run, or the cluster is virtual.
+        InputError: The job never held GPUs, is not in the run, or the cluster is virtual.
         WarehouseError: The records are damaged.
     """
     job, why = f"job {job_id}", f"see shockwave why {job_id} --run {run}"
@@ -73,14 +74,14 @@ def check_has_logs(reader: Reader, run: str, job_id: int, running: Collection[in
 class JobLogs:
     """The output of a job's containers, past and future, the oldest first.
 
-    Docker keeps only the latest lines of a container, so that a log may lose its beginning between
-    two polls. Output then continues after the text shown last, or with the first line left.
+    Docker keeps only a container's latest lines, so a log may lose its beginning between two polls.
+    Output then continues after the text shown last; if that is gone, with the first line left.
 
     Args:
         nodes: The cluster.
         run: The run.
         job_id: The job.
-        shown: How much was shown already, by container.
+        shown: Where the caller stopped reading, by container.
 
     Raises:
         ValueError: `shown` is malformed.
@@ -97,13 +98,13 @@ class JobLogs:
 
     @property
     def places(self) -> dict[str, LogPlace]:
-        """How much was shown, by container; of many containers, the latest."""
+        """Where reading stopped, by container; if there are many containers, for the latest."""
         names = [*self._shown][-MOST_PLACES:]
         tails = {n: self._ends.get(n, b"")[-MOST_TAIL:] for n in names[-MOST_TAILS:]}
         return {n: (self._shown[n], b64encode(tails.get(n, b"")).decode()) for n in names}
 
     def read_new(self) -> Iterator[tuple[str, bytes]]:
-        """Read the output since the last call, in parts: container and text."""
+        """Yield the output since the last call in parts: container and text."""
         logs = _read_logs(self._fleet, *self._asked)
         known = [number for number, name in enumerate(logs) if name in self._shown]
         before = {name: len(logs[name]) for name in [*logs][: min(known, default=0)]}
@@ -111,7 +112,7 @@ class JobLogs:
         for name, log in logs.items():
             if name in self._shown:
                 if not log:
-                    continue  # it has just ended; its log is kept soon
+                    continue  # the container has just ended; its log is stored soon
                 self._note(name, log, self._find_begin(name, log))
             while (begin := self._shown.get(name, 0)) < len(log) or name not in self._shown:
                 part = log[begin : begin + MOST_PART]
@@ -119,11 +120,11 @@ class JobLogs:
                 yield name, part
 
     def _find_begin(self, name: str, log: bytes) -> int:
-        """Find how many bytes of a log were shown; fewer if it has lost its beginning."""
+        """Return how many bytes of a log were shown; fewer if the log lost its beginning."""
         shown, end = self._shown[name], self._ends.get(name, b"")
         if shown <= len(log) and log.endswith(end, 0, shown):
             return shown
-        behind = log[::-1].find(end[::-1])  # the last place, in linear time
+        behind = log[::-1].find(end[::-1])  # finds the last occurrence in linear time
         return len(log) - behind if behind >= 0 else 0
 
     def _note(self, name: str, log: bytes, shown: int) -> None:
@@ -132,10 +133,10 @@ class JobLogs:
     def read_text(
         self, *, follow: bool = False, sleep: Callable[[float], None] = time.sleep
     ) -> Iterator[bytes]:
-        """Read the new output as text (`format_logs`), and close the connections at the end.
+        """Yield the new output as text (`format_logs`); close the connections at the end.
 
         Args:
-            follow: Whether to wait for new output, without end.
+            follow: Whether to wait for new output forever.
             sleep: Waits for some seconds.
         """
 
@@ -167,14 +168,14 @@ def read_logs(
         nodes: The cluster.
         run: The run.
         job_id: The job.
-        follow: Whether to wait for new output, without end.
+        follow: Whether to wait for new output forever.
         sleep: Waits for some seconds.
     """
     yield from JobLogs(nodes, run, job_id).read_text(follow=follow, sleep=sleep)
 
 
 def _read_logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:
-    """Read logs by container; running containers first, as they may end meanwhile."""
+    """Read logs by container: running containers first, as they may end meanwhile."""
     entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.container.begun]
     running = {entry.container.name: fleet.log(entry) for entry in entries}
     logs: dict[str, bytes] = {}

@@ -1,6 +1,6 @@
-"""The text format of a job's logs: the output of each container after a line with its name.
+"""The text format of a job's logs: a heading with a container's name, then its output.
 
-A line of a job that begins like a container's line, with `--- `, gets that beginning twice.
+A job's line that looks like a heading, with `--- ` at its start, gets that prefix twice.
 """
 
 import re
@@ -12,12 +12,12 @@ from containers.docker.logs import make_heading, quote, unquote
 def format_logs(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
     """Join parts of containers' output into the text format of logs.
 
-    A tail that may still become a container's line, three bytes at most, waits for the next part.
+    A tail of up to three bytes that may be the start of a heading waits for the next part.
 
     Args:
         parts: Names of containers, each with the next part of its output.
     """
-    latest, before, tail = "", b"\n", b""  # the last byte returned of this line; a newline if none
+    latest, before, tail = "", b"\n", b""  # before: the last byte of the line; a newline if none
     for name, text in parts:
         head = b""
         if name != latest:
@@ -37,7 +37,7 @@ _BEGINS = re.compile(rb"--- (\S+)")
 
 
 def parse_logs(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """Split logs in the text format into lines, each with the name of its container."""
+    """Split logs in the text format into lines, each with its container's name."""
     name, rest = "", b""
     for part in parts:
         *whole, rest = (rest + part).split(b"\n")

@@ -1,4 +1,4 @@
-"""The service that the command line uses: its address and a token, stored for this user alone."""
+"""The login of the command line: a service's address and a token, readable only by this user."""
 
 import json
 import os
@@ -14,25 +14,20 @@ URL, TOKEN = "SHOCKWAVE_URL", "SHOCKWAVE_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The address of a service and a token.
-
-    Attributes:
-        url: Address of the service.
-        token: The token.
-    """
+    """A service's address and a token for it."""
 
     url: str
     token: str
 
 
 def login_file(env: Mapping[str, str] = os.environ) -> Path:
-    """The file that stores a login."""
+    """Return the file that stores a login."""
     home = env.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "shockwave" / "login.json"
 
 
 def read_login(env: Mapping[str, str] = os.environ) -> Login | None:
-    """Read the login of this user; None if there is none.
+    """Read this user's login; None if there is none.
 
     Raises:
         InputError: Others can read the file, its content is invalid, or a variable is missing.
@@ -55,10 +50,10 @@ def read_login(env: Mapping[str, str] = os.environ) -> Login | None:
 
 
 def save_login(login: Login, env: Mapping[str, str] = os.environ) -> Path:
-    """Store a login in a file that only its user can read; returns the file.
+    """Store a login in a file that only its user can read; return the file.
 
     Raises:
-        WarehouseError: It cannot be written.
+        WarehouseError: The file cannot be written.
     """
     file = login_file(env)
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
@@ -77,10 +72,10 @@ def save_login(login: Login, env: Mapping[str, str] = os.environ) -> Path:
 
 
 def delete_login(env: Mapping[str, str] = os.environ) -> bool:
-    """Delete the stored login; returns whether there was one.
+    """Delete the stored login; return whether there was one.
 
     Raises:
-        WarehouseError: Its file cannot be removed.
+        WarehouseError: The file cannot be removed.
     """
     file = login_file(env)
     try:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from flows.api.queries import ServiceQueries
 
 QUANTILES = (0.5, 0.9, 1.0)
-"""Quantiles of ρ that are exported; the last is the worst. A convention."""
+"""Exported quantiles of ρ; the last is the worst. A convention."""
 
 
 def export_metrics(service: "ServiceQueries", now: float | None = None) -> bytes:
-    """Export the metrics of a service; none of them names a job or a tenant.
+    """Export the metrics of a service; no metric names a job or a tenant.
 
     Args:
         service: The service.
-        now: Seconds since the epoch; by default, of the clock.
+        now: Seconds since the epoch; by default the present.
 
     Raises:
         ShockwaveError: The records are damaged, or the inbox does not answer.
@@ -35,13 +35,13 @@ def export_metrics(service: "ServiceQueries", now: float | None = None) -> bytes
 
 
 class _Collector:
-    """Collects metrics that are computed already."""
+    """A Prometheus collector of metrics that are computed already."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics."""
+        """Yield the metrics."""
         yield from self._metrics
 
 

@@ -10,8 +10,8 @@ from tasks.commands import CommandKind
 class NamedCommands(ABC):
     """Commands about jobs and nodes; each is durable once its method returns.
 
-    A job is given by its id or name, a node by its index or, on Docker hosts, its name. A command
-    that is repeated with the same idempotency key has no further effect.
+    Jobs are given by id or name; nodes by index or, on Docker hosts, by name. A repetition with the
+    same idempotency key has no further effect.
     """
 
     @abstractmethod
@@ -23,7 +23,7 @@ class NamedCommands(ABC):
         Args:
             kind: Its kind.
             target: A job or a node.
-            value: The new budget, of `CommandKind.BUDGET`.
+            value: The new budget, for `CommandKind.BUDGET`.
             key: Idempotency key.
 
         Raises:
@@ -72,7 +72,7 @@ class NamedCommands(ABC):
         """Close all connections."""
 
     def __enter__(self) -> Self:
-        """The API itself."""
+        """Return the API itself."""
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,4 +1,4 @@
-"""A service's queries: they are answered from its records and its inbox."""
+"""A service's queries, answered from its records and its inbox."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +54,7 @@ Made = TypeVar("Made")
 
 
 class ServiceQueries:
-    """Answers questions about the service of a warehouse; writes nothing.
+    """Read-only queries about the service of a warehouse.
 
     Args:
         warehouse: The warehouse.
@@ -70,7 +70,7 @@ class ServiceQueries:
     def __init__(self, warehouse: Path, url: str = "") -> None:
         none = InputError(str(warehouse), "has no service", "start one: shockwave up")
         if not url and not (warehouse / FILE).exists():
-            raise none  # a reader creates no inbox
+            raise none  # opening the inbox would create it
         self.inbox = Inbox(warehouse, url)
         self.run = self.inbox.run
         if not self.run:
@@ -83,7 +83,7 @@ class ServiceQueries:
         self._cached: tuple[ServiceHistory | None, dict[object, Any]] = None, {}
 
     def __enter__(self) -> Self:
-        """The service itself."""
+        """Return the service itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -92,7 +92,7 @@ class ServiceQueries:
 
     @property
     def header(self) -> RunHeader:
-        """The header of the service's run, which never changes."""
+        """Header of the service's run, which never changes."""
         if self._header is None:
             self._header = self._reader.header(self.run)
         return self._header
@@ -120,7 +120,7 @@ class ServiceQueries:
         return []
 
     def read_history(self) -> ServiceHistory:
-        """Read the service's run so far; the same object until a file is new.
+        """Read the service's run so far; the same object as long as no file changes.
 
         Raises:
             WarehouseError: The records are damaged.
@@ -151,7 +151,7 @@ class ServiceQueries:
         )
 
     def measure_lag(self, now: float) -> float:
-        """Age in seconds of the oldest entry that no round has taken in; 0 if there is none.
+        """Return the age in seconds of the oldest entry not yet taken in; 0 if none waits.
 
         Args:
             now: Seconds since the epoch.
@@ -166,7 +166,7 @@ class ServiceQueries:
         history = self.read_history()
         state = history.state
         few = self._cache(history, "shortages", lambda: find_gpu_shortages(self.run, history))
-        # A round may be recorded meanwhile: none after the state counts.
+        # A round may be recorded after the history was read; later rounds are left out.
         news = [record for record in self._read_changes() if record.round < state.round]
         ends = {e.job_id: e for record in news for e in record.finished if e.ends_job}
         rows = []
@@ -212,7 +212,7 @@ class ServiceQueries:
         return [e.job for e in self._read_entries(history.state.source_position.entries) if e.job]
 
     def list_queue(self) -> list[QueueRow]:
-        """List active jobs: running, then queued, then others, then those just accepted."""
+        """List active jobs: running, then in queue order, then others, then those just accepted."""
         history = self.read_history()
         pending = [
             QueueRow(None, job.job_id, job.name, job.tenant, job.demand.least, "accepted")
@@ -230,7 +230,7 @@ class ServiceQueries:
         )
 
     def _cache(self, history: ServiceHistory, key: object, make: Callable[[], Made]) -> Made:
-        """Return what was made of this history before, or make it."""
+        """Return the cached value for this history, or make it; a new history clears the cache."""
         if self._cached[0] is not history:
             self._cached = history, {}
         made = self._cached[1]
@@ -273,7 +273,6 @@ class ServiceQueries:
 
     @staticmethod
     def _list_drained(history: ServiceHistory) -> tuple[int, ...]:
-        """Nodes that are out of service."""
         out = history.last.solve.drained if history.last else ()
         return tuple(node for node in out if node not in history.state.orders.removed)
 
@@ -291,10 +290,10 @@ class ServiceQueries:
         return self._reader.parts(self.run, RoundTimings, number)
 
     def explain(self, job_id: int) -> "Answer":
-        """Explain why a job has or has no GPUs in the last round in which it was active.
+        """Explain why a job holds GPUs or not, in the last round in which it was active.
 
         Raises:
-            InputError: No round has taken it in yet.
+            InputError: No round has taken in the job yet.
             WarehouseError: The records are damaged.
         """
         from flows.explain.why import why
@@ -304,12 +303,12 @@ class ServiceQueries:
         def answer() -> "Answer":
             if history.last and job_id in history.state.beliefs:
                 return self._explain_now(history, history.last, job_id)
-            return why(job_id, self._reader.warehouse, self.run)  # replays an earlier round
+            return why(job_id, self._reader.warehouse, self.run)  # solves an earlier round again
 
         return self._cache(history, ("why", job_id), answer)
 
     def _explain_now(self, history: ServiceHistory, last: RoundRecord, job_id: int) -> "Answer":
-        """Explain a job in the last round; reads only the records of its life."""
+        """Explain a job in the last round; reads only the records of the job's life."""
         from flows.explain.why import Lived, check_same, explain_round
 
         run, this = solve_last_round(self.run, history)
@@ -323,10 +322,10 @@ class ServiceQueries:
 
         Args:
             job_id: The job.
-            shown: How much was shown already, by container.
+            shown: Where the caller stopped reading, by container.
 
         Raises:
-            InputError: The job has never had GPUs, the cluster is virtual, or its file is missing.
+            InputError: The job never held GPUs, the cluster is virtual, or its file is missing.
             WarehouseError: The records are damaged.
         """
         from flows.api.job_logs import JobLogs, check_has_logs
@@ -347,7 +346,7 @@ class ServiceQueries:
         return self._reader.parts(self.run, RoundChanges, filled=True)
 
     def _read_losses(self, job_id: int) -> list[LossRow]:
-        with suppress(InputError):  # a cluster file that is gone
+        with suppress(InputError):  # the cluster file may be gone
             if hosts := self.read_hosts():
                 from containers.docker.telemetry import losses
 

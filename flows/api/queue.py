@@ -1,4 +1,4 @@
-"""The queue of a service: its active jobs with their expected starts and ends."""
+"""A service's queue: its active jobs with their expected starts and ends."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -20,13 +20,13 @@ from warehouse.wording import counted
 
 
 def estimate_fair_run_time(run: Run, this: Round, job: ActiveJob) -> float:
-    """Run time of a job with a fair share of the GPUs in seconds, the denominator of ρ."""
+    """Return a job's run time in seconds with a fair share of the GPUs: the denominator of ρ."""
     contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
     return contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
 
 
 def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[QueueRow]:
-    """Make rows of the active jobs of a solved round, with forecasts.
+    """Return rows of a solved round's active jobs, with forecasts.
 
     Args:
         run: The run.
@@ -47,7 +47,6 @@ def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[
 
 
 def _queue_row(run: Run, this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRow:
-    """Make the row of an active job of a solved round."""
     job, state, plan = this.active[job_id], this.state, this.plan
     clock, spec = this.observation.clock_seconds, job.spec
     status = "runs" if job_id in plan.placement else describe_status(state, job_id)
@@ -79,7 +78,7 @@ def _queue_row(run: Run, this: Round, job_id: int, ahead: ExpectedTimes | None) 
 
 
 def find_gpu_shortages(name: str, history: ServiceHistory) -> dict[int, str]:
-    """Describe what jobs wait for while nodes are out of service or cordoned, by job id."""
+    """Return what jobs wait for, by id; empty if all nodes are in service and not cordoned."""
     if not history.last or not (history.last.solve.drained or history.state.orders.cordoned):
         return {}
     _, this = predict_last_round(name, history)
@@ -96,7 +95,6 @@ def _describe_wait(this: Round, job_id: int) -> str:
 
 
 def _describe_deadline(spec: JobSpec, clock: float, ahead: ExpectedTimes | None) -> dict[str, Any]:
-    """The columns about a job's deadline."""
     if not spec.options.deadline_seconds:
         return {}
     at = spec.arrival_seconds + spec.options.deadline_seconds
@@ -107,10 +105,10 @@ def _describe_deadline(spec: JobSpec, clock: float, ahead: ExpectedTimes | None)
 
 
 def _judge_deadline(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
-    """Whether a job should end by its deadline; see `QueueRow.in_time`.
+    """Return whether a job should end by its deadline; see `QueueRow.in_time`.
 
     Args:
-        deadline: On the run's clock in seconds.
+        deadline: Deadline on the run's clock in seconds.
         clock: The run's clock.
         ends: Interval of its end; None if it has no forecast.
     """

@@ -1,4 +1,4 @@
-"""Bodies of requests to a service: a node to add, new terms of a tenant, a hypothetical change."""
+"""Bodies of requests to a service: nodes, tenants' terms, hypothetical changes."""
 
 from typing import Annotated
 
@@ -40,7 +40,7 @@ Names = Annotated[list[str], Field(max_length=100)]
 
 
 class WhatIf(BaseModel):
-    """A hypothetical change to a service; it is forecast, not made.
+    """A hypothetical change to a service: it is forecast, not made.
 
     Attributes:
         submit: Jobs to submit.
@@ -50,7 +50,7 @@ class WhatIf(BaseModel):
         drain: Nodes to drain.
         cordon: Nodes to cordon.
         uncordon: Nodes to return to service.
-        budget: Factor on the budgets, by tenant.
+        budget: Factors on budgets, by tenant.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,7 +68,7 @@ class WhatIf(BaseModel):
 
     @property
     def commands(self) -> list[tuple[CommandKind, str]]:
-        """Its commands about jobs and nodes, each with its target."""
+        """The commands about jobs and nodes, with their targets."""
         kinds = (
             *(CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE),
             *(CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON),
@@ -77,7 +77,7 @@ class WhatIf(BaseModel):
 
     @property
     def changes(self) -> bool:
-        """Whether it changes anything."""
+        """Whether anything changes."""
         return bool(self.submit or self.commands or self.budget)
 
 

@@ -11,7 +11,7 @@ from tasks.eligibility import BlockReason
 from tasks.state import RunState
 
 SHOWN = 6
-"""Longest list of jobs in a sentence. A choice of layout."""
+"""Most jobs listed in a sentence. A choice of layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Accepted:
         entry: Its number in the inbox.
         kind: `submit`, or the kind of command.
         job_id: The job; None for nodes.
-        jobs: Number of jobs; the tasks of an array have consecutive ids and numbers.
+        jobs: Number of jobs; an array's tasks have consecutive ids and numbers.
     """
 
     entry: int
@@ -36,17 +36,17 @@ class JobRow:
     """A job of a service.
 
     Attributes:
-        job_id: Its id, the number of its entry.
+        job_id: Number of its inbox entry.
         name: Its name; empty if it has none.
         tenant: Its tenant.
         model: Its model; empty if it has none.
-        gpus: GPUs that it asks for.
+        gpus: GPUs requested.
         status: accepted, refused, waits, runs, held, cancelled, or how it ended.
-        held_gpus: GPUs that it holds.
-        done: Completed share of its epochs in [0, 1]; a timed job's as it reports, or else of its
-            time limit. None if it ended early.
-        arrival_s: Its arrival on the run's clock in seconds; None before a round takes it in.
-        ended_s: Its end on that clock.
+        held_gpus: Indices of the GPUs that it holds.
+        done: Completed share in [0, 1]: of its epochs; for a timed job, as it reports, else of its
+            limit. None if it ended early.
+        arrival_s: Arrival on the run's clock in seconds; None before a round takes it in.
+        ended_s: End on that clock.
         reason: Why it failed or was refused, or what keeps it from running (see
             `QueueRow.waits_for`).
     """
@@ -68,34 +68,34 @@ class JobRow:
 class QueueRow:
     """An active job with its forecast.
 
-    Seconds count from the start of the last round and have 80 % intervals. They are None if policy
-    or forecasts give none.
+    Seconds count from the start of the last round; bounds are those of 80 % intervals. Fields are
+    None if the policy or the forecasts do not give them.
 
     Attributes:
-        place: Its place in the queue of the last round; None if it had none.
+        place: Place in the queue of the last round; None if it had none.
         job_id: Its id.
         name: Its name.
         tenant: Its tenant.
-        gpus: GPUs that it asks for.
+        gpus: GPUs requested.
         status: runs, waits, held or cancelled; accepted before a round takes it in.
-        starts_in_s: When it starts; 0 if it is running.
-        starts_low_s: Lower end.
-        starts_high_s: Upper end.
-        ends_in_s: When it ends.
-        ends_low_s: Lower end.
-        ends_high_s: Upper end.
-        ftf: Its finish-time fairness ρ if it ends as forecast.
+        starts_in_s: Expected start; 0 if it is running.
+        starts_low_s: Lower bound.
+        starts_high_s: Upper bound.
+        ends_in_s: Expected end.
+        ends_low_s: Lower bound.
+        ends_high_s: Upper bound.
+        ftf: Finish-time fairness ρ if it ends as expected.
         price: Market price of a GPU-round of its type.
-        waits_for: What keeps it from running: other jobs, the quota of its tenant, or too few GPUs
-            in service and not cordoned; empty if nothing does.
-        deadline_in_s: Its deadline; None if it has none.
-        in_time: Whether it should meet the deadline: yes or no if the whole interval agrees, maybe,
-            or missed; empty without a deadline or a forecast.
+        waits_for: What keeps it from running: other jobs, its tenant's quota, or too few GPUs in
+            service and not cordoned; empty if nothing does.
+        deadline_in_s: Deadline; None if it has none.
+        in_time: Whether it should meet the deadline: `yes` or `no` if the whole interval agrees,
+            else `maybe`; `missed` if it has passed; empty without a deadline or a forecast.
         room_by_s: Latest time at which non-preemptible jobs free GPUs for it, whatever arrives;
             None if it waits for no such job.
-        first_by_s: When it becomes overdue at the present load, 0 if it is. From then on it waits
+        first_by_s: When it becomes overdue at the present load; 0 if it is. From then on it waits
             only for jobs that were overdue before it or keep their GPUs. None if it is running, or
-            the policy bounds no postponement.
+            the policy does not bound waits.
     """
 
     place: int | None
@@ -125,12 +125,12 @@ class EventRow:
 
     Attributes:
         round: The round that recorded it.
-        at_s: When, on the run's clock in seconds.
+        at_s: Time on the run's clock in seconds.
         kind: Kind of a container's event or of a command; `submit` for an arrival.
         job_id: The job; None for nodes.
-        name: Its name.
-        gpus: GPUs that it got or returned.
-        reason: Why it happened; the content of a command.
+        name: The job's name.
+        gpus: GPUs that the job got or returned.
+        reason: Reason of an event; content of a command.
     """
 
     round: int
@@ -148,15 +148,15 @@ class NodeRow:
 
     Attributes:
         node: Its index, from 0.
-        name: Its name in the cluster file, on Docker hosts; empty on a virtual cluster.
-        gpu_type: Type of its GPUs; empty for the only type of a cluster.
-        gpus: How many GPUs it has.
+        name: Its name in the cluster file; empty on a virtual cluster.
+        gpu_type: Type of its GPUs; empty if the cluster has only one.
+        gpus: Number of its GPUs.
         gpu_indices: Their indices in the cluster.
-        held_gpus: Those of them that are held.
-        jobs: Jobs that hold them, by id.
+        held_gpus: Indices of held GPUs.
+        jobs: Ids of the jobs that hold them.
         drained: Whether it is out of service.
         cordoned: Whether no job starts there.
-        problem: What keeps it out of service, in words; empty if an order does, or nothing.
+        problem: Failure that keeps it out of service; empty if an order does, or nothing.
     """
 
     node: int
@@ -181,15 +181,15 @@ class Status:
         rounds: Rounds recorded.
         clock_s: The run's clock at the last round, in seconds.
         gpus: GPUs of its cluster.
-        busy_gpus: GPUs that are held.
-        drained: Nodes that are out of service.
+        busy_gpus: Held GPUs.
+        drained: Nodes out of service.
         running: Jobs that hold GPUs.
         waiting: Other active jobs, except those on hold.
         held: Jobs on hold.
         ended: Jobs that ended.
         inbox: Entries accepted.
         pending: Entries that no round has taken in.
-        late: Rounds that started at least a tenth of a round late.
+        late: Rounds that started late by a tenth of a round or more.
     """
 
     run: str
@@ -218,7 +218,7 @@ def make_job_row(
     ended_s: float | None = None,
     reason: str = "",
 ) -> JobRow:
-    """Make the row of a job."""
+    """Return the row of a job."""
     about = spec.job_id, spec.name, spec.tenant, spec.model, spec.demand.least
     return JobRow(*about, status, held_gpus, done, arrival_s, ended_s, reason)
 
@@ -248,7 +248,7 @@ def describe_wait(state: RunState, job_id: int) -> str:
 
 
 def format_jobs(jobs: Sequence[int]) -> str:
-    """Format the first of some jobs, and how many more there are."""
+    """List the first few jobs; count the others."""
     shown = ", ".join(map(str, jobs[:SHOWN]))
     more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
     return f"job{'s' * (len(jobs) > 1)} {shown}{more}"
@@ -263,9 +263,9 @@ _JOBS = re.compile(r"\bjobs? (\d+(?:, \d+)*)( and \d+ more)?")
 
 
 def censor(text: str, seen: Container[int]) -> str:
-    """Censor a reason for a caller who sees only some jobs.
+    """Remove from a reason what a caller who sees only some jobs may not know.
 
-    Removes ids of other jobs, and messages of nodes' daemons, which may name hosts.
+    That is ids of other jobs, and messages of nodes' daemons, which may name hosts.
 
     Args:
         text: The reason.
@@ -291,7 +291,7 @@ class RoundEvents:
 
 
 def make_event_rows(record: RoundEvents, names: dict[int, str]) -> Iterator[EventRow]:
-    """Make the rows of a round's events; `names` has names of jobs by id."""
+    """Yield the rows of a round's events; `names` maps job ids to names."""
     for event in record.finished:
         yield EventRow(
             *(record.round, event.at_seconds, event.kind.value, event.job_id),

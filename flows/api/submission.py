@@ -1,4 +1,4 @@
-"""Jobs as users submit them: by a file, by options, or by both."""
+"""Jobs as users submit them: by file, by options, or by both."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ def read_job_fields(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         path: The file.
-        options: Values of options by field.
+        options: Values of options, by field.
 
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
@@ -29,12 +29,12 @@ def read_job_fields(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_job(path: Path, fields: Mapping[str, Any] | JobFile, *, texts: bool = False) -> JobFile:
-    """Check the fields of a job.
+    """Validate the fields of a job.
 
     Args:
         path: Their file, for error messages.
-        fields: The fields; a checked `JobFile` is returned as it is.
-        texts: Whether numbers may be given as text, as in forms.
+        fields: The fields; a `JobFile` is returned unchanged.
+        texts: Whether numbers may be text, as in HTML forms.
 
     Raises:
         InputError: A field is invalid; the error names it.
@@ -68,13 +68,13 @@ def make_specs(
     samples: Mapping[str, int],
     find_jobs: Callable[[Sequence[str]], tuple[int, ...]],
 ) -> tuple[JobSpec, ...]:
-    """Make the job of a declaration, or the tasks of its array.
+    """Return the job of a declaration, or the tasks of its array.
 
     Args:
         job: The declaration.
         profile: Throughputs by model.
         samples: Default samples per epoch, by model.
-        find_jobs: Returns the ids of the jobs that this one waits for, from their names.
+        find_jobs: Returns the ids of named jobs, for which this job waits.
 
     Raises:
         InputError: A field is invalid; the error names it.

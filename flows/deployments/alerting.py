@@ -1,4 +1,4 @@
-"""Alerts in Prefect: an event for each, and an automation that answers to each kind of them."""
+"""Alerts in Prefect: an event for each alert, and an automation for each kind."""
 
 import json
 import logging
@@ -20,10 +20,10 @@ from predictor.errors import ShockwaveError
 from warehouse.store.durable import write_text, writing
 
 LOOK_SECONDS = 10.0
-"""Interval between two looks at the service. An engineering choice."""
+"""Interval at which the service is checked. An engineering choice."""
 
 REPORTED = "alerts.json"
-"""File of the reported alerts that still stand, in the folder of the inbox."""
+"""File of the reported alerts that still stand, in the inbox's folder."""
 
 AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
     AlertKind.LATE: ("shockwave: round late", "A round began late, or is missing."),
@@ -38,7 +38,7 @@ AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
 
 
 def make_automations() -> None:
-    """Make the automations that the server lacks; existing ones stay as users left them.
+    """Create missing automations; existing ones stay as users left them.
 
     A new automation does nothing: users set its action, such as a notification.
     """
@@ -57,7 +57,7 @@ def make_automations() -> None:
 
 
 def ids_of(alert: Alert) -> dict[str, str | int | None]:
-    """The subjects of an alert, by name; None for those that it lacks."""
+    """Return the subjects of an alert, by name; None for those that it lacks."""
     return {"run": alert.run, "round": alert.round, "job": alert.job, "node": alert.node}
 
 
@@ -93,25 +93,22 @@ def _watch(warehouse: Path, database_url: str) -> None:
     process, before = find_service(warehouse), read_reported(warehouse)
     seen = Watch(service.run, process.speed if process else 1.0, time.monotonic(), before)
     while True:
-        with suppress(ShockwaveError):  # the next look tries again
+        with suppress(ShockwaveError):  # the next check tries again
             before = look(warehouse, service, seen, before)
         time.sleep(LOOK_SECONDS)
 
 
 def look(warehouse: Path, service: ServiceQueries, seen: Watch, before: Known) -> Known:
-    """Look at a service once, report new alerts, and keep those reported.
+    """Check a service once: report new alerts, and store and return those that stand.
 
     Args:
         warehouse: The warehouse.
         service: The service.
         seen: The watch.
-        before: The alerts kept last.
-
-    Returns:
-        The alerts kept now.
+        before: The alerts stored last.
 
     Raises:
-        ShockwaveError: The service cannot be read, or the alerts cannot be kept.
+        ShockwaveError: The service cannot be read, or the alerts cannot be stored.
     """
     lag = service.measure_lag(time.time())
     for alert in seen.look(service.read_history(), lag, time.monotonic()):
@@ -123,7 +120,7 @@ def look(warehouse: Path, service: ServiceQueries, seen: Watch, before: Known) -
 
 
 def read_reported(warehouse: Path) -> Known:
-    """The kept alerts of a warehouse's service; none if the file is damaged."""
+    """Read the stored alerts of a warehouse's service; empty if the file is damaged."""
     with suppress(OSError, ValueError, TypeError):
         rows = json.loads((warehouse / FOLDER / REPORTED).read_text())
         return frozenset((AlertKind(kind), None if of is None else int(of)) for kind, of in rows)
@@ -131,7 +128,7 @@ def read_reported(warehouse: Path) -> Known:
 
 
 def write_reported(warehouse: Path, reported: Known) -> None:
-    """Keep the reported alerts, so that the next start does not report them again.
+    """Store the reported alerts, so that the next start does not report them again.
 
     Raises:
         WarehouseError: The warehouse cannot be written.
@@ -142,7 +139,7 @@ def write_reported(warehouse: Path, reported: Known) -> None:
 
 
 def _open_service(warehouse: Path, database_url: str) -> ServiceQueries | None:
-    """The service of a warehouse; None before it has begun."""
+    """Open the service of a warehouse; None before it has begun."""
     with suppress(ShockwaveError):
         return ServiceQueries(warehouse, database_url)
     return None

@@ -25,10 +25,10 @@ HEADLINES = (
 
 
 def read_headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]:
-    """The headline figures of runs, as plain data.
+    """Return the headline figures of runs, as plain data.
 
     Raises:
-        ShockwaveError: A run does not exist, or its records are damaged.
+        ShockwaveError: There is no such run, or its records are damaged.
     """
     columns, rows = Analytics(warehouse).query(
         f"SELECT {', '.join(HEADLINES)} FROM run_summary", runs
@@ -38,10 +38,10 @@ def read_headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]
 
 
 def show_headlines(warehouse: Path, runs: Sequence[str], *, key: str, title: str) -> None:
-    """Show the headline figures of runs, side by side and as a table of rows.
+    """Show the headline figures of runs, side by side and as a table.
 
     Raises:
-        ShockwaveError: A run does not exist, or its records are damaged.
+        ShockwaveError: There is no such run, or its records are damaged.
     """
     rows = read_headlines(warehouse, runs)
     create_table_artifact(table=rows, key=key, description=title)

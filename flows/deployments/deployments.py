@@ -1,4 +1,4 @@
-"""Deployments in Prefect's UI, which `prefect.yaml` beside this module declares."""
+"""Deployments in Prefect's UI; `prefect.yaml` beside this module declares them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Deployment:
     """A deployment of a flow.
 
     Attributes:
-        name: Name of the deployment.
+        name: Its name.
         entrypoint: `module.function` of its flow.
-        description: Description, shown above its form in the UI.
+        description: Text above its form in the UI.
         tags: Tags.
         parameters: Defaults of its form.
     """
@@ -33,7 +33,7 @@ class Deployment:
     parameters: Mapping[str, Any]
 
     def serve(self, warehouse: Path) -> "RunnerDeployment":
-        """The deployment as Prefect's type; its runs import the flow's module.
+        """Return the deployment as Prefect's type; its runs import the flow's module.
 
         Args:
             warehouse: Default of the form's warehouse.
@@ -53,7 +53,7 @@ class Deployment:
 
 
 def read_deployments() -> tuple[Deployment, ...]:
-    """The declared deployments, in the order in which they are served."""
+    """Return the declared deployments in order."""
     declared = yaml.safe_load(FILE.read_text(encoding="utf-8"))["deployments"]
     return tuple(
         Deployment(

@@ -1,6 +1,6 @@
 """Forms of the deployed flows, with titles, bounds and choices.
 
-Prefect renders and validates them before a flow run is created; other invalid input is an
+Prefect renders and validates a form before it creates a flow run. Other invalid input is an
 `InputError` of the flow.
 """
 
@@ -25,17 +25,17 @@ from tasks.record import Settings
 from warehouse.wording import counted
 
 MOST_ROUNDS = 10_000
-"""Largest number of rounds of a flow run; each is five task runs. An engineering bound."""
+"""Most rounds of a flow run; each is five task runs. An engineering bound."""
 
 RunId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w.-]+$")]
-"""The id of a run, as `SELECT run FROM runs` lists it."""
+"""A run's id, as `SELECT run FROM runs` lists it."""
 
 
 class Form(BaseModel, extra="forbid", frozen=True):
     """Base of all forms: immutable, refuses unknown fields."""
 
     def named(self, error: ShockwaveError) -> ShockwaveError:
-        """The error with the title of the invalid field as its place, if it names a field."""
+        """Return the error; if it is about a field, with the field's title as its place."""
         field = self.model_json_schema()["properties"].get(error.place)
         if field is None:
             return error
@@ -73,7 +73,7 @@ class PolicyChoice:
 
 
 def trace_folder(warehouse: Path) -> Path:
-    """The folder of a warehouse with the traces that forms name."""
+    """Return the warehouse's folder of traces that forms name."""
     return warehouse / "traces"
 
 
@@ -121,7 +121,7 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, WorkloadSettings, Po
         return self.pools or counted(self.gpus, "GPU")
 
     def source(self, warehouse: Path) -> Source:
-        """The workload.
+        """Return the workload.
 
         Args:
             warehouse: The warehouse with the files.
@@ -142,7 +142,7 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, WorkloadSettings, Po
 
     @property
     def settings(self) -> Settings:
-        """The settings of the run."""
+        """Settings of the run."""
         size: ClusterSize = self
         if self.pools:
             size = ClusterSize(pools=self.pools, cells=self.cells, levels=self.levels)

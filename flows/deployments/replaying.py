@@ -1,4 +1,4 @@
-"""Replay as a flow: lists the differences in a table, and fails if there are any."""
+"""Replay as a flow: shows differences in a table, and fails if there are any."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
 MOST_SHOWN = 500
-"""Most differences in the table, which the UI shows unpaged. An engineering bound."""
+"""Most differences in the table, which the UI shows on one page. An engineering bound."""
 
 LONGEST_SHOWN = 500
 """Most characters of a value in the table. A choice of layout."""

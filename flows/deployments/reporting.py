@@ -28,7 +28,7 @@ MOST_FIGURES = 4
 
 @dataclass(frozen=True)
 class Written:
-    """A report on disk.
+    """A written report.
 
     Attributes:
         runs: Ids of the reported runs.
@@ -51,7 +51,7 @@ class Written:
     retry_condition_fn=should_retry,
 )
 def write_report(form: ReportForm, warehouse: Path) -> Written:
-    """Write the page and its first figures below the warehouse's `reports`."""
+    """Write the page and its first figures to the warehouse's `reports`."""
     from warehouse.report import page_path, report_of, write_figures, write_page
 
     path = page_path(None, warehouse, form.about)
@@ -99,13 +99,13 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
 
 
 def _served(file: Path) -> bool:
-    """Whether the server serves the file."""
+    """Return whether the server serves the file."""
     folder = os.environ.get(REPORTS)
     return folder is not None and file.is_relative_to(folder)
 
 
 def _address(file: Path) -> str:
-    """The link to a file: relative to the UI's host if the server serves it, else a file URI."""
+    """Return a file's link: relative to the UI's host if the server serves it, else by file URI."""
     if _served(file):
         return f"/reports/{file.relative_to(os.environ[REPORTS]).as_posix()}"
     return file.as_uri()

@@ -1,4 +1,4 @@
-"""Server of the deployments, and alerts: `python -m flows.deployments.serving WAREHOUSE`."""
+"""The server of deployments and alerts: `python -m flows.deployments.serving WAREHOUSE`."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ bound."""
 
 
 class Serving(Runner):
-    """Starts scheduled flow runs, and cancels running ones when it is stopped."""
+    """A runner that also cancels its flow runs when it is stopped."""
 
     def handle_sigterm(self, *args: Any, **kwargs: Any) -> None:
         """Stop gracefully: Prefect's own handler leaves flow runs in the state Running."""
@@ -38,7 +38,7 @@ def main(warehouse: Path) -> None:
         name="shockwave",
         query_seconds=POLL_SECONDS,
         limit=MOST_AT_ONCE,
-        pause_on_shutdown=False,  # flow runs scheduled meanwhile run at the next start
+        pause_on_shutdown=False,  # so that flow runs scheduled meanwhile run at the next start
     )
     for deployment in read_deployments():
         runner.add_deployment(deployment.serve(warehouse))
@@ -48,7 +48,7 @@ def main(warehouse: Path) -> None:
 
 
 async def _serve(runner: Runner) -> None:
-    """Serve until stopped; reports readiness once flow runs can start."""
+    """Serve until stopped; report readiness once flow runs can start."""
     reporting = asyncio.create_task(_report_ready(runner))
     await runner.start()
     reporting.cancel()

@@ -78,7 +78,7 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
 
 
 def _progress(jobs: int) -> Progress:
-    """A progress artifact in the UI, the percentage of finished jobs; returns its callback."""
+    """Return a callback that shows the share of finished jobs as a progress artifact in the UI."""
     bar: Any = None
     shown = 0
 
@@ -96,7 +96,7 @@ def _progress(jobs: int) -> Progress:
 
 
 def _status(warehouse: Path, run: str) -> str:
-    """A sentence on the progress of a run."""
+    """Return a sentence on the progress of a run."""
     ((rounds, complete),) = Analytics(warehouse).query(
         "SELECT max(round) + 1, bool_or(complete) FROM rounds JOIN runs USING (run)", [run]
     )[1]

@@ -1,4 +1,4 @@
 """Prefect: its servers as processes, its settings, and rounds as flow runs.
 
-Does not depend on runs, campaigns or the command line, which use it.
+Runs, campaigns and the command line use this package; it must not depend on them.
 """

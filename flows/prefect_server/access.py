@@ -1,4 +1,4 @@
-"""Access to a server: the addresses at which it is reached, and its secret."""
+"""Access to a Prefect server: its addresses and its secret."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +17,17 @@ from flows.prefect_server.environment import is_loopback
 from flows.prefect_server.secret import read_secret
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""This machine, in a URL."""
+"""Names of this machine in URLs."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a server that refuses everyone else.
+    """Addresses and secret of a server.
 
     Attributes:
-        url: Its address for programs of this machine, `scheme://host:port`.
-        secret: `USER:PASSWORD`, which every request has to carry.
-        proxy: Address at which a reverse proxy serves it, if there is one.
+        url: Address for programs on this machine, `scheme://host:port`.
+        secret: `USER:PASSWORD`, required in every request.
+        proxy: Address of its reverse proxy; empty if there is none.
     """
 
     url: str
@@ -36,14 +36,14 @@ class Access:
 
     @property
     def origins(self) -> list[str]:
-        """The addresses at which it may be reached, as browsers write them."""
+        """Origins under which browsers may reach it."""
         parts = urlsplit(self.url)
         hosts = LOOPBACK if is_loopback(parts.hostname or "") else ()
         own = [f"{parts.scheme}://{host}:{parts.port}" for host in hosts]
         return list(dict.fromkeys([self.url, *own, *([self.proxy] if self.proxy else [])]))
 
     def server_env(self) -> dict[str, str]:
-        """The server's environment; Prefect prefers these names to their older aliases."""
+        """Return the server's environment; Prefect prefers these names to their older aliases."""
         return {
             "PREFECT_SERVER_API_AUTH_STRING": self.secret,
             "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "1",
@@ -51,11 +51,11 @@ class Access:
         }
 
     def client_env(self) -> dict[str, str]:
-        """The environment of Prefect's clients."""
+        """Return the environment of Prefect's clients."""
         return {setting.name: str(value) for setting, value in self.client_settings().items()}
 
     def client_settings(self) -> dict[Setting, Any]:
-        """The settings of Prefect's clients."""
+        """Return the settings of Prefect's clients."""
         return {
             PREFECT_API_URL: f"{self.url}/api",
             PREFECT_API_AUTH_STRING: self.secret,
@@ -64,16 +64,16 @@ class Access:
 
 
 def installation_file() -> Path:
-    """The file of this installation's secret, in Prefect's home."""
+    """Return the file of this installation's secret, in Prefect's home."""
     return get_current_settings().home / "shockwave-auth"
 
 
 def describe_first_start(database: str = "") -> str:
-    """A remark on the first start of a server, which makes its database; empty for later starts.
+    """Return a remark if a server starts for the first time and creates its database, else "".
 
     Args:
-        database: URL of the database; by default as Prefect is configured. Only SQLite gets the
-            remark: another database may exist already.
+        database: URL of the database; by default as Prefect is configured. The remark is only about
+            SQLite, because another database may exist already.
     """
     configured = get_current_settings().server.database.connection_url
     url = database or (configured.get_secret_value() if configured else "")
@@ -83,14 +83,14 @@ def describe_first_start(database: str = "") -> str:
 
 
 def read_access(url: str, proxy: str = "") -> Access:
-    """Access with this installation's secret.
+    """Return the access to a server with this installation's secret.
 
     Args:
         url: The server's address, `scheme://host:port`.
-        proxy: Address of the reverse proxy before it, if there is one.
+        proxy: Address of its reverse proxy, if there is one.
 
     Raises:
-        InputError: The secret's file can be read by others, or its content is invalid.
-        WarehouseError: It cannot be read or written.
+        InputError: Others can read the secret's file, or its content is invalid.
+        WarehouseError: The file cannot be read or written.
     """
     return Access(url, read_secret(installation_file()), proxy)

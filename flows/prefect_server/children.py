@@ -1,4 +1,4 @@
-"""Child processes: started, monitored, and stopped with their process groups."""
+"""Child processes: start, monitor, and stop them with their process groups."""
 
 import os
 import re
@@ -18,34 +18,34 @@ from flows.prefect_server.logs import pass_on
 from predictor.errors import WarehouseError
 
 READY_SECONDS = 900.0
-"""Timeout for a start; the first start creates the database, which takes 20 s to minutes. An
-engineering bound."""
+"""Timeout for a start; the first start creates the database, in 20 s to minutes. An engineering
+bound."""
 
 STOP_SECONDS = 60.0
 """Grace period between SIGTERM and SIGKILL. An engineering bound."""
 
 POLL_SECONDS = 0.2
-"""Poll interval of a starting or ending child. An engineering choice."""
+"""Poll interval while a child starts or ends. An engineering choice."""
 
 READY = "ready"
-"""The line on stdout with which a process reports that it is ready."""
+"""Line on stdout with which a process reports that it is ready."""
 
 ALIVE = "alive"
-"""The line on stdout with which a process reports progress."""
+"""Line on stdout with which a process reports progress."""
 
 _ERROR = re.compile(r"^\S*(Error|Exception)\b")
 _NOISE = re.compile(
     r"nanobind: .*\n| - (leaked |\.\.\. skipped).*\n|See https://nanobind\S*?refleaks\.html"
 )
-"""Output of native modules at the exit of a flow run's interpreter. It ends without a newline, so
-the output of another process can follow on the same line."""
+"""Output of native modules when a flow run's interpreter exits. It may end without a newline, so
+that another process's output follows on the same line."""
 
 
 class Child:
     """A child process in a process group of its own.
 
     The terminal's Ctrl-C does not reach it. Its standard input is a pipe that closes when this
-    process ends. Python imports nothing from the working folder there.
+    process ends. Its Python imports nothing from the working folder.
 
     Args:
         name: Its name in error messages.
@@ -85,8 +85,8 @@ class Child:
         self._reader.start()
 
     def _read(self, lines: IO[str]) -> None:
-        """Forward its output once it is ready; before that, keep the last lines."""
-        with suppress(ValueError):  # it was stopped, and its output is not read to the end
+        """Forward the child's output once it is ready; until then, keep the last lines."""
+        with suppress(ValueError):  # `stop` has closed the pipe
             for line in lines:
                 if (said := line.strip()) in (READY, ALIVE):
                     self.heard_at = time.monotonic()
@@ -98,14 +98,11 @@ class Child:
                     self._last.append(line.rstrip())
 
     def wait_until(self, ready: Callable[[], bool], stop: Event) -> bool:
-        """Wait until the process is ready.
+        """Wait until the process is ready; return False if `stop` is set first.
 
         Args:
             ready: Returns whether the process is ready.
             stop: Set to stop waiting.
-
-        Returns:
-            Whether it became ready before `stop` was set.
 
         Raises:
             WarehouseError: The process ended, or is not ready in time.
@@ -116,7 +113,7 @@ class Child:
         return False
 
     def is_ready(self, ready: Callable[[], bool]) -> bool:
-        """Whether the process is or was ready; see `wait_until`.
+        """Return whether the process is or was ready; see `wait_until`.
 
         Raises:
             WarehouseError: The process ended, or is not ready in time.
@@ -132,7 +129,7 @@ class Child:
         """Check that the process is running.
 
         Raises:
-            WarehouseError: The process ended by itself.
+            WarehouseError: The process has ended by itself.
         """
         code = self._process.poll()
         if code is not None:
@@ -142,11 +139,7 @@ class Child:
             raise WarehouseError(self.name, f"ended with code {code}{why}", "start it again")
 
     def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
-        """Terminate the process, and kill the rest of its process group.
-
-        Args:
-            grace_seconds: Time that it has to end by itself.
-        """
+        """Terminate the process, and kill the rest of its process group after a grace period."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(grace_seconds)
@@ -160,9 +153,10 @@ class Child:
 
 
 def make_import_env() -> dict[str, str]:
-    """Variables of a process that takes no folder in its working folder for a package of ours.
+    """Return variables that keep a process from importing packages of its working folder.
 
-    `python -m` would, and so does a flow run: Prefect has it import from its working folder first.
+    Without them, `python -m` and flow runs look there first: a folder named like one of our
+    packages would hide it.
     """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(paths)}
@@ -170,7 +164,7 @@ def make_import_env() -> dict[str, str]:
 
 @contextmanager
 def run_child(name: str, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Child]:
-    """A child process that runs within the context."""
+    """Run a child process within the context."""
     started = Child(name, command, env)
     try:
         yield started

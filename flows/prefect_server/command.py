@@ -1,4 +1,4 @@
-"""Command and health check of a Prefect server; does not import Prefect."""
+"""Command and health checks of a Prefect server, without importing Prefect."""
 
 import ssl
 import sys
@@ -9,17 +9,17 @@ from urllib.request import ProxyHandler, build_opener
 from predictor.errors import InputError
 
 REPORTS = "SHOCKWAVE_REPORTS"
-"""Environment variable with the folder that is served as `/reports`."""
+"""Environment variable with the folder served as `/reports`."""
 
 WAREHOUSE = "SHOCKWAVE_WAREHOUSE"
-"""Environment variable with the warehouse that a server belongs to."""
+"""Environment variable with the server's warehouse."""
 
 ROOT = Path(__file__).parents[2]
-"""The folder that our packages are in; uvicorn's own choice would be the working folder."""
+"""Folder of our packages; uvicorn would default to the working folder."""
 
 KEPT_SECONDS = 75
-"""Keep-alive timeout of connections: longer than that of clients (httpx 5 s), so that none sends a
-request on a closing connection. That of nginx, an engineering bound."""
+"""Keep-alive timeout of connections: longer than clients' (httpx: 5 s), so that no client sends a
+request on a closing connection. As nginx; an engineering bound."""
 
 ANSWER_SECONDS = 10.0
 """Timeout of a health check; a busy server takes seconds to answer. An engineering bound."""
@@ -28,7 +28,7 @@ ANSWER_SECONDS = 10.0
 def make_server_command(
     factory: str, host: str, port: int, tls: tuple[str, str] | None = None
 ) -> list[str]:
-    """The command that starts a Prefect server.
+    """Return the command that starts a Prefect server.
 
     Args:
         factory: `MODULE:FUNCTION` that creates the app.
@@ -46,7 +46,7 @@ def make_server_command(
 
 
 def answers(url: str) -> bool:
-    """Whether a Prefect server is ready at a URL.
+    """Return whether a Prefect server is ready at a URL.
 
     Raises:
         InputError: Its certificate is not valid for the URL.
@@ -55,7 +55,7 @@ def answers(url: str) -> bool:
 
 
 def shows(url: str) -> bool:
-    """Whether a Prefect server hands out its UI at a URL.
+    """Return whether a Prefect server serves its UI at a URL.
 
     Raises:
         InputError: Its certificate is not valid for the URL.
@@ -64,9 +64,9 @@ def shows(url: str) -> bool:
 
 
 def _content(url: str) -> bytes:
-    """The content at a URL; nothing if there is no answer."""
+    """Return the content at a URL; empty if there is no response."""
     try:
-        # No proxy: the server is one of ours, mostly on this machine.
+        # No proxy: the server is ours, mostly on this machine.
         with build_opener(ProxyHandler({})).open(url, timeout=ANSWER_SECONDS) as answer:
             content: bytes = answer.read()
             return content

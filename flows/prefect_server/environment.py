@@ -9,13 +9,13 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def private_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that keep a process from telling others what it does.
+    """Return variables that keep a process from sending data to others.
 
-    Clients and servers of Prefect, and Ray, send no usage statistics. Requests to this machine
+    Prefect's clients and servers, and Ray, send no usage statistics. Requests to this machine
     bypass proxies, which would see the secret.
 
     Args:
-        env: The environment that they are added to; by default, that of this process.
+        env: The environment to extend; by default this process's.
     """
     env = os.environ if env is None else env
     direct = (env.get("no_proxy") or env.get("NO_PROXY", "")).split(",")
@@ -31,7 +31,7 @@ def private_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @contextmanager
 def set_env(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process and of its children within the context."""
+    """Set variables of this process and its children within the context."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -45,7 +45,7 @@ def set_env(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host in a URL is this machine, whatever name servers say."""
+    """Return whether a URL's host is this machine, without asking name servers."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

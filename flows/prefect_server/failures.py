@@ -11,13 +11,13 @@ from predictor.errors import ShockwaveError
 
 
 def make_failed_state(error: ShockwaveError) -> State[Any]:
-    """The failed state of a flow run, with the message that the command line prints."""
+    """Return the failed state of a flow run, with the message that the command line prints."""
     log_errors_once()
     return Failed(message=str(error))
 
 
 def log_errors_once() -> None:
-    """Log each user error once, in a line without traceback; other errors are logged as usual."""
+    """Log each user error once, on one line without traceback; log other errors as usual."""
     logging.getLogger("prefect.flow_runs").addFilter(_shortened)
 
 

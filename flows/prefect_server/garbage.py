@@ -1,4 +1,4 @@
-"""Garbage collection during rounds, and in servers: a higher threshold."""
+"""Rarer garbage collection during rounds and in servers."""
 
 import gc
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 RARER = 100
-"""Factor on the threshold of collections. An engineering choice."""
+"""Factor on the collector's threshold. An engineering choice."""
 
 _collecting = Lock()
 _rarely: list[tuple[int, int, int]] = []
@@ -17,9 +17,9 @@ _rarely: list[tuple[int, int, int]] = []
 def collect_rarely() -> Iterator[None]:
     """Run the cyclic garbage collector less often within the context.
 
-    A round allocates and frees tens of thousands of small objects, none in a cycle; at the
-    default threshold, collections double the time of a round. With runs in several threads,
-    the first context sets the threshold and the last context restores it.
+    A round allocates and frees tens of thousands of small objects, none in a cycle. At the default
+    threshold, collections double the time of a round. If several threads run rounds, the first
+    context sets the threshold and the last context restores it.
     """
     with _collecting:
         _rarely.append(gc.get_threshold())
@@ -38,11 +38,11 @@ def collect_rarely() -> Iterator[None]:
 
 @contextmanager
 def start_collecting_rarely() -> Iterator[None]:
-    """Disable the collector while a server starts within the context, and run it rarely afterwards.
+    """Disable the collector while a server starts within the context; then run it rarely.
 
-    A server's imports live until its end: repeated collections of them take a fifth of its start.
-    Later, a collection of all generations would stop all requests for some tenths of a second, or
-    for more than a second on a busy machine: objects of the start are never collected.
+    A server's imports live until it ends, and collections of them would take a fifth of its start.
+    They are frozen afterwards: a collection of all generations would stop all requests for tenths
+    of a second, or for over a second on a busy machine.
     """
     gc.disable()
     try:

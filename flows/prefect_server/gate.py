@@ -1,4 +1,4 @@
-"""The gate of a server: the checks of a request before Prefect sees it."""
+"""The gate of a server: checks of a request before Prefect sees it."""
 
 import hmac
 from base64 import b64encode
@@ -20,25 +20,25 @@ _POLICIES = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""No foreign page shows the UI in a frame, loads parts of it, or sees where a link came from."""
+"""Foreign pages cannot frame the UI, load parts of it, or see which page linked to them."""
 
 
 _ITSELF = ("prefect-in-memory", None)
-"""Address at which Prefect's server asks itself, for an automation's action: in its process and
-without a port, which no request over a socket can claim."""
+"""Address from which Prefect's server calls itself for an automation's action, in its process. It
+has no port, so no request over a socket can claim it."""
 
 
 class Gate:
     """Middleware that refuses foreign hosts and foreign pages with 403.
 
-    A page of another origin reaches a server of this machine by its address, with its own
-    `Origin`, or by a name of its own that it has pointed here (DNS rebinding), with that name as
-    `Host`. Programs send no `Origin`. Answers have a policy that keeps browsers from loading
-    anything from elsewhere.
+    A foreign page can reach a server of this machine in two ways: by the server's address, with the
+    page's `Origin`; or by a name that its owner points to this machine (DNS rebinding), with that
+    name as `Host`. Programs send no `Origin`. Responses have a policy that keeps browsers from
+    loading anything from elsewhere.
 
     Args:
         app: The server.
-        origins: The addresses at which it may be reached, `scheme://host[:port]`.
+        origins: The addresses of the server, `scheme://host[:port]`.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
@@ -76,12 +76,12 @@ def _with_policies(scope: Scope, send: Send) -> Send:
 
 
 class SecretRequired:
-    """Pages that need the secret; browsers ask for it as user name and password.
+    """Middleware that demands the secret; browsers ask for it as user name and password.
 
-    A sandbox keeps their scripts from the UI that is served beside them.
+    A sandbox keeps the scripts of the pages from the UI on the same host.
 
     Args:
-        app: The app that serves them.
+        app: The app that serves the pages.
         secret: `USER:PASSWORD`.
     """
 
@@ -109,18 +109,18 @@ class SecretRequired:
 
 
 class SideBySide:
-    """Middleware that leaves an address, and what is below it, to another app.
+    """Middleware that passes requests at or below a path to another app.
 
     Args:
-        app: The app of all other addresses, such as Prefect's, which never sees them.
-        path: The address.
-        page: The app that answers there.
+        app: The app of all other paths, such as Prefect's.
+        path: The path.
+        page: The app at that path.
     """
 
     def __init__(self, app: ASGIApp, path: str, page: ASGIApp) -> None:
         self._app, self._path, self._page = app, path, page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or leave it."""
+        """Pass the request to one of the apps."""
         ours = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._path}/")
         await (self._page if ours else self._app)(scope, receive, send)

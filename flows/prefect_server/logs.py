@@ -1,6 +1,6 @@
-"""The log of a service on stderr: lines of text, or a JSON object a line with ids.
+"""The log of a service on stderr: lines of text, or of JSON objects with ids.
 
-An environment variable gives the processes of a service the format. Their output goes through the
+An environment variable passes the format to a service's processes. Their output goes through the
 process that started them, so that all lines of a log have the same format.
 """
 
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 FORMAT = "SHOCKWAVE_LOG_FORMAT"
-"""Variable with the format."""
+"""Environment variable with the format."""
 
 LOG = logging.getLogger("shockwave")
 
@@ -26,7 +26,7 @@ class LogFormat(StrEnum):
 
 
 class _Json(logging.Formatter):
-    """A record as a JSON object: time, level, process, message, and the ids that it is about."""
+    """Formats a record as a JSON object: time, level, process, message, and ids."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = {
@@ -39,28 +39,28 @@ class _Json(logging.Formatter):
 
 
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to stderr; a log whose disk is full stops no service."""
+    """Writes to stderr; ignores errors, so that a full disk does not stop a service."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
 
 
 def is_structured() -> bool:
-    """Whether a line is a JSON object."""
+    """Return whether the log's lines are JSON objects."""
     return os.environ.get(FORMAT) == LogFormat.JSON
 
 
 def start_log(log_format: LogFormat | None = None) -> None:
-    """Log on stderr from now on, in this process and those that it starts.
+    """Log on stderr from now on, in this process and the processes that it starts.
 
     Args:
-        log_format: The format; by default, that of the parent process.
+        log_format: The format; by default the parent process's.
     """
     if log_format:
         os.environ[FORMAT] = log_format
     handler = _Stderr(sys.stderr)
     handler.setFormatter(_Json() if is_structured() else logging.Formatter("%(message)s"))
-    LOG.handlers, LOG.propagate = [handler], False  # others', such as Prefect's, do not repeat it
+    LOG.handlers, LOG.propagate = [handler], False  # other handlers must not repeat it
     LOG.setLevel(logging.INFO)
 
 
@@ -70,17 +70,17 @@ def log_line(
     """Log a line.
 
     Args:
-        said_by: The process that logs it, in words.
+        said_by: Name of the process.
         message: The message.
         level: A level of `logging`.
-        ids: The subjects of the line: `run`, `round`, `job`, `node`; None is left out.
+        ids: Subjects of the line: `run`, `round`, `job`, `node`; None is left out.
     """
     known = {name: value for name, value in ids.items() if value is not None}
     LOG.log(level, "%s", message, extra={"said_by": said_by, "ids": known})
 
 
 def pass_on(said_by: str, line: str) -> None:
-    """Pass on a line of another process, as it is or as one of this log's."""
+    """Write a line of another process, converted to this log's format if necessary."""
     if is_structured() and not _is_own(line):
         if line.strip():
             log_line(said_by, line.rstrip())
@@ -90,8 +90,8 @@ def pass_on(said_by: str, line: str) -> None:
 
 
 def _is_own(line: str) -> bool:
-    """Whether a line is an object as this log writes them."""
+    """Return whether a line is a JSON object of this log."""
     try:
         return line.startswith("{") and {"time", "process"} <= json.loads(line).keys()
-    except (ValueError, RecursionError):  # such as a number out of bounds or too deep a nesting
+    except (ValueError, RecursionError):  # such as a number out of bounds, or too deep a nesting
         return False

@@ -1,8 +1,8 @@
 """The Prefect server that a command starts if PREFECT_API_URL is not set.
 
 Prefect itself starts an ephemeral server in every thread that finds no address, because
-`temporary_settings` apply to the current context only. Here the settings apply to the whole
-process and its child processes, and ephemeral servers are disabled.
+`temporary_settings` apply only to the current context. Here, the settings apply to the whole
+process and its children, and ephemeral servers are disabled.
 """
 
 import socket
@@ -34,24 +34,23 @@ REACH_SECONDS = 10.0
 """Timeout of the first request to a configured server. An engineering bound."""
 
 _UNREACHED = ("Failed to reach API", "Found incompatible versions")
-"""Beginnings of messages of Prefect's client, which has no exceptions of its own for these."""
+"""Beginnings of error messages of Prefect's client, which has no exception classes for them."""
 
 SEND_SECONDS = 30.0
-"""Timeout for sending pending events and logs before the server is stopped. An engineering
-bound."""
+"""Timeout for sending pending events and logs before the server stops. An engineering bound."""
 
 
 @contextmanager
 def run_own_server() -> Iterator[None]:
-    """Use a single server for this process if no server is configured.
+    """Use one server for this process if no server is configured.
 
     The server stops at the end of the context, or when this process ends.
 
     Raises:
-        InputError: The configured server cannot be reached, at the start or later; or the secret's
-            file can be read by others, or its content is invalid.
-        WarehouseError: That file cannot be read or written, or the server ended by itself, or is
-            not ready in time.
+        InputError: The configured server cannot be reached, at the start or later; or others can
+            read the secret's file, or its content is invalid.
+        WarehouseError: The secret's file cannot be read or written; or the server ended by itself,
+            or is not ready in time.
     """
     if not needs_server():
         with _reaching():
@@ -74,7 +73,7 @@ def run_own_server() -> Iterator[None]:
 
 @contextmanager
 def _reaching() -> Iterator[None]:
-    """Report a configured server that cannot be reached."""
+    """Raise `InputError` if the configured server cannot be reached."""
     try:
         yield
     except (HTTPError, InvalidURL, RuntimeError) as error:
@@ -91,17 +90,14 @@ def _reaching() -> Iterator[None]:
 
 @contextmanager
 def run_plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
-    """A Prefect server without a UI, with the settings of this process.
+    """Run a Prefect server without a UI, with this process's settings; yield its access once ready.
 
     Args:
         env: Variables added to its environment.
 
-    Yields:
-        How to reach it, once it answers.
-
     Raises:
-        InputError: See `own_server`.
-        WarehouseError: See `own_server`.
+        InputError: See `run_own_server`.
+        WarehouseError: See `run_own_server`.
     """
     host, port = "127.0.0.1", _free_port()
     access = read_access(f"http://{host}:{port}")
@@ -114,7 +110,7 @@ def run_plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
 
 @contextmanager
 def apply_settings(updates: Mapping[Setting, Any]) -> Iterator[None]:
-    """Apply settings to all threads of this process and to its child processes."""
+    """Apply settings to all threads of this process and to its children."""
     variables = {setting.name: str(value) for setting, value in updates.items()}
     everywhere = context.GLOBAL_SETTINGS_CONTEXT
     with temporary_settings(updates), set_env(private_env() | variables):
@@ -126,7 +122,7 @@ def apply_settings(updates: Mapping[Setting, Any]) -> Iterator[None]:
 
 
 def _send_all() -> None:
-    """Send pending events and logs while the server is running."""
+    """Send pending events and logs while the server is still running."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -142,12 +138,12 @@ def _free_port() -> int:
 
 
 def _server_env() -> dict[str, str]:
-    """The settings of this process, for a server without a UI."""
+    """Return this process's settings, for a server without a UI."""
     return get_current_settings().to_environment_variables(exclude_unset=True) | {
         "PREFECT_UI_ENABLED": "0",
-        # The client gets the errors; the server's retries need no log.
+        # The client gets the errors, so the server need not log its retries.
         "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
-        "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "0",  # a second, and nothing here has blocks
+        "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "0",  # saves a second; nothing here uses blocks
         "PREFECT__SERVER_EPHEMERAL": "1",
         "PREFECT__SERVER_FINAL": "1",
     }

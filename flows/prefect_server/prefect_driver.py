@@ -1,7 +1,7 @@
 """The Prefect driver: a round as a flow run of five task runs.
 
-Rounds are separate flow runs, tagged with the run. They are not nested in a parent flow run,
-because a nested flow run waits until its parent's task run is stored.
+Rounds are separate flow runs, tagged with the run. They have no parent flow run, because a nested
+flow run waits until its parent's task run is stored.
 """
 
 import logging
@@ -48,7 +48,7 @@ def scheduling_round(run: str, number: int) -> None:
 
 
 def run_round_in_prefect(run: Run) -> Round:
-    """The Prefect driver: a round as a flow run; `tasks.round.run_round` is the plain driver."""
+    """Run a round as a flow run; `tasks.round.run_round` is the plain driver."""
     number = run.state.round
     with under_way(run) as this, tags(run.name, run.header.settings.policy):
         scheduling_round(run.name, number)
@@ -70,7 +70,7 @@ def run_tasks(run: Run) -> Round:
     cache_policy=NO_CACHE,
 )
 def whole_round(run: str, number: int) -> None:
-    """Run a round of a run that is active in this process.
+    """Run a round of a run that is active in this process, as one task.
 
     Args:
         run: The run's id.
@@ -87,22 +87,22 @@ def run_task(run: Run) -> Round:
 
 
 def needs_server() -> bool:
-    """Whether a Prefect server has to be started, because none is configured."""
+    """Return whether a Prefect server must be started, because none is configured."""
     return not PREFECT_API_URL.value()
 
 
 def describe_wait() -> str:
-    """The start of a server that a command waits for, in words."""
+    """Return what a command waits for: the start of a server, or the configured server."""
     return f"starting Prefect{describe_first_start()}" if needs_server() else "reaching Prefect"
 
 
 ANSWER_SECONDS = 300.0
-"""Timeout of API requests and of database queries, for busy machines. An engineering bound."""
+"""Timeout of API requests and database queries, for busy machines. An engineering bound."""
 
 MOST_FLUSHES = 2_000
-"""How often in a row the server tries to write its events, every 5 s and with each full batch,
-before it drops a batch with a traceback. High, since a database may be away for hours, or stop
-before the server; finite, since an event that can never be written holds up all others. An
+"""How often in a row the server retries to write a batch of events, every 5 s and with each full
+batch, before it drops the batch with a traceback. High, because a database may be away for hours,
+or stop before the server. Finite, because an event that can never be written blocks all others. An
 engineering bound."""
 
 SERVER_SETTINGS: dict[Setting, Any] = {
@@ -115,20 +115,20 @@ SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL: 1.0,
 }
 """Settings of servers that Shockwave starts: no telemetry, and task runs stored in batches. Single
-writes would lock SQLite against the next flow run, which then waits two seconds. Sizes and interval
-are engineering choices; no sweep is recorded."""
+writes would lock SQLite against the next flow run, which would then wait two seconds. Sizes and
+interval are engineering choices; no sweep is recorded."""
 
 
 @contextmanager
 def embedded_prefect() -> Iterator[None]:
-    """Prefect embedded in a program: no logs on the terminal, no waits between flow runs.
+    """Embed Prefect in a program: no logs on the terminal, no waits between flow runs.
 
     The heartbeat is disabled: its thread sleeps in whole seconds and is joined after each
-    synchronous flow. A run whose process dies is resumed from its records instead.
+    synchronous flow. It is not needed, because runs of dead processes resume from their records.
     """
     logging.getLogger("prefect").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, PrefectConsoleHandler):  # errors are reported once, by the caller
+        if isinstance(handler, PrefectConsoleHandler):  # the caller reports errors once
             handler.setLevel(logging.CRITICAL)
     own = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_API_REQUEST_TIMEOUT: ANSWER_SECONDS}
     with temporary_settings({**own, **SERVER_SETTINGS}):

@@ -9,18 +9,18 @@ from pathlib import Path
 from predictor.errors import InputError, WarehouseError
 
 USER = "shockwave"
-"""The user name of the secret, for browsers."""
+"""User name of the secret, for browsers."""
 
 _BYTES = 32
 """Random bytes of a secret: 256 bits, as is conventional for keys."""
 
 
 def read_secret(file: Path) -> str:
-    """The secret `USER:PASSWORD` in a file, which the first call makes.
+    """Return the secret `USER:PASSWORD` in a file; the first call creates it.
 
     Raises:
-        InputError: The file can be read by others, or its content is invalid.
-        WarehouseError: It cannot be read or written.
+        InputError: Others can read the file, or its content is invalid.
+        WarehouseError: The file cannot be read or written.
     """
     try:
         if not file.exists():
@@ -47,14 +47,17 @@ def read_secret(file: Path) -> str:
 
 
 def authorization(credential: str) -> str:
-    """The header `Authorization` of a token, or of the secret `USER:PASSWORD`."""
+    """Return the `Authorization` header for a token, or for the secret `USER:PASSWORD`."""
     if ":" not in credential:
         return f"Bearer {credential}"
     return f"Basic {b64encode(credential.encode(errors='replace')).decode()}"
 
 
 def _make(file: Path) -> None:
-    """Write a new secret; if several processes do so at a time, the first secret stays."""
+    """Write a new secret; if several processes do so at once, the first secret stays.
+
+    The link is atomic and fails if the file exists, so that no process reads half a secret.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, made = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # with mode 0600
     try:

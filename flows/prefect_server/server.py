@@ -14,14 +14,14 @@ from flows.prefect_server.gate import Gate, SecretRequired, SideBySide
 
 
 class _Packaged(StaticFiles):
-    """Prefect's views of its integrations, which it would ask GitHub for."""
+    """Serves views of integrations from Prefect's package; Prefect would ask GitHub for them."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         return await super().get_response(f"{path}.json", scope)
 
 
 def create_plain_app() -> FastAPI:
-    """Prefect's app behind a gate, for a command that starts a server.
+    """Create Prefect's app behind a gate, for a command that starts a server.
 
     Raises:
         RuntimeError: The environment is not that of `Access.server_env`.
@@ -31,7 +31,7 @@ def create_plain_app() -> FastAPI:
 
 
 def create_prefect_app() -> FastAPI:
-    """Prefect's app with its own pages, without the gate.
+    """Create Prefect's app with its own pages, without the gate.
 
     Raises:
         RuntimeError: See `create_plain_app`.
@@ -51,7 +51,7 @@ def create_prefect_app() -> FastAPI:
 
 
 def add_gate(app: FastAPI) -> FastAPI:
-    """An app with the gate before all else."""
+    """Add the gate in front of an app."""
     from prefect.settings import get_current_settings
 
     origins = get_current_settings().server.api.cors_allowed_origins.split(",")
@@ -62,20 +62,20 @@ def add_gate(app: FastAPI) -> FastAPI:
 def serve_beside(app: FastAPI, path: str, page: ASGIApp) -> None:
     """Serve another app beside Prefect's, which never sees its requests.
 
-    Prefect demands a CSRF token of each form and program; here the gate refuses foreign pages.
+    Prefect demands a CSRF token with each request; for this app, the gate refuses foreign pages.
     """
     app.add_middleware(SideBySide, path=path, page=page)
 
 
 def serve_files(app: FastAPI, path: str, files: StaticFiles) -> None:
-    """Serve files to holders of the secret; comes before Prefect's own routes."""
+    """Serve files to holders of the secret, at a path that precedes Prefect's own routes."""
     app.router.routes.insert(0, Mount(path, SecretRequired(files, read_own_secret())))
 
 
 def read_own_secret() -> str:
-    """The secret of this server."""
+    """Return the secret of this server."""
     from prefect.settings import get_current_settings
 
     secret = get_current_settings().server.api.auth_string
-    assert secret  # prefect_app has checked it
+    assert secret  # create_prefect_app has checked it
     return secret.get_secret_value()

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def silence_teardown() -> None:
-    """Discard the output of native modules at interpreter exit.
+    """Discard the output of native modules when the interpreter exits.
 
     Prefect's threads outlive the interpreter, and DuckDB's bindings then report leaks.
     """
@@ -17,11 +17,11 @@ def silence_teardown() -> None:
 def end_process(code: Sequence[int]) -> None:
     """End this process at once, after all other exit handlers.
 
-    The teardown of the interpreter takes a silent second after Prefect, more on a busy machine,
-    and native modules report leaks.
+    After Prefect, the interpreter's teardown takes a second, more on a busy machine, and native
+    modules report leaks.
 
     Args:
-        code: The exit code, filled in by the time that this is called.
+        code: Its last item is the exit code, set before this call.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the reader has closed it

@@ -319,7 +319,5 @@ def _server_env(service: Service) -> dict[str, str]:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url
     usual = prefect.__ui_static_path__.parent
     if not settings.server.ui.static_directory and not os.access(usual, os.W_OK):
-        env["PREFECT_UI_STATIC_DIRECTORY"] = str(
-            settings.home / "ui"
-        )  # another user's installation
+        env["PREFECT_UI_STATIC_DIRECTORY"] = str(settings.home / "ui")  # installed by another user
     return env

@@ -1,4 +1,4 @@
-"""The HTTP API of a service, `/v1`: its addresses call the methods of `AuthorizedApi`."""
+"""The HTTP API of a service, `/v1`: its routes call the methods of `AuthorizedApi`."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -32,7 +32,7 @@ PREFIX = "/v1"
 """Path of the API."""
 
 MOST_PROBLEM = 500
-"""Longest field of a `Problem`, in characters. An engineering bound."""
+"""Most characters of a `Problem`'s field. An engineering bound."""
 
 
 class Budget(BaseModel):
@@ -49,7 +49,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
         *(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
     )
 }
-"""Errors that every address may answer with."""
+"""Errors that every route may return."""
 
 LOGS: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 METRICS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
@@ -83,7 +83,7 @@ async def get_job(job: Target, api: Api, backend: Service) -> JobRow:
 
 @routes.get("/jobs/{job}/why")
 async def explain(job: Target, api: Api, backend: Service) -> Answer:
-    """Explain why a job has or has no GPUs in the last round in which it was active."""
+    """Explain why a job holds GPUs or not, in the last round in which it was active."""
     return await backend.read(lambda: api.explain(job))
 
 
@@ -95,9 +95,9 @@ async def get_job_history(job: Target, api: Api, backend: Service) -> JobHistory
 
 @routes.get("/jobs/{job}/logs", response_class=StreamingResponse, responses=LOGS)
 async def read_logs(job: Target, api: Api, backend: Service) -> StreamingResponse:
-    """Read the output of a job's containers, the oldest first, each after a line with its name.
+    """Read the output of a job's containers, the oldest first, each after a heading with its name.
 
-    A line of a job that begins like these, with `--- `, gets that beginning twice.
+    A job's line that looks like a heading, with `--- ` at its start, gets that prefix twice.
     """
     logs = await backend.read(lambda: api.open_logs(job))
 
@@ -141,7 +141,7 @@ async def add_node(node: NodeRequest, api: Api, backend: Service, key: Key = "")
 
 @routes.get("/queue")
 async def list_queue(api: Api, backend: Service) -> list[QueueRow]:
-    """List the active jobs in line with their expected starts and ends."""
+    """List the active jobs in queue order, with their expected starts and ends."""
     return await backend.read(api.list_queue)
 
 
@@ -171,7 +171,7 @@ async def update_tenant(
     backend: Service,
     key: Key = "",
 ) -> Accepted:
-    """Change terms of a tenant; those left out keep their values."""
+    """Change terms of a tenant; omitted terms keep their values."""
     return await backend.write(lambda: api.update_tenant(tenant, terms, key=key))
 
 
@@ -212,9 +212,9 @@ def create_api(backend: ServiceBackend) -> ASGIApp:
         title="Shockwave",
         version=PREFIX.removeprefix("/v"),
         openapi_url=f"{PREFIX}/openapi.json",
-        docs_url=None,  # its page would load from other hosts
+        docs_url=None,  # FastAPI's page loads scripts from other hosts
         redoc_url=None,
-        routes=[*routes.routes, *streams.routes.routes],  # an included router would be built anew
+        routes=[*routes.routes, *streams.routes.routes],  # routers would be built anew
     )
     api.state.backend, api.state.slots = backend, streams.Slots()
     _answer_problems(api)
@@ -222,7 +222,7 @@ def create_api(backend: ServiceBackend) -> ASGIApp:
 
 
 def _answer_problems(api: FastAPI) -> None:
-    """Answer every error with a `Problem`."""
+    """Make every error response a `Problem`."""
 
     def answer(status: int, problem: Problem, headers: Any = None) -> JSONResponse:
         shown = {

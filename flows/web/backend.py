@@ -1,4 +1,4 @@
-"""A service behind HTTP: authentication, threads, refusals, and a bound on bodies."""
+"""A service behind HTTP: authentication, threads, error statuses, and a limit on bodies."""
 
 import hmac
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class Problem(BaseModel):
-    """Why a request is refused."""
+    """The reason why a request is refused."""
 
     place: str
     problem: str
@@ -37,7 +37,7 @@ class Problem(BaseModel):
 
 
 class RequestRefused(HTTPException):
-    """An HTTP request is refused."""
+    """The request is refused, with an HTTP status."""
 
     def __init__(self, status: HTTPStatus, place: str, problem: str, remedy: str) -> None:
         self.problem = Problem(place=place, problem=problem, remedy=remedy)
@@ -51,17 +51,17 @@ STATUSES = {
     InputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ShockwaveError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""HTTP status by class of an error; the first match counts."""
+"""HTTP status by class of error; the first match counts."""
 
 
 def get_http_status(error: ShockwaveError) -> HTTPStatus:
-    """The HTTP status of the answer to an error."""
+    """Return the HTTP status for an error."""
     return next(status for kind, status in STATUSES.items() if isinstance(error, kind))
 
 
 @dataclass(eq=False, slots=True)
 class _Lookup:
-    """The look-up of a token: then its owner, or the error of the database."""
+    """A token to look up, then its owner or the database's error."""
 
     token: str
     found: Token | None = None
@@ -70,10 +70,10 @@ class _Lookup:
 
 
 class ServiceBackend:
-    """A warehouse's service behind HTTP: it authenticates callers and runs calls in threads.
+    """A warehouse's service behind HTTP: authenticates callers and runs calls in threads.
 
     Args:
-        warehouse: The warehouse. Its service need not have begun.
+        warehouse: The warehouse; its service may not have begun yet.
         secret: The installation's secret, `USER:PASSWORD`; its holder is an operator.
         database_url: See `warehouse.inbox.database.Database`.
     """
@@ -87,7 +87,7 @@ class ServiceBackend:
         self._opening = Lock()
         self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
         self._looks = CapacityLimiter(LOOKS)
-        self._finders = CapacityLimiter(LOOKUPS)  # of their own: readers of records are slower
+        self._finders = CapacityLimiter(LOOKUPS)  # not READS: reading records is slow
         self._finding, self._lookups = Lock(), list[_Lookup]()
 
     async def open_api(self, caller: Token) -> AuthorizedApi:
@@ -108,7 +108,7 @@ class ServiceBackend:
         return AuthorizedApi(self._service, caller)
 
     async def authenticate(self, credentials: str) -> Token | None:
-        """Find the owner of a header `Authorization`; None if it is invalid.
+        """Return the owner of an `Authorization` header; None if it is invalid.
 
         Raises:
             WarehouseError: The database does not answer, or its entry of the token is damaged.
@@ -133,7 +133,7 @@ class ServiceBackend:
     async def _look_up(self, mine: _Lookup) -> None:
         """Look up the tokens of all waiting requests in one transaction.
 
-        If the database does not answer, all of them fail at once instead of one after the other.
+        If the database does not answer, all of them fail at once, not one timeout after the other.
 
         Raises:
             WarehouseError: The database's entry of this token is damaged.
@@ -146,7 +146,7 @@ class ServiceBackend:
                 for lookup in together:
                     lookup.failed, lookup.done = error, True
                 return
-            together = [mine]  # the entry of another token may be damaged
+            together = [mine]  # another token's entry may be damaged
             owners = await self._find_owners(together)
         for lookup, owner in zip(together, owners, strict=True):
             lookup.found, lookup.done = owner, True
@@ -172,13 +172,13 @@ class ServiceBackend:
 
 
 class BodyLimit:
-    """Middleware that refuses bodies above a size with 413."""
+    """Middleware that refuses large bodies with 413."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Answer a request; refuse it once its body exceeds the limit."""
         taken = 0
 
         async def received() -> Message:

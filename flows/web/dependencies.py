@@ -1,4 +1,4 @@
-"""What addresses of the API take: the caller's API, keys, and parameters."""
+"""Dependencies of the API's routes: the caller's API, keys, and parameters."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -23,7 +23,7 @@ _SECRET = HTTPBasic(
 
 
 async def get_backend(request: Request) -> ServiceBackend:
-    """The service behind the API."""
+    """Return the service behind the API."""
     backend: ServiceBackend = request.app.state.backend
     return backend
 
@@ -34,7 +34,7 @@ Service = Annotated[ServiceBackend, Depends(get_backend)]
 async def get_credentials(
     request: Request, _token: object = Security(_TOKEN), _secret: object = Security(_SECRET)
 ) -> str:
-    """The header `Authorization`, which the two schemes declare."""
+    """Return the `Authorization` header; the parameters declare both schemes in the schema."""
     return request.headers.get("authorization", "")
 
 
@@ -42,10 +42,10 @@ Credentials = Annotated[str, Depends(get_credentials)]
 
 
 async def get_caller(backend: Service, credentials: Credentials) -> Token:
-    """The owner of the credentials.
+    """Return the owner of the credentials.
 
     Raises:
-        RequestRefused: They are missing or unknown.
+        RequestRefused: The credentials are missing or unknown.
     """
     token = await backend.authenticate(credentials)
     if token is None:
@@ -59,7 +59,7 @@ Caller = Annotated[Token, Depends(get_caller)]
 
 
 async def get_api(backend: Service, caller: Caller) -> AuthorizedApi:
-    """The service's API for the caller."""
+    """Open the service's API for the caller."""
     return await backend.open_api(caller)
 
 

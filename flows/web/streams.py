@@ -1,7 +1,7 @@
-"""Server-sent events: events of the service and output of jobs, as they come.
+"""Server-sent events: a service's events and jobs' output, as they come.
 
-Each event has an id. A client that lost its connection sends the last id as `Last-Event-ID` and
-misses nothing. A stream ends when the token is removed.
+Each event has an id. After a lost connection, a client sends the last id as `Last-Event-ID` and
+misses nothing. A stream ends when its token is removed.
 """
 
 import json
@@ -41,7 +41,7 @@ LastEvent = Annotated[
 
 
 class Slots:
-    """Counts the open streams of each token."""
+    """The numbers of open streams by token."""
 
     def __init__(self) -> None:
         self._open = Counter[Token]()
@@ -77,7 +77,7 @@ async def hold_slot(request: Request, caller: Caller) -> AsyncIterator[None]:
 
 
 async def find_place(after_round: AfterRound = -1, last_event_id: LastEvent = "") -> list[int]:
-    """The round and the index within it of the last event that the caller knows.
+    """Return the round of the last event that the caller knows, and its index in the round.
 
     Raises:
         InputError: The id does not belong to this stream.
@@ -93,7 +93,7 @@ async def find_place(after_round: AfterRound = -1, last_event_id: LastEvent = ""
 async def open_logs(
     job: Target, api: Api, backend: Service, last_event_id: LastEvent = ""
 ) -> AsyncIterator[JobLogs]:
-    """A job's logs after what the caller knows, open until the stream ends.
+    """Open a job's logs after the caller's place, until the stream ends.
 
     Raises:
         ShockwaveError: See `AuthorizedApi.open_logs`; or the id does not belong to this stream.
@@ -103,7 +103,7 @@ async def open_logs(
     try:
         yield logs
     finally:
-        await to_thread.run_sync(logs.close, abandon_on_cancel=True)  # may wait for Docker
+        await to_thread.run_sync(logs.close, abandon_on_cancel=True)  # closing may wait for Docker
 
 
 routes = APIRouter(
@@ -127,7 +127,7 @@ async def stream_events(
     credentials: Credentials,
     place: Annotated[list[int], Depends(find_place)],
 ) -> AsyncIterator[ServerSentEvent]:
-    """Stream events; an id is the round and the index within it."""
+    """Stream events; an id is a round and the event's index in it."""
 
     def read_new() -> list[ServerSentEvent]:
         nonlocal place
@@ -148,12 +148,12 @@ async def stream_events(
 async def stream_logs(
     backend: Service, credentials: Credentials, logs: Annotated[JobLogs, Depends(open_logs)]
 ) -> AsyncIterator[ServerSentEvent]:
-    """Stream the output of a job's containers; an id is how much was shown of each."""
+    """Stream the output of a job's containers; an id says how much of each was shown."""
 
     def read_new() -> list[ServerSentEvent]:
         events = []
         for name, text in logs.read_new():
-            # JSON has no bytes: invalid UTF-8 is escaped, and restored by the client.
+            # JSON has no bytes: invalid UTF-8 is escaped here and restored by the client.
             part = {"container": name, "text": text.decode(errors="surrogateescape")}
             known = json.dumps(logs.places, separators=(",", ":"))
             events.append(ServerSentEvent(id=known, raw_data=json.dumps(part)))
@@ -168,7 +168,7 @@ async def _follow(
     credentials: str,
     read_new: Callable[[], Awaitable[list[ServerSentEvent]]],
 ) -> AsyncIterator[ServerSentEvent]:
-    """Poll for events as long as the token is valid and the service answers."""
+    """Poll for events while the token is valid and the service answers."""
     yield ServerSentEvent(retry=round(POLL_SECONDS * 1e3))
     try:
         while await backend.authenticate(credentials):
@@ -176,7 +176,7 @@ async def _follow(
                 yield event
             await sleep(POLL_SECONDS)
     except ShockwaveError:
-        return  # the client gets the error when it connects again
+        return  # the client gets the error when it reconnects
 
 
 def _parse_places(text: str) -> dict[str, LogPlace]:

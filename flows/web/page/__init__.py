@@ -1,1 +1,1 @@
-"""The live page: the cluster, the queue, tenants and single jobs, for browsers."""
+"""The live page for browsers: the cluster, the queue, tenants and single jobs."""

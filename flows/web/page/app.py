@@ -1,6 +1,6 @@
-"""The app of the live page, `/live`: sessions, pages, and the commands of its forms.
+"""The app of the live page, `/live`: sessions, pages, and commands of forms.
 
-It serves browsers as the API serves programs, through the same `AuthorizedApi`.
+Browsers get what programs get from the API, through the same `AuthorizedApi`.
 """
 
 import base64
@@ -56,7 +56,7 @@ POLICY = (
     f"default-src 'none'; style-src {_hash(_STYLE)}; script-src {_hash(_SCRIPT)}; "
     "connect-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-"""A page may load and run its own style and script, nothing else."""
+"""Content security policy: a page loads and runs only its own style and script."""
 
 
 class LoginRequired(Exception):
@@ -112,19 +112,19 @@ class Page:
         return self._render(request, "login.html.j2", 401, problem, to=to)
 
     async def ask_to_log_in(self, request: Request, error: Exception) -> Response:
-        """Show the login form, which returns to a page of this site."""
+        """Show the login form, which then returns to the requested page of this site."""
         to = quote(request.url.path)
         return self._ask_for_token(request, to if _BELOW.fullmatch(to) else PAGE)
 
     async def show_error(self, request: Request, error: Exception) -> Response:
-        """Show an error, perhaps before the login."""
+        """Show an error, also before the login."""
         assert isinstance(error, ShockwaveError)
         return self._render(request, "problem.html.j2", get_http_status(error), str(error))
 
     async def _show(
         self, request: Request, template: str, read: Callable[[AuthorizedApi], dict[str, Any]]
     ) -> Response:
-        """Show a page with what is read; 304 if the browser has it."""
+        """Render a page from what `read` returns; 304 if the browser has it already."""
         api = await self._open_api(request)
         content = await self._backend.read(lambda: read(api))
         return await self._show_content(request, template, content)
@@ -156,7 +156,7 @@ class Page:
         return await self._show_content(request, "log.html.j2", content)
 
     async def show_whatif(self, request: Request) -> Response:
-        """Show what a change would do."""
+        """Show the effect of a hypothetical change."""
         fields = dict(request.query_params)
         return await self._show(
             request, "whatif.html.j2", lambda api: make_whatif_page(api, fields)
@@ -167,7 +167,7 @@ class Page:
         return await self._show(request, "submit.html.j2", lambda api: make_form(api, {}))
 
     async def submit(self, request: Request) -> Response:
-        """Submit the job of a form, or forecast its effect."""
+        """Submit a form's job, or forecast its effect."""
         api = await self._open_api(request)
         fields = await _read_form(request)
         if (do := fields.get("do")) not in ("forecast", "submit"):
@@ -190,7 +190,7 @@ class Page:
         )
 
     async def log_in(self, request: Request) -> Response:
-        """Begin a session."""
+        """Start a session."""
         fields = await _read_form(request)
         credentials = authorization(fields.get("token", "").strip())
         to = fields.get("to", "")
@@ -238,7 +238,7 @@ class Page:
 
     @property
     def routes(self) -> list[Route]:
-        """Its addresses."""
+        """Routes of the page."""
         return [
             Route(PAGE, self.show_overview),
             Route(f"{PAGE}/whatif", self.show_whatif),
@@ -255,10 +255,10 @@ class Page:
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse a form that does not come from a page of this site.
+    """Refuse a form that no page of this site sent.
 
-    Browsers name the origin of every form that they post, and the gate has refused all origins but
-    those of this site. So only a request without an origin remains.
+    Browsers send an `Origin` with every form, and the gate refuses foreign origins. What remains to
+    refuse is a request without an origin.
 
     Raises:
         HTTPException: The request has no origin.

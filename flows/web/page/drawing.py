@@ -1,4 +1,4 @@
-"""Line charts as SVG that needs no script: a line, and a band around it."""
+"""Line charts with a band, as SVG without scripts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from math import floor, log10
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 190, 56, 12, 10, 40
-"""Size of a chart and of its margins, in pixels. A choice of layout."""
+"""Size of a chart and its margins, in pixels. A choice of layout."""
 
 TICKS = 4
-"""Intervals between the lines of the grid, about. A choice of layout."""
+"""Approximate number of grid intervals. A choice of layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,10 @@ class Point:
     """A point of a line.
 
     Attributes:
-        x: Where.
-        y: Its value.
+        x: Horizontal position.
+        y: Value.
         low: Lower end of the band.
-        high: Upper end.
+        high: Upper end of the band.
     """
 
     x: float
@@ -31,13 +31,13 @@ class Point:
 
 
 def draw_chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
-    """A line chart; empty if there are fewer than two points.
+    """Draw a line chart; empty if there are fewer than two points.
 
     Args:
         points: The line, by ascending x.
         x: Title of the horizontal axis.
         y: Title of the vertical axis.
-        about: What it shows, for screen readers.
+        about: Description for screen readers.
     """
     if len(points) < 2:
         return Markup("")
@@ -58,7 +58,7 @@ def draw_chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """An axis from a value at one pixel to a value at another."""
+    """An axis: maps the values `low` to `high` linearly to the pixels `begins` to `ends`."""
 
     low: float
     high: float

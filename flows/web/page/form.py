@@ -20,34 +20,34 @@ from predictor.options import parse_tasks
 from warehouse.inbox.tokens import Role
 
 MOST_FIELD = 4_000
-"""Longest text of a field, in characters. An engineering bound."""
+"""Most characters of a field. An engineering bound."""
 
 OPERATED = ("tenant", "budget")
-"""Fields that the token of a tenant determines."""
+"""Fields that a tenant's token determines."""
 
 BY_KIND = {
     "What it runs": ("kind", "name", "image", "command", "environment", "secrets", "max_seconds"),
     "Adaptive jobs only": (*TRAINED, *ADAPTED),
 }
-"""Groups of fields; the last group has all others."""
+"""Groups of fields; a last group takes all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilledField:
-    """A field of the form with the text that was entered."""
+    """A field of the form with the entered text."""
 
     field: JobField
     text: str
 
     @property
     def default(self) -> str:
-        """The value of a number that is left empty; empty if it has none."""
+        """Default of a number field; empty if there is none."""
         value = self.field.default
         return f"{value:g}" if isinstance(value, int | float) else ""
 
 
 def make_form(api: AuthorizedApi, filled: Mapping[str, str], key: str = "") -> dict[str, Any]:
-    """Make the content of the form.
+    """Return the content of the form.
 
     Args:
         api: The service, for the user of the form.
@@ -73,7 +73,7 @@ def make_form(api: AuthorizedApi, filled: Mapping[str, str], key: str = "") -> d
 
 
 def parse_form(fields: Mapping[str, str]) -> JobFile:
-    """Parse the job of a form; empty fields count as missing.
+    """Parse a form's job; empty fields count as missing.
 
     Raises:
         InputError: A field is invalid; the error names it.
@@ -91,9 +91,9 @@ def parse_form(fields: Mapping[str, str]) -> JobFile:
 
 
 def make_key(fields: Mapping[str, str]) -> str:
-    """Make an idempotency key of a form and its content; empty if the form has none.
+    """Return the idempotency key of a form and its content; empty if the form has none.
 
-    Sending a form twice submits one job; sending it again after an edit submits another.
+    Sending a form twice submits one job. Sending it again after an edit submits another job.
     """
     if not (key := fields.get("key", "")):
         return ""
@@ -116,7 +116,7 @@ def _value(field: JobField, text: str) -> Any:
 
 
 def forecast_form(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str, Any]:
-    """Forecast when the visible jobs would end if the form's job were submitted."""
+    """Forecast when the visible jobs end if the form's job is submitted."""
     job = parse_form(fields)
     rows = api.forecast(WhatIf(submit=[job]))
     tasks = len(parse_tasks(job.array)) if job.array else 1

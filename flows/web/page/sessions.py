@@ -1,7 +1,7 @@
-"""Sessions of browsers: a sealed cookie.
+"""Browser sessions, each in an encrypted cookie.
 
-A cookie holds what a program sends as `Authorization`, encrypted with a key derived from the
-installation's secret. The server keeps nothing: it may be killed at any time, and removing a token
+The cookie contains the `Authorization` header of a program, encrypted with a key derived from the
+installation's secret. The server keeps no sessions, so they survive its restarts. Removing a token
 ends all its sessions.
 """
 
@@ -22,7 +22,7 @@ class Sessions:
     """Cookies of the page.
 
     Args:
-        path: The path that browsers send them to.
+        path: The path to which browsers send them.
         secret: The installation's secret, `USER:PASSWORD`.
     """
 
@@ -32,7 +32,7 @@ class Sessions:
         self._seal = Fernet(base64.urlsafe_b64encode(key))
 
     def read(self, request: Request) -> str:
-        """Read the credentials in the cookie of a request; empty if it has none that is valid."""
+        """Return the credentials in a request's cookie; empty without a valid cookie."""
         cookie = request.cookies.get(_name(request), "")
         try:
             return self._seal.decrypt(cookie.encode(), ttl=SESSION_SECONDS).decode()
@@ -40,7 +40,7 @@ class Sessions:
             return ""
 
     def begin(self, request: Request, response: Response, credentials: str) -> None:
-        """Give a browser a cookie, which it sends for navigation within this site alone."""
+        """Set a cookie that the browser sends only for navigation within this site."""
         shown = request.headers.get("origin") or str(request.url)  # a proxy may serve HTTPS
         response.set_cookie(
             _name(request),
@@ -57,6 +57,6 @@ class Sessions:
 
 
 def _name(request: Request) -> str:
-    """Name a cookie by host and port: browsers share cookies between the ports of a host."""
+    """Return a cookie's name with a hash of host and port: a host's ports share cookies."""
     host = request.headers.get("host", "").lower()
     return f"shockwave-{sha256(host.encode()).hexdigest()[:8]}"

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 LOOK = Path(warehouse.__file__).parent / "report" / "page.css"
-"""The look of reports, which the page shares."""
+"""Style sheet that the page shares with reports."""
 
 MOST_LOG = 2**18
-"""Longest part of a log that is shown, in bytes. A choice of layout."""
+"""Most bytes of a log that are shown. A choice of layout."""
 
 MOST_QUEUED, MOST_ENDED = 300, 15
-"""Longest tables, in rows. A choice of layout."""
+"""Most rows of the tables. A choice of layout."""
 
 COMMANDS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
 """Commands with a button on a job's page."""
 
 NODE_COMMANDS = tuple(kind for kind in CommandKind if kind.of_node)
-"""Commands with a button at each node, for operators."""
+"""Commands with a button on each node, for operators."""
 
 SUPPOSED = {
     "cancel": "Jobs cancelled",
@@ -49,13 +49,13 @@ SUPPOSED = {
     "uncordon": "Nodes returned",
     "budget": "Budgets of tenants",
 }
-"""Fields of the form of a hypothetical change."""
+"""Labels of the fields of a hypothetical change."""
 
 ACTIVE = ("accepted", "waits", "runs", "held", "cancelled")
 
 
 def make_overview(api: AuthorizedApi) -> dict[str, Any]:
-    """Make the overview of cluster, queue, prices and tenants."""
+    """Return the overview of cluster, queue, prices and tenants."""
     jobs, queue, nodes = api.list_jobs(), api.list_queue(), api.list_nodes()
     ended = sorted(
         (job for job in jobs if job.status not in ACTIVE),
@@ -67,7 +67,7 @@ def make_overview(api: AuthorizedApi) -> dict[str, Any]:
         "nodes": nodes,
         "holders": {
             gpu: job for job in jobs for gpu in job.held_gpus
-        },  # those that the caller sees
+        },  # only jobs that the caller sees
         "commands": [kind.value for kind in NODE_COMMANDS]
         if api.caller.role is Role.OPERATOR
         else [],
@@ -82,7 +82,7 @@ def make_overview(api: AuthorizedApi) -> dict[str, Any]:
 
 
 def _draw_prices(rows: Sequence[PriceRow]) -> list[tuple[str, float, Markup]]:
-    """Draw the prices of each GPU type: the type, its last price, and a chart."""
+    """Return for each GPU type its name, its last price, and a chart of its prices."""
     by_type = defaultdict[str, list[PriceRow]](list)
     for row in rows:
         by_type[row.gpu_type].append(row)
@@ -96,10 +96,10 @@ def _draw_prices(rows: Sequence[PriceRow]) -> list[tuple[str, float, Markup]]:
 
 
 def make_job_page(api: AuthorizedApi, target: str) -> dict[str, Any]:
-    """Make the page of a job: state, costs, explanation, forecasts, losses and leases.
+    """Return a job's page: state, costs, explanation, forecasts, losses and leases.
 
     Raises:
-        NotThere: There is none that the caller sees.
+        JobNotFound: The caller sees no such job.
     """
     row = api.get_job(target)
     name = str(row.job_id)
@@ -133,18 +133,18 @@ def make_job_page(api: AuthorizedApi, target: str) -> dict[str, Any]:
 
 
 def open_logs(api: AuthorizedApi, target: str) -> "tuple[JobRow, JobLogs]":
-    """A job, and the output of its containers, which `log_of` closes.
+    """Return a job, and the output of its containers, which `make_log_page` closes.
 
     Raises:
-        NotThere: There is no such job that the caller sees.
-        InputError: It has never had GPUs, or runs on a virtual cluster.
+        JobNotFound: The caller sees no such job.
+        InputError: The job never held GPUs, or runs on a virtual cluster.
     """
     row = api.get_job(target)
     return row, api.open_logs(str(row.job_id))
 
 
 def make_log_page(row: JobRow, logs: "JobLogs") -> dict[str, Any]:
-    """Make the page of the end of a job's output; waits for Docker hosts."""
+    """Return the page with the end of a job's output; waits for Docker hosts."""
     text, length = b"", 0
     with closing(logs):
         for part in format_logs(logs.read_new()):
@@ -160,14 +160,14 @@ def make_log_page(row: JobRow, logs: "JobLogs") -> dict[str, Any]:
 
 
 def make_whatif_page(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str, Any]:
-    """Make the page about the effect of a change.
+    """Return the page about the effect of a hypothetical change.
 
     Args:
         api: The service.
         fields: The form's fields.
 
     Raises:
-        InputError: The change is empty or invalid, or the caller may not make it.
+        InputError: The change is invalid, or the caller may not make it.
     """
     texts = {name: fields.get(name, "")[:1000] for name in SUPPOSED}
     change: dict[str, Any] = {name: text.split()[:100] for name, text in texts.items()}
@@ -181,7 +181,7 @@ def make_whatif_page(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str,
 
 @cache
 def load_templates() -> Environment:
-    """Load the templates."""
+    """Load the templates and their filters."""
     loaded = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,  # users choose the names of jobs and tenants
