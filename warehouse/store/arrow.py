@@ -34,24 +34,24 @@ _SCALARS = {
 
 
 def arrow_schema(record: Any) -> pa.Schema:
-    """The Arrow schema of a dataclass: a column per field."""
+    """Return the Arrow schema of a dataclass: a column per field."""
     return pa.schema([pa.field(name, _arrow_type(hint)) for name, hint in get_typed_fields(record)])
 
 
 def to_table(schema: pa.Schema, *parts: Any) -> pa.Table:
-    """A table of a single row: the fields of several dataclasses."""
+    """Return a table of a single row: the fields of several dataclasses."""
     return rows_to_table(schema, *([part] for part in parts))
 
 
 def rows_to_table(schema: pa.Schema, *parts: Sequence[Any]) -> pa.Table:
-    """A row for each dataclass of a sequence; several sequences become adjacent columns.
+    """Return a table with a row per dataclass; several sequences become adjacent columns.
+
+    Columns are built from buffers: from plain rows, `pyarrow` takes three times as long and imports
+    pandas.
 
     Args:
-        schema: The columns: the fields of the first sequence's kind, then of the next.
-        *parts: Sequences of one length, at least 1, each of dataclasses of one kind.
-
-    Columns are built from buffers: from plain rows `pyarrow` takes three times as long, and imports
-    pandas.
+        schema: The columns: the fields of the first sequence's class, then of the next.
+        *parts: Sequences of equal length, at least 1, each of one dataclass.
     """
     columns: list[pa.Array] = []
     for part in parts:
@@ -101,14 +101,14 @@ def _microseconds(moment: datetime) -> int:
 
 
 def _offsets(values: Sequence[Any]) -> pa.Buffer:
-    """Arrow's offsets of concatenated values: each start, and the last end."""
+    """Return Arrow's offsets of concatenated values: each start, and the last end."""
     return pa.py_buffer(np.array([0, *accumulate(map(len, values))], np.int32))
 
 
 def write_table(path: Path, table: pa.Table, ahead: Ahead | None = None) -> None:
     """Write a small file atomically and durably."""
-    # For a row or two, dictionaries and statistics cost more than they save; the buffer
-    # saves a system call per column.
+    # For a row or two, dictionaries and statistics cost more than they save. The buffer saves a
+    # system call per column.
     memory = pa.BufferOutputStream()
     pq.write_table(table, memory, use_dictionary=False, write_statistics=False)
     with write_file(path, ahead) as file:
@@ -125,7 +125,7 @@ def write_groups(
 
 
 def encode_empty(schema: pa.Schema) -> bytes:
-    """The content of a file without rows."""
+    """Return the content of a file without rows."""
     memory = pa.BufferOutputStream()
     pq.ParquetWriter(memory, schema).close()
     return bytes(memory.getvalue())

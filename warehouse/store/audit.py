@@ -1,8 +1,8 @@
 """Audit of a run: files against checksums, records against their chain, both against the ledger.
 
-Every file of a run has its SHA-256 in the folder's `SHA256SUMS` and, a few minutes later at the
-latest, in the warehouse's ledger. Every record has the hash of the record before; the ledger has
-the last hash. The audit verifies all of it, and each round's invariants (`tasks.invariants`).
+The folder's `SHA256SUMS` has every file's SHA-256, and so has the warehouse's ledger a few minutes
+later at most. Every record has the hash of the record before, and the ledger has the last hash. The
+audit verifies all of these, and each round's invariants (`tasks.invariants`).
 """
 
 import math
@@ -52,7 +52,7 @@ class AuditFinding:
         place: The file or record, as shown to users.
         problem: Description of the defect.
         run: The run with the defect; None if it is in no run.
-        round: The round with the defect; None for the header or a file as a whole.
+        round: The round with the defect; None for the header or a whole file.
     """
 
     place: str
@@ -67,11 +67,11 @@ class Audit:
 
     Attributes:
         run: The run.
-        files: Files read.
-        rounds: Records read.
-        jobs: Jobs of the run.
-        unended: Jobs without an end.
-        entered: Rounds that the ledger covers; None if the run is not in the ledger.
+        files: Number of files read.
+        rounds: Number of records read.
+        jobs: Number of jobs of the run.
+        unended: Number of jobs without an end.
+        entered: Number of rounds that the ledger covers; None if it lacks the run.
         last_hash: Hash of the last record, or of the header; empty if neither can be read.
         findings: Findings on the header, then by round, then on whole files.
     """
@@ -102,7 +102,7 @@ def audit(
     Args:
         warehouse: The folder.
         run: The run.
-        expected: A hash that one of its records, or its header, must have.
+        expected: A hash that some record, or the header, must have.
         ledger: The ledger; by default it is read, and its defects are among the findings.
 
     Raises:
@@ -122,13 +122,13 @@ def audit(
         if found.findings:
             earlier, state = state, read_ledger(warehouse).folders.get(name)
             if earlier != state or not all(path.exists() for path in files):
-                continue  # the run was written during the audit
+                continue  # a process wrote the run during the audit
         of_ledger = ledger_findings(read) if ledger is None else []
         return replace(found, findings=(*found.findings, *of_ledger))
 
 
 def ledger_findings(ledger: WarehouseLedger) -> list[AuditFinding]:
-    """The defects of the ledger itself."""
+    """Return the defects of the ledger itself."""
     return [AuditFinding(f"{LEDGER}, line {n}", problem) for n, problem in ledger.problems]
 
 
@@ -137,7 +137,8 @@ def check_file(path: Path, *expected: tuple[str, str | None]) -> str | None:
 
     Args:
         path: The file.
-        expected: Names of lists of checksums, each with the file's; None if it is not listed.
+        expected: Names of lists, each with the file's checksum in it; None if the list lacks the
+            file.
 
     Returns:
         The problem; None if there is none.
@@ -170,7 +171,7 @@ class _Pass:
         self._names = {path.name for path in files}
         self._findings: list[AuditFinding] = []
         self._rounds: dict[int, tuple[str, Stored[RoundRecord]]] = {}  # each with its place
-        self._lost: set[int] = set()  # rounds of files that are gone or cannot be read
+        self._lost: set[int] = set()  # rounds in missing or unreadable files
         self._jobs = self._unended = 0
 
     def audit(self, expected: str | None) -> Audit:
@@ -206,7 +207,7 @@ class _Pass:
         self._findings.append(AuditFinding(place, problem, self._run, number))
 
     def _named(self, number: int) -> bool:
-        """Whether a finding is on the file with a round, or on the header's (-1)."""
+        """Return whether a finding is on the file with a round, or on the header's (-1)."""
         names = {finding.place.partition(",")[0] for finding in self._findings}
         if number < 0:
             return HEADER_FILE in names
@@ -235,7 +236,7 @@ class _Pass:
                 self._lost |= {*(rounds_of(name) or ())} if "is gone" in problem else set()
 
     def _is_gone(self, name: str, digest: str) -> bool:
-        """Whether a listed file is in no larger one, and not about to get its name."""
+        """Return whether a listed file is lost: in no larger file, and not about to be renamed."""
         if any(replaces(other, name) for other in self._names):
             return False
         begun = any(find_checksum(path) == digest for path in find_left_overs(self._folder, name))
@@ -243,7 +244,7 @@ class _Pass:
 
     def _read_header(self) -> Stored[RunHeader] | None:
         try:
-            # Conversion of timestamps would import pandas, which takes longer than the rest.
+            # Converting timestamps would import pandas, which takes longer than the rest.
             table = read_parquet(self._folder / HEADER_FILE).drop_columns(["created_at"])
             (row,) = table.to_pylist()
             found = decode_header(row)
@@ -285,7 +286,7 @@ class _Pass:
             self._rounds.setdefault(found.record.round, (place, found))
 
     def _check_chain(self, before: str) -> None:
-        """Find records that were changed or do not follow the one before, and gaps."""
+        """Find changed records, records that do not follow the one before, and gaps."""
         previous = -1
         for number in sorted(number for number in self._rounds if number >= 0):
             gap = [n for n in range(previous + 1, number) if n not in self._lost]
@@ -299,7 +300,7 @@ class _Pass:
             previous, before = number, found.digest
 
     def _check_invariants(self, header: Stored[RunHeader], workload: Workload) -> None:
-        """Check every round before the first gap, and that all jobs of a closed run ended."""
+        """Check every round before the first gap, and that all jobs of a closed run have ended."""
         if header.record.service:
             records = (self._rounds[number][1].record for number in sorted(self._rounds))
             workload = add_taken_in(workload, records)
@@ -316,7 +317,7 @@ class _Pass:
             self._add(WHOLE, problem, max(self._rounds))
 
     def _check_ledger(self, hashes: dict[int, str]) -> None:
-        """Compare the hashes of the records with those in the ledger, and look for the end."""
+        """Compare the hashes of the records with the ledger, and look for a missing end."""
         if not self._entered:
             return
         parts = any(rounds_of(name) for name in self._names)
@@ -339,7 +340,7 @@ def _position(finding: AuditFinding) -> float:
 
 
 def _first(name: str) -> int | None:
-    """The first round of a file, by its name."""
+    """Return the first round of a file, from its name."""
     rounds = rounds_of(name)
     return None if rounds is None else rounds.start
 

@@ -1,7 +1,7 @@
 """Audit of a run from an untrusted source, in a process of bounded memory.
 
-A Parquet file of some KiB can declare any number of rows, and the sizes that it declares can be
-false. The process: `python -m warehouse.store.bounded_audit WAREHOUSE RUN MIB`.
+A Parquet file of a few KiB can declare any number of rows, and can declare false sizes. The process
+is `python -m warehouse.store.bounded_audit WAREHOUSE RUN MIB`.
 """
 
 import resource
@@ -17,20 +17,20 @@ from warehouse.store.audit import Audit, AuditFinding, audit
 from warehouse.store.ledger import WarehouseLedger
 
 USUAL_MIB = 2048
-"""Default memory of the process. An engineering bound."""
+"""Default memory limit of the process in MiB. An engineering bound."""
 
 
 def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audit:
     """Audit a run without a ledger.
 
     Args:
-        memory_mib: Memory that the audit may take, in MiB.
+        memory_mib: Memory limit of the audit, in MiB.
         warehouse: The folder.
         run: The run.
         place: Origin of the run, for errors.
 
     Raises:
-        InputError: The audit takes more memory, or the run cannot be read.
+        InputError: The audit exceeds its memory, or the run cannot be read.
     """
     command = [sys.executable, "-P", "-m", __name__, str(warehouse), run, str(memory_mib)]
     ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)

@@ -4,10 +4,10 @@
     WAREHOUSE/campaigns/CAMPAIGN/campaign.toml   the campaign file, if there was one
     WAREHOUSE/campaigns/CAMPAIGN/cells.parquet   a row per cell
     WAREHOUSE/campaigns/cells/KEY.json           a finished cell: its run, hash and seconds
-    WAREHOUSE/campaigns/cells/KEY.run            the run of a cell that was begun
-    WAREHOUSE/campaigns/cells/KEY.lock           held by the process that works on it
+    WAREHOUSE/campaigns/cells/KEY.run            the run of a cell that has begun
+    WAREHOUSE/campaigns/cells/KEY.lock           held by the process that works on the cell
 
-A cell's key is a hash of its run's start and of the code, so that campaigns share finished cells.
+A cell's key hashes the code and its run's start, so that campaigns share finished cells.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ class FinishedCell:
     """The result of a finished cell.
 
     Attributes:
-        run: Its run.
+        run: The cell's run.
         hash: The run's last hash.
-        seconds: Wall time of the run; of its last process if it was resumed.
+        seconds: Wall-clock time of the run; of its last process if the run was resumed.
     """
 
     run: str
@@ -47,7 +47,7 @@ class FinishedCell:
 
 
 def campaign_folder(warehouse: Path, campaign: str) -> Path:
-    """The folder of a campaign's files."""
+    """Return the folder of a campaign's files."""
     return warehouse / "campaigns" / campaign
 
 
@@ -91,11 +91,11 @@ def _enter(warehouse: Path, path: Path, temporary: Path) -> None:
 
 
 def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
-    """A campaign's cells, in the order of its plan.
+    """Return a campaign's cells, in the order of its plan.
 
     Raises:
         InputError: There is no such campaign.
-        WarehouseError: Its table is damaged.
+        WarehouseError: The table of cells is damaged.
     """
     path = campaign_folder(warehouse, campaign) / "cells.parquet"
     if not path.is_file():
@@ -120,14 +120,14 @@ class CellStore:
         self._folder = warehouse / "campaigns" / "cells"
 
     def _whole(self, run: str) -> Path:
-        """The file of an ended run."""
+        """Return the file of an ended run."""
         return place_of(self._warehouse, run) / WHOLE
 
     def find_finished(self, key: str) -> FinishedCell | None:
-        """The finished cell with this key, if its run still exists.
+        """Return the finished cell with this key, if its run still exists.
 
         Raises:
-            WarehouseError: Its file is damaged.
+            WarehouseError: The cell's file is damaged.
         """
         path = self._folder / f"{key}.json"
         try:
@@ -143,7 +143,8 @@ class CellStore:
         """Record that a cell's run has ended.
 
         Raises:
-            WarehouseError: It has not, its file is damaged, or the record cannot be written.
+            WarehouseError: The run has not ended or its file is damaged, or the record cannot be
+                written.
         """
         whole = self._whole(run)
         if not whole.is_file():
@@ -157,10 +158,10 @@ class CellStore:
         return cell
 
     def find_begun(self, key: str) -> str | None:
-        """The unfinished run of a cell, if it still exists.
+        """Return the unfinished run of a cell, if it still exists.
 
         Raises:
-            WarehouseError: The file with its name cannot be read.
+            WarehouseError: The file with the run's name cannot be read.
         """
         path = self._folder / f"{key}.run"
         try:
@@ -174,17 +175,17 @@ class CellStore:
         return run if header.is_file() else None
 
     def begin(self, key: str, run: str) -> None:
-        """Record the run of a cell, so that it is resumed after a crash.
+        """Record the run of a cell, so that a crash does not lose it.
 
         Raises:
-            WarehouseError: It cannot be written.
+            WarehouseError: The record cannot be written.
         """
         with writing(self._warehouse):
             write_text(self._folder / f"{key}.run", run)
 
     @contextlib.contextmanager
     def alone(self, key: str) -> Iterator[None]:
-        """Hold the lock of a cell; waits while another process or thread does.
+        """Hold the lock of a cell; wait while another process or thread holds it.
 
         Raises:
             WarehouseError: The folder cannot be written.

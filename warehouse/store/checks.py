@@ -1,4 +1,4 @@
-"""Checks of a warehouse's folder: links, missing files, files that cannot be read."""
+"""Checks of a warehouse's folder: links, missing files, unreadable files."""
 
 import os
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def check_links(warehouse: Path) -> None:
 
 
 def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
-    """Refuse runs with missing files, as far as the names of the other files reveal them.
+    """Refuse runs that lack files, as far as the names of their other files show it.
 
     Raises:
         WarehouseError: A file is missing or not regular, or a folder that is no run's matches the
@@ -89,7 +89,7 @@ def _check_folders(warehouse: Path) -> None:
 
 
 def _check_files_only(folder: Path) -> set[str]:
-    """Names of the files that queries open; refuses links, folders and pipes in their place."""
+    """Return the names of the files that queries open; refuse links, folders and pipes."""
     found = set[str]()
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
@@ -109,5 +109,5 @@ def check_files(warehouse: Path) -> None:
             try:
                 read_parquet(path)
             except WarehouseError:
-                if path.exists():  # else it was merged into another
+                if path.exists():  # otherwise merged in the meantime
                     raise

@@ -1,4 +1,4 @@
-"""SHA-256 of each file of a run, beside them in the form of `sha256sum`.
+"""SHA-256 of each file of a run, stored beside the files as `sha256sum` does.
 
 The hash chain covers the records in a file; the checksum covers the file's bytes.
 """
@@ -13,21 +13,21 @@ from pathlib import Path
 from warehouse.store.durable import check_regular, write_file
 
 CHECKSUMS = "SHA256SUMS"
-"""Check by hand with `sha256sum --check SHA256SUMS` in the run's folder."""
+"""To check by hand, run `sha256sum --check SHA256SUMS` in the run's folder."""
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits.
+    """Return the SHA-256 of a file in hexadecimal.
 
     Raises:
-        OSError: It cannot be read, or is no regular file.
+        OSError: The file cannot be read, or is not regular.
     """
     with check_regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def find_checksum(path: Path) -> str | None:
-    """A file's checksum; None if it is gone, empty if it is no file or cannot be read."""
+    """Return a file's checksum; None if it is gone, empty if it is unreadable or no file."""
     try:
         return checksum(path)
     except FileNotFoundError:
@@ -37,30 +37,30 @@ def find_checksum(path: Path) -> str | None:
 
 
 def hash_contents(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """SHA-256 of contents, in hexadecimal digits."""
+    """Return the SHA-256 of contents in hexadecimal."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
 
 
 def read_sums(folder: Path) -> dict[str, str] | None:
-    """Checksum by file name, from complete lines; None if the folder has no checksums."""
+    """Return checksums by file name, from complete lines; None if the folder has none."""
     if not os.path.isfile(f"{folder}/{CHECKSUMS}"):
         return None
     return {name: digest for digest, name in _LINE.findall(_text(folder))}
 
 
 def is_stored(folder: Path) -> bool:
-    """Whether a run's folder has any of the run's files, or checksums of any."""
-    with suppress(OSError):  # the name is too long for a file
+    """Return whether a run's folder has any of the run's files, or checksums of any."""
+    with suppress(OSError):  # the name can be too long for a file
         return next(folder.glob("*.parquet"), None) is not None or bool(read_sums(folder))
     return False
 
 
 def has_other_lines(folder: Path, *, half_a_line: bool) -> bool:
-    """Whether the checksums have lines that are none.
+    """Return whether the checksums have malformed lines.
 
     Args:
         folder: The run's folder.
-        half_a_line: Whether a last line without an end counts; a writer may be adding it.
+        half_a_line: Whether an unterminated last line counts; a writer may be adding it.
     """
     rest = _LINE.sub("", _text(folder))
     return rest.endswith("\n") or (rest != "" and half_a_line)
@@ -74,11 +74,11 @@ def _text(folder: Path) -> str:
 
 
 def add_sum(path: Path, temporary: Path | None = None) -> str:
-    """Append the checksum of a new file, durably; returns it.
+    """Append the checksum of a new file durably, and return it.
 
     Args:
         path: The file.
-        temporary: Its path until it gets its name; its checksum is appended first, so that no file
+        temporary: Its path before it gets its name; the checksum is appended first, so that no file
             is ever without one.
     """
     digest = checksum(temporary or path)
@@ -100,7 +100,7 @@ def drop_sums(folder: Path, names: Collection[str]) -> None:
 
 
 def with_sums(folder: Path, new: Mapping[str, str]) -> bytes:
-    """The content of `SHA256SUMS` with changes for some files."""
+    """Return the content of `SHA256SUMS` after changes of some files."""
     return _lines({**(read_sums(folder) or {}), **new})
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def make_folder(warehouse: Path) -> None:
-    """Create a warehouse's folders and its empty partitions, unless they exist.
+    """Create missing folders and empty partitions of a warehouse.
 
     Waits while another process does the same.
 
@@ -33,7 +33,7 @@ def make_folder(warehouse: Path) -> None:
 
 
 def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, pa.Schema]") -> None:
-    """Write files without rows, after their entry: a killed process leaves them to the next."""
+    """Write files without rows after their entry; after a kill, the next process writes them."""
     from warehouse.store.arrow import encode_empty
     from warehouse.store.ledger import enter
 
@@ -50,9 +50,9 @@ def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, pa.Schema]"
 
 
 def _stale(warehouse: Path) -> "dict[Path, pa.Schema]":
-    """Empty files that are missing or have other columns, with their columns.
+    """Return the missing or outdated empty files, with their columns.
 
-    Those of a folder are written together, as each entry of such a folder has all of its files.
+    The files of a folder are written together, because each entry of such a folder has all of them.
     """
     from warehouse.store.arrow import open_parquet
     from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD

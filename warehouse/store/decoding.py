@@ -1,4 +1,4 @@
-"""Decodes stored headers and rounds, and computes the hashes of what is stored."""
+"""Decoding of stored headers and rounds, with the hashes of their contents."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
@@ -9,7 +9,7 @@ from warehouse.store.files import HeaderLabel, RoundLabel
 from warehouse.store.folder import other_layout
 
 GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
-"""Exceptions of decoding a damaged row."""
+"""Exceptions that decoding a damaged row can raise."""
 
 Record = TypeVar("Record", RunHeader, RoundRecord)
 
@@ -21,7 +21,7 @@ class Stored(Generic[Record]):
     Attributes:
         record: The header or round.
         digest: The stored hash.
-        content: The hash computed from the stored content.
+        content: The hash of the stored content.
     """
 
     record: Record

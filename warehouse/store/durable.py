@@ -18,16 +18,16 @@ from predictor.errors import InputError, WarehouseBusy, remedy_of
 
 
 def temporary_name(path: Path) -> Path:
-    """A new name beside a file; no pattern of the views matches it."""
+    """Return a new name beside a file; no pattern of the views matches it."""
     return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
 def check_regular(path: Path) -> Path:
-    """Return the path of a regular file, refuse any other.
+    """Return the path of a regular file; refuse any other.
 
     Raises:
         FileNotFoundError: There is no file.
-        OSError: It is a link, a folder or a pipe.
+        OSError: The path is a link, a folder or a pipe.
     """
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
@@ -35,12 +35,12 @@ def check_regular(path: Path) -> Path:
 
 
 def find_left_overs(folder: Path, name: str = "*") -> Iterator[Path]:
-    """Temporary files of writes that are under way or were interrupted."""
+    """Yield temporary files of unfinished or interrupted writes."""
     return folder.glob(f".{name}.{'[0-9a-f]' * 32}")
 
 
 Ahead = Callable[[Path, Path], object]
-"""Called with a file's path and its temporary path, when it is on disk and before it is renamed."""
+"""Called with a file's final and temporary path, once it is on disk and before it is renamed."""
 
 
 def write_text(path: Path, text: str, ahead: Ahead | None = None) -> None:
@@ -51,14 +51,14 @@ def write_text(path: Path, text: str, ahead: Ahead | None = None) -> None:
 
 @contextlib.contextmanager
 def write_file(path: Path, ahead: Ahead | None = None) -> Iterator[BinaryIO]:
-    """Open a file to write; it gets its name when it is complete and flushed to disk."""
+    """Open a file to write; it gets its name once it is complete and flushed to disk."""
     temporary = temporary_name(path)
     try:
         with temporary.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:  # for example a full disk
+    except BaseException:  # for example, the disk is full
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
@@ -68,11 +68,11 @@ def write_file(path: Path, ahead: Ahead | None = None) -> Iterator[BinaryIO]:
 
 
 def give_name(temporary: Path, path: Path) -> None:
-    """Rename a file or folder, durably.
+    """Rename a file or folder durably.
 
     Raises:
-        FileExistsError: There is another folder of that name with files.
-        OSError: It cannot be renamed.
+        FileExistsError: Another folder with files has that name.
+        OSError: The rename failed.
     """
     try:
         temporary.replace(path)
@@ -89,10 +89,9 @@ def give_name(temporary: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def hold_lock(lock: Path) -> Iterator[None]:
-    """Hold a lock; waits while another process or thread does.
+    """Hold a lock; wait while another process or thread holds it.
 
-    Args:
-        lock: Its file, in an existing folder; it stays.
+    The file `lock` must be in an existing folder, and stays.
 
     Raises:
         WarehouseError: The file cannot be written.
@@ -116,7 +115,7 @@ def lock_run(path: Path, run: str) -> int:
         A descriptor of the file; closing it releases the lock.
 
     Raises:
-        WarehouseBusy: Another process holds it.
+        WarehouseBusy: Another process holds the lock.
     """
     try:
         return _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,12 +135,12 @@ def _lock(path: Path, how: int) -> int:
 
 
 def make_held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
-    """Make a folder that this process holds, and remove those that killed processes left.
+    """Make a folder that this process holds, and remove folders that killed processes left.
 
     Args:
-        root: Its parent.
-        prefix: Beginning of the names of these folders.
-        lock: The file of a lock that every process takes to make such a folder.
+        root: The parent folder.
+        prefix: Prefix of the names of these folders.
+        lock: Lock file that every process holds while it makes such a folder.
 
     Returns:
         The folder, and a descriptor; closing it releases the folder.
@@ -170,19 +169,19 @@ def writing(warehouse: Path) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse an output that cannot be written, before the work for it; leaves nothing behind.
+    """Refuse an output that cannot be written, before the work for it; leave nothing behind.
 
     Args:
         path: A file or folder; neither it nor its parents need to exist.
 
     Raises:
-        InputError: It cannot be written.
+        InputError: The output cannot be written.
     """
     try:
         folder = path if path.is_dir() else path.parent
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
-        probe = temporary_name(folder / (path.name or "probe"))  # "." has none
+        probe = temporary_name(folder / (path.name or "probe"))  # "." has no name
         probe.touch(exist_ok=False)
         probe.unlink()
     except OSError as error:

@@ -38,11 +38,11 @@ FILES = (HEADER_FILE, WORKLOAD_FILE, WHOLE, CHECKSUMS)
 """Files of an ended run."""
 
 DIGEST_BYTES = 32
-"""Bytes of a round's hash, which no compression makes shorter."""
+"""Bytes of a round's hash; hashes do not compress."""
 
 
 def export_run(warehouse: Path, run: str, file: Path) -> Audit:
-    """Audit an ended run and write it into a new file.
+    """Audit an ended run and write it to a new file.
 
     Raises:
         InputError: There is no such run, it has not ended, or the file exists.
@@ -83,11 +83,11 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
     Args:
         warehouse: The folder.
         file: The file.
-        memory_mib: Memory that the audit may take, in MiB.
+        memory_mib: Memory limit of the audit, in MiB.
 
     Raises:
-        InputError: The file is no sound archive, its run is in the warehouse already, or its audit
-            takes more memory.
+        InputError: The file is no sound archive, the warehouse already has its run, or the audit
+            exceeds its memory.
         WarehouseError: The warehouse cannot be written.
     """
     with writing(warehouse):
@@ -106,7 +106,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
             files = sorted(folder.glob("*.parquet"))
             made = {path.name: (version_of(path), checksum(path)) for path in files}
             sums = {name: digest for name, (_, digest) in made.items()}
-            # The entry comes first: after a kill, the same command completes the import.
+            # Write the entry first: after a kill, the same command completes the import.
             enter(warehouse, target, sums, rounds=found.rounds, last_hash=found.last_hash)
             give_name(folder, target)
             save_written(warehouse, target, made)
@@ -117,7 +117,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
 
 @contextmanager
 def _scratch(warehouse: Path) -> Iterator[Path]:
-    """A folder in the warehouse to unpack into; removes those of killed imports."""
+    """Yield a folder in the warehouse to unpack into; remove those of killed imports."""
     folder, lock = make_held_folder(
         warehouse, ".import-", records_folder(warehouse) / EMPTY / ".lock"
     )
@@ -144,14 +144,14 @@ def _check_whole(found: Audit, place: str, remedy: str) -> None:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member without owner and times, so that the same run gives the same bytes."""
+    """Return a member without owner and times, so that the same run gives the same bytes."""
     member.mode, member.mtime, member.uid, member.gid = 0o644, 0, 0, 0
     member.uname = member.gname = ""
     return member
 
 
 def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | None]:
-    """Unpack a file into an empty folder, as a warehouse; returns the run's folder and label."""
+    """Unpack a file into an empty folder, as a warehouse; return the run's folder and label."""
     records = PurePosixPath(records_folder(warehouse).relative_to(warehouse))
     label, found = None, set[Path]()
     with _reading(file):

@@ -44,11 +44,11 @@ class CellStatus(StrEnum):
     """Status of a cell."""
 
     PENDING = "pending"
-    """Not finished: waiting, running or interrupted."""
+    """Waiting, running or interrupted."""
     FINISHED = "finished"
-    """Its run has ended."""
+    """The cell's run has ended."""
     FAILED = "failed"
-    """It failed; the row has the reason."""
+    """The cell failed; the row has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class CellRow:
 
     Attributes:
         campaign: The campaign's id.
-        cell: The cell's name within it.
-        run: Id of its run.
+        cell: Name of the cell within the campaign.
+        run: Id of the cell's run.
         policy: Name of the policy within the campaign.
         workload: Name of the workload.
         cluster: Name of the cluster.
         options: Name of the variant of the settings.
-        seed: Seed of all that is drawn.
-        status: Its status.
-        hash: Last hash of its run.
-        seconds: Wall time of its run.
-        key: Hash of its start and of the code.
+        seed: Seed of all random draws.
+        status: Status of the cell.
+        hash: Last hash of the run.
+        seconds: Wall-clock time of the run.
+        key: Hash of the run's start and of the code.
         reason: Reason of a failure.
     """
 
@@ -93,5 +93,5 @@ ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
 WORKLOAD = arrow_schema(PlayedJob)
 CELLS = arrow_schema(CellRow)
 GROUP_ROUNDS = 64
-"""Rounds in a row group of an ended run's file, which bounds the loss by a damaged group. An
-engineering choice; no sweep is recorded."""
+"""Rounds in a row group of an ended run's file; a damaged group loses no more. An engineering
+choice; no sweep is recorded."""

@@ -28,7 +28,7 @@ WORKLOAD_FILE = "workload.parquet"
 EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
 SERVICE = "service"
-"""Beginning of the ids of services' runs, whose jobs are in their rounds."""
+"""Prefix of the ids of services' runs; their jobs are in their rounds."""
 SNAPSHOT = Path("inbox") / "snapshot.json"
 """State of a service's run at a recent round, from which its next start resumes."""
 
@@ -45,21 +45,21 @@ READ_ELSEWHERE = "read it with the version of Shockwave that wrote it"
 
 
 def empty_cells(warehouse: Path) -> Path:
-    """A table without cells, so that the views' pattern of campaigns always matches a file."""
+    """Return a table without cells; with it, the views' pattern of campaigns always matches."""
     return warehouse / "campaigns" / "_" / "cells.parquet"
 
 
 def records_folder(warehouse: Path) -> Path:
-    """The folder of the runs."""
+    """Return the folder of the runs."""
     return warehouse / "records" / f"layout={VERSION}"
 
 
 def place_of(warehouse: Path, run: str) -> Path:
-    """The folder of a run, whether or not it exists.
+    """Return the folder of a run, whether or not it exists.
 
     Raises:
         InputError: No run can have this id.
-        WarehouseError: It is a link.
+        WarehouseError: The folder is a link.
     """
     if not RUN_NAME.fullmatch(run):
         raise unknown_run(warehouse, run)
@@ -67,22 +67,22 @@ def place_of(warehouse: Path, run: str) -> Path:
 
 
 def run_folders(warehouse: Path) -> list[Path]:
-    """The folders of all runs, in the order of their names.
+    """Return the folders of all runs, sorted by name.
 
     Raises:
-        WarehouseError: One of them is a link.
+        WarehouseError: A folder is a link.
     """
     root = records_folder(warehouse)
     return [check_no_link(root / name) for name in sorted(filter(is_run, names_in(root)))]
 
 
 def is_run(name: str) -> bool:
-    """Whether a folder has the name of a run's."""
+    """Return whether a folder's name is that of a run's folder."""
     return name.startswith("run=") and RUN_NAME.fullmatch(name.removeprefix("run=")) is not None
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in a folder; empty if there is no such folder."""
+    """Return the names in a folder; empty if there is no such folder."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -90,17 +90,17 @@ def names_in(folder: Path) -> list[str]:
 
 
 def name_of(folder: Path) -> str:
-    """The id of the run in a folder."""
+    """Return the id of the run in a folder."""
     return folder.name.removeprefix("run=")
 
 
 def is_begun(folder: Path) -> bool:
-    """Whether a run's folder has its header."""
+    """Return whether a run's folder has its header."""
     return os.path.isfile(f"{folder}/header.parquet")
 
 
 def run_folder(warehouse: Path, run: str) -> Path:
-    """The folder of an existing run.
+    """Return the folder of an existing run.
 
     Raises:
         InputError: There is no such run.
@@ -112,7 +112,7 @@ def run_folder(warehouse: Path, run: str) -> Path:
 
 
 def check_no_link(folder: Path) -> Path:
-    """Return a folder of a warehouse, refuse a link: queries follow none out of it."""
+    """Return a folder of a warehouse; refuse a link, because queries follow none out of it."""
     if os.path.islink(folder):
         remedy = "move the whole warehouse instead, and link to that"
         raise WarehouseError(str(folder), "is a link, not a folder", remedy)
@@ -120,7 +120,7 @@ def check_no_link(folder: Path) -> Path:
 
 
 def unknown_run(warehouse: Path, run: str) -> InputError:
-    """The error for a text that is no run's id or name."""
+    """Return the error for a text that is no run's id or name."""
     for folder in {*(warehouse / "records").glob("layout=*")} - {records_folder(warehouse)}:
         if RUN_NAME.fullmatch(run) and (folder / f"run={run}").is_dir():
             return other_layout(run, folder.name.removeprefix("layout="))
@@ -134,6 +134,6 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
 
 
 def other_layout(run: str, layout: int | str) -> InputError:
-    """The error for a run whose records have another layout."""
+    """Return the error for a run whose records have another layout."""
     problem = f"has records of layout {layout}, not {VERSION}"
     return InputError(f"run {run!r}", problem, READ_ELSEWHERE)

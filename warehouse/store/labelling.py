@@ -13,14 +13,14 @@ from warehouse.store.labels import LABELS, NOTE_LENGTH, WORD, Label, read_labels
 
 
 def find_run(warehouse: Path, text: str) -> str:
-    """The run with an id or, if there is none, a name; the text itself if no run has it."""
+    """Return the run with an id or else a name; without such a run, the text itself."""
     if _is_id(warehouse, text):
         return text
     return next((run for run, label in read_labels(warehouse).items() if label.name == text), text)
 
 
 def read_label(warehouse: Path, run: str) -> Label:
-    """The label of a run.
+    """Return the label of a run.
 
     Raises:
         InputError: There is no such run.
@@ -71,7 +71,7 @@ def note_run(warehouse: Path, run: str, note: str) -> Label:
 
 
 def label_run(warehouse: Path, run: str, label: Label) -> None:
-    """Give a run a label from elsewhere, without its name if that is taken here.
+    """Give a run an imported label, without its name if another run has that name.
 
     Raises:
         InputError: There is no such run.
@@ -86,7 +86,7 @@ def label_run(warehouse: Path, run: str, label: Label) -> None:
 
 
 def forget_run(warehouse: Path, run: str) -> None:
-    """Remove the label of a run that was removed.
+    """Remove the label of a removed run.
 
     Raises:
         WarehouseError: The file cannot be written.
@@ -100,7 +100,7 @@ def _is_id(warehouse: Path, text: str) -> bool:
 
 
 def _find_owner(warehouse: Path, text: str) -> str:
-    """The kind of owner of an id, a run or a campaign; empty if it is nobody's."""
+    """Return what has an id, a run or a campaign; empty if nothing has it."""
     if _is_id(warehouse, text):
         return "run"
     return "campaign" if text and (warehouse / "campaigns" / text).is_dir() else ""
@@ -114,16 +114,16 @@ def _check_word(field: str, text: str) -> None:
 
 
 Change = Callable[[Label, Mapping[str, Label]], Label]
-"""Returns a run's new label, from its label and those of other runs."""
+"""Returns a run's new label, given its label and those of other runs."""
 
 
 def _change(warehouse: Path, run: str, change: Change) -> Label:
-    run_folder(warehouse, run)  # it exists
+    run_folder(warehouse, run)  # refuse an unknown run
     return _store(warehouse, run, change)
 
 
 def _store(warehouse: Path, run: str, change: Change) -> Label:
-    """Change a label; waits while another process changes one."""
+    """Change a label; wait while another process changes one."""
     path = warehouse / LABELS
     with writing(warehouse), hold_lock(warehouse / ".labels.lock"):
         labels = read_labels(warehouse)

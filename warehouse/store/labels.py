@@ -1,6 +1,6 @@
 """Names, tags and notes of runs: `WAREHOUSE/labels.json`, outside the records.
 
-The ledger does not cover the file: it may be changed or removed at any time.
+The ledger does not cover the file: it can be changed or removed at any time.
 """
 
 import re
@@ -16,10 +16,10 @@ from warehouse.store.durable import check_regular
 LABELS = "labels.json"
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Names and tags."""
+"""Pattern of names and tags."""
 
 NOTE_LENGTH = 10_000
-"""Characters that a note may have. An engineering bound."""
+"""Most characters of a note. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Label:
     """A user's name, tags and note of a run.
 
     Attributes:
-        name: A second name of the run, which no other run has; empty if there is none.
-        tags: Its tags, ascending.
-        note: A text; empty if there is none.
+        name: Another name for the run, unique in the warehouse; can be empty.
+        tags: Tags, ascending.
+        note: A text; can be empty.
     """
 
     name: str = ""
@@ -38,12 +38,12 @@ class Label:
 
 
 def parse_label(row: Any) -> Label:
-    """The label from a stored object.
+    """Return the label in a stored object.
 
     Raises:
         ValueError: A name or a tag is no word, or the note is too long.
-        KeyError: One of them is missing.
-        TypeError: The row or one of them is of another type.
+        KeyError: A field is missing.
+        TypeError: The row or a field has another type.
     """
     name, tags, note = row["name"], tuple(row["tags"]), row["note"]
     if (name != "" and not WORD.fullmatch(name)) or not all(map(WORD.fullmatch, tags)):
@@ -54,7 +54,7 @@ def parse_label(row: Any) -> Label:
 
 
 def read_labels(warehouse: Path) -> dict[str, Label]:
-    """The labels by run.
+    """Return the labels by run.
 
     Raises:
         WarehouseError: The file is damaged.

@@ -1,10 +1,10 @@
 """The ledger: the checksum of everything written to a warehouse, as a hash chain.
 
-    WAREHOUSE/ledger.jsonl    an entry a line
+    WAREHOUSE/ledger.jsonl    one entry per line
 
 An entry has the checksums of new files in a folder and, if the folder is a run's, the run's number
-of rounds and last hash. It also has the hash of the line before, so that only the last lines can be
-changed or removed unnoticed. With a key (`warehouse.store.signing`) entries are signed.
+of rounds and last hash. It also has the hash of the line before, so only the last lines can be
+changed or removed unnoticed. With a key (`warehouse.store.signing`), entries are signed.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from warehouse.store.signing import KEY_VARIABLE, Key, is_signed, read_key
 LEDGER = "ledger.jsonl"
 
 HEADER_FILE = "header.parquet"
-"""An entry with this file is the first of a run."""
+"""The entry with this file is a run's first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class LedgerEntry:
     """A line of the ledger.
 
     Attributes:
-        number: Its number, from 0.
-        at: When it was written, in UTC.
+        number: Number of the entry, from 0.
+        at: Time of writing, in UTC.
         folder: A folder within the warehouse; empty for the warehouse itself.
         files: Checksum of each new file in the folder; empty for removed files.
         rounds: Rounds of the run so far; 0 if the folder is no run's.
         last_hash: Hash of the last round, or of the header; empty if the folder is no run's.
         previous: SHA-256 of the line before; empty for the first.
-        key: The public key that verifies the signature; empty without a signature.
+        key: Public key that verifies the signature; empty without a signature.
         hash: Hash of all of the above.
         signature: Signature of the hash.
     """
@@ -66,7 +66,7 @@ class FolderState:
 
     Attributes:
         files: Checksum by file; empty for removed files.
-        entries: The entries of its run, oldest first.
+        entries: The entries of the folder's run, oldest first.
     """
 
     files: dict[str, str] = field(default_factory=dict)
@@ -74,18 +74,18 @@ class FolderState:
 
     @property
     def gone(self) -> bool:
-        """Whether all of its files were removed."""
+        """Whether all files were removed."""
         return not any(self.files.values())
 
 
 @dataclass(frozen=True)
 class WarehouseLedger:
-    """The ledger as it was read.
+    """The ledger as read.
 
     Attributes:
-        exists: Whether there is one.
-        entries: Entries that could be read.
-        problems: Defects, each with the number of its line, from 1.
+        exists: Whether the ledger exists.
+        entries: The readable entries.
+        problems: Defects, each with its line number, from 1.
     """
 
     exists: bool = False
@@ -99,11 +99,11 @@ class WarehouseLedger:
 
     @cached_property
     def folders(self) -> dict[str, FolderState]:
-        """The folders' states after the last entry, by folder."""
+        """State of each folder after the last entry."""
         found: dict[str, FolderState] = {}
         for entry in self.entries:
             if HEADER_FILE in entry.files:
-                found.pop(entry.folder, None)  # another run of this name
+                found.pop(entry.folder, None)  # another run had this name
             state = found.setdefault(entry.folder, FolderState())
             for name in entry.files:
                 if name == WHOLE or len(rounds_of(name) or ()) > 1:
@@ -115,16 +115,16 @@ class WarehouseLedger:
 
 
 def folder_name(warehouse: Path, folder: Path) -> str:
-    """A folder as entries name it."""
+    """Return the name of a folder in entries."""
     name = folder.resolve().relative_to(warehouse.resolve()).as_posix()
     return "" if name == "." else name
 
 
 def check_key(warehouse: Path) -> Key | None:
-    """The key to sign with; None if entries are not signed.
+    """Return the key to sign with; None if entries are not signed.
 
     Raises:
-        InputError: The key cannot be used, or there is none and the ledger is signed.
+        InputError: The key cannot be used, or the ledger is signed and there is no key.
     """
     key = read_key(warehouse)
     if key is not None and not key.signs:
@@ -149,7 +149,7 @@ def enter(
     rounds: int = 0,
     last_hash: str = "",
 ) -> None:
-    """Add an entry, durably; waits while another process does.
+    """Add an entry durably; wait while another process adds one.
 
     Args:
         warehouse: The folder of the warehouse.
@@ -166,7 +166,7 @@ def enter(
     with writing(warehouse), hold_lock(path), path.open("r+b") as file:
         key = check_key(warehouse)
         line = _last_line(file)
-        file.truncate()  # a process died while it wrote the rest, and never acknowledged it
+        file.truncate()  # a process died while writing the rest, and never acknowledged it
         last = _last_entry(path, line)
         content: dict[str, Any] = {
             "number": 0 if last is None else last.number + 1,
@@ -184,8 +184,8 @@ def enter(
 
 
 def _append(file: BufferedRandom, line: bytes) -> None:
-    """Add a line, durably; all of it or, for example on a full disk, nothing."""
-    raw, end, written = file.raw, file.tell(), 0  # a buffer would retry what it could not write
+    """Add a line durably; write all of it or, for example on a full disk, nothing."""
+    raw, end, written = file.raw, file.tell(), 0  # a buffer would retry failed writes later
     raw.seek(end)
     try:
         while written < len(line):
@@ -197,9 +197,9 @@ def _append(file: BufferedRandom, line: bytes) -> None:
 
 
 def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
-    """Whether an entry has a file with this checksum; with a key, an entry signed with it.
+    """Return whether an entry, signed if there is a key, has a file with this checksum.
 
-    For speed neither the chain nor other entries are verified.
+    For speed, neither the chain nor other entries are verified.
 
     Raises:
         InputError: The key cannot be used.
@@ -217,8 +217,8 @@ def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
 def read_ledger(warehouse: Path) -> WarehouseLedger:
     """Read the ledger and verify its lines, their chain and their signatures.
 
-    With a key, its first signature and all later ones must be valid; the chain protects the entries
-    before.
+    With a key, its first signature and all later ones must be valid; the chain protects the earlier
+    entries.
 
     Raises:
         InputError: The key cannot be used.
@@ -243,7 +243,7 @@ def read_ledger(warehouse: Path) -> WarehouseLedger:
 def _problems(
     lines: list[bytes], key: Key | None, entries: list[LedgerEntry]
 ) -> Iterator[tuple[int, str]]:
-    """The defects of lines; collects the entries that can be read."""
+    """Yield the defects of lines; collect readable entries in `entries`."""
     previous, signed = "", False
     for number, line in enumerate(lines):
         entry = _entry(line)
@@ -267,14 +267,14 @@ def _problems(
 
 
 def _soundly_signed(entry: LedgerEntry) -> bool:
-    """Whether an entry has the signature of its key, or neither."""
+    """Return whether an entry has a valid signature, or neither key nor signature."""
     if not entry.key:
         return not entry.signature
     return is_signed(entry.hash, entry.key, entry.signature)
 
 
 def _entry(line: bytes) -> LedgerEntry | None:
-    """The entry in a line; None if the line was not written as an entry."""
+    """Return the entry in a line; None if the line was not written as an entry."""
     try:
         row = orjson.loads(line)
         entry = LedgerEntry(**row)
@@ -302,7 +302,7 @@ def _last_entry(path: Path, line: bytes | None) -> LedgerEntry | None:
 
 
 def _last_line(file: BinaryIO) -> bytes | None:
-    """The last complete line, at whose end the file then stands; None if there is none."""
+    """Return the last complete line, if any, and leave the file at its end."""
     size, span = file.seek(0, os.SEEK_END), 1 << 16
     while True:
         start = max(size - span, 0)

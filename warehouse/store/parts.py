@@ -8,26 +8,27 @@ from warehouse.store.checksums import read_sums
 from warehouse.store.folder import names_in
 
 WHOLE = "round=all.parquet"
-"""All rounds of a run that has ended."""
+"""The file with all rounds of an ended run."""
 
 FAN = 8
 """Number of parts that are merged into one. A query of an unfinished run opens at most FAN - 1
-files of each size; each round is rewritten once for each size. At 3,000 rounds, such a query takes
-1.2 times as long as of an ended run with 8, up to 1.5 times with 16 (`benchmarks/under_way.py`)."""
+files of each size, and each round is rewritten once per size. At 3,000 rounds, such a query takes
+1.2 times as long as one of an ended run with 8, and up to 1.5 times with 16
+(`benchmarks/under_way.py`)."""
 
 MOST_ROUNDS = FAN**4
-"""Rounds of the largest part of an unfinished run, which bounds what a writer rewrites at once. An
-engineering bound; no sweep is recorded."""
+"""Most rounds in a part of an unfinished run; bounds what a writer rewrites at once. An engineering
+bound; no sweep is recorded."""
 
 
 def part_name(rounds: range) -> str:
-    """The name of the file with some rounds."""
+    """Return the name of the file with some rounds."""
     last = "" if len(rounds) == 1 else f"-{rounds[-1]:06d}"
     return f"round={rounds.start:06d}{last}.parquet"
 
 
 def rounds_of(name: str) -> range | None:
-    """The rounds of a file, by its name; None for other files and the file of all rounds."""
+    """Return a part's rounds, from its name; None for other files and the file of all rounds."""
     found = _PART.fullmatch(name)
     return range(int(found[1]), int(found[2] or found[1]) + 1) if found else None
 
@@ -36,7 +37,7 @@ _PART = re.compile(r"round=(\d{6,18})(?:-(\d{6,18}))?\.parquet")
 
 
 def replaces(name: str, other: str) -> bool:
-    """Whether a file has all rounds of another, by their names."""
+    """Return whether a file has all rounds of another, judging by their names."""
     ours, theirs = rounds_of(name), rounds_of(other)
     if theirs is None or name == other:
         return False
@@ -45,7 +46,7 @@ def replaces(name: str, other: str) -> bool:
 
 
 def tidy_parts(count: int) -> list[range]:
-    """The parts of a run with a number of rounds: of a power of FAN each, large ones first."""
+    """Return the parts of a run with `count` rounds: powers of FAN, large ones first."""
     parts, start, size = list[range](), 0, 1
     while size * FAN <= min(count, MOST_ROUNDS):
         size *= FAN
@@ -58,9 +59,9 @@ def tidy_parts(count: int) -> list[range]:
 
 
 def part_names(folder: Path) -> list[str]:
-    """The names of the files with a run's rounds, in order, the larger first at equal starts.
+    """Return the names of a run's files with rounds, in order, larger ones first at equal starts.
 
-    They are listed twice, as a listing during a merge can miss both the old and the new files.
+    The folder is listed twice, because a listing during a merge can miss both old and new files.
     """
     before, names = None, _round_files(folder)
     while before is None or not before <= names:
@@ -77,7 +78,7 @@ def _round_files(folder: Path) -> set[str]:
 
 
 def closed_parts(folder: Path) -> list[str]:
-    """The names of the parts of an unfinished run that are not merged until it ends."""
+    """Return the names of the parts that are not merged again until the run ends."""
     names = part_names(folder)
     if WHOLE in names:
         return []
@@ -85,7 +86,7 @@ def closed_parts(folder: Path) -> list[str]:
 
 
 def round_files(folder: Path) -> list[Path]:
-    """The files with a run's rounds, in order, without those whose rounds are all in others.
+    """Return the files with a run's rounds, in order, without those that others replace.
 
     Raises:
         WarehouseError: The file of all rounds is damaged.
@@ -97,7 +98,7 @@ def round_files(folder: Path) -> list[Path]:
         if rounds is None:
             found.append(path)
             if len(names) > 1:
-                from warehouse.store.arrow import open_parquet  # which queries need not import
+                from warehouse.store.arrow import open_parquet  # not needed by queries
 
                 with open_parquet(path) as file:
                     end = file.metadata.num_rows
@@ -108,7 +109,7 @@ def round_files(folder: Path) -> list[Path]:
 
 
 def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
-    """The name of the file with the first missing round."""
+    """Return the name of the file with the first missing round."""
     end = 0
     for rounds in filter(None, map(rounds_of, parts)):
         if rounds.start > end and WHOLE not in parts:

@@ -40,19 +40,19 @@ class Reader:
     warehouse: Path
 
     def header(self, run: str) -> RunHeader:
-        """The header of a run.
+        """Return the header of a run.
 
         Raises:
-            InputError: No such run.
+            InputError: There is no such run.
             WarehouseError: Its file is damaged, or was changed.
         """
         return self._header(run_folder(self.warehouse, run)).record
 
     def start(self, run: str) -> Start:
-        """Header and workload of a run; a service's workload is what it has taken in so far.
+        """Return header and workload of a run; a service's workload is what it has taken in so far.
 
         Raises:
-            InputError: No such run.
+            InputError: There is no such run.
             WarehouseError: A file is damaged, or was changed.
         """
         start = self.original_start(run)
@@ -62,10 +62,10 @@ class Reader:
         return start
 
     def original_start(self, run: str) -> Start:
-        """Header and workload of a run when it began: a service's workload was empty.
+        """Return header and workload of a run at its start, when a service's workload was empty.
 
         Raises:
-            InputError: No such run.
+            InputError: There is no such run.
             WarehouseError: A file is damaged, or was changed.
         """
         folder = run_folder(self.warehouse, run)
@@ -73,12 +73,12 @@ class Reader:
         return Start(stored.record, read_workload(folder, stored.record), stored.digest)
 
     def created_at(self, run: str) -> datetime:
-        """The creation time of a run; raises as `header` does."""
+        """Return the creation time of a run; raise as `header` does."""
         made: datetime = self._read_label(run, "created_at", lambda at: at)
         return made.replace(tzinfo=made.tzinfo or UTC)
 
     def packages(self, run: str) -> tuple[Package, ...]:
-        """Packages of a run, and images of its containers; raises as `header` does."""
+        """Return the packages and container images of a run; raise as `header` does."""
         return self._read_label(run, "packages", lambda rows: tuple(Package(**r) for r in rows))
 
     def _read_label(self, run: str, name: str, decode: Callable[[Any], Decoded]) -> Decoded:
@@ -86,15 +86,15 @@ class Reader:
         return _decode(path, lambda: decode(read_parquet(path)[name][0].as_py()))
 
     def records(self, run: str, first: int = 0, before: str = "") -> list[tuple[RoundRecord, str]]:
-        """The rounds of a run in order, each with its hash; verifies their chain.
+        """Return the rounds of a run in order, each with its hash, after verifying their chain.
 
         Args:
             run: The run.
             first: The first round.
-            before: Hash of the round before the first, if it is known.
+            before: Hash of the round before the first, if known.
 
         Raises:
-            InputError: No such run.
+            InputError: There is no such run.
             WarehouseError: A file is damaged, or a round is missing, was changed, or does not
                 follow the round before.
         """
@@ -135,7 +135,7 @@ class Reader:
     def parts(
         self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
     ) -> list[Part]:
-        """Some fields of a run's rounds, in order; verifies the files' checksums.
+        """Return some fields of a run's rounds, in order, after verifying the files' checksums.
 
         Args:
             run: The run.
@@ -145,7 +145,7 @@ class Reader:
             filled: Leave out rounds in which all lists among these fields are empty.
 
         Raises:
-            InputError: No such run.
+            InputError: There is no such run.
             WarehouseError: A file is damaged.
         """
         folder, found = run_folder(self.warehouse, run), list[Part]()
@@ -160,11 +160,11 @@ class Reader:
             except WarehouseError:
                 if path.exists():
                     raise
-                return self.parts(run, kind, first, stop, filled=filled)  # merged meanwhile
+                return self.parts(run, kind, first, stop, filled=filled)  # merged in the meantime
         return found
 
     def _verify(self, folder: Path, files: Sequence[Path]) -> None:
-        """Verify files, as far as the folder has checksums."""
+        """Verify the files for which the folder has checksums."""
         known = read_sums(folder)
         expected = {} if known is None else {path: known.get(path.name, "") for path in files}
         verify(self.warehouse, expected, RESTORE)
@@ -173,7 +173,7 @@ class Reader:
         path = folder / "header.parquet"
 
         def decode() -> Stored[RunHeader]:
-            # Conversion of timestamps would import pandas, which takes longer than the rest.
+            # Converting timestamps would import pandas, which takes longer than the rest.
             (row,) = read_parquet(path).drop_columns(["created_at"]).to_pylist()
             if row["run"] != name_of(folder):
                 raise WarehouseError(str(path), f"is of run {row['run']!r}", MISPLACED)
@@ -186,13 +186,13 @@ class Reader:
 
 
 def _has(path: Path, first: int, stop: float) -> bool:
-    """Whether a file has rounds of a range; the file of all rounds always has."""
+    """Return whether a file has rounds of a range; the file of all rounds always does."""
     part = rounds_of(path.name)
     return part is None or (part.start < stop and first < part.stop)
 
 
 def _rounds_in(path: Path, first: int) -> list[Stored[RoundRecord]]:
-    """The rounds of a file from a round on, and the one before that."""
+    """Return a file's rounds from a round on, preceded by the round before."""
     part = rounds_of(path.name)
     skipped = max(first - 1 - (part.start if part else 0), 0)
     return [decode_round(row) for row in read_from(path, skipped).to_pylist()]
@@ -201,7 +201,7 @@ def _rounds_in(path: Path, first: int) -> list[Stored[RoundRecord]]:
 def _parts_in(
     path: Path, kind: type[Part], skipped: int, stop: float, *, filled: bool
 ) -> list[Part]:
-    """Some fields of a file's rounds before a round, without the first ones."""
+    """Return some fields of a file's rounds before `stop`, without the first `skipped` ones."""
     record: Any = kind
     table = read_from(path, skipped, [name for name, _ in get_typed_fields(record)])
     rows = (drop_empty_rows(table) if filled else table).to_pylist()
@@ -209,11 +209,7 @@ def _parts_in(
 
 
 def read_workload(folder: Path, header: RunHeader) -> Workload:
-    """The workload of a run.
-
-    Args:
-        folder: The run's folder.
-        header: The run's header.
+    """Return the workload of a run, from its folder and header.
 
     Raises:
         WarehouseError: The file is damaged, or was changed.

@@ -11,15 +11,15 @@ from warehouse.store.parts import part_names, replaces
 
 
 def recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
-    """Complete the last writer's writes, and verify that nothing was changed since.
+    """Complete the last writer's writes, and verify that nothing has changed since.
 
     Temporary files whose checksum is in `SHA256SUMS` get their names; others are removed.
 
     Returns:
-        Checksum by name of the files that the ledger lacks.
+        Checksums by name of the files that the ledger lacks.
 
     Raises:
-        WarehouseError: A file is missing or was changed, or is in no list.
+        WarehouseError: A file is missing, was changed, or is in no list.
     """
     known = read_sums(folder)
     if known is None:

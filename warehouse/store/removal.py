@@ -1,4 +1,4 @@
-"""Deletes runs, with an entry in the ledger."""
+"""Deletion of runs, with an entry in the ledger."""
 
 import os
 import shutil
@@ -13,11 +13,11 @@ from warehouse.store.ledger import FolderState, check_key, enter, folder_name, r
 
 
 def remove_run(warehouse: Path, run: str) -> None:
-    """Delete a run, sound or damaged, and its label. After a crash, call it again.
+    """Delete a sound or damaged run and its label. After a crash, call this again.
 
     Raises:
         InputError: There is no such run.
-        WarehouseError: The run is being written, or the warehouse cannot be.
+        WarehouseError: A process is writing the run, or the warehouse is not writable.
     """
     folder = place_of(warehouse, run)
     if not is_stored(folder):
@@ -31,7 +31,7 @@ def remove_run(warehouse: Path, run: str) -> None:
             )
             if not entered.gone:
                 enter(warehouse, folder, dict.fromkeys(entered.files, ""))
-            # A killed process leaves a folder of this name to the next run that begins.
+            # If this process is killed, the next run that begins removes a folder of this name.
             left_over = folder.with_name(f".run={uuid4().hex}")
             give_name(folder, left_over)
             shutil.rmtree(left_over)

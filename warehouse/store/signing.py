@@ -1,4 +1,4 @@
-"""Ed25519 signatures of the ledger, with a key that is kept outside of the warehouse."""
+"""Ed25519 signatures of the ledger, with a key that is kept outside the warehouse."""
 
 import os
 from base64 import b64decode, b64encode
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 from predictor.errors import InputError
 
-if TYPE_CHECKING:  # costs a twentieth of a second to import
+if TYPE_CHECKING:  # takes a twentieth of a second to import
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
         Ed25519PublicKey,
     )
 
 KEY_VARIABLE = "SHOCKWAVE_LEDGER_KEY"
-"""Names the file of an Ed25519 key in OpenSSH's format: private to sign, either to verify."""
+"""Environment variable with the file of an Ed25519 key in OpenSSH's format: private to sign,
+private or public to verify."""
 
 _PURPOSE = b"shockwave ledger\0"
-"""Precedes what is signed, so that a signature has no meaning elsewhere."""
+"""Prefix of every signed text, so that a signature is valid nowhere else."""
 
 
 class Key:
@@ -34,17 +35,17 @@ class Key:
 
     @property
     def signs(self) -> bool:
-        """Whether it has its private part."""
+        """Whether the key has its private part."""
         return self._private is not None
 
     def sign(self, text: str) -> str:
-        """The signature of a text, in base64."""
+        """Return the signature of a text, in base64."""
         assert self._private is not None
         return b64encode(self._private.sign(_PURPOSE + text.encode())).decode()
 
 
 def read_key(warehouse: Path) -> Key | None:
-    """The key that the environment names; None if it names none.
+    """Return the key that the environment names; None if it names none.
 
     Raises:
         InputError: The file is in the warehouse, or holds no Ed25519 key.
@@ -90,13 +91,7 @@ def _key(text: bytes) -> Key:
 
 
 def is_signed(text: str, key: str, signature: str) -> bool:
-    """Whether a signature of a text is valid.
-
-    Args:
-        text: The text.
-        key: The public key, as `Key.name`.
-        signature: The signature, in base64.
-    """
+    """Return whether a signature of a text is valid; `key` is as `Key.name`, both are base64."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

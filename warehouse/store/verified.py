@@ -1,10 +1,10 @@
-"""Verification of files that queries read: their SHA-256, once for each version of a file.
+"""Verification of files that queries read: their SHA-256, once per version of a file.
 
-    WAREHOUSE/.verified.json    by file its version and checksum
+    WAREHOUSE/.verified.json    version and checksum by file
 
 A version is a file's size, inode, and times of the last change of content and of state. Writers add
-their files, so that queries need not read these twice. `.verified.json` may be removed at any time;
-audits ignore it.
+their own files, so that queries need not read these twice. `.verified.json` can be removed at any
+time; audits ignore it.
 """
 
 import fcntl
@@ -27,22 +27,22 @@ CHUNK_BYTES = 2**20
 """Bytes that a thread reads at once. An engineering choice; no sweep is recorded."""
 
 Version = list[int]
-"""Size, inode, and in nanoseconds the times of the last change of content and of state."""
+"""Size and inode, then the times of the last change of content and of state, in nanoseconds."""
 
 
 class Verification:
-    """Compares files with their checksums in threads of its own; `finish` waits for them.
+    """A comparison of files with their checksums in threads of its own; `finish` waits for them.
 
     Missing files are left to their readers.
 
     Args:
-        warehouse: The folder that the files are in.
+        warehouse: The folder of the files.
         expected: Checksum by file.
         remedy: Remedy for a file with another checksum.
         ended: Set when the result is no longer needed.
 
     Attributes:
-        fresh: The files that were not verified before, or were changed since.
+        fresh: The files that were not verified before, or have changed since.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Verification:
 
         Raises:
             WarehouseError: A file has another checksum; the error names it.
-            InputError: The query ended before that.
+            InputError: The query ended first.
         """
         for path in self.fresh:
             if self._found[path].result() not in (None, self._expected[path]):
@@ -82,7 +82,7 @@ class Verification:
                 raise WarehouseError(str(path), problem, self._remedy)
 
     def save(self) -> None:
-        """Save the verified versions, so that the next query does not read them."""
+        """Save the verified versions, so that the next query does not read these files."""
         _save(self._warehouse, {p: (self.fresh[p], self._expected[p]) for p in self.fresh})
 
     def _checksum(self, path: Path) -> str | None:
@@ -99,7 +99,7 @@ class Verification:
 
 
 def verify(warehouse: Path, expected: Mapping[Path, str], remedy: str) -> None:
-    """Compare files with their checksums, once for each version of a file.
+    """Compare files with their checksums, once per version of a file.
 
     Raises:
         WarehouseError: A file has another checksum; the error names it.
@@ -115,8 +115,8 @@ def save_written(warehouse: Path, folder: Path, written: Mapping[str, tuple[Vers
     Args:
         warehouse: The folder of the warehouse.
         folder: The folder of the files.
-        written: Version and checksum of each file, by name. Files that were changed since are left
-            out; the time of the state may differ, since renaming changes it.
+        written: Version and checksum of each file, by name. Files that have changed since are
+            ignored; the time of the state may differ, because renaming changes it.
     """
     found: dict[Path, tuple[Version, str]] = {}
     for name, ([*before, _], digest) in written.items():
@@ -128,7 +128,7 @@ def save_written(warehouse: Path, folder: Path, written: Mapping[str, tuple[Vers
 
 
 def version_of(path: Path) -> Version:
-    """The present version of a file."""
+    """Return the present version of a file."""
     state = os.stat(path)
     return [state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns]
 
@@ -142,14 +142,14 @@ def _parse(content: bytes) -> dict[str, object]:
 
 
 def _save(warehouse: Path, files: Mapping[Path, tuple[Version, str]]) -> None:
-    """Add verified files; where this is not possible, they are verified each time."""
+    """Add verified files; if they cannot be saved, each query verifies them."""
     if not files:
         return
     with suppress(OSError):
         with suppress(FileNotFoundError):
             check_regular(warehouse / VERIFIED)
         with (warehouse / VERIFIED).open("ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another process saves
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while another process saves
             file.seek(0)
             found = _parse(file.read())
             found |= {str(path.relative_to(warehouse)): list(files[path]) for path in files}

@@ -1,7 +1,7 @@
 """Audit of a whole warehouse: runs, campaigns and copies, compared with the ledger.
 
 Every file that a query can read must be in the ledger, and every file in the ledger must exist
-unchanged. Files derived from records (`marts`, `analytics.duckdb`) may be removed at any time.
+unchanged. Files derived from records (`marts`, `analytics.duckdb`) can be removed at any time.
 """
 
 import os
@@ -24,13 +24,13 @@ from warehouse.store.ledger import (
 )
 
 DERIVED = ("", "marts")
-"""Folders whose files may be removed: they can be made again from the records."""
+"""Folders whose files can be removed, because they are derived from the records."""
 
 DATABASE_FILES = ("analytics.duckdb", "analytics.duckdb.wal", ".views")
-"""DuckDB reads the second with the first: it has what sessions wrote last."""
+"""DuckDB reads the log (.wal) with the database: it has the last writes of sessions."""
 
 WAIT_SECONDS = 0.5
-"""Time for a process that has written a file to add its entry. An engineering choice."""
+"""Time for a process that has written a file to enter it. An engineering choice."""
 
 
 @dataclass
@@ -39,11 +39,11 @@ class WarehouseAudit:
 
     Attributes:
         ledger: The ledger.
-        runs: The audits of its runs.
-        files: Other files that were compared with the ledger.
+        runs: The audits of the runs.
+        files: Number of other files compared with the ledger.
         findings: Findings on the ledger, the runs, and other files.
-        acceptable: By folder, checksums of sound files that the ledger lacks; empty for files in
-            the ledger that do not exist.
+        acceptable: By folder, checksums of sound files that the ledger lacks; empty for files that
+            the ledger has but do not exist.
     """
 
     ledger: WarehouseLedger
@@ -54,7 +54,7 @@ class WarehouseAudit:
 
     @property
     def last_hash(self) -> str:
-        """Hash of the ledger's last entry, which stands for all before it."""
+        """Hash of the ledger's last entry; by the chain, it covers all entries."""
         return self.ledger.entries[-1].hash if self.ledger.entries else ""
 
 
@@ -67,7 +67,7 @@ def audit_all(
 
     Args:
         warehouse: The folder.
-        expected: A hash that one of the ledger's entries must have.
+        expected: A hash that some entry of the ledger must have.
         progress: Called with the number of audited runs, and of all.
 
     Raises:
@@ -80,14 +80,14 @@ def audit_all(
     time.sleep(WAIT_SECONDS)
     if len(read_ledger(warehouse).entries) == len(found.ledger.entries):
         return found
-    # Another process was writing: only what is found twice is wrong.
+    # Another process may have been writing, so audit again: only repeated findings count.
     again = _audit_all(warehouse, expected, progress)
     later = read_ledger(warehouse).entries[len(found.ledger.entries) :]
     written = {f"{entry.folder}/{name}".lstrip("/") for entry in later for name in entry.files}
     again.findings = [
         finding
         for finding in again.findings
-        # A file that was written in between may have been read before its entry both times.
+        # A file written in between can precede its entry in both audits, so check it again.
         if finding in found.findings
         and not (finding.problem.startswith("was changed") and finding.place in written)
     ]
@@ -110,7 +110,7 @@ def _audit_all(
 
 
 def _of_run(folder: str) -> bool:
-    """Whether a folder is a run's."""
+    """Return whether a folder is a run's."""
     return folder.startswith("records/") and not folder.endswith(EMPTY)
 
 
@@ -125,7 +125,7 @@ def _audit_runs(
         try:
             audited = audit(warehouse, run, ledger=found.ledger)
         except InputError:
-            continue  # the folder is empty
+            continue  # an empty folder is no run
         found.runs.append(audited)
         found.findings += audited.findings
         if entered.pop(name, None) is None:
@@ -166,13 +166,14 @@ def _audit_files(warehouse: Path, found: WarehouseAudit) -> None:
                 found.acceptable.setdefault(folder, {})[path.name] = checksum(path)
     snapshot = find_checksum(warehouse / SNAPSHOT)
     before = {entry.files.get(SNAPSHOT.name) for entry in found.ledger.entries}
-    if snapshot is not None and snapshot not in before:  # it may be older than the last entry
+    # The snapshot can be older than the last entry.
+    if snapshot is not None and snapshot not in before:
         problem = f"differs from {LEDGER}, and is not used: remove it"
         found.findings.append(AuditFinding(SNAPSHOT.as_posix(), problem))
 
 
 def _files(warehouse: Path) -> Iterator[Path]:
-    """The files that queries, campaigns and analysts read, and strange ones among the records."""
+    """Yield the files that queries, campaigns and analysts read, and strays among the records."""
     runs = {*run_folders(warehouse)}
     for path in _below(warehouse / "records"):
         begins = any(part.startswith(".run=") for part in path.relative_to(warehouse).parts)
@@ -190,9 +191,9 @@ def _files(warehouse: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    """All files and folders below one, sorted, also while runs begin and rename theirs.
+    """Return all files and folders below one, sorted, even while runs begin and rename theirs.
 
-    `Path.rglob` raises if a folder is gone before it has been listed.
+    `Path.rglob` raises if a folder disappears before it is listed.
     """
     return sorted(
         Path(root, name) for root, folders, files in os.walk(folder) for name in (*folders, *files)
@@ -204,7 +205,7 @@ def accept(warehouse: Path, found: WarehouseAudit) -> None:
 
     Args:
         warehouse: The folder.
-        found: Its audit.
+        found: The audit of the warehouse.
 
     Raises:
         InputError: The entries cannot be signed.

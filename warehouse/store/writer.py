@@ -2,7 +2,7 @@
 
 An unfinished run has the parts of `warehouse.store.parts.tidy_parts`, an ended run a single file.
 Rounds that can be simulated again may be written together, see `Writer`. A file's checksum is
-stored before the file gets its name, and replaced files are removed last: at every moment each
+stored before the file gets its name, and replaced files are removed last. So at every moment, each
 round is in a file with a checksum, and every file in the ledger exists.
 """
 
@@ -58,7 +58,7 @@ from warehouse.store.recovery import recover
 from warehouse.store.verified import Version, save_written, version_of
 
 READ_SECONDS = 10.0
-"""Time until replaced files are removed; queries may have listed them. An engineering choice; no
+"""Time until replaced files are removed; a query may have listed them. An engineering choice; no
 sweep is recorded."""
 
 ENTRY_SECONDS = 300.0
@@ -75,19 +75,19 @@ _Waiting = tuple[RoundLabel, RoundRecord]
 
 
 class Writer:
-    """Writes the records of a run, and its entries in the ledger.
+    """Writer of a run's records and of its entries in the ledger.
 
     The ledger gets an entry when a run begins, is released or has ended, and every five minutes.
-    Use as a context manager; leaving it releases the run.
+    Use the writer as a context manager; leaving it releases the run.
 
     Args:
         warehouse: The folder.
         run: An existing run to resume, or None for a new run.
         start: Header and workload of the run.
         packages: Installed packages.
-        taken: Returns whether a new run cannot have a name, because it is used elsewhere.
-        delay_seconds: Longest wait of rounds that are written together; 0 to write each before
-            `append` returns.
+        taken: Returns whether a name is used elsewhere, and so not free for a new run.
+        delay_seconds: Longest wait of rounds that are written together; 0 to write each round
+            before `append` returns.
 
     Raises:
         InputError: The ledger cannot be signed.
@@ -107,9 +107,9 @@ class Writer:
         self._warehouse = warehouse
         self._delay_seconds, self._wrote_at = delay_seconds, monotonic()
         self._waiting: list[_Waiting] = []  # rounds to write
-        self._parts: list[str] = []  # files, in order; each round is in one
-        self._loose: dict[str, pa.Table] = {}  # rounds that are in files of their own
-        self._replaced: dict[str, float] = {}  # replaced files, and since when
+        self._parts: list[str] = []  # files, in order; each round is in exactly one
+        self._loose: dict[str, pa.Table] = {}  # rounds in files of their own
+        self._replaced: dict[str, float] = {}  # replaced files, and when
         self._new: dict[str, str] = {}  # checksums that the ledger lacks
         self._written: dict[str, tuple[Version, str]] = {}  # files that queries need not verify
         self._entered_at = monotonic()
@@ -132,7 +132,7 @@ class Writer:
     ) -> None:
         """Make a run with a header and a workload, under the first free name.
 
-        Its folder is renamed when both are in it, which is atomic.
+        The folder is renamed once it has both; the rename is atomic.
         """
         header, root = start.header, records_folder(self._warehouse)
         stem = f"{SERVICE if header.service else header.settings.policy}-{start.digest[:6]}"
@@ -158,7 +158,7 @@ class Writer:
         """Write the workload and the header."""
         (self._folder / CHECKSUMS).unlink(missing_ok=True)  # it names files of another run name
         header, workload = start.header, start.workload
-        if header.service:  # its jobs are in its rounds
+        if header.service:  # a service's jobs are in its rounds
             workload = replace(workload, specs=(), truths=())
         jobs = zip(workload.specs, workload.truths, strict=True)
         played = [PlayedJob(self.run, spec, truth) for spec, truth in jobs]
@@ -188,22 +188,22 @@ class Writer:
             self._clear()
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
-        """Write a round durably; with `delay_seconds`, with the part that is full after that time.
+        """Write a round durably; with `delay_seconds`, write it later, with a full part.
 
         Raises:
             WarehouseError: The round cannot be written.
         """
         self._waiting.append((RoundLabel(self.run, record_digest, timings), record))
         waited = monotonic() - self._wrote_at
-        # A file takes as long for one round as for FAN rounds, and would be merged soon.
+        # A file of one round takes as long as one of FAN rounds, and would soon be merged.
         full = self._delay_seconds == 0.0 or (record.round + 1) % FAN == 0
         if (full and waited >= self._delay_seconds) or len(self._waiting) >= GROUP_ROUNDS:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
-        """Write the waiting rounds into the parts where they belong.
+        """Write the waiting rounds into their parts.
 
-        After an error none waits any more, so that no round is written without its predecessors.
+        After an error no round waits, so that none is written without its predecessors.
         """
         waiting, self._waiting = self._waiting, []
         if not waiting:
@@ -242,11 +242,11 @@ class Writer:
             if self._parts not in ([], [WHOLE]):
                 self._merge(WHOLE)
                 if self._new:
-                    self._enter_all()  # before an audit sees it without the parts
+                    self._enter_all()  # before an audit finds the file without its parts
                 self._clear()
 
     def _fold(self, rounds: int) -> None:
-        """Merge the rounds of an unfinished run into the parts where they belong."""
+        """Merge the rounds of an unfinished run into their parts."""
         if WHOLE in self._parts:
             return
         for name in map(part_name, tidy_parts(rounds)):
@@ -262,7 +262,7 @@ class Writer:
         self._replace([part for part in parts if part != name])
 
     def _groups(self, parts: Iterable[str]) -> Iterator[pa.Table]:
-        """The rounds of some files, as row groups."""
+        """Yield the rounds of some files as row groups."""
         waiting: list[pa.Table] = []
         for part in parts:
             loose = self._loose.get(part)
@@ -276,7 +276,7 @@ class Writer:
             yield pa.concat_tables(waiting)
 
     def _replace(self, names: Sequence[str]) -> None:
-        """Replace files; if they are in the ledger, it gets the new ones first."""
+        """Replace files; if they are in the ledger, enter the new ones first."""
         entered = any(name not in self._new for name in names)
         self._new = {name: new for name, new in self._new.items() if name not in names}
         if entered:
@@ -295,7 +295,7 @@ class Writer:
             drop_sums(self._folder, gone)
 
     def _enter_all(self) -> None:
-        """Add an entry with the rounds on disk, and all files that the ledger lacks."""
+        """Enter the rounds on disk, and all files that the ledger lacks."""
         self._enter(*self._position())
 
     def _enter(self, rounds: int, last_hash: str) -> None:
@@ -303,7 +303,7 @@ class Writer:
         self._new, self._entered_at = {}, monotonic()
 
     def _position(self) -> tuple[int, str]:
-        """The number of rounds on disk, and the last hash."""
+        """Return the number of rounds on disk, and the last hash."""
         newest = self._parts[-1] if self._parts else HEADER_FILE
         hashes = read_parquet(self._folder / newest, _HASH)["hash"]
         rounds = rounds_of(newest)
@@ -311,7 +311,7 @@ class Writer:
         return count, hashes[-1].as_py()
 
     def __enter__(self) -> "Writer":
-        """The writer itself."""
+        """Return the writer."""
         return self
 
     def __exit__(
@@ -324,19 +324,19 @@ class Writer:
         try:
             self._write_waiting()
             there = {name for name in self._new if (self._folder / name).exists()}
-            self._new = {name: self._new[name] for name in there}  # others' writes failed
+            self._new = {name: self._new[name] for name in there}  # other writes failed
             if self._new:
                 self._enter_all()
             with writing(self._warehouse):
                 self._clear()
             save_written(self._warehouse, self._folder, self._written)
         except ShockwaveError:
-            if error is None:  # that one says more
+            if error is None:  # otherwise the first error says more
                 raise
         finally:
             os.close(self._lock)
 
 
 def _split(table: pa.Table) -> list[pa.Table]:
-    """Row groups; the last one is not full, and may be empty."""
+    """Split a table into row groups; the last one is not full, and may be empty."""
     return [table[at : at + GROUP_ROUNDS] for at in range(0, len(table) + 1, GROUP_ROUNDS)]
