@@ -1,5 +1,5 @@
 """The inbox of a service: a database of the jobs and commands that it accepted, each an entry.
 
-An accepted entry is durable. Entries are numbered from 1 without gaps, in the order of their
-commits, and never changed or removed. The service's records say how many it has taken in.
+An accepted entry is durable. Entries are numbered from 1 without gaps, in commit order, and are
+never changed or removed. The service's records state how many entries it has taken in.
 """

@@ -1,4 +1,4 @@
-"""Accepts waiting submissions: all in one transaction, with few statements."""
+"""Acceptance of waiting submissions, all in one transaction with few statements."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from warehouse.inbox.entries import Entry, Submission, entry_of, row_of
 from warehouse.inbox.tables import ENTRIES
 
 MOST_ASKED = 10_000
-"""Most values in a statement: SQLite and Postgres allow about three times as many."""
+"""Most values in a statement; SQLite and Postgres allow about three times as many."""
 
 Row = Mapping[str, Any]
 
@@ -21,11 +21,11 @@ Row = Mapping[str, Any]
 def accept_all(
     connection: Connection, together: Sequence[Sequence[Submission]]
 ) -> list[list[Entry] | InputError]:
-    """Write submissions as entries; returns each submitter's entries, or why they are refused.
+    """Write submissions as entries; return each submitter's entries, or why they are refused.
 
     Args:
         connection: An exclusive transaction.
-        together: Submissions by submitter, of whom all or none are accepted.
+        together: Submissions by submitter; of each, all or none are accepted.
     """
     keys = {one.key for submissions in together for one in submissions if one.key}
     known = _find_keys(connection, keys)
@@ -61,7 +61,7 @@ def accept_all(
 
 
 def _find_keys(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
-    """Rows that were accepted before, by key."""
+    """Return rows that were accepted before, by key."""
     asked, found = sorted(keys), dict[str, Row]()
     for start in range(0, len(asked), MOST_ASKED):
         of = select(ENTRIES).where(ENTRIES.c.key.in_(asked[start : start + MOST_ASKED]))
@@ -70,13 +70,13 @@ def _find_keys(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
 
 
 def _find_again(row: Row, submission: Submission) -> Entry:
-    """The entry of a key that was accepted before.
+    """Return the entry of a key that was accepted before.
 
     Raises:
         InputError: The key belongs to another submission.
     """
     entry = entry_of(row)
-    complete = submission.completed_from(entry)  # not from what others gave since
+    complete = submission.completed_from(entry)  # ignore what others gave since
     new = row_of(complete, row["number"], row["accepted_at"])
     if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
         whose = f"{submission.key!r} is that of entry {row['number']}"
@@ -91,7 +91,7 @@ def _terms_among(rows: Iterable[Row], tenant: str) -> TenantTerms | None:
 
 
 def terms_of(connection: Connection, tenant: str) -> TenantTerms:
-    """The last accepted terms of a tenant."""
+    """Return the last accepted terms of a tenant."""
     asked = select(ENTRIES).where(ENTRIES.c.kind == CommandKind.TENANT.value)
     asked = asked.where(ENTRIES.c.name == tenant).order_by(ENTRIES.c.number.desc()).limit(1)
     row = connection.execute(asked).mappings().first()
@@ -99,7 +99,7 @@ def terms_of(connection: Connection, tenant: str) -> TenantTerms:
 
 
 def last_entry(connection: Connection) -> int:
-    """The number of the last entry; 0 if there is none."""
+    """Return the number of the last entry; 0 if there is none."""
     number = connection.scalar(select(func.max(ENTRIES.c.number))) or 0
     if not isinstance(number, int):  # SQLite stores a text in any column, and sorts it last
         problem, remedy = "has no number", "restore the inbox's database from a backup"

@@ -22,7 +22,7 @@ from warehouse.inbox.tables import ENTRIES, VERSION, VERSION_TABLE
 from warehouse.store.durable import check_regular, writing
 
 BUSY_SECONDS = 60.0
-"""Longest wait of a transaction for another. An engineering bound."""
+"""Longest time in seconds that a transaction waits for another. An engineering bound."""
 
 POSTGRES = "postgresql+asyncpg"
 
@@ -33,17 +33,18 @@ Result = TypeVar("Result")
 
 
 def without_password(url: URL) -> str:
-    """A URL as text without its password, which may be among its options, too."""
+    """Return a URL as text without its password, which can also be among its options."""
     return str(url.set(query={}))
 
 
 class Database:
-    """A database of entries, or of the lease; threads may share it.
+    """A database of entries or of the lease, which threads can share.
 
     Args:
-        file: Its SQLite file, made if it is missing; of Postgres, unused.
+        file: SQLite file, created if missing; unused with Postgres.
         url: URL of a Postgres database (`postgresql+asyncpg://…`); any other means the file.
-        lock: Advisory lock of Postgres for writing transactions; those of another lock do not wait.
+        lock: Postgres advisory lock of writing transactions; transactions with other locks do not
+            wait.
 
     Raises:
         InputError: The URL is invalid, or the database cannot be reached.
@@ -63,7 +64,7 @@ class Database:
         self._do(_migrate, LOCK)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Run a query; in SQLite, in a single snapshot.
+        """Run a query; in SQLite, within a single snapshot.
 
         Raises:
             WarehouseBusy: The database does not answer.
@@ -74,7 +75,7 @@ class Database:
         """Run an exclusive transaction; on return it is on disk.
 
         Raises:
-            WarehouseBusy: The database does not answer, or cannot be written.
+            WarehouseBusy: The database does not answer, or is not writable.
         """
         return self._do(work, self._lock)
 
@@ -103,11 +104,11 @@ _REMEDY = f"give {POSTGRES}://USER:PASSWORD@HOST:PORT/NAME"
 
 
 def _sqlite(file: Path) -> Engine:
-    """An engine whose commits are flushed to disk; the file is readable by its user only."""
+    """Return an engine that flushes commits to disk; only the file's user can read it."""
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Never if it exists: closing a file releases this process's POSIX locks on it, which SQLite
-        # uses. Another process would then remove the log that this process writes to.
+        # Never open an existing file: closing it would release this process's POSIX locks on it,
+        # which SQLite uses. Another process would then remove the log to which this process writes.
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         check_regular(file)
@@ -129,14 +130,14 @@ def _sqlite(file: Path) -> Engine:
 
 
 class _Postgres:
-    """Transactions on Postgres, whose driver is asynchronous, in a thread with an event loop."""
+    """Transactions on Postgres, in a thread with an event loop: the driver is asynchronous."""
 
     def __init__(self, url: URL) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        # Reads need no transaction, whose begin and end are round trips: statements see what is
-        # committed either way.
+        # Reads use no transaction, which would cost two round trips: a statement sees all commits
+        # either way.
         self._engine: AsyncEngine = create_async_engine(
             url, pool_pre_ping=True, isolation_level="AUTOCOMMIT"
         )
@@ -169,7 +170,7 @@ def _migrate(connection: Connection) -> None:
             return
     elif inspect(connection).has_table(ENTRIES.name):
         raise InputError("database_url", "has tables of another program", "give another database")
-    # Alembic takes a tenth of a second to import, once in a database's life.
+    # Alembic takes 0.1 s to import, and is needed once in a database's life.
     from alembic import command
     from alembic.config import Config
     from alembic.util.exc import CommandError

@@ -13,10 +13,10 @@ from predictor.rows import from_row, to_row
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode, TenantTerms
 
 SUBMIT = "submit"
-"""Kind of an entry that is a job; the others are those of commands."""
+"""Kind of an entry that is a job; all other kinds are commands."""
 
 MOST_TEXT = 200
-"""Most characters of a key, a tenant, or the name of a submitter. An engineering bound."""
+"""Most characters of a key, a tenant, or a submitter's name. An engineering bound."""
 
 LONGEST_TENANT = 100
 """Most characters of a tenant with terms. An engineering bound."""
@@ -24,14 +24,14 @@ LONGEST_TENANT = 100
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job or a command, as it is submitted.
+    """A job or a command, as submitted.
 
     Attributes:
         kind: `submit`, or the kind of a command.
-        job: A job's declaration; its job id and arrival are given when it is taken in.
+        job: A job's declaration; its job id and arrival are set when the service takes it in.
         target: A command's job or node.
         value: A command's value, such as a budget.
-        by: Its submitter.
+        by: The submitter.
         key: Idempotency key: a second submission with the same key returns the first entry.
         terms: Terms of a tenant.
         given: Fields of the terms or the node that the submitter gave. Other terms keep their last
@@ -50,12 +50,12 @@ class Submission:
     node: NewNode = NO_NODE
 
     def onto(self, terms: TenantTerms) -> "Submission":
-        """Complete the terms: fields that are not given are taken from these."""
+        """Complete the terms: take fields that were not given from `terms`."""
         given = {name: getattr(self.terms, name) for name in ("tenant", *self.given)}
         return replace(self, terms=replace(terms, **given))
 
     def completed_from(self, entry: "Entry") -> "Submission":
-        """Take fields that are not given from an accepted entry."""
+        """Take fields that were not given from an accepted entry."""
         if self.kind != CommandKind.ADD:
             return self.onto(entry.terms)
         given = {name: getattr(self.node, name) for name in self.given}
@@ -67,12 +67,12 @@ class Entry:
     """An accepted submission.
 
     Attributes:
-        number: Its number, from 1; of a job also its id.
+        number: Number of the entry, from 1; also the id of its job.
         kind: `submit`, or the kind of a command.
-        target: A command's job or node; of a job -1.
+        target: A command's job or node; -1 for a job.
         value: A command's value.
-        by: Its submitter.
-        accepted_at: When, in seconds since the epoch.
+        by: The submitter.
+        accepted_at: Time of acceptance, in seconds since the epoch.
         job: A job's declaration, with its id, without its arrival.
         terms: Terms of a tenant.
         node: A node to add.
@@ -93,7 +93,7 @@ def check_submission(submission: Submission) -> None:
     """Refuse a submission that no service could carry out.
 
     Raises:
-        InputError: It is invalid.
+        InputError: The submission is invalid.
     """
     if submission.kind == SUBMIT and submission.job is None:
         raise InputError("job", "is missing", "give its declaration")
@@ -115,7 +115,7 @@ _GIVEN = (SUBMIT, *(kind.value for kind in CommandKind if kind is not CommandKin
 
 
 def row_of(submission: Submission, number: int, now: float) -> dict[str, Any]:
-    """A submission as a row, without the job's fields that the service sets later."""
+    """Return a submission as a row, without the job's fields that the service sets later."""
     job = submission.job and replace(submission.job, job_id=0, arrival_seconds=0.0)
     declared = job or (submission.terms if submission.node == NO_NODE else submission.node)
     return {
@@ -132,7 +132,7 @@ def row_of(submission: Submission, number: int, now: float) -> dict[str, Any]:
 
 
 def entry_of(row: Mapping[str, Any] | RowMapping) -> Entry:
-    """An entry from its row.
+    """Return the entry in a row.
 
     Raises:
         WarehouseError: The row was changed or is damaged.
@@ -163,10 +163,11 @@ Declared = TypeVar("Declared")
 
 
 def _declared(kind: type[Declared], text: str) -> Declared:
-    """A dataclass from its JSON.
+    """Return the dataclass in its JSON.
 
     Raises:
-        ValueError: The text differs from what was written; other errors if it is of another kind.
+        ValueError: The text differs from what was written; text of another kind raises other
+            errors.
     """
     written = json.loads(text)
     found = from_row(kind, written)

@@ -1,4 +1,4 @@
-"""The inbox of a service: accepts submissions, finds entries and reads them in order."""
+"""The inbox of a service: it accepts submissions, finds entries and returns them in order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +22,7 @@ FILE = Path("inbox") / "inbox.sqlite"
 """The default database, in the warehouse."""
 
 MOST_READ = 10_000
-"""Entries read at a time, at most. An engineering bound."""
+"""Most entries read at once. An engineering bound."""
 
 LATEST = 1_000
 """Number of latest jobs whose names are suggested for an unknown name. An engineering bound."""
@@ -49,12 +49,12 @@ class Inbox:
     def accept(self, submissions: Sequence[Submission]) -> list[Entry]:
         """Accept submissions durably, all or none.
 
-        For a key that was accepted before, this returns the entry of then.
+        A key that was accepted before returns its earlier entry.
 
         Raises:
-            InputError: A key is that of another submission, or a submission is invalid.
-            WarehouseBusy: The database does not answer. It may have accepted them: retry with the
-                same keys.
+            InputError: A key belongs to another submission, or a submission is invalid.
+            WarehouseBusy: The database does not answer, but may have accepted the submissions.
+                Retry with the same keys.
         """
         for submission in submissions:
             check_submission(submission)
@@ -106,24 +106,19 @@ class Inbox:
         by: str = "",
         key: str = "",
     ) -> list[Entry]:
-        """Accept a command about several jobs or nodes, for all or none; see `accept`."""
+        """Accept a command for several jobs or nodes, all or none; see `accept`."""
         name, asked = kind.value, zip(targets, _keys(key, len(targets)), strict=True)
         return self.accept(
             [Submission(name, target=target, value=value, by=by, key=own) for target, own in asked]
         )
 
     def entries_after(self, number: int, most: int = MOST_READ) -> list[Entry]:
-        """The entries after a number, in order.
-
-        Args:
-            number: A number; 0 for all.
-            most: Most entries returned.
-        """
+        """Return up to `most` entries after a number, in order; 0 starts with the first."""
         asked = select(ENTRIES).where(ENTRIES.c.number > number).order_by(ENTRIES.c.number)
         return self._entries(asked.limit(most))
 
     def jobs(self, numbers: Iterable[int]) -> dict[int, JobSpec]:
-        """Declarations of jobs by id; none for other numbers."""
+        """Return declarations of jobs by id; other numbers are ignored."""
         asked = sorted({*numbers})
         found = dict[int, JobSpec]()
         for start in range(0, len(asked), MOST_READ):
@@ -140,11 +135,11 @@ class Inbox:
         return self.accept([Submission(kind, by=by, key=key, terms=terms, given=(*given,))])[0]
 
     def add(self, node: NewNode, given: Iterable[str], *, by: str = "", key: str = "") -> Entry:
-        """Accept a further node; see `accept`.
+        """Accept a new node; see `accept`.
 
         Args:
             node: The node.
-            given: Its fields that the submitter gave; a retry may differ in the others.
+            given: The fields that the submitter gave; a retry may differ in all others.
             by: The submitter.
             key: Idempotency key.
         """
@@ -152,27 +147,27 @@ class Inbox:
         return self.accept([Submission(kind, by=by, key=key, node=node, given=(*given,))])[0]
 
     def terms(self, tenant: str) -> TenantTerms:
-        """The last accepted terms of a tenant."""
+        """Return the last accepted terms of a tenant."""
         return self._database.read(lambda connection: terms_of(connection, tenant))
 
     def last(self) -> int:
-        """The number of the last entry; 0 if there is none."""
+        """Return the number of the last entry; 0 if there is none."""
         return self._database.read(last_entry)
 
     def number_of(self, key: str) -> int | None:
-        """The number of the entry with a key; None if there is none."""
+        """Return the number of the entry with a key; None if there is none."""
         asked = select(ENTRIES.c.number).where(ENTRIES.c.key == key)
         return self._database.read(lambda connection: connection.scalar(asked)) if key else None
 
     def find_all(
         self, job: str, tenant: str | None = None, before: int | None = None
     ) -> list[Entry]:
-        """Find a job by its id, or the latest job of a name and all of its array.
+        """Find a job by id, or the latest job of a name with all of its array.
 
         Args:
-            job: Id, name, or `NAME[INDEX]` of a task.
-            tenant: Only jobs of this tenant.
-            before: Only entries before this number.
+            job: Id, name, or `NAME[INDEX]` of a job in an array.
+            tenant: Search only this tenant's jobs.
+            before: Search only entries before this number.
         """
         name, _, index = job.partition("[")
         found = self.find(name, tenant, before)
@@ -185,26 +180,26 @@ class Inbox:
         return [e for e in tasks if not index or (e.job and e.job.options.task.index_is(index))]
 
     def suggest(self, job: str, tenant: str | None = None) -> str:
-        """Suggest the recent job's name most like an unknown one, as a question; see `likely`.
+        """Suggest the recent job's name closest to an unknown one, as a question; see `likely`.
 
         Args:
             job: The unknown name.
-            tenant: Only jobs of this tenant.
+            tenant: Suggest only this tenant's jobs.
         """
         latest = self._entries(_JOBS.order_by(ENTRIES.c.number.desc()).limit(LATEST))
         specs = [entry.job for entry in latest if entry.job]
         return likely(job, sorted({s.name for s in specs if tenant is None or s.tenant == tenant}))
 
     def find(self, job: str, tenant: str | None = None, before: int | None = None) -> Entry | None:
-        """Find a job by its id, or the latest job of a name; None if there is none.
+        """Find a job by id, or the latest job of a name; None if there is none.
 
         Args:
             job: Id or name.
-            tenant: Only jobs of this tenant.
-            before: Only entries before this number.
+            tenant: Search only this tenant's jobs.
+            before: Search only entries before this number.
         """
         if not job or not job.isprintable():
-            return None  # an empty text is no name, though jobs without a name have it
+            return None  # unnamed jobs have an empty name, which finds nothing
         jobs = _JOBS.order_by(ENTRIES.c.number.desc())
         if before is not None:
             jobs = jobs.where(ENTRIES.c.number < before)
@@ -229,12 +224,12 @@ class Inbox:
 
     @property
     def run(self) -> str:
-        """The id of the service's run; empty before its first start."""
+        """Return the id of the service's run; empty before its first start."""
         return self._value("run")
 
     @property
     def cluster(self) -> str:
-        """Path of the service's cluster file; empty without one."""
+        """Return the path of the service's cluster file; empty without one."""
         return self._value("cluster")
 
     def _value(self, name: str) -> str:
@@ -242,7 +237,7 @@ class Inbox:
         return self._database.read(lambda connection: connection.scalar(asked) or "")
 
     def set_cluster(self, cluster: Path) -> None:
-        """Record the service's cluster file, which may move between its starts."""
+        """Record the service's cluster file, which can move between starts."""
 
         def work(connection: Connection) -> None:
             connection.execute(delete(SERVICE).where(SERVICE.c.name == "cluster"))
@@ -251,10 +246,10 @@ class Inbox:
         self._database.write(work)
 
     def claim(self, run: str) -> None:
-        """Record the run that takes the entries in, once and for all.
+        """Record, once and for all, the run that takes the entries in.
 
         Raises:
-            InputError: The inbox is that of another run.
+            InputError: The inbox belongs to another run.
         """
 
         def work(connection: Connection) -> str:
@@ -275,7 +270,7 @@ class Inbox:
         self._database.close()
 
     def __enter__(self) -> "Inbox":
-        """The inbox itself."""
+        """Return the inbox."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -284,5 +279,5 @@ class Inbox:
 
 
 def _keys(key: str, entries: int) -> list[str]:
-    """Keys of submissions that are accepted together under one key."""
+    """Return the keys of submissions that are accepted together under one key."""
     return [f"{key}[{place}]" if key and place else key for place in range(entries)]

@@ -1,11 +1,11 @@
-"""The lease of a service: the database says which process may schedule.
+"""The lease of a service: the database decides which process may schedule.
 
 Each holder has a *fencing token*, one more than the previous holder's (Gray and Cheriton, SOSP '89;
-Kleppmann, Designing Data-Intensive Applications, chapter 8). A process suspended for longer than
-its lease finds a later token, and writes nothing more.
+Kleppmann, Designing Data-Intensive Applications, chapter 8). A process that was suspended for
+longer than its lease finds a later token, and writes nothing more.
 
-Renewals do not wait for submissions: SQLite has a single writer per file, so the lease has a file
-of its own; in Postgres it has a lock of its own.
+Renewals do not wait for submissions. SQLite allows one writer per file, so the lease has its own
+file; in Postgres it has its own lock.
 """
 
 import json
@@ -23,30 +23,30 @@ from warehouse.inbox.database import Database
 from warehouse.inbox.tables import SERVICE
 
 LEASE_SECONDS = 10.0
-"""Time until a lease ends that is not renewed. An engineering choice: far below a round, and longer
-than a busy machine makes a process wait."""
+"""Time after which a lease ends unless renewed. An engineering choice: far below a round, but
+longer than a busy machine delays a process."""
 
 FILE = Path("inbox") / "lease.sqlite"
 """The SQLite file in the warehouse."""
 
 LOCK = 0x5AFF
-"""Advisory lock of Postgres, held while the lease is changed: any other than the one in
+"""Advisory lock of Postgres, held while the lease changes; it must differ from that in
 `database.py`."""
 
 
 class TakenOver(WarehouseBusy):
-    """Another process has the lease."""
+    """Another process holds the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceLease:
-    """A lease as it is in the database.
+    """The lease in the database.
 
     Attributes:
-        token: The fencing token, from 1.
+        token: Fencing token, from 1.
         host: Machine of the holder.
-        pid: The holder's process there.
-        until: When it ends, on the database's clock in seconds since the epoch.
+        pid: Process of the holder on that machine.
+        until: End of the lease on the database's clock, in seconds since the epoch.
     """
 
     token: int
@@ -56,7 +56,7 @@ class ServiceLease:
 
     @property
     def here(self) -> bool:
-        """Whether its holder is, or was, a process of this machine."""
+        """Whether the holder is, or was, a process of this machine."""
         return self.host == socket.gethostname()
 
 
@@ -66,14 +66,14 @@ class Leases:
     Args:
         warehouse: The service's warehouse.
         url: See `Database`.
-        seconds: Time until it ends if it is not renewed.
+        seconds: Time after which the lease ends unless renewed.
     """
 
     def __init__(self, warehouse: Path, url: str = "", seconds: float = LEASE_SECONDS) -> None:
         self._database, self.seconds = Database(warehouse / FILE, url, LOCK), seconds
 
     def last(self) -> tuple[ServiceLease | None, bool]:
-        """The last lease, and whether it has ended."""
+        """Return the last lease, and whether it has ended."""
 
         def work(connection: Connection) -> tuple[ServiceLease | None, bool]:
             lease = _lease(connection)
@@ -82,7 +82,7 @@ class Leases:
         return self._database.read(work)
 
     def take(self, *, alone: bool) -> int | None:
-        """Take the lease; returns its token, or None if another process holds it.
+        """Take the lease and return its token, or None if another process holds it.
 
         Args:
             alone: Whether a holder on this machine is known to have ended.
@@ -106,7 +106,7 @@ class Leases:
         """Extend the lease.
 
         Raises:
-            TakenOver: Another process has it.
+            TakenOver: Another process holds it.
             WarehouseBusy: The database does not answer.
         """
         self._set_end(token, lambda connection: _now(connection) + self.seconds)
@@ -115,7 +115,7 @@ class Leases:
         """Give the lease back.
 
         Raises:
-            TakenOver: Another process has it.
+            TakenOver: Another process holds it.
             WarehouseBusy: The database does not answer.
         """
         self._set_end(token, lambda connection: 0.0)
@@ -124,7 +124,7 @@ class Leases:
         """Refuse a token that is not the last one.
 
         Raises:
-            TakenOver: Another process has the lease.
+            TakenOver: Another process holds the lease.
             WarehouseBusy: The database does not answer.
         """
         _check_holder(self._database.read(_lease), token)
@@ -160,7 +160,7 @@ def _write(connection: Connection, lease: ServiceLease) -> None:
 
 
 def _now(connection: Connection) -> float:
-    """The time of the database's machine; the holders' machines may disagree."""
+    """Return the time of the database's machine; the clocks of holders can disagree."""
     if connection.dialect.name == "sqlite":
         return time.time()
     return float(connection.scalar(select(func.extract("epoch", func.clock_timestamp()))) or 0.0)

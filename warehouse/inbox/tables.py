@@ -6,7 +6,7 @@ VERSION = "0001"
 """The newest migration."""
 
 VERSION_TABLE = "shockwave_version"
-"""Table with the database's last migration; Prefect has one of its own."""
+"""Table with the database's last migration; Prefect's has another name."""
 
 METADATA = MetaData()
 
@@ -23,9 +23,9 @@ ENTRIES = Table(
     Column("job", Text, nullable=False),
     Column("accepted_at", Double, nullable=False),
 )
-"""An entry a row. `name`: the job's, not unique, or that of the tenant whose terms change; else
-empty. `key`: the idempotency key. `job`: a job's declaration, a tenant's terms or a new node, in
-JSON; else empty. `accepted_at`: in seconds since the epoch."""
+"""One row per entry. `name`: the name of the job, or of the tenant whose terms change; not unique;
+else empty. `key`: the idempotency key. `job`: JSON of a job's declaration, a tenant's terms or a
+new node; else empty. `accepted_at`: in seconds since the epoch."""
 
 SERVICE = Table(
     "shockwave_service",
@@ -33,8 +33,8 @@ SERVICE = Table(
     Column("name", String(20), primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""The service that takes the entries in: `run`, the id of its run; `cluster`, the path of its
-cluster file; `lease`, see `warehouse.inbox.lease`."""
+"""The service that takes the entries in. `run`: the id of its run. `cluster`: the path of its
+cluster file. `lease`: see `warehouse.inbox.lease`."""
 
 TOKENS = Table(
     "shockwave_tokens",

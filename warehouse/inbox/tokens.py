@@ -15,13 +15,13 @@ from warehouse.inbox.inbox import FILE
 from warehouse.inbox.tables import TOKENS
 
 PREFIX = "shockwave_"
-"""Prefix of every token, which lets secret scanners find it."""
+"""Prefix of every token, by which secret scanners find it."""
 
 _BYTES = 32
-"""Random bytes of a token: 256 bits, the convention for keys."""
+"""Random bytes of a token: 256 bits, as is usual for keys."""
 
 MOST_TEXT = 80
-"""Characters of a token's name or tenant, at most. An engineering bound."""
+"""Most characters of a token's name or tenant. An engineering bound."""
 
 
 class Role(StrEnum):
@@ -40,10 +40,10 @@ class Token:
     """A token, without its secret.
 
     Attributes:
-        name: Its name; entries of the inbox name their submitter by it.
-        role: What it allows.
-        tenant: The tenant, if that is the role; else empty.
-        made_at: When it was made, in seconds since the epoch.
+        name: Name, which entries of the inbox give as their submitter.
+        role: What the token allows.
+        tenant: The tenant of the role `tenant`; else empty.
+        made_at: Time of creation, in seconds since the epoch.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Token:
     made_at: float = 0.0
 
     def sees(self, tenant: str) -> bool:
-        """Whether it may see the jobs of a tenant."""
+        """Return whether the token may see the jobs of a tenant."""
         return self.role is not Role.TENANT or tenant == self.tenant
 
 
 class Tokens:
     """The tokens of a service.
 
-    Only hashes are stored. They need no salt, as tokens have as many random bits as hashes.
+    Only hashes are stored. They need no salt, because tokens have as many random bits as hashes.
 
     Args:
         warehouse: The service's warehouse.
@@ -73,10 +73,10 @@ class Tokens:
         self._database = Database(warehouse / FILE, url)
 
     def add(self, name: str, role: Role, tenant: str = "") -> str:
-        """Make a token; its text is returned, and stored nowhere.
+        """Make a token and return its text, which is stored nowhere.
 
         Raises:
-            InputError: The name is taken, or something is missing or invalid.
+            InputError: The name is taken, or an argument is missing or invalid.
             WarehouseBusy: The database does not answer.
         """
         for field, text in (("name", name), ("tenant", tenant)):
@@ -115,14 +115,14 @@ class Tokens:
             )
 
     def all(self) -> list[Token]:
-        """All tokens, by name."""
+        """Return all tokens, by name."""
         asked = select(*_SHOWN).order_by(TOKENS.c.name)
         return self._database.read(
             lambda connection: [_token(*row) for row in connection.execute(asked)]
         )
 
     def find(self, *texts: str) -> list[Token | None]:
-        """Find the tokens of some texts; None for a text that is no token."""
+        """Return the tokens with these texts; None for a text that is no token."""
         hashes = [_hash(text) for text in texts]
         asked = select(TOKENS.c.hash, *_SHOWN).where(TOKENS.c.hash.in_({*hashes}))
         rows = self._database.read(lambda connection: connection.execute(asked).all())
@@ -134,7 +134,7 @@ class Tokens:
         self._database.close()
 
     def __enter__(self) -> "Tokens":
-        """The tokens themselves."""
+        """Return the tokens."""
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that `warehouse.inbox.database` hands over."""
+"""Runs migrations on the connection of `warehouse.inbox.database`."""
 
 from alembic import context
 
