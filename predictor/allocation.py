@@ -10,8 +10,6 @@ class Allocation:
     """GPUs of one type as jobs bid for them and markets price them: how many, not which.
 
     Attributes:
-        gpu_type: GPU type, a key of the throughput table.
-        gpus: Number of GPUs.
         nodes: Number of nodes that they span.
         shared_with: Ids of jobs that share these GPUs, ascending; empty for exclusive use.
     """

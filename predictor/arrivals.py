@@ -62,7 +62,7 @@ def arrivals_after(
 
 
 def _counted(arrived: Sequence[float]) -> tuple[float, int, float]:
-    """Return the begin of the counted arrivals, their number, and the time of the last."""
+    """Return the start of the counted arrivals, their number, and the time of the last."""
     if len(arrived) > COUNTED:
         return arrived[-COUNTED - 1], COUNTED, arrived[-1]
     return 0.0, len(arrived), arrived[-1] if arrived else 0.0

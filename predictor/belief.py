@@ -33,7 +33,6 @@ class Belief:
     """The observed trajectory of a job.
 
     Attributes:
-        spec: The declared job.
         observed: Regimes so far, in order; the last is the current one.
         progress: Last reported progress; None before the job first ran.
         paces: Measured speeds by batch size, in order of first visit, in seconds of the

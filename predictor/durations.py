@@ -36,7 +36,8 @@ ENOUGH = 9
 used. With fewer, an 80 % interval reaches from 0 to the limit."""
 
 LEAST_WIDTH = 0.01
-"""Least width of an interval, relative to the rest: measurements may be rounded. A convention."""
+"""Least width of an interval, as a share of the expected rest: measurements may be rounded. A
+convention."""
 
 KEPT = 128
 """Latest shares kept per group of similar jobs. An engineering bound on memory; no sweep is

@@ -60,7 +60,6 @@ class Forecast:
     """The work expected of a job until its end.
 
     Attributes:
-        job_id: The job.
         batch_sizes: Batch sizes of the remaining regimes, the current regime first.
         slowness: Log of expected over profiled time per step in each regime.
         median: The trajectory whose run time has the least expected relative error.

@@ -34,8 +34,6 @@ class Trajectory:
 
     Attributes:
         kind: Model, initial batch size and GPUs.
-        mode: Adaptation mode.
-        epochs: Number of epochs trained.
         changes: Epochs at which its batch size changed, ascending.
         at_the_top: Whether it ended at the largest batch size of a GNS job, so that no further
             change was possible.

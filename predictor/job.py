@@ -51,11 +51,8 @@ class JobSpec:
         batch_size: Batch size of the first epoch, in samples per step over all GPUs.
         max_batch_size: Largest batch size that adaptation may reach.
         demand: GPUs that it can train on; fixed for a gang.
-        mode: Adaptation mode.
-        epochs: Epochs to train.
         samples_per_epoch: Size of the data set.
         arrival_seconds: Submission time, from the start of the run.
-        tenant: Tenant that submitted it.
         budget: Its budget in the Fisher market, relative to other jobs.
         total_steps: Training steps at the initial batch size; by default those of whole
             epochs. The last epoch may be cut short.
@@ -250,10 +247,7 @@ class EpochReport:
     """Consecutive epochs that a job completed at one batch size.
 
     Attributes:
-        job_id: The job.
         epoch: Index of the first of these epochs, from 0.
-        epochs: Number of epochs.
-        batch_size: Their batch size.
         seconds: Their total run time, restarts excluded.
     """
 
@@ -294,8 +288,6 @@ class JobProgress:
     """The progress of a job at a round boundary, as its container reports it.
 
     Attributes:
-        job_id: The job.
-        epochs: Completed epochs.
         fraction: Completed fraction of the current epoch, in [0, 1].
         batch_size: Batch size of the current epoch.
         seconds: Training time since the last observation, restarts excluded.

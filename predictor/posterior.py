@@ -71,11 +71,9 @@ class Evidence:
     """What a job's posterior conditions on: its observed trajectory and speeds.
 
     Attributes:
-        spec: The declared job.
         changes: Epochs at which it changed its batch size.
         done: Completed epochs, the completed fraction of the current epoch included.
         left: Epochs left at the current batch size, more than 0.
-        batch_size: Current batch size.
         slowness: Posterior mean log of true over profiled time per step, by measured batch size.
         slowness_elsewhere: The same at batch sizes without measurements.
     """

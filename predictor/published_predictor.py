@@ -16,13 +16,7 @@ published code."""
 
 @dataclass(frozen=True, slots=True)
 class ProfiledRegime:
-    """Consecutive epochs of a job's true schedule.
-
-    Attributes:
-        batch_size: Batch size of these epochs.
-        epochs: Number of epochs.
-        epoch_seconds: Duration of each epoch.
-    """
+    """Consecutive epochs of a job's true schedule, at one batch size."""
 
     batch_size: int
     epochs: int

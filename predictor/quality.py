@@ -31,7 +31,6 @@ class Curve:
     curves are a μᵏ + d, for methods that converge linearly or faster.
 
     Attributes:
-        sublinear: Whether the curve is sublinear.
         a: Parameter of the family.
         b: Parameter of the family; μ if not sublinear.
         c: Parameter of the family; 0 if not sublinear.

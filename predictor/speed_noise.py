@@ -101,7 +101,7 @@ class SpeedNoise:
         return weight / between if between * PRIOR_SECONDS > weight else PRIOR_SECONDS
 
     def spread(self, belief: Belief, remaining: float, *, settled: bool) -> float:
-        """Return the standard deviation of the log of a job's mean time per step in its rest.
+        """Return the standard deviation of the log of the mean time per step in a job's rest.
 
         The variance has two parts: that of the mean of the remaining rounds about the job's own
         mean, and the uncertainty of the job's mean, given the profile and the measured rounds. It

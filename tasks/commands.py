@@ -48,13 +48,11 @@ class CommandKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TenantTerms:
-    """Terms of a tenant.
+    """Terms of a tenant, whose name is empty in commands of other kinds.
 
     Attributes:
-        tenant: The tenant; empty in commands of other kinds.
         budget: Factor on the budgets of its jobs in the market.
         gpu_hours: GPU-hours that its jobs may hold in a window; 0 for no limit.
-        window_hours: Length of a window.
         rollover: Most unused GPU-hours carried over into the next window.
         images: Patterns of the images that its jobs may name; empty for any image.
     """
@@ -86,7 +84,6 @@ class NewNode:
     Attributes:
         name: Its name in the cluster file; empty on a virtual cluster, and in other commands.
         gpu_type: Type of its GPUs; empty for the only type of a cluster.
-        gpus: Number of its GPUs.
         price: Price of a GPU-hour; 0 without a price.
     """
 
@@ -168,7 +165,6 @@ class Orders:
     """Standing orders of a run: a fold over its commands.
 
     Attributes:
-        held: Active jobs on hold.
         cancelled: Active jobs to be withdrawn at the next round boundary.
         requeued: Active jobs that get no GPUs in the coming round.
         drained: Nodes out of service.

@@ -25,7 +25,6 @@ class BlockedJob:
     """A job that may not get GPUs in a round.
 
     Attributes:
-        reason: Why it is blocked.
         jobs: The jobs that it waits for, ascending.
         until_seconds: When the next window of the quota begins, on the run's clock.
     """

@@ -31,20 +31,15 @@ class Invariants:
     """The state that a run's earlier rounds imply, against which its next round is checked.
 
     Attributes:
-        header: Header of the run.
-        workload: Its workload.
         clock_seconds: Start of the last round.
         arrived: Number of admitted jobs.
         active: Admitted jobs that have not ended, by job id.
-        leases: GPUs by job id.
         started: Jobs that were ever launched.
         finished: Jobs that completed.
         epochs: Reported epochs by job id.
         run_seconds: Last reported run time by job id.
         batch_sizes: Last reported batch size by job id.
         entries: Number of entries taken in from a service's inbox.
-        orders: Standing orders.
-        tenancy: Terms of tenants, and their use of quotas.
         memory: The last recorded policy memory.
         failed: Jobs with a failed container; they may be in back-off.
     """

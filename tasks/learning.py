@@ -21,9 +21,7 @@ class EndedJob:
     """A job that ended in a round.
 
     Attributes:
-        belief: The final belief about it.
         gpus: GPUs that it held last.
-        finished: Whether it completed.
         at_limit: Whether it is a timed job that reached its limit: its run time is then known
             although it did not complete.
     """

@@ -40,12 +40,7 @@ CALLS = ("admit", "withdraw", "preempt", "launch", "advance", "observe", "reap",
 
 @dataclass(frozen=True)
 class PluggedFactory(RuntimeFactory):
-    """The runtime factory of a plugin, imported when a run begins or resumes, not to read a run.
-
-    Attributes:
-        name: Its name.
-        truths: Ground truths of the jobs, one each.
-    """
+    """The runtime factory of a plugin, imported when a run begins or resumes, not to read it."""
 
     name: str
     truths: Iterable[GroundTruth]

@@ -164,12 +164,9 @@ class QueueSimulation:
     """A simulation of the queue.
 
     Attributes:
-        plan: Plans a round.
         now: Policy input of the next plan.
         jobs: Active jobs, by job id.
         coming: Future jobs, by arrival.
-        rng: Random generator.
-        tenancy: Use of quotas.
         starts: Start of each job that has run, by job id.
         ends: End of each job that has ended, by job id.
     """

@@ -51,7 +51,6 @@ class Fork:
     """The origin of a forked run: the run that decided its first rounds.
 
     Attributes:
-        run: The original run.
         hash: Hash of the last record shared with it, or of its header.
         round: The first round that the forked run decides.
         pools: The original run's cluster.
@@ -83,7 +82,6 @@ class Settings:
     """The settings of a run.
 
     Attributes:
-        policy: Name of the policy.
         pools: The cluster.
         fidelity: How policies from the literature are run.
         parameters: Parameters of the policy that differ from their defaults.
@@ -205,7 +203,6 @@ class RunHeader:
 
     Attributes:
         version: Layout of the records.
-        settings: The settings.
         source: The trace, or the generator's parameters.
         workload: Hash of the workload's jobs and ground truths, which are stored separately.
         profile: Throughputs of the models in use, and restarts if they differ by GPU type.
@@ -239,7 +236,6 @@ class Start:
     """A run before its first round.
 
     Attributes:
-        header: The header.
         workload: The jobs, and their ground truths for virtual clusters.
         digest: The header's hash.
     """
@@ -254,7 +250,6 @@ class Estimate:
     """A forecast on the job's own allocation, in seconds.
 
     Attributes:
-        job_id: The job.
         allocation: Its own allocation.
         done: Completed share of its epochs, in [0, 1].
         run_seconds: Run time so far, restarts excluded.
@@ -277,7 +272,6 @@ class RoundRecord:
     """A round: observations, forecasts, bids, plan and actions.
 
     Attributes:
-        version: Layout of the record.
         round: Number of the round, from 0.
         clock_seconds: The run's clock at its start.
         arrivals: Jobs admitted at its start.

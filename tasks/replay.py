@@ -19,8 +19,6 @@ class Difference:
     """A field of a round whose replay differs from its record.
 
     Attributes:
-        round: The round.
-        field: The record's field.
         recorded: The recorded value, as plain data.
         replayed: The replayed value.
     """

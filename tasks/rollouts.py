@@ -58,13 +58,8 @@ _NOTHING = Forecast(-1, (), (), (), (), (), ())
 class ExpectedTimes:
     """Expected start and finish of a job, on the run's clock, in seconds.
 
-    Attributes:
-        start: Median of its next start; now if it runs in the round.
-        start_low: Lower end of the 80 % interval of its next start.
-        start_high: Upper end of that interval.
-        finish: Median of its finish.
-        finish_low: Lower end of the 80 % interval of its finish.
-        finish_high: Upper end of that interval.
+    `start` is the median of its next start, which is now if it runs in the round, `finish` that of
+    its finish. The other times are the ends of their 80 % intervals.
     """
 
     start: float

@@ -41,12 +41,7 @@ class Run:
 
     Attributes:
         name: The run's id.
-        header: Its header.
         throughput: Throughput model known to the scheduler.
-        policy: Scheduling policy.
-        source: Source of its jobs.
-        runtime: Runtime of its jobs.
-        sink: Sink of its records.
         state: Live state, a fold over its records.
         schedules: True batch-size schedules by job id, for oracles and clairvoyant policies.
         active: Policy input of the last round, by job id.

@@ -18,12 +18,9 @@ from tasks.commands import Command
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """How much of a source a run has taken in.
+    """The numbers of jobs and commands that a run has taken in from a source.
 
-    Attributes:
-        jobs: Number of jobs.
-        commands: Number of commands.
-        clock_seconds: The run's clock when it last read the source.
+    `clock_seconds` is the run's clock when it last read the source.
     """
 
     jobs: int = 0
@@ -44,10 +41,7 @@ class SourcePosition:
 class Intake:
     """The jobs and commands that a round takes in.
 
-    Attributes:
-        jobs: Jobs, by arrival.
-        commands: Commands, in order.
-        truths: Ground truths made for these jobs by a service on a virtual cluster.
+    A service on a virtual cluster makes `truths` for these jobs.
     """
 
     jobs: tuple[JobSpec, ...] = ()
@@ -130,7 +124,6 @@ class Workload:
         source: Origin: a trace's name or the generator's parameters.
         specs: The jobs as declared, by arrival and then job id.
         truths: Ground truths in the same order, for virtual clusters only.
-        profile: Throughput profile, known to the scheduler.
         places: File and line by job id, for error messages; empty for generated jobs.
         commands: Commands of a service, by time.
         service: Whether its jobs came to a service, which made their truths, if any.

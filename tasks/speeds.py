@@ -14,10 +14,8 @@ class LastRound:
     """The last round that was carried out.
 
     Attributes:
-        header: The run's header.
         inventory: The cluster in that round.
         beliefs: Beliefs about its jobs at its start, by job id.
-        leases: GPUs by job id.
         began: The run's clock at its start, in seconds.
     """
 

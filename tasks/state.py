@@ -41,11 +41,6 @@ class RunState:
         leases: GPUs by job id.
         lease_rounds: Rounds for which jobs have held these GPUs, by job id.
         time_held: Time for which active jobs with a time limit have held GPUs.
-        backoff: Back-off of jobs whose containers failed.
-        fair_share: Fair share of the active jobs.
-        orders: Standing orders.
-        tenancy: Terms of tenants, and their use of quotas.
-        learning: What was learned from the jobs.
     """
 
     round: int = 0
