@@ -1,4 +1,4 @@
-"""One run: from a workload, a cluster and settings to records.
+"""A run: from a workload, a cluster and settings to records.
 
-On a virtual clock or on Docker hosts, from its beginning or resumed.
+Runs start or resume on a virtual clock or on Docker hosts.
 """

@@ -22,22 +22,22 @@ HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCI
 CPUSET = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
 IMAGE = r"^[a-z0-9][a-z0-9._/:@-]*$"
 PATTERN = r"^[a-z0-9*?][A-Za-z0-9._/:@*?-]*$"
-"""Images that jobs may name themselves."""
+"""Form of the patterns of images that jobs may name."""
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 """Units of sizes, as Docker writes them."""
 ENDPOINTS = {"unix": "unix:///SOCKET", "ssh": "ssh://USER@HOST", "tcp": "tcp://HOST:PORT"}
 LEAST_BYTES, MOST_BYTES = 4 * 2**20, 2**50
-"""Bounds on sizes; Docker takes 0 for no limit. Engineering bounds."""
+"""Bounds on sizes, since Docker interprets 0 as no limit. Engineering bounds."""
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 TLS_REMEDY = "give tls, the folder with ca.pem, cert.pem and key.pem"
 
 
 def _reachable(endpoint: str) -> bool:
-    """Whether an endpoint has all parts that are needed to reach it, and no others."""
+    """Return whether an endpoint has exactly the parts needed to reach it."""
     try:
         parts = urlsplit(endpoint)
         port = parts.port
-    except ValueError:  # a port that is no number, an unbalanced bracket
+    except ValueError:  # a port that is no number, or an unbalanced bracket
         return False
     plain = endpoint.startswith(f"{parts.scheme}://") and endpoint.isprintable()
     plain = plain and not (" " in endpoint or parts.query or parts.fragment)
@@ -50,13 +50,13 @@ def _reachable(endpoint: str) -> bool:
 
 
 class _Part(BaseModel):
-    """Base of all parts: immutable, refuses unknown fields."""
+    """Base of all parts: immutable; refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class SlotPart(_Part):
-    """A share of a host's processors that stands in for a GPU."""
+    """A share of a host's processors that emulates a GPU."""
 
     cpus: Cpus
     cpuset: Annotated[str, Field(pattern=CPUSET)] = ""
@@ -80,7 +80,7 @@ class LimitsPart(_Part):
 
     @property
     def limits(self) -> ContainerLimits:
-        """The same as the Docker runtime's type."""
+        """The limits as the Docker runtime's type."""
         return ContainerLimits(
             memory_bytes=_bytes(self.memory),
             pids=self.pids,
@@ -98,7 +98,7 @@ class MpsPart(_Part):
 
 
 class NodePart(_Part):
-    """A host: its GPUs by id or CDI name, or slots in their place."""
+    """A host, with its GPUs by id or CDI name, or with slots that emulate them."""
 
     name: Name
     endpoint: str
@@ -169,7 +169,7 @@ class NodePart(_Part):
 
     @property
     def node(self) -> Node:
-        """The same as the Docker runtime's type."""
+        """The host as the Docker runtime's type."""
         gpus = [Gpu(device=str(gpu)) for gpu in self.gpus]
         gpus += [Gpu(cpuset=slot.cpuset, cpus=slot.cpus) for slot in self.slots]
         return Node(
@@ -186,14 +186,14 @@ class NodePart(_Part):
 
 
 class TenantPart(_Part):
-    """What a tenant is promised: how many cells, by GPU type and level."""
+    """The cells promised to a tenant: their numbers by GPU type and level."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     cells: dict[str, dict[str, Annotated[int, Field(ge=1, le=10**6)]]]
 
 
 class ClusterFile(_Part):
-    """The fields of a cluster's file; see the example in docs/docker.md."""
+    """The fields of a cluster file; docs/docker.md has an example."""
 
     storage: str
     nodes: list[NodePart] = Field(min_length=1, max_length=10_000)
@@ -236,7 +236,7 @@ class ClusterFile(_Part):
 
     @property
     def cluster(self) -> Nodes:
-        """The same as the Docker runtime's type."""
+        """The cluster as the Docker runtime's type."""
         return Nodes(
             nodes=tuple(part.node for part in self.nodes),
             storage=Path(self.storage),
@@ -281,7 +281,7 @@ def read_cluster_file(path: Path) -> Nodes:
     try:
         nodes = file.cluster
         if nodes.cells:
-            Cells(layout_of(nodes.inventory, nodes.levels, nodes.cells))  # all can be kept
+            Cells(layout_of(nodes.inventory, nodes.levels, nodes.cells))  # refuses unkeepable ones
         return nodes
     except InputError as error:
         raise InputError(f"{path}: {error.place}", error.problem, error.remedy) from None

@@ -1,4 +1,4 @@
-"""Versions that results depend on: of the packages and, for cached results, of the source."""
+"""Versions that results depend on: of packages and, for cached results, of the source."""
 
 import hashlib
 import platform
@@ -14,11 +14,11 @@ from tasks.record import Package, RuntimeKind, Settings
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("containers", "flows", "predictor", "solver", "tasks", "warehouse")
 DEPENDENCIES = ("clarabel", "gurobipy", "highspy", "numpy", "scipy")
-"""Packages whose versions can change plans and forecasts. PyTorch only trains the jobs."""
+"""Packages whose versions can change plans and forecasts; PyTorch only trains the jobs."""
 
 
 def list_packages(settings: Settings) -> tuple[Package, ...]:
-    """The packages that a run's results depend on, with their versions, for its record."""
+    """Return the packages that a run's results depend on, with versions, for its record."""
     names = ("shockwave", "duckdb", "pyarrow", *DEPENDENCIES)
     return (
         Package("python", platform.python_version()),
@@ -28,7 +28,7 @@ def list_packages(settings: Settings) -> tuple[Package, ...]:
 
 
 def list_plugins(settings: Settings) -> tuple[Package, ...]:
-    """The distributions that provide a run's policy and runtime, with versions and digests."""
+    """Return the distributions of a run's policy and runtime plugins, with versions and digests."""
     own = settings.runtime not in set(RuntimeKind)
     runtime = find_plugin(Kind.RUNTIMES, settings.runtime) if own else None
     used = filter(None, (policy_plugin(settings.policy), runtime))
@@ -36,7 +36,7 @@ def list_plugins(settings: Settings) -> tuple[Package, ...]:
 
 
 def describe_changed_plugins(settings: Settings, recorded: Sequence[Package]) -> list[str]:
-    """Differences of a run's plugins from those that it was recorded with, in words."""
+    """Describe how a run's plugins differ from the recorded ones."""
     before = {package.name: package.version for package in recorded}
     return [
         f"recorded with {now.name} {before.get(now.name, 'of an unknown version')}, "
@@ -47,18 +47,16 @@ def describe_changed_plugins(settings: Settings, recorded: Sequence[Package]) ->
 
 
 def hash_code(settings: Settings) -> str:
-    """Hash of all code that a run's results depend on, with plugins; see `code_version`."""
+    """Return the version of all code that a run's results depend on, plugins included."""
     plugins = [f" {plugin.name} {plugin.version}" for plugin in list_plugins(settings)]
     return "".join([code_version(), *plugins])
 
 
 @cache
 def code_version(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> str:
-    """Hash of the dependencies' versions and of the packages' source (Python and SQL).
+    """Hash the dependencies' versions and the packages' source (Python and SQL).
 
-    Args:
-        root: The folder that holds the packages.
-        packages: The packages, or folders of a package; by default all six.
+    `packages` are folders in `root`.
     """
     digest = hashlib.sha256(platform.python_version().encode())
     for name in ("shockwave", *DEPENDENCIES):

@@ -1,4 +1,4 @@
-"""The cost of the GPUs that jobs held: by the tariff of their pools, and at market prices."""
+"""The cost of the GPUs that jobs held, by the pools' tariff and at market prices."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from solver.inventory import Inventory
 
 @dataclass(frozen=True, slots=True)
 class GpuCost:
-    """GPU time that was held and its cost, as in the view `leases`.
+    """GPU time held and its cost, as in the view `leases`.
 
     Attributes:
-        gpu_seconds: GPU time; of GPUs that two jobs shared, half for each.
-        cost: Cost by the prices of a GPU-hour in the inventory, in their currency.
-        market_cost: Cost by the price of a GPU-round in each round's market, in units of its
-            objective; None without a market.
+        gpu_seconds: GPU time; two jobs that share GPUs count half each.
+        cost: Cost by the inventory's prices of a GPU-hour, in their currency.
+        market_cost: Cost by each round's market price of a GPU-round, in units of its objective;
+            None without a market.
     """
 
     gpu_seconds: float = 0.0
@@ -23,7 +23,7 @@ class GpuCost:
     market_cost: float | None = None
 
     def __add__(self, other: "GpuCost") -> "GpuCost":
-        """Both together."""
+        """Return the sum of both."""
         paid = [cost for cost in (self.market_cost, other.market_cost) if cost is not None]
         return GpuCost(
             self.gpu_seconds + other.gpu_seconds,
@@ -34,11 +34,11 @@ class GpuCost:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """The tariff of a round.
+    """The prices of a round.
 
     Attributes:
-        inventory: The cluster, with the price of a GPU-hour of each pool.
-        prices: The price of a GPU-round in the round's market, by GPU type.
+        inventory: The cluster, with each pool's price of a GPU-hour.
+        prices: Market price of a GPU-round, by GPU type.
         round_seconds: Nominal length of a round.
     """
 
@@ -53,13 +53,13 @@ class Tariff:
         began: float,
         until: float,
     ) -> dict[int, GpuCost]:
-        """The accounts of jobs for a round, by job id.
+        """Return the costs of a round by job id.
 
         Args:
             leases: GPUs in the round, by job id.
-            finished: Ends of containers in it.
+            finished: Ends of containers in the round.
             began: Its beginning, on the run's clock in seconds.
-            until: Its end.
+            until: Its end, likewise.
         """
         ends = {event.job_id: event.at_seconds for event in finished}
         seconds = {job_id: ends.get(job_id, until) - began for job_id in leases}

@@ -1,4 +1,4 @@
-"""Default profiles: throughput tables that are shipped with Shockwave."""
+"""Default profiles: throughput tables shipped with Shockwave."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +14,9 @@ PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
 
 
 def add_default_profile(source: Source, nodes: Nodes) -> Source:
-    """The source with the default profile of the nodes' GPU type, if its trace has none.
+    """Add the default profile of the nodes' GPU type to a source that has none.
 
-    A default table has one type: nodes of several types need a table that was measured on them.
+    A default table has one GPU type; nodes of several types need a table measured on them.
 
     Raises:
         InputError: The table was measured on emulated GPUs with other shares of processors.

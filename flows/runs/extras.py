@@ -12,18 +12,14 @@ EXTRAS = {
     "dask": ("prefect_dask",),
     "ray": ("prefect_ray",),
 }
-"""Modules of each extra that Shockwave imports."""
+"""Modules that Shockwave imports, by extra."""
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
-"""The exact versions that a checkout is set up with."""
+"""The exact package versions of a checkout's setup."""
 
 
 def require(extra: str, place: str) -> None:
-    """Refuse a command or option whose extra is not installed.
-
-    Args:
-        extra: Name of the extra in `pyproject.toml`.
-        place: The command or option that needs it.
+    """Refuse a command or option (`place`) whose extra is not installed.
 
     Raises:
         InputError: A package of the extra is missing.
@@ -38,7 +34,7 @@ def require(extra: str, place: str) -> None:
 
 
 def _installing(extra: str) -> str:
-    """The command that installs an extra: of a checkout that was set up, in its exact versions."""
+    """Return the command that installs an extra; a checkout gets its exact versions."""
     uv, python = Path(sys.executable).parent / "uv", quote(sys.executable)
     if not (CONSTRAINTS.exists() and uv.exists()):
         return f"{python} -m pip install 'shockwave[{extra}]'"

@@ -1,7 +1,7 @@
-"""The Docker hosts of a service, to which hosts are added while it runs.
+"""The Docker hosts of a service, which can grow while it runs.
 
-Its nodes are numbered in the order of their addition, which a file in the run's folder keeps,
-whatever their order in the cluster file.
+Nodes are numbered in the order of their addition, not in that of the cluster file. A file in the
+run's folder stores the order.
 """
 
 import json
@@ -23,14 +23,14 @@ from tasks.round import Run
 from warehouse.store.durable import write_text
 
 NODES = "nodes.json"
-"""File in a run's folder in the storage: the nodes that the run began on, and those added since."""
+"""File in a run's folder in the storage: the run's first nodes, and those added since."""
 
 NOWHERE = "unix:///nowhere"
 """Endpoint of a removed node that is no longer in the cluster file."""
 
 
 def node_to_row(node: Node) -> dict[str, Any]:
-    """A node as stored in the run's folder."""
+    """Return a node as stored in the run's folder."""
     gpus = [asdict(gpu) for gpu in node.gpus]
     return {"name": node.name, "gpu_type": node.gpu_type, "gpus": gpus}
 
@@ -38,12 +38,12 @@ def node_to_row(node: Node) -> dict[str, Any]:
 def read_service_nodes(
     nodes: Nodes, run: str, inventory: Inventory, orders: Orders
 ) -> tuple[Nodes, dict[str, str]]:
-    """The nodes of a service in its numbering, and the images of those that were added, by name.
+    """Return a service's nodes in its numbering, and the images of added nodes by name.
 
     Args:
-        nodes: The nodes of the cluster file; those not yet added are left out.
+        nodes: The nodes of the cluster file; nodes not yet added are left out.
         run: The service's run.
-        inventory: Its cluster at its beginning.
+        inventory: Its cluster at the beginning.
         orders: The orders since.
 
     Raises:
@@ -58,7 +58,8 @@ def read_service_nodes(
     except (OSError, ValueError) as error:
         remedy = "let it be read and written"
         raise InputError(str(path), f"cannot be used: {error}", remedy) from None
-    known = known[: inventory.nodes + len(orders.added)]  # the last may not have been accepted
+    # The last addition may not have been accepted.
+    known = known[: inventory.nodes + len(orders.added)]
     there = {node.name: node for node in nodes.nodes}
     for place, entry in enumerate(known):
         node = there.get(entry["name"])
@@ -77,10 +78,10 @@ def read_service_nodes(
 
 
 def check_new(name: str, nodes: Collection[str]) -> None:
-    """Refuse a name of a further node that was used before.
+    """Refuse a new node whose name was used before.
 
     Raises:
-        InputError: It is among the names.
+        InputError: `nodes` contains the name.
     """
     if name in nodes:
         problem = f"node {name} is part of the cluster, or was"
@@ -88,7 +89,7 @@ def check_new(name: str, nodes: Collection[str]) -> None:
 
 
 def read_node_names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders) -> list[str]:
-    """Names of a service's nodes, with removed ones; none if its folder cannot be read."""
+    """Return a service's node names, removed ones included; none if its folder is unreadable."""
     try:
         known = json.loads((nodes.storage / run / NODES).read_text())
     except (OSError, ValueError):
@@ -97,7 +98,7 @@ def read_node_names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders
 
 
 def _removed(entry: Mapping[str, Any], there: Mapping[str, Node]) -> Node:
-    """A placeholder for a removed node: as many GPUs, without ids, which other nodes may have."""
+    """Make a placeholder for a removed node; its GPUs have no ids, as other nodes may have them."""
     name, gpus = entry["name"], tuple(Gpu() for _ in entry["gpus"])
     if name in there:
         return replace(there[name], gpus=gpus)
@@ -105,23 +106,17 @@ def _removed(entry: Mapping[str, Any], there: Mapping[str, Node]) -> Node:
 
 
 class Hosts:
-    """The hosts of a running service.
-
-    Args:
-        path: The cluster file.
-        run: Its run.
-        runtime: The run's containers.
-    """
+    """The hosts of a running service, from its cluster file."""
 
     def __init__(self, path: Path, run: Run, runtime: DockerRuntime) -> None:
         self._path, self._run, self._runtime = path, run, runtime
 
     def add(self, new: NewNode) -> None:
-        """Make a further node ready: check that it answers and has its image, and store it.
+        """Check that a new node answers and has its image, then store and use it.
 
         Raises:
             InputError: It is not in the cluster file as it was accepted, was a node before, does
-                not answer, or runs jobs of another run or of a node that was removed.
+                not answer, or runs jobs of another run or of a removed node.
         """
         before, removed = self._runtime.nodes, self._run.state.orders.removed
         check_new(new.name, [node.name for node in before.nodes])
@@ -147,7 +142,7 @@ class Hosts:
 
 
 def _image(node: Node, run: str, staying: Collection[str]) -> str:
-    """The id of a node's image; refuses a node that runs jobs of another run or a removed node."""
+    """Return the id of a node's image; refuse a node with jobs of another run or a removed node."""
     try:
         with closing(Daemon(node)) as daemon:
             image, others = daemon.image(node.image), daemon.runs() - {run}

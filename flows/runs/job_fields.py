@@ -1,4 +1,4 @@
-"""The fields of a job's file as command lines and forms offer them, read from `JobFile`."""
+"""The fields of a job's file for command lines and forms, read from `JobFile`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ OPTIONS = {
 """Names of command-line options that differ from their fields."""
 
 SIMULATED = ("regimes", "seconds")
-"""Fields that only simulations use; a service does not ask for them."""
+"""Fields that only simulations use; services have no option for them."""
 
 
 class FieldKind(StrEnum):
-    """How the value of a field is entered."""
+    """Form of entry of a field's value."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -49,14 +49,14 @@ class JobField:
     """A field of a job's file.
 
     Attributes:
-        name: Its name in the file and in the API.
-        title: Its label in a form.
-        help: What it means, in one sentence.
-        kind: How its value is entered.
-        default: Its value if it is left out; None if that depends on other fields.
+        name: Name in the file and in the API.
+        title: Label in a form.
+        help: Meaning, in one sentence.
+        kind: Form of entry.
+        default: Default; None if it depends on other fields.
         choices: Allowed values of a choice.
-        least: Smallest allowed number; None if there is no bound.
-        most: Largest allowed number; None if there is no bound.
+        least: Smallest allowed number; None without a bound.
+        most: Largest allowed number; None without a bound.
     """
 
     name: str
@@ -76,7 +76,7 @@ class JobField:
 
 @cache
 def list_job_fields() -> tuple[JobField, ...]:
-    """The fields that a job submitted to a service may have, in the order of `JobFile`."""
+    """Return the fields of a job submitted to a service, in the order of `JobFile`."""
     schema = JobFile.model_json_schema()
     return tuple(
         _describe(name, about, schema["$defs"])
@@ -96,14 +96,14 @@ def _describe(name: str, about: dict[str, Any], definitions: dict[str, Any]) -> 
 
 
 def parse_variables(place: str, texts: Sequence[str]) -> dict[str, str]:
-    """Environment variables by name, each from NAME=VALUE.
+    """Parse environment variables in the form NAME=VALUE.
 
     Args:
-        place: Where they were given, for error messages.
+        place: Their origin, for error messages.
         texts: The variables.
 
     Raises:
-        InputError: A text is not of that form, or a name is given twice.
+        InputError: A text has another form, or a name is given twice.
     """
     variables = dict[str, str]()
     for text in texts:

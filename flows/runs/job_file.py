@@ -202,7 +202,7 @@ class JobFile(BaseModel):
         samples: Mapping[str, int],
         after: tuple[int, ...] = (),
     ) -> tuple[JobSpec, ...]:
-        """The declared job, or the tasks of its array, with consecutive ids; see `spec`."""
+        """Return the declared job, or the tasks of its array, with consecutive ids; see `spec`."""
         if self.model is not None:
             profile.check_model(self.model)
         tasks = parse_tasks(self.array) if self.array else (NO_ARRAY,)
@@ -219,14 +219,14 @@ class JobFile(BaseModel):
         after: tuple[int, ...] = (),
         task: Task = NO_ARRAY,
     ) -> JobSpec:
-        """The job as declared.
+        """Return the job as declared.
 
         Args:
             job_id: Its id.
             arrival_seconds: Its arrival on the run's clock.
-            samples: Samples per epoch by model, where the file has none.
+            samples: Samples per epoch by model, in case the file has none.
             after: Ids of the jobs that `after` names.
-            task: Which task of its array it is.
+            task: Its task in an array.
 
         Raises:
             InputError: A field is invalid.
@@ -278,7 +278,7 @@ class JobFile(BaseModel):
         )
 
     def true(self, spec: JobSpec, profile: Profile) -> GroundTruth:
-        """The ground truth of the job in a simulation.
+        """Return the job's ground truth for a simulation.
 
         Raises:
             InputError: The profile cannot run it.
@@ -319,9 +319,8 @@ def read_job(
         path: The file.
         job_id: The job's id.
         arrival_seconds: Its arrival on the run's clock, in seconds.
-        workload: The run's workload: supplies the profile and, by default, the samples per
-            epoch of other jobs of the same model.
-        without: Ids of jobs that are taken out of the workload.
+        workload: The run's workload; it has the profile, and default samples per epoch by model.
+        without: Ids of jobs removed from the workload.
 
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
@@ -338,7 +337,7 @@ def read_job(
 
 
 def read_jobs_file(path: Path, profile: Profile) -> Workload:
-    """Read a workload from a file of jobs; a job's id is its place in the file.
+    """Read a workload from a file of jobs; a job's id is its position in the file.
 
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
@@ -364,10 +363,10 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
 def _before(
     job: JobFile, place: str, known: Sequence[JobSpec], arrival_seconds: float
 ) -> tuple[int, ...]:
-    """The ids of the jobs that a job of the file comes after.
+    """Return the ids of the jobs that must succeed before a job of the file.
 
     Raises:
-        InputError: There is no such job, or it arrives later.
+        InputError: No such job exists, or it arrives later.
     """
     ids: dict[int, None] = {}
     for name in job.after:

@@ -1,4 +1,4 @@
-"""Runs on real machines: start and resume."""
+"""Start and resume runs on real machines."""
 
 import json
 import time
@@ -29,7 +29,7 @@ from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
 IMAGE_OF = "image of "
-"""Beginning of the name of a package that is a node's image; its version is the image's id."""
+"""Prefix of the names of packages that are nodes' images; the version is the image's id."""
 
 
 class LiveRun(NamedTuple):
@@ -55,21 +55,18 @@ def run_live(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Run a workload in containers, by default to the end of its last job.
+    """Run a workload in containers, by default to the end of its last job; return the run's id.
 
     Args:
         start: The run's start; its settings have as many GPUs as the nodes.
         nodes: The machines.
-        warehouse: The warehouse that its records are written to.
+        warehouse: Destination of its records.
         driver: Executes a round.
         progress: Called after every round.
         rounds: Number of rounds to run; the run can be resumed afterwards.
 
-    Returns:
-        The run's id.
-
     Raises:
-        Interrupted: The user stopped it; containers run on.
+        Interrupted: The user stopped it; containers keep running.
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
     with begin_live(start, nodes, warehouse) as live:
@@ -80,13 +77,13 @@ def run_live(
 def begin_live(
     start: Start, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
 ) -> Iterator[LiveRun]:
-    """A new run on its nodes; open within the context.
+    """Open a new run on its nodes, within the context.
 
     Args:
         start: The run's start.
         nodes: The machines.
-        warehouse: The warehouse that its records are written to.
-        snapshots: See `going_on`.
+        warehouse: Destination of its records.
+        snapshots: See `continue_live`.
 
     Raises:
         ShockwaveError: See `run_live`.
@@ -126,10 +123,10 @@ def resume_live(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Resume an unfinished run; adopts its running containers.
+    """Resume an unfinished run; adopt its running containers.
 
-    The state is the fold over the records. Actions after the last record are undone:
-    containers without a recorded lease are stopped, each with a checkpoint.
+    The records determine the state. Later actions are undone: containers without a recorded lease
+    are stopped, each with a checkpoint.
 
     Args:
         name: The run.
@@ -140,8 +137,8 @@ def resume_live(
         rounds: Number of rounds to run; by default, until the run ends.
 
     Raises:
-        Interrupted: The user stopped it; containers run on.
-        ShockwaveError: There is no such run, its records are damaged, or it began on another
+        Interrupted: The user stopped it; containers keep running.
+        ShockwaveError: The run does not exist, its records are damaged, or it began on another
             cluster or with other images.
     """
     with continue_live(name, nodes, warehouse) as live:
@@ -152,13 +149,13 @@ def resume_live(
 def continue_live(
     name: str, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
 ) -> Iterator[LiveRun]:
-    """A run after its last recorded round; open within the context.
+    """Open a run after its last recorded round, within the context.
 
     Args:
         name: The run.
         nodes: The machines.
         warehouse: The warehouse that holds it.
-        snapshots: File of its snapshot, which saves reading all rounds; None to keep none.
+        snapshots: File of its snapshot, which avoids reading all rounds; None to keep none.
 
     Raises:
         ShockwaveError: See `resume_live`.
@@ -194,7 +191,7 @@ def continue_live(
 
 
 def check_nodes(header: RunHeader, nodes: Nodes) -> None:
-    """Refuse a cluster other than the cluster of a run.
+    """Refuse a cluster that differs from the run's.
 
     Raises:
         InputError: The cluster has other GPUs, or the run is on a virtual cluster.
@@ -215,19 +212,19 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
 
 
 def _named(image_ids: Mapping[str, str]) -> Iterator[Package]:
-    """Images by node, in the form of a run's record."""
+    """Yield images by node, in the form of a run's record."""
     for node, image in image_ids.items():
         yield Package(f"{IMAGE_OF}{node}", image)
 
 
 def _pinned(nodes: Nodes, image_ids: Mapping[str, str]) -> Nodes:
-    """Nodes with ids of images in place of tags, which may move to other images."""
+    """Replace image tags by ids, since tags may move to other images."""
     pinned = (replace(node, image=image_ids.get(node.name, node.image)) for node in nodes.nodes)
     return replace(nodes, nodes=tuple(pinned))
 
 
 def _same_images(nodes: Sequence[Node], recorded: Iterable[Package]) -> dict[str, str]:
-    """The ids of the images that a run began with, by node.
+    """Return the ids of the images that a run began with, by node.
 
     Raises:
         InputError: A node has another image, or none, under the name in the cluster file.
@@ -250,7 +247,7 @@ def _same_images(nodes: Sequence[Node], recorded: Iterable[Package]) -> dict[str
 
 
 def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
-    """Store the nodes that a run begins on; when it is resumed, refuse other nodes.
+    """Store the nodes of a new run; refuse other nodes when it is resumed.
 
     Endpoints may change, since they do not identify a node.
     """
@@ -282,12 +279,12 @@ def _running(
     *,
     begun: bool,
 ) -> Iterator[LiveRun]:
-    """A run on its nodes; the runtime is open within the context."""
+    """Open a run and its runtime on its nodes, within the context."""
     place, at = (
         DockerFactory(nodes, WallClock(began)),
         make_terms(prepared.start.header, writer.run),
     )
-    if not (begun and prepared.start.header.service):  # `of_service` has checked its nodes
+    if not (begun and prepared.start.header.service):  # `read_service_nodes` checked its nodes
         _hold_to(nodes, writer.run, begun=begun)
     try:
         with closing(place.open(at, standing)) as runtime:

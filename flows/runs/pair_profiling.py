@@ -1,7 +1,7 @@
-"""Measured throughputs of two jobs on the same GPUs, for `shockwave cluster profile --pairs`.
+"""Throughputs of two jobs measured on the same GPUs, for `shockwave cluster profile --pairs`.
 
-Both train until each has enough epochs in the time in which both train. Epochs that reach beyond
-that time, or in which a job warms up, do not count.
+Both jobs train until each has enough epochs while both train. Warm-up epochs, and epochs that
+extend beyond that time, do not count.
 """
 
 import json
@@ -29,11 +29,11 @@ from flows.runs.profiling import (
 )
 
 ENDLESS = 10**6
-"""Epochs of a measured job, which is stopped before they end. Any number that none reaches would
+"""Epochs of a measured job, which is stopped before it reaches them. Any unreachable number would
 do."""
 QUIET_SECONDS = 120.0
-"""Time without a step after which a job counts as hung. An engineering bound: at its start a job
-takes long on a share of a processor."""
+"""Time without a step after which a job counts as hung. An engineering bound: on a share of a
+processor, jobs start slowly."""
 
 Line = dict[str, Any]
 
@@ -43,9 +43,9 @@ class MeasuredPair:
     """Measured throughputs of two jobs on the same GPUs.
 
     Attributes:
-        pair: Both combinations, of as many GPUs.
+        pair: Both combinations, with the same number of GPUs.
         rates: Steps per second of each while both train.
-        problem: Reason if the measurement failed; else empty.
+        problem: Reason if the measurement failed, else empty.
     """
 
     pair: tuple[Combination, Combination]
@@ -67,7 +67,7 @@ class MeasuredPair:
 
 
 def list_pairs(combinations: Iterable[Combination]) -> list[tuple[Combination, Combination]]:
-    """All pairs that may share GPUs: of the same scale factor, pairs of equal jobs included."""
+    """Return all pairs with the same scale factor, pairs of equal jobs included."""
     every = combinations_with_replacement(combinations, 2)
     return [(a, b) for a, b in every if a.scale_factor == b.scale_factor]
 
@@ -81,18 +81,18 @@ def measure_pairs(
     gpu_type: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Generator[MeasuredPair, None, None]:
-    """Run each pair on idle GPUs of a type, a pair at a time; a caller that stops early closes it.
+    """Measure one pair after the other on idle GPUs; a caller that stops early must close it.
 
     Args:
         nodes: The machines, otherwise idle.
         pairs: The pairs.
         epochs: Epochs of each job, including the warm-up.
         steps: Training steps of an epoch; the jobs' own, if fewer.
-        gpu_type: The type.
-        progress: Takes the number of pairs that were measured, and of all.
+        gpu_type: The GPU type.
+        progress: Takes the number of measured pairs, and of all pairs.
 
     Yields:
-        Each measurement when its pair has ended, in the order of the pairs.
+        Each measurement at its end, in the order of the pairs.
     """
     inventory, run = nodes.inventory, new_run()
     idle = [gpu for n in inventory.pools_of[gpu_type] for gpu in inventory.gpus_in(n)]
@@ -133,17 +133,17 @@ def measure_pair(
     epochs: int,
     steps: int,
 ) -> MeasuredPair:
-    """Let two jobs train until both have enough epochs, a job ends, or the time is up.
+    """Train two jobs until both have enough epochs, a job ends, or the time is up.
 
-    The time is up when both would have warmed up and trained an epoch more than needed at
-    `QUIET_SECONDS` per step, after which a job counts as hung: reports are missing or garbled.
+    The time suffices for the warm-up and an extra epoch of both jobs at `QUIET_SECONDS` per step.
+    Beyond it, reports must be missing or garbled.
 
     Args:
-        runtime: Where they run.
+        runtime: Their runtime.
         pair: Their combinations.
-        folders: Their output folders.
+        folders: Their folders.
         epochs: See `measure_pairs`.
-        steps: See there.
+        steps: See `measure_pairs`.
     """
     warm = [-(-steps // count_steps(job, steps)) for job in pair]
     least = [max(epochs - 1, 1) * number for number in warm]
@@ -163,13 +163,13 @@ def measure_pair(
 def measure_rates(
     first: Sequence[Line], second: Sequence[Line], warm: Sequence[int], least: Sequence[int]
 ) -> tuple[float, float] | None:
-    """Steps per second of two jobs in the time in which both train, warm; None if it is too short.
+    """Return two jobs' steps per second while both train; None if that time is too short.
 
     Args:
-        first: Lines of telemetry of the first job.
-        second: Lines of the second job.
+        first: Telemetry of the first job.
+        second: Telemetry of the second job.
         warm: Warm-up epochs of each.
-        least: Epochs needed of each.
+        least: Required epochs of each.
     """
     both = first, second
     if any(len(lines) < number for lines, number in zip(both, warm, strict=True)):
@@ -190,7 +190,7 @@ def measure_rates(
 
 
 def _lines(folder: Path) -> list[Line]:
-    """The complete lines of a job's telemetry that have the needed fields."""
+    """Read the complete lines of a job's telemetry that have the needed fields."""
     lines: list[Line] = []
     with suppress(OSError):
         for text in read_end(folder / LINES, BACKLOG_BYTES).split(b"\n")[:-1]:
@@ -203,11 +203,11 @@ def _lines(folder: Path) -> list[Line]:
 def add_pairs(
     table: dict[str, Any], measured: Iterable[MeasuredPair], gpu_type: str
 ) -> dict[str, Any]:
-    """A throughput table with pairs, as Gavel writes them: in the entry of each of the two jobs.
+    """Add pairs to a throughput table in Gavel's form, in the entries of both jobs.
 
     Args:
-        table: The table, with both jobs of each pair alone.
-        measured: The pairs; the entries of failed pairs are removed.
+        table: The table, with each job alone.
+        measured: The pairs; entries of failed pairs are removed.
         gpu_type: GPU type on which they were measured.
     """
     entries = {key: dict(entry) for key, entry in table[gpu_type].items()}

@@ -19,7 +19,7 @@ _LEVEL = re.compile(r"((?P<type>[A-Za-z0-9][\w.-]*):)?(?P<name>[a-z][\w-]*):(?P<
 
 
 class Machines(NamedTuple):
-    """A cluster: its pools, levels of cells by GPU type, and what tenants are promised."""
+    """A cluster: its pools, levels of cells by GPU type, and cells promised to tenants."""
 
     pools: tuple[Pool, ...]
     levels: tuple[TypeLevel, ...] = ()
@@ -27,14 +27,12 @@ class Machines(NamedTuple):
 
 
 def parse_cells(text: str) -> tuple[TenantCells, ...]:
-    """The promises of `TENANT:TYPE:LEVEL:COUNT,…`, such as `vision:v100:node:2`.
+    """Parse promised cells, `TENANT:TYPE:LEVEL:COUNT,…`, such as `vision:v100:node:2`.
 
-    Args:
-        text: For each promise the tenant, the GPU type (optional on a cluster of one type), the
-            level, and the number of cells.
+    TYPE is optional on a cluster of one GPU type.
 
     Raises:
-        InputError: A part is not of that form.
+        InputError: A part has another form.
     """
     parts = filter(str.strip, text.split(","))
     matches = _matched(parts, _CELLS, "cells", "vision:v100:node:2", "TENANT:TYPE:LEVEL:COUNT")
@@ -45,14 +43,13 @@ def parse_cells(text: str) -> tuple[TenantCells, ...]:
 
 
 def parse_levels(text: str) -> tuple[TypeLevel, ...]:
-    """The levels of `TYPE:NAME:PARTS,…`, from the lowest up, such as `v100:pair:2,v100:node:4`.
+    """Parse levels, `TYPE:NAME:PARTS,…`, from the lowest up, such as `v100:pair:2,v100:node:4`.
 
-    Args:
-        text: For each level the GPU type (optional on a cluster of one type), its name, and the
-            number of cells of the level below in each of its cells.
+    TYPE is optional on a cluster of one GPU type. PARTS is the number of cells of the level below
+    in a cell of this level.
 
     Raises:
-        InputError: A part is not of that form.
+        InputError: A part has another form.
     """
     parts = filter(str.strip, text.split(","))
     form = "TYPE:NAME:PARTS, from the lowest up"
@@ -61,14 +58,12 @@ def parse_levels(text: str) -> tuple[TypeLevel, ...]:
 
 
 def parse_pools(text: str) -> tuple[Pool, ...]:
-    """The pools of `TYPE:NODESxGPUS,…`, such as `v100:12x1@2.48,k80:3x4`.
+    """Parse pools, `TYPE:NODESxGPUS[@PRICE],…`, such as `v100:12x1@2.48,k80:3x4`.
 
-    Args:
-        text: For each pool GPU type, nodes, GPUs of a node and, optionally, the price of a
-            GPU-hour.
+    GPUS is the number of a node's GPUs, PRICE the price of a GPU-hour.
 
     Raises:
-        InputError: A part is not of that form, or a pool is out of bounds.
+        InputError: A part has another form, or a pool is out of bounds.
     """
     pools, form = [], "TYPE:NODESxGPUS or TYPE:NODESxGPUS@PRICE"
     for match in _matched(text.split(","), _POOL, "pools", "v100:12x1", form):
@@ -84,14 +79,14 @@ def parse_pools(text: str) -> tuple[Pool, ...]:
 
 
 def format_pools(pools: Iterable[Pool]) -> str:
-    """Pools as `parse_pools` reads them, without prices."""
+    """Format pools without prices, as `parse_pools` reads them."""
     return ",".join(f"{pool.gpu_type}:{pool.nodes}x{pool.gpus_per_node}" for pool in pools)
 
 
 def _matched(
     parts: Iterable[str], shape: re.Pattern[str], field: str, example: str, form: str
 ) -> Iterator[re.Match[str]]:
-    """The matches of the parts of a text with a pattern.
+    """Match the parts of a text with a pattern.
 
     Raises:
         InputError: A part does not match.

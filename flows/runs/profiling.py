@@ -1,8 +1,8 @@
 """Profiling: throughputs measured by training, for `shockwave cluster profile`.
 
-Each combination of model, batch size and scale factor is a static job of a few epochs, run in
-a container on as many GPUs as its scale factor. The first steps are a warm-up. The rate is the
-mean over all other steps, including the overhead of epoch ends and checkpoints.
+Each combination of model, batch size and scale factor is a static job of a few epochs, in a
+container with as many GPUs as its scale factor. The first steps are a warm-up. The rate is the mean
+over all other steps, including the overhead of epoch ends and checkpoints.
 """
 
 import json
@@ -30,8 +30,8 @@ from warehouse.workloads.tables import MEASURED, read_throughput_table, read_thr
 from warehouse.workloads.trace import read_jobs
 
 LARGEST = 10**9
-"""Upper bound on batch sizes and scale factors; a larger number is taken for a mistake. An
-engineering bound."""
+"""Upper bound on batch sizes and scale factors; larger numbers count as mistakes. An engineering
+bound."""
 LOOK_SECONDS = 2.0
 """Poll interval of the running jobs. An engineering choice."""
 
@@ -41,10 +41,10 @@ class Combination:
     """A configuration to measure.
 
     Attributes:
-        model: Its model.
+        model: The model.
         batch_size: Samples per step over all GPUs.
-        scale_factor: GPUs.
-        epoch_samples: Samples of the longest epoch; 0 if epochs are long.
+        scale_factor: Number of GPUs.
+        epoch_samples: Samples of the longest epoch; 0 without a limit.
     """
 
     model: str
@@ -61,11 +61,11 @@ class Measured:
     """Measured throughput of a combination.
 
     Attributes:
-        combination: Model, batch size, scale factor.
+        combination: The combination.
         steps_per_second: Mean rate over all epochs except the warm-up.
         spread: Rate of the fastest epoch over that of the slowest, minus 1.
         restart_seconds: Time from launch to end that was not training.
-        problem: Reason if the measurement failed; else empty.
+        problem: Reason if the measurement failed, else empty.
     """
 
     combination: Combination
@@ -89,7 +89,7 @@ class Measured:
 
 
 def combinations_of(specs: Iterable[JobSpec]) -> tuple[Combination, ...]:
-    """All combinations that jobs of a workload can run with."""
+    """Return all combinations that jobs of a workload can run with."""
     samples_by_key: dict[tuple[str, int, int], int] = {}
     for spec in specs:
         for size in spec.batch_sizes:
@@ -104,7 +104,7 @@ def combinations_of(specs: Iterable[JobSpec]) -> tuple[Combination, ...]:
 def parse_combinations(
     trace: Path | None, models: str, batch_sizes: str, scale_factors: str
 ) -> tuple[Combination, ...]:
-    """The combinations to measure.
+    """Parse the combinations to measure.
 
     Args:
         trace: A job trace, to measure all combinations that its jobs can run with.
@@ -141,23 +141,19 @@ def measure(
     gpu_type: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Measured]:
-    """Run each combination on idle GPUs of a type.
+    """Measure each combination on idle GPUs of a type, in the order of the combinations.
 
     Args:
         nodes: The machines, otherwise idle.
         combinations: The combinations to measure.
         epochs: Epochs of each combination, including the warm-up.
-        steps: Training steps of an epoch. If the jobs' own epochs are shorter, theirs are
-            used, in more epochs.
+        steps: Training steps of an epoch. Jobs with shorter epochs train more of them.
         together: Whether to measure as many combinations in parallel as fit the cluster.
-        gpu_type: The type; by default that of the first node.
-        progress: Takes the number of combinations that were measured, and of all.
-
-    Returns:
-        The measurements, in the order of the combinations.
+        gpu_type: The GPU type; by default that of the first node.
+        progress: Takes the number of measured combinations, and of all combinations.
 
     Raises:
-        InputError: A combination needs more GPUs than there are.
+        InputError: A combination needs more GPUs than the cluster has.
     """
     kind, inventory = gpu_type or nodes.inventory.types[0], nodes.inventory
     for combination in combinations:
@@ -172,12 +168,12 @@ def measure(
 
 
 def new_run() -> str:
-    """A unique id of a run."""
+    """Return a unique id of a run."""
     return f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
 
 
 def describe_method(epochs: int, steps: int, *, together: bool) -> str:
-    """Description of the method of `measure`."""
+    """Describe the method of `measure`."""
     how = "as many at once as fit" if together else "one at a time"
     return f"{epochs} epochs of {steps} steps, {how}"
 
@@ -193,7 +189,7 @@ def _run(
     *,
     together: bool,
 ) -> dict[int, Measured]:
-    """Run each combination's job to its end on idle GPUs; returns the measurements by job id."""
+    """Run each combination's job to its end on idle GPUs; return the measurements by job id."""
     clock = WallClock(time())
     specs = [make_spec(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
     runtime = DockerFactory(nodes, clock).open(
@@ -228,7 +224,7 @@ def _run(
 
 
 def make_spec(job_id: int, combination: Combination, epochs: int, steps: int) -> JobSpec:
-    """The job that trains a combination for some epochs of as many steps."""
+    """Return the job that trains a combination for some epochs of that many steps."""
     own = count_steps(combination, steps)
     return JobSpec(
         job_id=job_id,
@@ -244,7 +240,7 @@ def make_spec(job_id: int, combination: Combination, epochs: int, steps: int) ->
 
 
 def count_steps(combination: Combination, steps: int) -> int:
-    """The requested steps of an epoch, or those of the jobs' own epochs if fewer."""
+    """Return the requested steps of an epoch, or those of the jobs' own epochs if fewer."""
     own = math.ceil(combination.epoch_samples / combination.batch_size)
     return min(own or steps, steps)
 
@@ -252,14 +248,14 @@ def count_steps(combination: Combination, steps: int) -> int:
 def make_measured(
     combination: Combination, event: ContainerEvent, folder: Path, took: float, steps: int
 ) -> Measured:
-    """The measurement of an ended job.
+    """Return the measurement of an ended job.
 
     Args:
         combination: The combination.
         event: The event of the job's end.
-        folder: The job's output folder.
+        folder: The job's folder.
         took: Seconds from launch to end.
-        steps: Training steps of the warm-up, which are left out.
+        steps: Training steps of the warm-up, which do not count.
     """
     if event.kind is not EventKind.FINISHED:
         return Measured(combination, problem=event.reason)
@@ -279,11 +275,11 @@ def make_measured(
 
 
 def read_table(out: Path, gpu_types: Iterable[str]) -> dict[str, Any]:
-    """The existing table to add to; empty if there is none.
+    """Read the existing table in a file; empty if the file does not exist.
 
     Args:
         out: File of the table.
-        gpu_types: GPU types to be measured.
+        gpu_types: GPU types to measure.
 
     Raises:
         InputError: The file is no throughput table, or cannot be written.
@@ -333,15 +329,15 @@ def write_table(out: Path, measured: dict[str, Any]) -> None:
 def make_table(
     measured: Iterable[Measured], node: Node, about: dict[str, Any], before: dict[str, Any]
 ) -> dict[str, Any]:
-    """A throughput table with metadata on how and where it was measured.
+    """Make a throughput table with metadata on how and where it was measured.
 
     Args:
         measured: The measurements; failed ones are left out.
         node: The node, which names the GPUs.
         about: Metadata of the machine and its software versions.
-        before: The existing table; new measurements replace its entries. Pairs of combinations
-            that are measured again, and all pairs of a type not measured before, are dropped:
-            their conditions differ.
+        before: The existing table, whose entries new measurements replace. Pairs of remeasured
+            combinations, and all pairs of a type not measured before, are dropped, since their
+            conditions differ.
     """
     gpu_type = node.gpu_type
     complete = [entry for entry in measured if not entry.problem]
@@ -383,6 +379,6 @@ def make_table(
 
 
 def make_key(combination: Combination) -> str:
-    """The key of a combination in throughput tables."""
+    """Return the key of a combination in throughput tables."""
     job_type = f"{combination.model} (batch size {combination.batch_size})"
     return str((job_type, combination.scale_factor))

@@ -1,4 +1,4 @@
-"""Runs gone on with after their last recorded round, whose rounds are carried out again."""
+"""Resume runs after their last recorded round, by replaying their rounds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +27,8 @@ def resume(
 ) -> str:
     """Resume an unfinished run after its last recorded round.
 
-    The recorded decisions are carried out again to restore the virtual cluster, unless its jobs run
-    on by themselves (`RuntimeFactory.live`). The state is the fold over the records.
+    The records determine the state. The recorded decisions are replayed to restore the virtual
+    cluster, unless its jobs keep running on their own (`RuntimeFactory.live`).
 
     Args:
         name: The run.
@@ -39,7 +39,7 @@ def resume(
 
     Raises:
         Interrupted: The user stopped it.
-        ShockwaveError: There is no such run, or its records are damaged.
+        ShockwaveError: The run does not exist, or its records are damaged.
     """
     reader = Reader(warehouse)
     start = reader.start(name)
@@ -62,7 +62,7 @@ def resume(
 
 @contextmanager
 def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
-    """A run at its place, after its last recorded round."""
+    """Open a run on its runtime, after its last recorded round."""
     prepared, recorded = prepare(start), reader.records(writer.run)
     if prepared.place.live:
         at = RunProgress(prepared.state).after_all(start.header, recorded)
@@ -77,7 +77,7 @@ def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
 
 
 def check_plugins(name: str, start: Start, reader: Reader) -> None:
-    """Refuse to resume a run whose plugins have changed since it began.
+    """Refuse to resume a run whose plugins have changed since its beginning.
 
     Raises:
         InputError: A plugin has changed.
@@ -89,7 +89,7 @@ def check_plugins(name: str, start: Start, reader: Reader) -> None:
 
 
 def repeat_round(run: Run, record: RoundRecord, digest: str) -> None:
-    """Carry out a recorded round again, without solving it.
+    """Replay a recorded round, without solving it.
 
     Args:
         run: The run.

@@ -1,9 +1,8 @@
-"""Settings: title, meaning and bounds of what a user may set, defined once.
+"""Settings: title, meaning and bounds of user settings, defined once.
 
-A group of settings is a dataclass whose fields are `Annotated` with a `Setting`. The command
-line derives options from them (`flows.cli.options`). Pydantic models that inherit the group
-validate TOML files and render Prefect's forms. This module does not import pydantic, which keeps
-`--help` fast.
+A group of settings is a dataclass whose fields are `Annotated` with a `Setting`. The command line
+derives its options from the groups (`flows.cli.options`). Pydantic models inherit them to validate
+TOML files and render Prefect's forms. This module does not import pydantic, to keep `--help` fast.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +14,10 @@ from predictor.errors import InputError
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting: the metadata of a field that users set.
+    """The metadata of a field that users set.
 
     Attributes:
-        title: Its name in a form.
+        title: Name in a form.
         meaning: A line of description: help of the option, description in the form.
         least: Inclusive lower bound.
         above: Exclusive lower bound.
@@ -34,7 +33,7 @@ class Setting:
     choices: Callable[[], Sequence[str]] | None = None
 
     def check(self, name: str, value: float | None) -> None:
-        """Refuse a value out of bounds; None means that no value was given.
+        """Refuse a value out of bounds; None means no value.
 
         Raises:
             InputError: The value is out of bounds; the error names the field.
@@ -52,7 +51,7 @@ class Setting:
         raise InputError(name, f"{value} is out of range", remedy)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """For pydantic: the bounds, and strict types (no numbers from text or booleans)."""
+        """Add bounds and strict types to pydantic's schema (no numbers from text or booleans)."""
         schema = handler(source)
         kind = schema["schema"] if schema["type"] == "nullable" else schema
         if kind["type"] in ("bool", "int", "float"):
@@ -63,7 +62,7 @@ class Setting:
         return schema
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        """For pydantic: title, description and choices of the field in a form."""
+        """Return the form's schema with title, description and choices."""
         drawn = handler(schema)
         drawn |= {"title": self.title, "description": self.meaning}
         if self.choices is not None:
@@ -72,7 +71,7 @@ class Setting:
 
 
 def settings_in(group: type[Any]) -> Iterator[tuple[str, Any, Setting]]:
-    """Name, type and setting of each field of a group, in the order of definition."""
+    """Yield name, type and setting of each field of a group, in the order of definition."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         annotated = hints[field.name]

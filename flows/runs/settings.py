@@ -22,28 +22,28 @@ MOST_SEED = 2**63 - 1
 
 
 def policy_names() -> Sequence[str]:
-    """Names of the policies."""
+    """Return the names of the policies."""
     from solver.policies import policy_names as names
 
     return names()
 
 
 def backend_names() -> Sequence[str]:
-    """Names of the solver back ends."""
+    """Return the names of the solver back ends."""
     from solver.backends.choice import BACKENDS
 
     return list(BACKENDS)
 
 
 def runtime_names() -> list[str]:
-    """Names of the runtimes that simulate: ours first, then plugins."""
+    """Return the names of simulating runtimes: ours first, then plugins."""
     from predictor.plugins import Kind, plugins
 
     return [*VIRTUAL_RUNTIMES, *(name for name in plugins(Kind.RUNTIMES) if name not in RUNTIMES)]
 
 
 def find_runtime(name: str) -> str:
-    """The name of a runtime that simulates, if there is one.
+    """Return the name of a simulating runtime, if it exists.
 
     Raises:
         InputError: It is unknown.
@@ -94,10 +94,10 @@ class ClusterSize:
 
 
 def make_machines(size: ClusterSize) -> "Machines":
-    """The machines of a cluster.
+    """Make the machines of a cluster.
 
     Raises:
-        InputError: It has no size, two sizes, or something is invalid.
+        InputError: It has no size or two sizes, or a value is invalid.
     """
     from flows.runs.pools import Machines, parse_cells, parse_levels
 
@@ -105,7 +105,7 @@ def make_machines(size: ClusterSize) -> "Machines":
 
 
 def pools_of(size: ClusterSize) -> "tuple[Pool, ...]":
-    """The pools of a cluster.
+    """Make the pools of a cluster.
 
     Raises:
         InputError: It has no size, two sizes, or an invalid size.
@@ -126,7 +126,7 @@ def pools_of(size: ClusterSize) -> "tuple[Pool, ...]":
 class RunSettings:
     """Settings of every run, virtual or in containers.
 
-    Defaults of round, restart and window are those of the published system (NSDI '23).
+    Round, restart and window have the published system's defaults (NSDI '23).
     """
 
     backend: Annotated[str, BACKEND] = DEFAULT_BACKEND
@@ -178,7 +178,7 @@ def make_settings(
     seed: int = 0,
     runtime: str = DEFAULT_RUNTIME,
 ) -> "Settings":
-    """The settings of a run, as recorded in its header.
+    """Make the settings of a run, as recorded in its header.
 
     Args:
         policy: Name of the policy.
@@ -189,8 +189,8 @@ def make_settings(
         runtime: Runtime of a run that is not simulated.
 
     Raises:
-        InputError: The cluster has no size, two sizes, or an invalid size; or there is no such
-            runtime that simulates.
+        InputError: The cluster has no size, two sizes, or an invalid size; or the simulating
+            runtime is unknown.
     """
     from tasks.record import Settings
 

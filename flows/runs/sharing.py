@@ -7,19 +7,19 @@ from tasks.record import Fork, RuntimeKind, Settings, get_values
 
 
 def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
-    """Whether jobs may share GPUs under the policy.
+    """Return whether jobs may share GPUs under the policy.
 
-    A run whose jobs may share GPUs records the pairs of its own models, maybe none, for its forks.
-    Other runs record no pairs: their forks under such a policy are refused.
+    A run whose jobs may share GPUs records the pairs of its own models, perhaps none, for its
+    forks. Other runs record no pairs, so forks under such a policy are refused.
 
     Args:
-        settings: The settings; of a fork, the requested ones.
-        profile: The throughputs; of a fork, those that its run recorded.
-        service: Whether it is a service's.
+        settings: The settings; for a fork, the requested ones.
+        profile: The throughputs; for a fork, those recorded by its run.
+        service: Whether the run is a service's.
 
     Raises:
         InputError: Sharing was requested, but the throughputs have no pairs, or the run is a
-            service or on a runtime of another package; or it is a fork of a run without pairs.
+            service or on another package's runtime; or it is a fork of a run without pairs.
     """
     own = settings.runtime in {*RuntimeKind} and not service
     asked = bool(get_values(settings.parameters).get(PACKED))
@@ -51,6 +51,6 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
 
 
 def _would_pack(settings: Settings | Fork) -> bool:
-    """Whether the policy has jobs share GPUs, by its parameter or by default."""
+    """Return whether the policy lets jobs share GPUs, by its parameter or by default."""
     default = parameters(policy_class(settings.policy)).get(PACKED, 0.0)
     return bool(get_values(settings.parameters).get(PACKED, default))

@@ -1,4 +1,4 @@
-"""Runs: made ready from their starts, and driven to their ends."""
+"""Runs: prepared from their starts, and driven to their ends."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,11 +37,11 @@ Progress = Callable[[Run], None]
 """Called after every round."""
 
 Watch = Callable[[Start], Progress]
-"""Takes the start of a run and returns the callback for its rounds."""
+"""Takes the start of a run; returns the callback for its rounds."""
 
 
 def unwatched(start: Start) -> Progress:
-    """A watch of nothing."""
+    """Watch nothing."""
     return lambda run: None
 
 
@@ -50,13 +50,12 @@ BEGINNING = ResumePoint()
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checked run before it has an id, a runtime or records.
+    """A checked run without an id, a runtime or records.
 
     Attributes:
         start: Header and workload.
-        place: A virtual clock and its ground truths, or a place of another distribution; a run in
-            containers has machines instead.
-        throughput: The profile, as far as it is known.
+        place: Factory of the runtime of a simulation; a run in containers uses machines instead.
+        throughput: The known profile.
         policy: The scheduling policy.
         schedules: True batch-size schedules by job id; empty unless forecasts are an oracle's.
         state: State before the next round.
@@ -73,18 +72,18 @@ class Prepared:
     def under_way(
         self, sink: Sink, name: str = "", standing: ResumePoint = BEGINNING
     ) -> Iterator[Run]:
-        """The run at its place, whose runtime is open within the context.
+        """Open the run's runtime within the context.
 
         Args:
             sink: Takes its records.
             name: Its id.
-            standing: Its standing; by default, the beginning.
+            standing: Its resume point; by default, the beginning.
         """
         with closing(self.place.open(make_terms(self.start.header, name), standing)) as runtime:
             yield self.on(runtime, sink, name)
 
     def at(self, position: RunProgress) -> tuple["Prepared", ResumePoint]:
-        """The run at a position, and its standing there."""
+        """Return the run at a position, and its resume point there."""
         state = position.state
         beliefs = state.beliefs.items()
         return replace(self, state=state), ResumePoint(
@@ -99,7 +98,7 @@ class Prepared:
         )
 
     def on(self, runtime: Runtime, sink: Sink, name: str = "") -> Run:
-        """The run on a runtime that the caller has opened."""
+        """Return the run on a runtime that the caller has opened."""
         run = Run(
             name=name,
             header=self.start.header,
@@ -120,7 +119,7 @@ def prepare(start: Start, *, recorded: bool = False) -> Prepared:
 
     Args:
         start: The start.
-        recorded: Whether the run is only read, so that its place is neither checked nor needed.
+        recorded: Whether the run is only read, so that its jobs are not checked.
 
     Raises:
         ShockwaveError: The policy, the back end or a job is invalid.
@@ -143,14 +142,14 @@ def prepare(start: Start, *, recorded: bool = False) -> Prepared:
 
 
 def _place_of(runtime: str, truths: Iterable[GroundTruth]) -> RuntimeFactory:
-    """The place of a simulation; jobs of a run in containers are checked for containers instead."""
+    """Return a simulation's runtime factory; runs in containers check their jobs elsewhere."""
     if runtime not in set(RuntimeKind):
         return PluggedFactory(runtime, truths)
     return (VirtualFactory if runtime == RuntimeKind.VIRTUAL else FaithfulFactory)(truths)
 
 
 def make_terms(header: RunHeader, name: str = "") -> Terms:
-    """The terms of a run for its runtime."""
+    """Return the terms of a run for its runtime."""
     settings = header.settings
     forks = (Inventory(fork.pools) for fork in settings.forked)
     largest = max((settings.inventory, *forks), key=lambda inventory: inventory.gpus)
@@ -183,17 +182,14 @@ def simulate(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Run a workload on the virtual cluster, by default to its end.
+    """Run a workload on the virtual cluster, by default to its end; return the run's id.
 
     Args:
         start: The run's start.
-        warehouse: The warehouse that its records are written to.
+        warehouse: Destination of its records.
         driver: Executes a round.
         progress: Called after every round.
         rounds: Number of rounds to run; the run can be resumed afterwards.
-
-    Returns:
-        The run's id.
 
     Raises:
         Interrupted: The user stopped it.
@@ -221,7 +217,7 @@ def finish(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Drive a run from its current round to its end and compact it; returns its id.
+    """Drive a run from its current round to its end and compact it; return its id.
 
     Args:
         run: The run.
@@ -257,5 +253,5 @@ def finish(
 
 
 def delay_of(driver: Driver) -> float:
-    """Time for which rounds may wait to be written; 0 if each must be written by its flow run."""
+    """Return the seconds for which rounds may stay unwritten; 0 if each has its own flow run."""
     return DELAY_SECONDS if driver is run_round else 0.0

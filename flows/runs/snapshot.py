@@ -1,8 +1,8 @@
 """The position of a run between two rounds, and snapshots of it on disk.
 
-A service never ends, and must not read all its rounds again for every question. A snapshot is a
-copy of the fold over the records up to some round, and only a cache: if it is missing, differs from
-the ledger, or is of other records or another version of the code, the fold begins anew.
+A service never ends, so it must not read all its rounds for every query. A snapshot caches the fold
+over the records up to some round. If it is missing, differs from the ledger, or belongs to other
+records or another version of the code, the fold starts from the beginning.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ STATE_CODE = ("containers", "flows/runs", "predictor", "solver", "tasks")
 """Folders whose code determines a position."""
 
 EVERY = 64
-"""Rounds between two snapshots, the most that are read and carried out again. An engineering
-choice; no sweep is recorded."""
+"""Rounds between two snapshots, and the most rounds to read and replay. An engineering choice; no
+sweep is recorded."""
 
 LATE = 0.1
-"""Delay, as a share of a round, from which on the next round counts as late. A convention."""
+"""Delay, as a share of a round, above which the next round counts as late. A convention."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class RunProgress:
         started: Active jobs that have held GPUs.
         late: Number of rounds that began late.
         accounts: GPU time held and its cost, by tenant, up to the last round.
-        prices: Prices of a GPU-round in the market of the last round, by GPU type.
-        ends: Ends of containers, by kind of event.
+        prices: Market prices of a GPU-round in the last round, by GPU type.
+        ends: Number of containers' ends, by kind of event.
     """
 
     state: RunState
@@ -59,7 +59,7 @@ class RunProgress:
     ends: Mapping[EventKind, int] = field(default_factory=dict)
 
     def at(self, header: RunHeader, record: RoundRecord, state: RunState) -> "RunProgress":
-        """The position after a further record, with the state after it."""
+        """Return the position after another record, given the state after it."""
         before, began = self.state, self.state.clock_seconds
         passed, length = record.clock_seconds - began, header.settings.round_seconds
         late = bool(before.leases) and passed > (1.0 + LATE) * length
@@ -76,13 +76,13 @@ class RunProgress:
         return RunProgress(state, started, self.late + late, accounts, record.solve.price_of, ends)
 
     def after(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunProgress":
-        """The position after a further record."""
+        """Return the position after another record."""
         return self.at(header, record, advance(header, self.state, record, digest))
 
     def after_all(
         self, header: RunHeader, rounds: Iterable[tuple[RoundRecord, str]]
     ) -> "RunProgress":
-        """The position after further records, each with its hash."""
+        """Return the position after more records, each with its hash."""
         position = self
         for record, digest in rounds:
             position = position.after(header, record, digest)
@@ -111,14 +111,14 @@ class Snapshot:
 
 @dataclass
 class SnapshotSink:
-    """A sink of a run that keeps a snapshot of it every `EVERY` rounds.
+    """A sink that saves a snapshot of its run every `EVERY` rounds.
 
     Attributes:
         sink: Takes the records.
-        run: The run, whose sink this is.
+        run: The run whose sink this is.
         path: File of the snapshot.
         position: The run's position before the last record.
-        cluster: Where its virtual cluster stands; None in containers.
+        cluster: Returns the state of its virtual cluster; None in containers.
         last: The last record.
     """
 
@@ -141,7 +141,7 @@ class SnapshotSink:
 
 
 def write_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Enter a snapshot in the ledger, and write it in place of the previous snapshot.
+    """Enter a snapshot in the ledger, then replace the previous snapshot.
 
     Raises:
         InputError: The entry cannot be signed.
@@ -159,7 +159,7 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
 
 
 def read_snapshot(path: Path, run: str) -> Snapshot | None:
-    """The snapshot of a run; None unless it matches ledger, run and present code.
+    """Return the snapshot of a run; None unless it matches ledger, run and current code.
 
     Raises:
         InputError: The ledger's key cannot be used.
@@ -180,13 +180,13 @@ def read_snapshot(path: Path, run: str) -> Snapshot | None:
 def read_progress(
     reader: Reader, start: Start, run: str, snapshot: Snapshot | None
 ) -> tuple[RunProgress, list[tuple[RoundRecord, str]]]:
-    """The position of a run at its snapshot, or at its beginning, and the rounds after it.
+    """Return a run's position at its snapshot or beginning, and the rounds after it.
 
     Raises:
         WarehouseError: Its records are damaged.
     """
     if snapshot:
-        with suppress(WarehouseError):  # the snapshot is of other records; damage is reported below
+        with suppress(WarehouseError):  # the snapshot is of other records; damage is raised below
             rounds = reader.records(run, *snapshot.position.known)
             if rounds:
                 return snapshot.position, rounds

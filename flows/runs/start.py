@@ -55,7 +55,7 @@ def make_start(
     *,
     service: bool = False,
 ) -> Start:
-    """The start of a run of a workload; see `make_header`."""
+    """Make the start of a run of a workload; see `make_header`."""
     settings, workload = fit_to_cluster(workload, asked)
     workload = workload.on(settings.inventory)
     header = make_header(workload, settings, history, service=service)
@@ -63,7 +63,7 @@ def make_start(
 
 
 def fit_to_cluster(workload: Workload, asked: Settings) -> tuple[Settings, Workload]:
-    """Settings and workload by the GPU types of the cluster; refuses a job that never fits it."""
+    """Adapt settings and workload to the cluster's GPU types; refuse jobs that can never fit it."""
     settings = _typed(asked, workload.profile)
     workload = replace(workload, profile=_placed(workload.profile, settings.pools))
     workload.check_fits(settings.inventory)
@@ -80,7 +80,7 @@ def make_simulation_start(
     parameters: Iterable[Parameter] = (),
     history: Sequence[str] = (),
 ) -> Start:
-    """The start of a simulation, as asked for on the command line or in a program.
+    """Make the start of a simulation for the command line or a program.
 
     Args:
         source: The trace or the generated workload.
@@ -92,7 +92,7 @@ def make_simulation_start(
         history: Earlier runs whose finished jobs are learned from.
 
     Raises:
-        ShockwaveError: A file or a setting is invalid, or there is no such run.
+        ShockwaveError: A file or a setting is invalid, or a run of the history does not exist.
     """
     asked = make_settings(policy, size, settings, parameters=parameters, seed=source.seed)
     check_history(history, settings.forecasts)
@@ -100,7 +100,7 @@ def make_simulation_start(
 
 
 def open_workload(source: Source, asked: Settings) -> Workload:
-    """The workload of a source, for the cluster of a run.
+    """Open the workload of a source, for the cluster of a run.
 
     Raises:
         InputError: A file or a setting is invalid, or the profile lacks a GPU type.
@@ -109,7 +109,7 @@ def open_workload(source: Source, asked: Settings) -> Workload:
 
 
 def check_history(history: Sequence[str], forecasts: Basis) -> None:
-    """Refuse a history for forecasts of an oracle.
+    """Refuse a history for oracle forecasts.
 
     Raises:
         InputError: A history is given, and forecasts are an oracle's.
@@ -126,15 +126,15 @@ def make_header(
     service: bool = False,
     ended: Collection[int] = (),
 ) -> RunHeader:
-    """The header of a run of a workload.
+    """Make the header of a run of a workload.
 
     Args:
         workload: The workload.
-        asked: The settings; a pool without a GPU type takes the type of the workload's profile.
-        history: Finished jobs of earlier runs; those without an entry in the profile are left out.
-        service: Whether it is a service's: jobs of any model of the profile may come, and are
-            recorded in the rounds that take them in.
-        ended: Ids of jobs that have ended before a fork begins, which need not fit its cluster.
+        asked: The settings; a pool without a GPU type gets the type of the workload's profile.
+        history: Finished jobs of earlier runs; jobs without an entry in the profile are left out.
+        service: Whether the run is a service's. Jobs of any model in the profile may then arrive,
+            and the rounds that admit them record them.
+        ended: Ids of jobs that ended before a fork begins; they need not fit its cluster.
 
     Raises:
         InputError: A setting is invalid, or a job does not fit the cluster.
@@ -202,7 +202,7 @@ def _rows(
     models: Collection[str],
     restart: Callable[[Allocation], float] = lambda there: 0.0,
 ) -> tuple[Measurement, ...]:
-    """The throughputs of some models."""
+    """Return the throughputs of some models."""
     return tuple(
         Measurement(*key, rate, restart(Allocation(*key[2:])))
         for key, rate in sorted(profile.rates.items())
@@ -211,7 +211,7 @@ def _rows(
 
 
 def _pair_rows(profile: Profile, models: set[str]) -> tuple[PairMeasurement, ...]:
-    """Those in pairs."""
+    """Return the throughputs of pairs of some models."""
     return tuple(
         PairMeasurement(*key, rate)
         for key, rate in sorted(profile.pairs.items())
@@ -220,20 +220,16 @@ def _pair_rows(profile: Profile, models: set[str]) -> tuple[PairMeasurement, ...
 
 
 def _placed(profile: Profile, pools: Iterable[Pool]) -> Profile:
-    """A profile without rates by nodes for GPU types whose nodes have one GPU."""
+    """Drop rates by number of nodes for GPU types whose nodes have one GPU."""
     kinds = {pool.gpu_type for pool in pools if pool.gpus_per_node > 1}
     return profile.where_placement_matters(kinds)
 
 
 def _restarts(asked: Settings, profile: Profile) -> Callable[[Allocation], float]:
-    """The cost of a restart by allocation on a cluster of several types; 0 if free or unknown.
+    """Return the restart cost by allocation on a cluster of several types; 0 if free or unknown.
 
-    The setting is the cost on the type with the shortest measured restart; on others it is scaled
-    by the measured ratio, and may exceed a round.
-
-    Args:
-        asked: The settings.
-        profile: The profile, with measured restarts.
+    The setting is the cost on the type with the shortest measured restart. Other types scale it by
+    the measured ratio, and may exceed a round.
     """
     inventory = asked.inventory
     there = [took for (kind, _), took in profile.restarts.items() if kind in inventory.types]
@@ -244,7 +240,7 @@ def _restarts(asked: Settings, profile: Profile) -> Callable[[Allocation], float
 
 
 def _check_effects(settings: Settings) -> None:
-    """Refuse parameters of the policy that have no effect on the cluster's GPU types.
+    """Refuse parameters of the policy without effect on the cluster's GPU types.
 
     Raises:
         InputError: A parameter has no effect.
@@ -261,12 +257,12 @@ def _check_effects(settings: Settings) -> None:
 
 
 def find_unused_parameters(settings: Settings) -> list[str]:
-    """Parameters of the policy without effect on the cluster's GPU types."""
+    """Return the policy's parameters without effect on the cluster's GPU types."""
     return list_without_effect(policy_class(settings.policy), settings.inventory.mixed)
 
 
 def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
-    """Refuse pools without a price where the policy divides by prices.
+    """Refuse pools without a price if the policy divides by prices.
 
     Raises:
         InputError: A pool has no price.
@@ -276,12 +272,12 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
 
 
 def _typed(asked: Settings, profile: Profile) -> Settings:
-    """Settings whose pools have a GPU type of the profile, by default its only type.
+    """Give pools, levels and cells their GPU types.
 
-    Levels and promised cells have a GPU type of the cluster, by default its only type.
+    A pool defaults to the profile's only type, a level or promised cell to the cluster's only type.
 
     Raises:
-        InputError: A type is missing, and there are several; or the profile lacks a type.
+        InputError: A type is missing and not unique, or the profile lacks a type.
     """
     types = profile.gpu_types or (UNTYPED,)
     pools = []
@@ -313,13 +309,13 @@ def _typed(asked: Settings, profile: Profile) -> Settings:
 
 
 def _of_type(part: Typed, types: Sequence[str]) -> Typed:
-    """A part of a cluster with its GPU type, by default the first."""
+    """Return a part of a cluster with its GPU type, by default the first."""
     return part if part.gpu_type else replace(part, gpu_type=types[0])
 
 
 @lru_cache
 def make_policy_of(settings: Settings) -> Policy:
-    """The policy of the settings, made once for the checks and the run.
+    """Make the policy of the settings, once for the checks and the run.
 
     Raises:
         InputError: See `make_policy`.
@@ -333,10 +329,10 @@ def make_policy_of(settings: Settings) -> Policy:
 
 
 def check_recorded(name: str, settings: Settings) -> None:
-    """Refuse to decide again with parameters that this version does not have.
+    """Refuse to repeat decisions with parameters that this version does not have.
 
     Raises:
-        WarehouseError: The run was recorded by a version whose policy had others.
+        WarehouseError: Another version, with other policy parameters, recorded the run.
     """
     try:
         make_policy_of(settings)
@@ -351,10 +347,10 @@ def check_recorded(name: str, settings: Settings) -> None:
 
 
 def read_past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
-    """The finished jobs of runs, by run, in the order in which they ended.
+    """Return the finished jobs of runs, by run, in the order of their ends.
 
     Raises:
-        ShockwaveError: There is no such run, or its records are damaged.
+        ShockwaveError: A run does not exist, or its records are damaged.
     """
     reader, jobs, names = Reader(warehouse), [], list(runs)
     if len(set(names)) < len(names):

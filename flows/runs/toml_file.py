@@ -18,12 +18,12 @@ LOWER_CASE = f"^{_LOWER_CASE}$"
 """Pattern of names of lower-case letters, digits, dots and dashes."""
 
 LOWER_CASE_OR_EMPTY = f"^({_LOWER_CASE})?$"
-"""The same, or empty."""
+"""The pattern `LOWER_CASE`, or empty."""
 
 _IN_WORDS = {
     LOWER_CASE: "give lower-case letters, digits, dots and dashes, a letter or digit at both ends"
 }
-"""Patterns of fields, in words."""
+"""Remedies for patterns of fields."""
 
 
 def read_toml(path: Path, needed: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def read_toml(path: Path, needed: str) -> dict[str, Any]:
 
     Args:
         path: The file.
-        needed: Description of the file that is needed, for the error message.
+        needed: Description of the expected file, for the error message.
 
     Raises:
         InputError: The file cannot be read, or is no TOML.
@@ -55,14 +55,14 @@ def validate_fields(
     *,
     strict: bool | None = None,
 ) -> Model:
-    """What the fields of a file make, by its model.
+    """Validate the fields of a file with its model.
 
     Args:
         path: The file.
         model: Its model.
         fields: Its fields.
         what: Description of the model, for the error message.
-        strict: Whether fields must be of the model's types to the letter; by default as it says.
+        strict: Whether to convert no types; by default, the model decides.
 
     Raises:
         InputError: A field is invalid; the error names the first one.
@@ -76,7 +76,7 @@ def validate_fields(
 def make_input_error(
     path: str, first: Mapping[str, Any], model: type[BaseModel], what: str
 ) -> InputError:
-    """One of pydantic's errors as an `InputError`; see `checked`."""
+    """Convert one of pydantic's errors to an `InputError`; see `validate_fields`."""
     parts = first["loc"]
     place = f"{path}: {_field(parts)}" if parts else path
     if first["type"] == "extra_forbidden":
@@ -99,13 +99,13 @@ def make_input_error(
 
 
 def _field(parts: tuple[int | str, ...]) -> str:
-    """The path of a field, such as `workloads[1].jobs`."""
+    """Return the path of a field, such as `workloads[1].jobs`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.removeprefix(".")
 
 
 def _fields(model: type[BaseModel], parts: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model at a path."""
+    """Return the fields of the model at a path."""
     for part in parts:
         if isinstance(part, str) and part in model.model_fields:
             model = _model(model.model_fields[part].annotation)

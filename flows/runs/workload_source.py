@@ -1,7 +1,7 @@
 """Sources of a simulation's jobs, as plain parameters.
 
-The command line derives its options from this module, so modules that read or generate jobs are
-imported when they are needed.
+The command line derives its options from this module, so it imports modules that read or generate
+jobs only when needed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def format_names() -> list[str]:
-    """Formats of traces, ours first; no reader of another distribution is imported."""
+    """Return the formats of traces, ours first, without importing other packages' readers."""
     return [*Format, *(name for name in plugins(Kind.TRACES) if name not in list(Format))]
 
 
@@ -135,7 +135,7 @@ FROM_THROUGHPUTS = {
     "scale_factors",
     "seed",
 }
-"""Settings that apply to jobs generated from a table of throughputs."""
+"""Settings of jobs generated from a table of throughputs."""
 
 OF_TRACES = {"trace", "format"}
 FOR_PLUGIN = {"seed", "modes"}
@@ -146,8 +146,8 @@ FOR_FORMAT: Mapping[str, set[str]] = {
     Format.PHILLY: {"seed", "modes", "only", "skip_unusable"},
     Format.TABLE: {"seed", "modes", "only", "skip_unusable", "columns"},
 }
-"""Settings that apply to generated jobs, to all traces, and to traces of other packages' readers
-and of each format."""
+"""Settings of generated jobs, of all traces, of traces with another package's reader, and of each
+format."""
 
 
 @dataclass(frozen=True)
@@ -266,14 +266,14 @@ class Source(WorkloadSettings):
         )
 
     def _gap(self) -> float:
-        """Mean gap between arrivals in seconds, without a contention factor."""
+        """Return the mean gap between arrivals in seconds, without a contention factor."""
         from warehouse.workloads.generator import MEAN_INTERARRIVAL_SECONDS
 
         gap = self.mean_interarrival_seconds
         return MEAN_INTERARRIVAL_SECONDS if gap is None else gap
 
     def _gap_on(self, gpus: int | None, mix: "Mix") -> float:
-        """Mean gap between arrivals in seconds, of a mix of jobs on a cluster."""
+        """Return the mean gap between arrivals in seconds, for a mix of jobs on a cluster."""
         factor = self.contention_factor
         if factor is None:
             return self._gap()
