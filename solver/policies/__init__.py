@@ -54,47 +54,47 @@ POLICIES: dict[str, type[Any]] = {
         SrtfGpu,
     )
 }
-"""Policies by name: frozen dataclasses. Those of other distributions are plugins."""
+"""Our policies by name, frozen dataclasses; policies of other distributions are plugins."""
 
 
 PACKED = "packed"
-"""Parameter of policies that can have two jobs share GPUs: whether they do."""
+"""Parameter of policies that can pair jobs on the same GPUs: whether they do."""
 
 COSTED = "costed"
-"""Parameter of policies that divide by prices of GPU types: whether they do."""
+"""Parameter of policies that can divide by prices of GPU types: whether they do."""
 
 SWITCHES = frozenset({"aware", "backfill", COSTED, "deadlines", PACKED})
 """Parameters of our policies that are 0 or 1."""
 
 LARGEST = 1e12
-"""Upper bound on parameters, so that bids stay finite. An engineering bound."""
+"""Upper bound on parameters, an engineering bound that keeps bids finite."""
 
 
 def policy_names() -> list[str]:
-    """Names of all policies, ours first; none of another distribution is imported."""
+    """Return the names of all policies, ours first, without importing plugins."""
     return [*POLICIES, *(name for name in plugins(Kind.POLICY) if name not in POLICIES)]
 
 
 def for_several_pools() -> list[str]:
-    """Names of our policies that schedule clusters of several pools."""
+    """Return the names of our policies that schedule clusters of several pools."""
     return [name for name, policy in POLICIES.items() if getattr(policy, "several_pools", False)]
 
 
 def policy_plugin(name: str) -> Plugin | None:
-    """The plugin that brings a policy; None for ours and for unknown ones.
+    """Return the plugin that provides a policy; None for ours and for unknown ones.
 
     Raises:
-        InputError: Several distributions bring a policy of that name.
+        InputError: Several distributions provide a policy of that name.
     """
     return None if name in POLICIES else find_plugin(Kind.POLICY, name)
 
 
 def policy_class(name: str) -> type[Any]:
-    """The policy of a name: a frozen dataclass.
+    """Return a policy by name: a frozen dataclass.
 
     Raises:
         InputError: The policy is unknown.
-        PluginError: It is of another distribution, and cannot be imported or is no policy.
+        PluginError: A plugin cannot be imported, or provides no policy.
     """
     if name in POLICIES:
         return POLICIES[name]
@@ -105,7 +105,7 @@ def policy_class(name: str) -> type[Any]:
 
 
 def parameters(policy: type[Any]) -> dict[str, float]:
-    """The numeric parameters of a policy, with their defaults; of all its strategies, if any."""
+    """Return the numeric parameters of a policy and its strategies, with their defaults."""
     return {
         field.name: field.default
         for part in (policy, *_strategies(policy))
@@ -115,7 +115,7 @@ def parameters(policy: type[Any]) -> dict[str, float]:
 
 
 def list_without_effect(policy: type[Any], several_types: bool) -> list[str]:
-    """Parameters without effect on a cluster of several GPU types, or of one."""
+    """Return the parameters without effect on a cluster of several GPU types, or of one."""
     strategies = _strategies(policy)
     if not strategies:
         return []
@@ -124,22 +124,22 @@ def list_without_effect(policy: type[Any], several_types: bool) -> list[str]:
 
 
 def _strategies(policy: type[Any]) -> tuple[type[Any], ...]:
-    """The strategies of a policy on one GPU type and on several; empty if it has one for both."""
+    """Return a policy's strategies for one GPU type and for several; empty without strategies."""
     found: tuple[type[Any], ...] = getattr(policy, "strategies", ())
     return found
 
 
 def check_switches(name: str, values: Mapping[str, float]) -> None:
-    """Refuse other values than 0 and 1 of `SWITCHES`, in settings of a new run.
+    """Check that `SWITCHES` are 0 or 1 in the settings of a new run.
 
-    Earlier versions took any: runs of theirs are replayed and resumed by what was recorded.
+    Earlier versions accepted any value, and their runs are replayed and resumed as recorded.
 
     Args:
         name: The policy.
         values: Parameter values by name.
 
     Raises:
-        InputError: There is one.
+        InputError: A switch is neither 0 nor 1.
     """
     for parameter, value in values.items():
         if name in POLICIES and parameter in SWITCHES and value not in (0.0, 1.0):
@@ -164,10 +164,10 @@ def make_policy(
 
     Raises:
         InputError: The policy, back end or parameter is unknown, or a value is out of range.
-        PluginError: The policy is of another distribution, which failed.
+        PluginError: A policy of another distribution failed.
     """
     policy = policy_class(name)
-    check_backend(backend)  # also for policies without a solver, as the header records it
+    check_backend(backend)  # for policies without a solver too: the header records the back end
     known = parameters(policy)
     for parameter, value in (values or {}).items():
         if parameter not in known:
@@ -191,7 +191,7 @@ def make_policy(
 
 
 def _make(policy: type[Any], chosen: Mapping[str, Any]) -> Any:
-    """A policy, or a strategy, with those of the values that it has."""
+    """Make a policy or a strategy with the values that it has parameters for."""
     if strategies := _strategies(policy):
         return policy(*(_make(strategy, chosen) for strategy in strategies))
     known = {field.name for field in fields(policy)}

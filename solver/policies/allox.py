@@ -12,25 +12,25 @@ from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
 LEAST_RATE = 1e-10
-"""In place of a throughput of 0, so that matchings avoid it, as published; a numerical bound."""
+"""Replaces a throughput of 0 so that matchings avoid it, as published; a numerical bound."""
 
 
 @dataclass(frozen=True)
 class AlloX:
     """Minimum-cost matching of jobs to GPUs and positions in their queues.
 
-    Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3: a job at position k from the end of
-    a GPU's queue adds k times its run time there to the sum of completion times, so the minimum
-    is a bipartite matching of jobs to (GPU, k). Jobs with an exclusive GPU keep it. Against
-    starvation only the oldest of the others are matched: a fraction α, but at least as many
-    as there are free GPUs. The head of each queue gets x_j = 1 / g_j. The paper has jobs of
-    a single GPU; as in the comparison of the Shockwave paper (NSDI '23, section 8), a gang
-    is matched as a single GPU, and is never settled. A job keeps its last share until it
-    heads a queue again. Reactive: assumes the current regime to the end.
+    Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3: a job at position k from the end of a
+    GPU's queue adds k times its run time there to the sum of completion times, so a bipartite
+    matching of jobs to (GPU, k) minimises the sum. Jobs with an exclusive GPU keep it. To avoid
+    starvation, only the oldest of the other jobs are matched: a fraction α, but at least one per
+    free GPU. The head of each queue gets x_j = 1 / g_j. The paper has 1-GPU jobs only; as in the
+    comparison of the Shockwave paper (NSDI '23, section 8), a gang is matched like a single GPU,
+    and is never settled. A job keeps its last share until it heads a queue again. Reactive: assumes
+    that the current regime lasts to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
-        alpha: α, the fraction of the oldest jobs that are matched; by default as in the runs
+        alpha: α, the fraction of the oldest jobs that are matched; the default is that of the runs
             published with the Shockwave paper.
     """
 
@@ -55,7 +55,7 @@ class AlloX:
         shares = jobs.shares.copy()
         settled = (shares == 1.0).any(axis=1)
         unsettled = np.flatnonzero(~settled)
-        # Where nodes went out of service, more jobs may be settled than there are GPUs.
+        # After nodes went out of service, there may be more settled jobs than GPUs.
         free = np.maximum(jobs.gpus - shares[settled].sum(axis=0), 0.0).astype(int)
         oldest = unsettled[np.argsort(-jobs.ages[unsettled], kind="stable")]
         oldest = oldest[: max(int(self.alpha * len(oldest)), int(free.sum()))]
@@ -68,23 +68,21 @@ class AlloX:
 
 
 def match_queue_heads(seconds: Floats, ages: Floats, free: Ints) -> list[list[int]]:
-    """Heads of the queues in a matching with the least sum of completion times.
+    """Return the heads of queues, by type and queue, that minimise the sum of completion times.
 
     Args:
         seconds: Residual run times on each GPU type, shape (jobs, types).
         ages: Seconds since arrival, shape (jobs,).
         free: GPUs of each type, each with a queue, shape (types,).
-
-    Returns:
-        Indices of jobs, by type and queue.
     """
-    from scipy.optimize import linear_sum_assignment  # half a second that others need not wait
+    from scipy.optimize import linear_sum_assignment  # imported late: takes 0.5 s, rarely needed
 
     kinds = np.repeat(np.arange(len(free)), free)
     queues = len(kinds)
     if not len(seconds) or not queues:
         return [[] for _ in free]
-    # Some queue is no longer than the mean, and moving a job to its end slows it by this at most.
+    # Bounds the queues: some queue is no longer than the mean, and moving a job to its end slows
+    # that job by at most `slower`.
     usable = seconds[:, free > 0]
     slower = float((usable.max(axis=1) / np.maximum(usable.min(axis=1), LEAST_RATE)).max())
     depth = int(min(len(seconds), -(-len(seconds) // queues) * max(slower, 1.0)))

@@ -1,4 +1,4 @@
-"""Guaranteed jobs as if alone, opportunistic jobs on what they leave."""
+"""Guaranteed jobs run as if alone; opportunistic jobs use what they leave."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from solver.plan import ActiveJob, Plan, Situation, SolveReport
 
 @dataclass(frozen=True)
 class AntMan:
-    """Guaranteed jobs by arrival, with backfilling, and opportunistic jobs in what is left.
+    """Guaranteed jobs by arrival, with backfilling, and opportunistic jobs on the rest.
 
-    Xiao et al., AntMan (OSDI '20): the global scheduler gives guaranteed jobs GPUs of their own, in
-    order, whoever else is there. Opportunistic jobs, by arrival, take GPUs that are idle; else they
-    join a guaranteed job on its GPUs, at most one each, where most of the GPUs' time is left over.
-    They give way as soon as guaranteed jobs need the GPUs. What two jobs then get is up to the
-    local coordinator, which scales the opportunistic one down (`Profile.shared_rate`).
+    Xiao et al., AntMan (OSDI '20): the global scheduler gives guaranteed jobs GPUs in order,
+    whatever else runs there. Opportunistic jobs, by arrival, take idle GPUs. Without idle GPUs an
+    opportunistic job joins the guaranteed job whose GPUs have most time left over, at most one per
+    guaranteed job. It gives way as soon as guaranteed jobs need the GPUs. The local coordinator
+    divides the GPUs between the two by slowing the opportunistic one (`Profile.shared_rate`).
 
-    An opportunistic job stays with its guaranteed partner, so that it restarts seldom.
+    An opportunistic job stays with its guaranteed partner, so that it seldom restarts.
 
     Attributes:
-        packed: 0 for opportunistic jobs on idle GPUs only.
+        packed: 0 to run opportunistic jobs on idle GPUs only.
     """
 
     name = "antman"
@@ -61,7 +61,7 @@ class AntMan:
 
 
 def _join(waiting: Sequence[ActiveJob], met: Mapping[int, Claim]) -> dict[int, ActiveJob]:
-    """The opportunistic jobs that join guaranteed ones, by the id of the guaranteed job.
+    """Return the opportunistic jobs that join guaranteed ones, by the guaranteed job's id.
 
     Args:
         waiting: Jobs without GPUs, in order.
@@ -86,7 +86,7 @@ def _join(waiting: Sequence[ActiveJob], met: Mapping[int, Claim]) -> dict[int, A
 
 
 def _left_over(job: ActiveJob, host: ActiveJob, allocation: Allocation) -> float:
-    """The part of its own speed that a job has beside another; 0 if it cannot run there."""
+    """Return the share of its own speed that a job keeps beside `host`; 0 if it cannot run."""
     if allocation not in job.choices:
         return 0.0
     return job.shared_rate(host, allocation) / job.rate(allocation)

@@ -16,8 +16,8 @@ from solver.plan import ActiveJob, Situation
 class Contenders:
     """The active jobs as arrays, one entry per job in the order of the situation.
 
-    A policy divides time among *rows*: each job alone, and with `rows` also pairs of jobs on the
-    same GPUs. Shares have the shape (rows, types); without pairs that is (jobs, types).
+    A policy divides time among *rows*: each job alone and, with `rows`, pairs of jobs on the same
+    GPUs. Shares have shape (rows, types), which is (jobs, types) without pairs.
 
     Attributes:
         gpus: c, GPUs of each type, shape (types,).
@@ -29,7 +29,7 @@ class Contenders:
         weights: Budgets.
         shares: The last shares of the jobs alone, shape (jobs, types); 0 for new jobs.
         notes: The policy's notes from its last computation.
-        prices: Price of a GPU-hour of each type, mean over its pools, shape (types,); 0 without.
+        prices: Mean price of a GPU-hour of each type over its pools, shape (types,); 0 if unset.
         job_ids: Their ids.
         tenants: Their tenants.
         time_left: Seconds to their deadlines; infinite without one.
@@ -54,9 +54,9 @@ class Contenders:
 
     @property
     def speeds(self) -> Floats:
-        """Work done in a second, shape (jobs, types): steps, or seconds on a single type.
+        """Work done in a second, shape (jobs, types): steps, or seconds with a single type.
 
-        The unit decides which of many optimal points a solver finds. These are the published.
+        The unit decides which of many optimal points a solver finds; these units are published.
         """
         return np.ones_like(self.rates) if len(self.gpus) == 1 else self.rates
 
@@ -69,7 +69,7 @@ class Contenders:
     def equal_shares(self) -> Floats:
         """Shares of jobs alone under an equal division of each type, shape (jobs, types).
 
-        They are c_k / (N g_j), divided by their sum if that exceeds 1.
+        They are c_k / (N g_j), divided by their sum over types if that exceeds 1.
         """
         equal = self.gpus / (len(self.gangs) * self.gangs[:, None])
         within: Floats = equal / np.maximum(1.0, equal.sum(axis=1, keepdims=True))
@@ -77,17 +77,17 @@ class Contenders:
 
     @property
     def row_rates(self) -> Floats:
-        """Steps per second of each row, of both jobs together in pairs, shape (rows, types)."""
+        """Steps per second of each row, summed over both jobs of a pair, shape (rows, types)."""
         both: Floats = self.rates if self.rows is None else self.rows.rates.sum(axis=1)
         return both
 
     def ignore_types(self) -> "Contenders":
-        """The same jobs as if all types were as fast as the first that a job can run on."""
+        """Return the jobs as if all types were as fast as the first that a job can run on."""
         first = np.take_along_axis(self.rates, (self.rates > 0.0).argmax(axis=1)[:, None], axis=1)
         return replace(self, rates=np.broadcast_to(first, self.rates.shape))
 
     def by_row(self, shares: Floats) -> Floats:
-        """Shares of jobs alone, shape (jobs, types), as shares of all rows."""
+        """Convert shares of jobs alone, shape (jobs, types), to shares of all rows."""
         if self.rows is None:
             return shares
         spread = np.zeros_like(self.rows.rates[:, 0])
@@ -101,11 +101,11 @@ class Contenders:
         least: Floats | None = None,
         floor_weights: Floats | None = None,
     ) -> Floats:
-        """The best shares (Gavel, OSDI '20, sections 3.1 and 4.4), shape (rows, types).
+        """Return the best shares (Gavel, OSDI '20, sections 3.1 and 4.4), shape (rows, types).
 
         Args:
             value: Maximise Σ value x, shape (rows, types).
-            least: Least work that each job does in a second, shape (jobs,).
+            least: Minimum work of each job in a second, shape (jobs,).
             floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
 
         Raises:
@@ -119,7 +119,7 @@ class Contenders:
         return find_best_packed_shares(rows.gangs, self.gpus, rows.members, speeds, **goals)
 
     def work(self, shares: Floats) -> Floats:
-        """Work that shares give each job in a second, shape (jobs,)."""
+        """Return the work that each job does in a second under shares, shape (jobs,)."""
         rows = self.rows
         if rows is None:
             alone: Floats = (self.speeds * shares).sum(axis=1)
@@ -131,18 +131,18 @@ class Contenders:
         return total
 
     def _pair_speeds(self, rows: Rows) -> Floats:
-        """Work of both jobs in a second, in the unit of `speeds`."""
+        """Return the work of both jobs in a second, in the unit of `speeds`."""
         return rows.ratios() if len(self.gpus) == 1 else rows.rates
 
 
 def rates_by_type(job: ActiveJob, inventory: Inventory) -> tuple[float, ...]:
-    """A job's throughput on each GPU type; 0 where it cannot run."""
+    """Return a job's throughput on each GPU type; 0 where it cannot run."""
     rates = {choice.gpu_type: job.rate(choice) for choice in job.choices}
     return tuple(rates.get(kind, 0.0) for kind in inventory.types)
 
 
 def mean_price(inventory: Inventory, gpu_type: str) -> float:
-    """Mean price of a GPU-hour of a type; 0 if a pool of it has none."""
+    """Return the mean price of a GPU-hour of a type; 0 if one of its pools has no price."""
     pools = [pool for pool in inventory.pools if pool.gpu_type == gpu_type]
     if not all(pool.price for pool in pools):
         return 0.0
@@ -155,7 +155,7 @@ def gather(
     notes: Sequence[tuple[float, ...]],
     rows: Rows | None,
 ) -> Contenders:
-    """The active jobs of a situation as arrays; see `Contenders` for the arguments."""
+    """Return the active jobs of a situation as arrays; see `Contenders` for the arguments."""
     jobs, inventory = situation.jobs, situation.inventory
     ages = situation.clock_seconds - np.array([job.belief.spec.arrival_seconds for job in jobs])
     within = np.array([job.spec.options.deadline_seconds or np.inf for job in jobs])

@@ -20,21 +20,21 @@ from solver.policies.shares import run_shares
 class Fifo:
     """Jobs in order of arrival, with backfilling.
 
-    Only backfilled jobs are ever preempted: once an earlier job fits. Of several GPU types, a job
-    runs on the fastest that has room in its turn.
+    Only backfilled jobs are ever preempted, when an earlier job fits. With several GPU types, a
+    job runs on the fastest type that has room in its turn.
 
-    With `Fidelity.REFERENCE` on several GPU types, as in Gavel's simulator (OSDI '20): the same
-    as shares of 0 and 1, without backfilling, which hold until they are computed again.
+    `Fidelity.REFERENCE` with several GPU types follows Gavel's simulator (OSDI '20): shares of 0
+    and 1, without backfilling, which hold until they are computed again.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
         backfill: 0 for a strict order: if a job does not fit, all later jobs wait.
         aware: 0, with `Fidelity.REFERENCE` on several types, for the published policy without
-            `_perf`: by an error of its code all jobs share the first type, the others idle.
-        packed: 1 for pairs of jobs on the same GPUs, as in Gavel's simulator: jobs for which no GPU
-            is left join, in order, the job whose rates and theirs sum up best against those alone,
-            if to more than `gain`. The first that finds none ends the line.
-        gain: The least such sum; by default as there.
+            `_perf`: by an error in its code all jobs share the first type and the others idle.
+        packed: 1 to pair jobs on the same GPUs, as in Gavel's simulator: each job without a GPU
+            joins, in order, the job with which its summed shared over exclusive rates are highest,
+            if they exceed `gain`. The first job without a partner ends the line.
+        gain: Minimum of these sums; the default is Gavel's.
     """
 
     name = "fifo"
@@ -59,7 +59,7 @@ class Fifo:
         return (shares if jobs.rows is None else self._pack(jobs, jobs.rows, shares)), ()
 
     def _alone(self, jobs: Contenders) -> Floats:
-        """Shares of 1 of the fastest types with room, without pairs."""
+        """Return shares of 1 on the fastest types with room, without pairs."""
         shares, free = np.zeros_like(jobs.rates), jobs.gpus.copy()
         if not self.aware:
             shares[:, 0] = 1.0
@@ -75,7 +75,7 @@ class Fifo:
         return shares
 
     def _pack(self, jobs: Contenders, rows: Rows, shares: Floats) -> Floats:
-        """Shares of all rows in which jobs without a GPU join others."""
+        """Return shares of all rows after jobs without a GPU have joined others."""
         packed = jobs.by_row(shares)
         kind, gains = shares.argmax(axis=1), rows.ratios().sum(axis=1)
         single: Bools = np.asarray(shares.any(axis=1))
@@ -93,7 +93,7 @@ class Fifo:
     def _partner(
         self, job: int, rows: Rows, gains: Floats, kind: Ints, single: Bools
     ) -> tuple[int, int]:
-        """The row with the best partner for a job, and the partner; −1 for both without one."""
+        """Return the row of a job's best pair, and the partner; −1 for both without one."""
         mine = np.flatnonzero((rows.members == job).any(axis=1) & (rows.members[:, 1] != ALONE))
         others = rows.members[mine].sum(axis=1) - job
         gain = np.where(single[others], gains[mine, kind[others]], 0.0)

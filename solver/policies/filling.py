@@ -1,4 +1,4 @@
-"""Water filling: max-min fairness among the jobs, or tenants, that can still gain."""
+"""Water filling: max-min fairness among the jobs or tenants that can still gain."""
 
 from enum import IntEnum
 
@@ -9,13 +9,12 @@ from solver.backends.interior import find_best_shares
 from solver.policies.contenders import Contenders
 
 FULL = 1e-3
-"""A job whose level is within this of the least level cannot gain: in the middle of the optimal
-face all jobs that can gain are above it. Relative, well above a solver's precision. A numerical
-tolerance."""
+"""Relative distance from the least level within which a job cannot gain: in the middle of the
+optimal face, all jobs that can gain are above it. A numerical tolerance, well above a solver's
+precision."""
 
 SLACK = 1e-4
-"""Relative loss allowed to jobs that cannot gain: the solver needs some slack. A numerical
-tolerance."""
+"""Relative loss allowed to jobs that cannot gain: slack for the solver. A numerical tolerance."""
 
 
 class Filling(IntEnum):
@@ -28,25 +27,21 @@ class Filling(IntEnum):
 
 
 def fill(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
-    """Shares of time x_jk by water filling.
+    """Return shares of time x_jk by water filling, shape (jobs, types).
 
-    The least level a_j Σ_k v_jk x_jk is maximised; jobs at that level that cannot gain keep it, and
-    the levels of the others are raised in turn until no job can gain, by at most one linear program
-    a job. Narayanan et al., Gavel (OSDI '20),
-    section 4.3, where an integer program finds which jobs cannot have more: here the middle of the
-    optimal face shows it.
+    Maximise the least level a_j Σ_k v_jk x_jk. Jobs at that level that cannot gain keep it, and the
+    levels of the others are raised in turn until no job can gain, by at most one linear program per
+    job. Narayanan et al., Gavel (OSDI '20), section 4.3, find the jobs that cannot gain by an
+    integer program; here the middle of the optimal face shows them.
 
     Args:
         jobs: The jobs.
         weights: a, shape (jobs,).
-        filling: `JOBS`, or how a tenant's weight, the same for all, goes to its jobs that can
-            still gain: in parts by budget, or all to the first that arrived.
-
-    Returns:
-        x, shape (jobs, types).
+        filling: `JOBS`, or how a tenant's weight, equal for all tenants, is given to its jobs that
+            can still gain: in proportion to budgets, or all to the first that arrived.
 
     Raises:
-        SolverError: A program has no solution, though the shares before always are one.
+        SolverError: A program has no solution, although the previous shares always are one.
     """
     least, can_gain = np.zeros(len(weights)), np.ones(len(weights), dtype=np.bool_)
     fastest = jobs.speeds.max(axis=1)
@@ -63,7 +58,7 @@ def fill(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
         gpus = jobs.gangs * shares.sum(axis=1)
         if (
             gpus[full].sum() > 2.0 * SLACK * gpus[~can_gain].sum()
-        ):  # else they fill only the solver's slack
+        ):  # otherwise they fill only the solver's slack
             least[full] = speeds[full]
         can_gain &= ~full
         if not can_gain.any():
@@ -71,7 +66,7 @@ def fill(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
 
 
 def _level_weights(jobs: Contenders, weights: Floats, among: Bools, filling: Filling) -> Floats:
-    """Weights of the levels, shape (jobs,); infinite for jobs whose levels are not raised."""
+    """Return the weights of the levels, shape (jobs,); infinite for jobs that are not raised."""
     if filling is Filling.JOBS:
         return np.where(among, weights, np.inf)
     found = np.full(len(weights), np.inf)

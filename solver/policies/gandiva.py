@@ -1,4 +1,4 @@
-"""Packing by trial."""
+"""Packing by trial and error."""
 
 import random
 from collections.abc import Sequence
@@ -14,27 +14,27 @@ from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
 SEED = 0
-"""Seed of the draws of pairs, as published."""
+"""Seed of the random pairs, as published."""
 
 
 @dataclass(frozen=True)
 class Gandiva:
-    """Time slices for all jobs, and random pairs of jobs where GPUs are short.
+    """Time slices for all jobs, and random pairs of jobs when GPUs are short.
 
     Xiao et al., Gandiva (OSDI '18), section 3: jobs take turns, are packed onto the same GPUs by
-    trial, and migrate; there is no objective. As the authors of Gavel model it (OSDI '20, section
+    trial, and migrate; there is no objective. This follows Gavel's model of it (OSDI '20, section
     7.1): jobs without a partner are paired at random, and each job or pair gets an equal share of
-    each GPU type. A pair is dissolved when one of its jobs ends, or when it turns out not to pay:
-    when the sum of both jobs' rates over those alone is below 1. Jobs migrate as their turns come:
-    to whatever type their share is on.
+    each GPU type. A pair is dissolved when one of its jobs ends, or when it does not pay: when the
+    sum of both jobs' shared over exclusive rates is below 1. Jobs migrate to the type of their
+    share when their turn comes.
 
-    Notes: how much the draws so far took of the random generator, from which its state follows;
-    then each pair.
+    Notes: the number of random words drawn so far, which determines the generator's state; then
+    each pair.
 
     Attributes:
-        fidelity: With `Fidelity.FAIR` a pair is judged by the mean over the types that it can run
-            on. With `Fidelity.REFERENCE` by the sum over all types, as published: then nearly every
-            pair stays that fits on all types, and no other.
+        fidelity: `Fidelity.FAIR` judges a pair by the mean over the types that it can run on.
+            `Fidelity.REFERENCE` uses the sum over all types, as published: nearly every pair that
+            fits on all types stays, and no other.
         packed: 0 for time slices only.
     """
 
@@ -94,21 +94,14 @@ class Gandiva:
         for members in taking:
             row = row_of.get((min(members), max(members)))
             if row is not None:
-                # Rounded as published, where the last type that is filled is added up first.
+                # Rounded as published, which adds up the types from the last that is filled.
                 equal = jobs.gpus / len(taking) / rows.gangs[row]
                 shares[row] = equal / max(1.0, equal[::-1].sum())
         return shares, [(generator.words,), *partners]
 
 
 class _Draws(random.Random):
-    """A random generator that counts the words taken.
-
-    Args:
-        words: Words taken before.
-
-    Attributes:
-        words: Words of 32 bits taken so far.
-    """
+    """A random generator that counts the 32-bit words drawn; skips the first `words` of them."""
 
     def __init__(self, words: int) -> None:
         super().__init__(SEED)
@@ -117,7 +110,7 @@ class _Draws(random.Random):
             self.getrandbits(32 * words)
 
     def getrandbits(self, k: int) -> int:
-        """See `random.Random.getrandbits`; all draws go through it."""
+        """See `random.Random.getrandbits`; all draws call it."""
         self.words += -(-k // 32)
         return super().getrandbits(k)
 
@@ -125,9 +118,9 @@ class _Draws(random.Random):
 def _draw_pairs(
     jobs: Sequence[int], gangs: Sequence[float], generator: random.Random
 ) -> list[tuple[int, int]]:
-    """Pairs of jobs with gangs of one size, drawn at random.
+    """Draw random pairs of jobs with equal gangs.
 
-    There are as many draws as jobs; draws of unequal gangs give no pair.
+    There are as many draws as jobs; a draw of unequal gangs gives no pair.
 
     Args:
         jobs: Jobs without a partner.

@@ -16,9 +16,9 @@ from solver.policies.shares import run_shares
 class GandivaFair:
     """Equal tickets for all jobs: x_j = min(1, G / N).
 
-    Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3: stride scheduling of jobs
-    with equal tickets, on a single GPU type, without trading. As in the comparison of
-    the Shockwave paper (NSDI '23, section 8), scale factors are ignored.
+    Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3: stride scheduling of jobs with equal
+    tickets, on a single GPU type, without trading. As in the comparison of the Shockwave paper
+    (NSDI '23, section 8), scale factors are ignored.
 
     Attributes:
         fidelity: See `solver.policies.shares`.

@@ -12,24 +12,25 @@ from solver.policies.filling import Filling, fill
 from solver.policies.shares import run_shares
 
 DIGITS = 5
-"""Digits of shares that count if all types count as alike, below a solver's precision. A numerical
-tolerance."""
+"""Digits of shares that count if all types count as alike; a numerical tolerance below a solver's
+precision."""
 
 
 @dataclass(frozen=True)
 class Gavel:
     """Least attained service as a linear program: maximise min_j g_j T_j(x) / (w_j p_j).
 
-    T_j(x) = Σ_k T_jk x_jk is the throughput that a job gets, p_j = Σ_k T_jk c_k / Σ_k c_k what it
-    would get if its time were divided as the GPUs are. Narayanan et al., Gavel (OSDI '20),
-    section 4.1. On a single GPU type that is GPU time. Reactive: assumes the current regime
+    T_j(x) = Σ_k T_jk x_jk is a job's throughput; p_j = Σ_k T_jk c_k / Σ_k c_k would be its
+    throughput if its time were divided like the GPUs. Narayanan et al., Gavel (OSDI '20), section
+    4.1. With a single GPU type, this is GPU time. Reactive: assumes that the current regime lasts
     to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
         packed: 1 to run pairs of jobs on the same GPUs (section 4.4); `aware` then has no effect.
-        filling: See `solver.policies.filling.Filling` (section 4.3); 0 for the program above alone.
+        filling: See `solver.policies.filling.Filling` (section 4.3); 0 solves only the program
+            above.
     """
 
     name = "gavel"
@@ -70,12 +71,12 @@ class Gavel:
             shares = fill(jobs, weights, Filling(int(self.filling)))
         else:
             shares = jobs.best(floor_weights=weights)
-        # On types that count as alike, rounding errors alone would tell equal jobs apart.
+        # On types that count as alike, only rounding errors would distinguish equal jobs.
         return (shares.round(DIGITS) if ignores_types else shares), ()
 
 
 def _weights(jobs: Contenders) -> Floats:
-    """g_j / (w_j p_j) of each job, shape (jobs,)."""
+    """Return g_j / (w_j p_j) of each job, shape (jobs,)."""
     proportional = jobs.speeds @ jobs.gpus / jobs.gpus.sum()
     weights: Floats = jobs.gangs / jobs.weights / proportional
     return weights

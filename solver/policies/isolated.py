@@ -1,4 +1,4 @@
-"""A static equal share for each job, the yardstick of fairness."""
+"""A static equal share for each job: the yardstick of fairness."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ class Entitlements:
 
     Attributes:
         clock_seconds: Clock of the last plan on a single GPU type.
-        entitlements: By job id: run time that it is owed, in seconds, and its share.
+        entitlements: Run time that each job is owed, in seconds, and its share, by job id.
         ledger: The ledger of shares on several GPU types, as JSON.
     """
 
@@ -34,14 +34,14 @@ class Entitlements:
 class Isolated:
     """Every job gets 1 / N of the cluster and no more.
 
-    With N active jobs, a job of g GPUs is entitled to the share min(1, G / (N g)) of time
-    (the sharing incentive's private cluster, Shockwave, NSDI '23, section 2). In rounds, a
-    job runs only while its run time since admission is within its entitlement, the largest
-    deficit first. GPUs idle rather than exceed an entitlement. Without any deficit the job
-    closest to one runs alone, since a simulation's clock would otherwise stand still.
+    With N active jobs, a job of g GPUs is entitled to the share min(1, G / (N g)) of time (the
+    sharing incentive's private cluster, Shockwave, NSDI '23, section 2). In rounds, a job runs only
+    while its run time since admission is within its entitlement, the largest deficit first. GPUs
+    idle rather than exceed an entitlement. If no job has a deficit, the job closest to one runs
+    alone, because otherwise a simulation's clock would stand still.
 
-    On several GPU types it is that of Gavel (OSDI '20): 1 / N of each type, by its round-based
-    mechanism (`solver.policies.shares`), so that no GPU idles.
+    With several GPU types the policy follows Gavel (OSDI '20): 1 / N of each type, by its
+    round-based mechanism (`solver.policies.shares`), so that no GPU idles.
 
     Attributes:
         fidelity: See `solver.policies.shares`.

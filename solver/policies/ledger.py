@@ -1,4 +1,4 @@
-"""The memory of policies that compute shares of time: an account of each job and pair."""
+"""The memory of policies that compute shares of time: an account for each job and pair."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -31,14 +31,14 @@ class Ledger:
         computed_at: Clock of the last computation, in seconds.
         stale: Whether the shares have to be computed again.
         rounds: Rounds planned so far.
-        planned_at: Clock of the last of them, in seconds.
+        planned_at: Clock of the last planned round, in seconds.
         jobs: The jobs of the last round.
         rates: Throughputs at the last computation by GPU type, in steps per second, of the jobs
             that took part in it.
-        held_since: Clock at the start of the lease of each job that runs.
-        accounts: By row; `new_account` stands for those left out.
+        held_since: Clock at the start of each running job's lease.
+        accounts: Accounts by row; missing rows have their `new_account`.
         ran: Pairs that were placed in the last round.
-        notes: The policy's notes of the last computation.
+        notes: The policy's notes from the last computation.
     """
 
     types: tuple[str, ...] = ()
@@ -54,14 +54,14 @@ class Ledger:
     notes: tuple[tuple[float, ...], ...] = ()
 
     def account(self, key: Key, start: float) -> ShareAccount:
-        """The account of a row; see `new_account`."""
+        """Return a row's account, or its `new_account`."""
         return self.accounts.get(key) or self.new_account(key, start)
 
     def new_account(self, key: Key, start: float) -> ShareAccount:
-        """The account of a row that never ran and has no share.
+        """Return the account of a row that never ran and has no share.
 
-        As published, a pair has received nothing before its first computation, so that it is owed
-        the half round that is then credited to all.
+        As published, a pair has received nothing before its first computation, so it is owed the
+        half round that is then credited to all.
 
         Args:
             key: The ids of its jobs.
@@ -75,7 +75,7 @@ class Ledger:
         return ShareAccount(nothing, nothing, nothing)
 
     def on_types(self, types: tuple[str, ...], start: float) -> "Ledger":
-        """The ledger on the GPU types in service, some of which may be new or gone.
+        """Return the ledger on the GPU types in service, some of which may be new or gone.
 
         Args:
             types: The types.
@@ -98,5 +98,5 @@ class Ledger:
         return replace(self, types=types, stale=True, accounts=accounts, rates=rates)
 
     def after_round(self, clock: float) -> "Ledger":
-        """The ledger after a planned round."""
+        """Return the ledger after a planned round."""
         return replace(self, rounds=self.rounds + 1, planned_at=clock)

@@ -1,4 +1,4 @@
-"""List scheduling of a round: jobs in priority order, with backfilling."""
+"""Schedule a round in priority order, with backfilling."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from solver.plan import ActiveJob, Plan, Situation, SolveReport
 
 
 def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> Plan:
-    """Plan the coming round only, each job on the fastest GPU type that has room in its turn.
+    """Plan only the coming round; each job gets the fastest GPU type with room in its turn.
 
     Args:
         policy: Name for the report.

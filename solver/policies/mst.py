@@ -14,26 +14,27 @@ from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
 SLACK = 1e-5
-"""Part by which a job may be slower than its deadline asks, so that a program whose deadlines can
-just be met is well within a solver's precision. A numerical tolerance."""
+"""Share by which a job may miss its deadline's speed, so that a program whose deadlines can just be
+met is well within a solver's precision; a numerical tolerance."""
 
 
 @dataclass(frozen=True)
 class MaxSumThroughput:
     """Maximise Σ_jk steps per second_jk · x_jk.
 
-    Narayanan et al., Gavel (OSDI '20), section 4.2. Throughputs are not normalised, which
-    favours models with short steps, as in the comparison of the Shockwave paper (NSDI '23,
-    section 8). Reactive: assumes the current regime to the end.
+    Narayanan et al., Gavel (OSDI '20), section 4.2. Throughputs are not normalised, which favours
+    models with short steps, as in the comparison of the Shockwave paper (NSDI '23, section 8).
+    Reactive: assumes that the current regime lasts to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
-        costed: 1 for steps per currency unit: throughputs are divided by the price of a GPU-hour of
-            the type, as published in `max_sum_throughput_normalized_by_cost_perf`.
-        deadlines: 1 for Σ_k steps per second_jk · x_jk ≥ steps left / time left of jobs that have a
-            deadline to come, as published in `max_sum_throughput_normalized_by_cost_perf_SLOs`.
-            If not all can be met, see `find_promised_speeds`. With `Fidelity.FAIR` the shares are
-            then computed in each round, as rounds follow shares on average only.
+        costed: 1 for steps per currency unit: throughputs are divided by the type's price per
+            GPU-hour, as published in `max_sum_throughput_normalized_by_cost_perf`.
+        deadlines: 1 to require Σ_k steps per second_jk · x_jk ≥ steps left / time left of jobs with
+            a future deadline, as published in `max_sum_throughput_normalized_by_cost_perf_SLOs`.
+            `find_promised_speeds` chooses among deadlines that cannot all be met. With
+            `Fidelity.FAIR` the shares are then computed in each round, because rounds follow shares
+            only on average.
         packed: 1 to run pairs of jobs on the same GPUs (section 4.4), each worth the steps of both.
     """
 
@@ -73,10 +74,10 @@ class MaxSumThroughput:
 
 
 def check_priced(pools: Iterable[Pool]) -> None:
-    """Refuse pools without a price, by which throughputs are divided.
+    """Check that all pools have a price to divide throughputs by.
 
     Raises:
-        InputError: A pool has none.
+        InputError: A pool has no price.
     """
     for pool in pools:
         if not pool.price:
@@ -88,11 +89,11 @@ def check_priced(pools: Iterable[Pool]) -> None:
 
 
 def find_promised_speeds(jobs: Contenders, fidelity: Fidelity) -> Floats:
-    """The least speeds by which jobs meet the deadlines that count.
+    """Return the minimum speeds that meet the deadlines that count.
 
-    If all deadlines can be met together, all count; otherwise none does in Gavel's published code.
-    With `Fidelity.FAIR` deadlines that a job would miss even alone are left out, and as many of the
-    others count, earliest first, as can be met together; jobs aim to end a round before their
+    All deadlines count if they can be met together. Otherwise none counts in Gavel's published
+    code. `Fidelity.FAIR` leaves out deadlines that a job would miss even alone; of the others, as
+    many count, earliest first, as can be met together. Jobs then aim to end a round before their
     deadlines, or as fast as they can.
 
     Args:
@@ -100,7 +101,7 @@ def find_promised_speeds(jobs: Contenders, fidelity: Fidelity) -> Floats:
         fidelity: How the policy is run.
 
     Returns:
-        Least speeds, in work a second, shape (jobs,); 0 where no deadline counts.
+        Minimum speeds, in work per second, shape (jobs,); 0 where no deadline counts.
     """
     asked = _speeds(jobs, jobs.time_left)
     if fidelity is Fidelity.REFERENCE:
@@ -110,7 +111,7 @@ def find_promised_speeds(jobs: Contenders, fidelity: Fidelity) -> Floats:
     early = np.minimum(_speeds(jobs, within), fastest)
     asked = np.where((asked > 0.0) & (asked <= fastest), early, 0.0)
     order = [job for job in np.argsort(jobs.time_left, kind="stable").tolist() if asked[job]]
-    met, missed = 0, len(order) + 1  # so many first deadlines can be met together, so many not
+    met, missed = 0, len(order) + 1  # numbers of first deadlines that can, and cannot, be met
 
     def first(count: int) -> Floats:
         return np.where(np.isin(np.arange(len(asked)), order[:count]), asked, 0.0)
@@ -123,13 +124,13 @@ def find_promised_speeds(jobs: Contenders, fidelity: Fidelity) -> Floats:
 
 
 def _speeds(jobs: Contenders, time_left: Floats) -> Floats:
-    """The speeds that end jobs within these times; 0 for jobs without time or work left."""
+    """Return the speeds that end jobs within these times; 0 for jobs without time or work left."""
     due = (time_left > 0.0) & (jobs.work_left > 0.0)
     return np.divide(jobs.work_left, time_left, out=np.zeros_like(time_left), where=due)
 
 
 def _can_be_met(jobs: Contenders, asked: Floats) -> bool:
-    """Whether all jobs can have the speeds that they ask for, within half the slack."""
+    """Return whether all jobs can have their speeds at once, within half the slack."""
     if not asked.any():
         return True
     weights = np.divide(1.0, asked, out=np.full_like(asked, np.inf), where=asked > 0.0)

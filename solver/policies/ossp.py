@@ -22,10 +22,10 @@ TOLERANCE = 1.05
 class OpenShop:
     """The open-shop makespan: the least T in which every job can run its remaining time.
 
-    Narayanan et al., Gavel (OSDI '20), section 4.2 (minimum makespan), after Gonzalez
-    and Sahni, Open shop scheduling to minimize finish time (JACM 1976); OSSP in the
-    Shockwave paper (NSDI '23, section 8). T is bisected to within 5 % as published; among
-    feasible shares it takes the centre. Reactive: assumes the current regime to the end.
+    Narayanan et al., Gavel (OSDI '20), section 4.2 (minimum makespan), after Gonzalez and Sahni,
+    Open shop scheduling to minimize finish time (JACM 1976); OSSP in the Shockwave paper (NSDI '23,
+    section 8). T is bisected to within 5 %, as published; the shares are the centre of those that
+    are feasible. Reactive: assumes that the current regime lasts to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
@@ -58,7 +58,7 @@ class OpenShop:
 
 
 def find_quickest_shares(jobs: Contenders) -> Floats:
-    """Shares in which every job does its work within 5 % of the least time for all."""
+    """Return shares with which every job does its work within 5 % of the least time for all."""
     shortest = find_least_time(jobs)
     low, high = SHORTEST_SECONDS, LONGEST_SECONDS
     while shortest > high:
@@ -70,7 +70,7 @@ def find_quickest_shares(jobs: Contenders) -> Floats:
 
 
 def find_least_time(jobs: Contenders) -> float:
-    """The least T in which every job can do the work that it has left, in seconds."""
+    """Return the least T in which every job can do its remaining work, in seconds."""
     work_left = np.maximum(jobs.work_left, 0.0)
     if len(jobs.gpus) == 1 and jobs.rows is None:
         return max(float(work_left.max()), float(jobs.gangs @ work_left) / float(jobs.gpus[0]))

@@ -1,4 +1,4 @@
-"""Policies of other distributions, with checks of the policies and their plans."""
+"""Load and check policies of other distributions, and check their plans."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -18,14 +18,14 @@ DECLARED = {
     "clairvoyant": bool,
     "work_conserving": bool,
 }
-"""Class attributes of a policy."""
+"""Required class attributes of a policy."""
 
 
 def load_policy(plugin: Plugin) -> type[Any]:
     """Import a policy.
 
     Raises:
-        PluginError: It cannot be imported, or is no policy.
+        PluginError: It cannot be imported, or is not a policy.
     """
     found = plugin.load()
     for problem in _unlike(plugin.name, found):
@@ -35,7 +35,7 @@ def load_policy(plugin: Plugin) -> type[Any]:
 
 
 def _unlike(name: str, found: Any) -> Iterator[str]:
-    """Reasons why an object is no policy of a name, in words."""
+    """Yield the reasons why an object is not a policy of this name, in words."""
     frozen = isinstance(found, type) and is_dataclass(found)
     if not frozen or not vars(found)["__dataclass_params__"].frozen:
         yield f"is no frozen dataclass but {found!r}"
@@ -50,10 +50,10 @@ def _unlike(name: str, found: Any) -> Iterator[str]:
 
 
 def make_checked_plan(plugin: Plugin, policy: Any, situation: Situation) -> Plan:
-    """The plan of a policy of another distribution, checked.
+    """Return the plan of a policy of another distribution, checked.
 
     Raises:
-        PluginError: It raised an exception, or its plan cannot be carried out.
+        PluginError: The policy raised an exception, or its plan cannot be carried out.
     """
     plan: Plan = plugin.call("plan", lambda: policy.plan(situation))
     for problem in find_problems(situation, plan):
@@ -62,11 +62,11 @@ def make_checked_plan(plugin: Plugin, policy: Any, situation: Situation) -> Plan
 
 
 def find_problems(situation: Situation, plan: object) -> Iterator[str]:
-    """Reasons why a plan cannot be executed and recorded, in words; none if it can.
+    """Yield the reasons why a plan cannot be executed and recorded, in words.
 
     Args:
         situation: The policy input.
-        plan: The plan that it returned.
+        plan: The plan that the policy returned.
     """
     if not isinstance(plan, Plan):
         yield f"it is a {type(plan).__name__}, no Plan"
@@ -103,7 +103,7 @@ def _misplaced(placement: object, gangs: Mapping[int, set[int]], gpus: int) -> I
 
 
 def _unreported(plan: Plan) -> Iterator[str]:
-    """Problems of a plan for records or explanations."""
+    """Yield problems that would break records or explanations."""
     report, bids = plan.report, plan.bids
     if not isinstance(report, SolveReport):
         yield f"its report is a {type(report).__name__}, no SolveReport"

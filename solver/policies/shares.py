@@ -1,17 +1,16 @@
-"""Policies that compute shares of time, and how shares become rounds.
+"""Turn shares of time into rounds, for policies that compute shares.
 
 Gavel's round-based mechanism (Narayanan et al., OSDI '20, section 5): a policy computes the share
 of time x_rk in [0, 1] of each row r on each GPU type k. A row is a job alone or, for policies that
-pack (section 4.4), a pair of jobs with the same number of GPUs that fit together. Each round,
-rows are scheduled by decreasing priority x_rk / (run time there since the computation), then by
-their deficit of run time from before, then by share, with backfilling. At most one of a job's rows
-runs, on one type.
+pack (section 4.4), a pair of jobs that fit together and have equal gangs. Each round schedules
+rows by decreasing priority x_rk / (run time there since the computation), then by their earlier
+deficit of run time, then by share, with backfilling. At most one of a job's rows runs, on one type.
 
 With `Fidelity.FAIR` shares are computed on every arrival and end, for jobs alone also on every
-change of throughput, and all rows on all types stand in one line. With `Fidelity.REFERENCE` the
-limits of the published simulators hold, that of Shockwave for jobs alone on a single GPU type and
-else that of Gavel: a minimum time passes between computations (except after one at clock 0); GPUs
-assigned to a job that arrived since then idle; one type is filled after the other.
+change of throughput, and all rows on all types stand in one line. `Fidelity.REFERENCE` has the
+limits of a published simulator: Shockwave's for jobs alone on a single GPU type, otherwise Gavel's.
+A minimum time passes between computations (except after one at clock 0), GPUs that fall to a job
+that arrived in that time idle, and types are filled one after the other.
 """
 
 import random
@@ -32,15 +31,15 @@ from solver.policies.contenders import Contenders, gather, rates_by_type
 from solver.policies.ledger import Key, Ledger, ShareAccount
 
 RECOMPUTE_SECONDS, RECOMPUTE_SECONDS_OF_TYPES = 1000.0, 1920.0
-"""Minimum time between two computations in the published simulators: Shockwave's, with a single
-GPU type, and Gavel's, with several."""
+"""Minimum time between two computations in the published simulators: Shockwave's with a single GPU
+type, and Gavel's with several."""
 
 SHUFFLE_SEED = 5
 """Default seed of the random orders of GPU types in Gavel's published simulator."""
 
 DIGITS = 9
-"""Digits of shares and deficits that count with pairs: degenerate programs leave noise in the
-rest. The published simulator counts all digits. A numerical tolerance."""
+"""Digits of shares and deficits that count with pairs, a numerical tolerance: degenerate programs
+leave noise in the rest. The published simulator uses all digits."""
 
 
 class SharePolicy(Protocol):
@@ -57,7 +56,7 @@ class SharePolicy(Protocol):
         ...
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
-        """Shares of time, shape (rows, types), and notes for the next computation."""
+        """Return shares of time, shape (rows, types), and notes for the next computation."""
         ...
 
 
@@ -100,11 +99,11 @@ def run_shares(
         name: Its name, for the report.
         situation: Policy input.
         packed: Whether pairs of jobs are rows too.
-        lease_seconds: Least length of a lease, within which a job is not preempted.
-        shuffled: Whether under `Fidelity.REFERENCE` types are filled in random order; else in
-            the order of the pools.
-        fills: Whether jobs run on idle GPUs of types that they have no share of.
-        again: Whether the shares are computed again in any case.
+        lease_seconds: Minimum length of a lease, during which a job is not preempted.
+        shuffled: Whether `Fidelity.REFERENCE` fills types in random order; otherwise in the order
+            of the pools.
+        fills: Whether jobs run on idle GPUs of types of which they have no share.
+        again: Whether to compute the shares again in any case.
     """
     clock, jobs, types = situation.clock_seconds, situation.jobs, situation.inventory.types
     start, one_type = situation.round_seconds / 2, len(types) == 1 and not packed
@@ -131,7 +130,7 @@ def run_shares(
     placement = next_round(situation, met)
     pairs = find_pairs(placement, met) if packed else ()
     order = tuple(dict.fromkeys(job for claim in line for job in claim.job_ids))
-    if packed:  # a job's first row may stand far behind the one that runs
+    if packed:  # a job's first row may be far behind the row that runs
         order = tuple(job for job in order if job in ledger.rates)
         order = tuple(sorted(order, key=lambda job: job not in placement))
     after = replace(
@@ -145,7 +144,7 @@ def run_shares(
 
 
 def _open(situation: Situation, ledger: Ledger, packed: bool) -> _Table:
-    """The rows that may run, and their accounts after the previous round."""
+    """Return the rows that may run, with their accounts after the previous round."""
     jobs, inventory = situation.jobs, situation.inventory
     types, ids = inventory.types, [job.job_id for job in jobs]
     rows = make_rows(jobs, types) if packed else _rows_alone(jobs, situation)
@@ -176,7 +175,7 @@ def _open(situation: Situation, ledger: Ledger, packed: bool) -> _Table:
 
 
 def _rows_alone(jobs: Sequence[ActiveJob], situation: Situation) -> Rows:
-    """Each job as a row of its own."""
+    """Return each job as a row."""
     rates = np.array([rates_by_type(job, situation.inventory) for job in jobs])
     members = np.stack([np.arange(len(jobs)), np.full(len(jobs), ALONE)], 1)
     gangs = np.array([float(job.gang) for job in jobs])
@@ -184,21 +183,18 @@ def _rows_alone(jobs: Sequence[ActiveJob], situation: Situation) -> Rows:
 
 
 def _seconds(job: ActiveJob) -> float | None:
-    """Run time of a job in the previous round; None if it was not to run."""
+    """Return a job's run time in the previous round; None if it was not to run."""
     return job.belief.progress.seconds if job.gpus and job.belief.progress else None
 
 
 def _updated(ledger: Ledger, situation: Situation, watches: bool) -> Ledger:
-    """The ledger with the active jobs, stale after arrivals, ends and failures.
+    """Return the ledger with the active jobs; arrivals, ends and failures make it stale.
 
-    Args:
-        ledger: The ledger.
-        situation: Policy input.
-        watches: Whether a change of throughput makes the shares stale.
+    If `watches`, a change of throughput makes it stale too.
     """
     jobs = situation.jobs
     ids = tuple(job.job_id for job in jobs)
-    # In the published simulator a failed job is one that did not run in its round.
+    # In the published simulator a job that does not run in its round has failed.
     failed = any(seconds is not None and seconds <= 0.0 for seconds in map(_seconds, jobs))
     changed = watches and any(
         ledger.rates.get(job.job_id) != rates_by_type(job, situation.inventory) for job in jobs
@@ -213,13 +209,13 @@ def _updated(ledger: Ledger, situation: Situation, watches: bool) -> Ledger:
 
 
 def _is_due(ledger: Ledger, clock: float, fidelity: Fidelity, one_type: bool) -> bool:
-    """Whether stale shares are computed again now."""
+    """Return whether stale shares are computed again now."""
     if fidelity is Fidelity.FAIR or ledger.computed_at == 0.0:
         return True
     elapsed = clock - ledger.computed_at
     if one_type:
         return elapsed >= RECOMPUTE_SECONDS
-    # The clock stands still if nothing ran and no job is to come.
+    # The clock stands still if nothing ran and no job will arrive.
     stuck = ledger.rounds > 0 and clock == ledger.planned_at
     return stuck or elapsed >= RECOMPUTE_SECONDS_OF_TYPES
 
@@ -227,7 +223,7 @@ def _is_due(ledger: Ledger, clock: float, fidelity: Fidelity, one_type: bool) ->
 def _computed(
     policy: SharePolicy, ledger: Ledger, table: _Table, situation: Situation, packed: bool
 ) -> tuple[_Table, Ledger]:
-    """The table and the ledger with new shares."""
+    """Return the table and the ledger with new shares."""
     clock = situation.clock_seconds
     alone = table.share[table.rows.alone]
     jobs = gather(situation, alone, ledger.notes, table.rows if packed else None)
@@ -252,20 +248,20 @@ def _line(
     kinds: Ints,
     fills: bool,
 ) -> list[Claim]:
-    """All rows on all types that they can run on, best first.
+    """Return claims for all rows on all types that they can run on, best first.
 
     Args:
         situation: Policy input.
         table: The rows and their accounts.
-        packed: Whether there are pairs: then ties go by row and type, as published, else by job
-            and menu.
+        packed: Whether there are pairs: row and type then break ties, as published; otherwise job
+            and menu do.
         leased: Whether each job is within its lease, shape (jobs,).
         kinds: Place of each type in the order in which types are filled, shape (types,).
-        fills: Whether rows without priority stand in line.
+        fills: Whether to include rows without priority.
     """
     share = np.maximum(table.share, 0.0)
     priority = np.divide(share, table.received, out=1e9 * share, where=table.received > 0.0)
-    time = table.received.sum(axis=0)  # given out on each type since the computation
+    time = table.received.sum(axis=0)  # total run time on each type since the computation
     priority *= time / time.max()
     row, kind = np.nonzero((table.places >= 0) & ((priority > 0.0) | fills))
     first = table.rows.members[row, 0]
@@ -284,7 +280,7 @@ def _line(
 
 
 def _without_unshared(situation: Situation, line: list[Claim], ledger: Ledger) -> list[Claim]:
-    """The claims that may be met: GPUs that fall to a job without a share idle."""
+    """Return the claims that may be met: GPUs that fall to a job without a share idle."""
     shared = [all(job in ledger.rates for job in claim.job_ids) for claim in line]
     if all(shared):
         return line
@@ -292,7 +288,7 @@ def _without_unshared(situation: Situation, line: list[Claim], ledger: Ledger) -
 
 
 def _close(table: _Table, ledger: Ledger, start: float) -> dict[Key, ShareAccount]:
-    """The accounts to keep: those of jobs, and of pairs that ran or have a share."""
+    """Return the accounts to keep: those of jobs, and of pairs that ran or have a share."""
     columns = (table.share.tolist(), table.received.tolist(), table.deficit.tolist())
     accounts = {
         key: ShareAccount(tuple(share), tuple(received), tuple(deficit))
@@ -306,7 +302,7 @@ def _close(table: _Table, ledger: Ledger, start: float) -> dict[Key, ShareAccoun
 
 
 def _order_of_types(types: int, number: int, shuffled: bool) -> Sequence[int]:
-    """The order in which GPU types are filled in a round."""
+    """Return the order in which GPU types are filled in a round."""
     if not shuffled or types == 1:
         return range(types)
     return _random_orders(types, 1 << (number + 1).bit_length())[number]
@@ -314,7 +310,7 @@ def _order_of_types(types: int, number: int, shuffled: bool) -> Sequence[int]:
 
 @lru_cache(maxsize=32)
 def _random_orders(types: int, rounds: int) -> list[list[int]]:
-    """The random order of the types in each round, as published."""
+    """Return the random order of the types in each round, as published."""
     generator, orders = random.Random(SHUFFLE_SEED), []
     for _ in range(rounds):
         orders.append(list(range(types)))

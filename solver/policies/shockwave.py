@@ -27,20 +27,20 @@ from solver.shared_cluster import simulate_shared_cluster
 from solver.strategy import POLICY, Bids, Strategy, make_market
 
 LEAST_ENDING = 0.02
-"""Least share of `ending` that counts, however long arrivals are expected to go on: the end of all
-work has some price. Chosen by hand; no sweep is recorded."""
+"""Minimum share of `ending` that counts, however long arrivals are expected to continue, so that
+makespan always has some price. Chosen by hand, not swept."""
 
 LEAST_MAKESPAN = 1e-6
-"""Least worth of a second of makespan, in seconds of completion of all active jobs: at 0 the
-program over time has no starting point. A numerical bound."""
+"""Minimum worth of a second of makespan, in seconds of completion of all active jobs; a numerical
+bound, because at 0 the program over time has no starting point."""
 
 TAIL_SHARE = 0.7
-"""The JCT from which on a job is in the tail, as a share of the longest run time and the time for
-all work together. Fitted with μ on a model of rounds, and rounded: ADR 0047."""
+"""JCT at which the tail begins, as a share of the longest run time plus the time for all work.
+Fitted together with μ on a model of rounds, and rounded (ADR 0047)."""
 
 LARGEST_EXPONENT = 8.0
-"""Bound on the exponent of the gang: weights of gangs stay finite, and comparable. An engineering
-bound."""
+"""Upper bound on the exponent of the gang, an engineering bound that keeps weights of gangs finite
+and comparable."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class OneType(UtilityParameters, Strategy):
     """Bids on GPUs of one type: contribution to completion, less expected lateness.
 
     Attributes:
-        favour: Preemption hysteresis: factor on the bids of running jobs. A preemption costs
-            two restarts, and often a third when the job resumes.
-        longest_level: Quantile level of the forecast at which the longest job sets the
-            horizon. Below the median: too near a horizon hurries jobs a little, too far a
+        favour: Preemption hysteresis: factor on the bids of running jobs. A preemption costs two
+            restarts, and often a third when the job resumes.
+        longest_level: Quantile of the forecast at which the longest job sets the horizon. It is
+            below the median because too near a horizon hurries jobs a little, whereas too far a
             horizon delays long jobs until they are late.
     """
 
@@ -62,8 +62,8 @@ class OneType(UtilityParameters, Strategy):
         """See `Strategy.make_bids`.
 
         All active work is due by the horizon: the larger of the work left per GPU and the longest
-        residual run time, and not before arrivals are expected to end. Once they have ended, the
-        longest job is due as soon as it can finish, and is never delayed for long.
+        residual run time, but not before arrivals are expected to end. After the arrivals, the
+        longest job is due as soon as it can finish, so it is never delayed for long.
         """
         even = situation.even
         lost = self.lost_rounds * situation.round_seconds
@@ -99,21 +99,21 @@ class OneType(UtilityParameters, Strategy):
 class SeveralTypes(Strategy):
     """Bids on several GPU types: the future cost that a round there saves.
 
-    The market is solved first, which assigns jobs to types; the list begins with the chosen rows,
-    then has all others.
+    The market is solved first and assigns jobs to types; the list begins with the chosen rows,
+    followed by all others.
 
     Attributes:
-        gang: Exponent of the gang in the worth of completing a job and in the penalty of lateness.
-        due_share: Due date as a share of the fair finish time, which is that in an evenly
-            shared cluster.
-        tardiness: λ: penalty of all work of a job being late by its fair time, over that of
-            a completion later by the mean fair time.
-        ending: Worth of a second of makespan, in seconds of completion of all jobs that arrived
-            since the oldest active one; an array of jobs counts once. It is less while arrivals
-            are expected to go on.
-        paired_ending: The same where jobs may share GPUs: the linear program over time ignores
-            pairs, with which GPUs do more work.
-        stay: The least preemption hysteresis of bids on the GPU type that a job holds; more where
+        gang: Exponent of the gang in the worth of a completion and in the penalty of lateness.
+        due_share: Due date as a share of the fair finish time, taken from an equally shared
+            cluster.
+        tardiness: λ: penalty if all work of a job is late by its fair time, relative to that of
+            completing a job later by the mean fair time.
+        ending: Worth of a second of makespan, in seconds of completion of all active jobs, scaled
+            by arrivals since the oldest active job; an array counts once. It is lower while
+            arrivals are expected to continue.
+        paired_ending: `ending` if jobs may share GPUs: GPUs do more work with pairs, which the
+            linear program over time ignores.
+        stay: Minimum preemption hysteresis of bids on the GPU type that a job holds; higher if
             restarts cost more of a round.
     """
 
@@ -170,9 +170,9 @@ class SeveralTypes(Strategy):
         )
 
     def _price_makespan(self, situation: Situation, least: float) -> float:
-        """Worth of a second of makespan, in seconds of completion of all active jobs.
+        """Return the worth of a second of makespan, in seconds of completion of all active jobs.
 
-        It does not fall as jobs end: all jobs that share the makespan count.
+        It counts all jobs that share the makespan, so it does not fall as jobs end.
 
         Args:
             situation: Policy input.
@@ -199,15 +199,15 @@ class SeveralTypes(Strategy):
 
 @dataclass(frozen=True)
 class Shockwave:
-    """List scheduling by bids for the coming round, whose market certifies it.
+    """List scheduling by bids for the coming round, certified by the round's market.
 
-    A cluster of one GPU type and one of several have a strategy each; both bound how long a job is
-    postponed. `docs/market.md` derives the bids and says on which workloads the defaults were
+    Clusters of one GPU type and of several have one strategy each; both bound how long a job is
+    postponed. `docs/market.md` derives the bids and names the workloads on which the defaults were
     chosen; the ablations of `benchmarks/market.py` remove the parts in turn.
 
     Attributes:
-        one_type: The strategy on GPUs of one type.
-        several_types: The strategy on several GPU types.
+        one_type: The strategy for one GPU type.
+        several_types: The strategy for several GPU types.
     """
 
     name = POLICY
@@ -227,7 +227,7 @@ class Shockwave:
         return self._strategy(situation.inventory).plan(situation)
 
     def placed(self, situation: Situation) -> Plan:
-        """The coming round alone, see `solver.deciding.place`."""
+        """Place only the coming round (`solver.deciding.place`)."""
         return self._strategy(situation.inventory).place(situation)
 
     def _strategy(self, inventory: Inventory) -> Strategy:

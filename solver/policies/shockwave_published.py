@@ -27,7 +27,7 @@ from solver.window.published import (
 )
 
 RESOLVE_ROUNDS = 8
-"""Period, in rounds, at which the window is solved again in any case, as published."""
+"""Maximum number of rounds between solutions of the window, as published."""
 
 LATEST_SHARE = 0.1
 """Weight of the latest finish-time estimate against the mean of all, as published."""
@@ -59,7 +59,7 @@ class FinishEstimates(NamedTuple):
     weighted_sum: float = 0.0
 
     def estimated(self, round_number: int, finish_seconds: float) -> "FinishEstimates":
-        """The account with a new estimate of the finish time under an equal share."""
+        """Return the account with a new estimate of the finish time under an equal share."""
         if self.first_round < 0:
             return self._replace(
                 first_round=round_number, last_round=round_number, last_estimate=finish_seconds
@@ -72,7 +72,7 @@ class FinishEstimates(NamedTuple):
         )
 
     def finish_objective(self, round_number: int) -> float:
-        """Target finish time: the time-weighted mean of the estimates, and the latest estimate."""
+        """Return the target finish time: time-weighted mean and latest of the estimates, mixed."""
         mean, rounds = self.last_estimate, round_number - self.first_round
         if rounds:
             held = round_number - self.last_round
@@ -86,8 +86,8 @@ class PublishedMemory:
 
     Attributes:
         round: Number of the coming round.
-        accounts: By job id.
-        schedule: Jobs of the coming rounds in the last solution of the window.
+        accounts: Accounts by job id.
+        schedule: Jobs of the coming rounds in the window's last solution.
     """
 
     round: int = 0
@@ -99,20 +99,20 @@ class PublishedMemory:
 class PublishedShockwave:
     """Nash social welfare over the window, with the published solver, predictor and schedule.
 
-    Zheng et al., Shockwave (NSDI '23), sections 4 to 6, as in their simulator: the predictor
-    is clairvoyant (`predictor.published_predictor`); the window is solved on every arrival
-    and end and every eighth round, with high priorities in early rounds, backfilled with the
-    jobs of the longest remaining time, and the schedule is followed until the next solution.
+    Zheng et al., Shockwave (NSDI '23), sections 4 to 6, as in their simulator. The predictor is
+    clairvoyant (`predictor.published_predictor`). The window is solved on every arrival and end and
+    every eighth round, with high priorities in early rounds, and backfilled with the jobs that have
+    the longest remaining time. The schedule is followed until the next solution.
 
-    Deviates in two points. The counts of rounds are solved exactly (`solver.window.counts`),
-    not to a relative gap of 1e-3, and list scheduling replaces the second program that orders
-    them. The finish-time constraints are left out: they require that every job end after
-    the window, and on the published traces they were feasible in one of 336 windows.
+    There are two deviations. The counts of rounds are solved exactly (`solver.window.counts`)
+    instead of to a relative gap of 1e-3, and list scheduling replaces the second program, which
+    orders them. The finish-time constraints are left out: they require that every job end after the
+    window, and on the published traces they were feasible in one of 336 windows.
 
     Attributes:
         backend: Solver back end.
-        regularizer: k; the authors set it for each trace. The default is that of 120 jobs.
-        fairness_power: λ, likewise.
+        regularizer: k; the authors set it for each trace. The default is for 120 jobs.
+        fairness_power: λ; the same applies.
     """
 
     name = "shockwave-published"
@@ -156,7 +156,7 @@ class PublishedShockwave:
     def _window(
         self, accounts: Mapping[int, FinishEstimates], situation: Situation, number: int
     ) -> tuple[dict[int, FinishEstimates], WindowMarket, Floats]:
-        """The accounts calibrated, the window problem, and each job's priority."""
+        """Return the calibrated accounts, the window problem, and each job's priority."""
         jobs = situation.jobs
         accounts = {job.job_id: _calibrate(accounts[job.job_id], job, situation) for job in jobs}
         factors = np.array([accounts[job.job_id].factor for job in jobs])
@@ -186,13 +186,13 @@ class PublishedShockwave:
 
 
 def epochs_done(job: ActiveJob) -> int:
-    """Completed epochs, at most the declared number, which an overshoot may exceed."""
+    """Return the completed epochs, capped at the declared number, which a job may overshoot."""
     done = sum(int(regime.epochs) for regime in job.belief.observed)
     return min(done, job.spec.epochs)
 
 
 def _measure(before: PublishedMemory, job: ActiveJob, situation: Situation) -> FinishEstimates:
-    """A job's account with the measurement of the previous round, if it ran."""
+    """Return a job's account with the measurement of the previous round, if it ran."""
     account = before.accounts.get(job.job_id) or FinishEstimates(situation.clock_seconds)
     if job.gpus:
         rounds = before.round - account.measured_round
@@ -203,7 +203,7 @@ def _measure(before: PublishedMemory, job: ActiveJob, situation: Situation) -> F
 
 
 def _calibrate(account: FinishEstimates, job: ActiveJob, situation: Situation) -> FinishEstimates:
-    """The account with durations calibrated to the measured throughput."""
+    """Return the account with durations calibrated to the measured throughput."""
     if not account.measured_round or job.spec.timed:
         return account
     factor = calibrate(
@@ -217,9 +217,9 @@ def _calibrate(account: FinishEstimates, job: ActiveJob, situation: Situation) -
 
 
 def _remaining(account: FinishEstimates, job: ActiveJob) -> float:
-    """Predicted residual run time, in seconds; 1 s once all epochs are complete.
+    """Return the predicted residual run time, in seconds; 1 s once all epochs are complete.
 
-    The published system knows no timed jobs, whose only epoch would be complete from the start.
+    The published system has no timed jobs; their only epoch would be complete from the start.
     """
     if job.spec.timed:
         return max(job.schedule[0].epoch_seconds - job.belief.run_seconds, 1.0)
@@ -232,7 +232,7 @@ def _remaining(account: FinishEstimates, job: ActiveJob) -> float:
 def _estimate(
     accounts: Mapping[int, FinishEstimates], situation: Situation, number: int
 ) -> dict[int, FinishEstimates]:
-    """The accounts with a new estimate of each finish time under an equal share."""
+    """Return the accounts with a new estimate of each finish time under an equal share."""
     share = min(1.0, situation.inventory.gpus / len(situation.jobs))
     estimated = {}
     for job in situation.jobs:
@@ -244,7 +244,7 @@ def _estimate(
 
 
 def _report(situation: Situation, solved: Solution, objective: float) -> SolveReport:
-    """The report on a solved window: the timetable's objective, and its gap to the bound."""
+    """Report on a solved window: the timetable's objective, and its gap to the bound."""
     bound = max(solved.bound, objective)
     return SolveReport(
         policy=PublishedShockwave.name,

@@ -8,9 +8,9 @@ from solver.policies.listed import run_list
 
 @dataclass(frozen=True)
 class Sjf:
-    """Waiting jobs by forecast GPU time, without preemption.
+    """Waiting jobs by forecast GPU time (run time × GPUs), without preemption.
 
-    A baseline of Tiresias (NSDI '19): the smallest product of run time and GPUs first.
+    A baseline of Tiresias (NSDI '19).
     """
 
     name = "sjf"

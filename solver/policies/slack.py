@@ -1,4 +1,4 @@
-"""Least slack first where it is short, else shortest remaining time: the rule to beat."""
+"""Least slack first if slack is short, else shortest remaining time: the rule to beat."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ from solver.policies.listed import run_list
 class Slack:
     """List scheduling without a market, on the same forecasts.
 
-    A job is due at the earlier of a share of its fair finish time and the horizon, the time
-    by which all active work and its longest job can be done. Urgent jobs, whose slack is
-    short, come first by least slack; then all others by shortest residual run time. Defaults are
-    chosen by hand; no sweep is recorded.
+    A job is due at the earlier of a share of its fair finish time and the horizon, the time by
+    which all active work and its longest job can be done. Urgent jobs, whose slack is short, come
+    first by least slack; then all others by shortest residual run time. Defaults were chosen by
+    hand, not swept.
 
     Attributes:
         fair_share: Due date as a share of the fair finish time.

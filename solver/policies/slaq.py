@@ -1,4 +1,4 @@
-"""Quality first: GPUs to the jobs whose loss falls most in the coming round."""
+"""Quality first: GPUs go to the jobs whose loss falls most in the coming round."""
 
 from dataclasses import dataclass, replace
 
@@ -8,26 +8,26 @@ from solver.plan import ActiveJob, Plan, Situation
 from solver.policies.listed import run_list
 
 LEAST_LOSSES = 3
-"""Losses that a curve is fitted to, at least: as many as a μᵏ + d has parameters
+"""Minimum number of losses to fit a curve: as many as a μᵏ + d has parameters
 (`predictor.quality`)."""
 
 
 @dataclass(frozen=True)
 class Slaq:
-    """Jobs by the normalised fall of their loss that a round is expected to bring, per GPU.
+    """Jobs by the expected normalised fall of their loss in the coming round, per GPU.
 
-    Zhang et al., SLAQ (SoCC '17): the loss after each epoch is fitted by a curve
-    (`predictor.quality`), and the fall that it predicts is divided by the largest change between
-    two epochs seen so far, so that losses of different kinds compare. Gangs are fixed here, so that
-    units of GPUs are not added to jobs one by one: it is a list, by fall per GPU.
+    Zhang et al., SLAQ (SoCC '17): a curve is fitted to the loss after each epoch
+    (`predictor.quality`). The fall that it predicts is divided by the largest change between two
+    epochs so far, which makes losses of different kinds comparable. Gangs are fixed here, so the
+    policy ranks jobs by fall per GPU instead of adding GPUs to jobs one by one.
 
-    A job that has trained fewer than `trial` epochs comes before all others, by arrival, as nothing
-    is known of it. A job that trains and reports no losses counts as losing as much in each epoch.
+    Jobs that have trained fewer than `trial` epochs come first, by arrival, because nothing is
+    known of them. A job that reports no losses counts one unit of fall per epoch.
 
     Attributes:
-        recency: Weight of a loss over that of the next one in the fit, in (0, 1]. Chosen by hand;
-            no sweep is recorded.
-        trial: Epochs before the curve is used, by default as many as a curve can be fitted to.
+        recency: Weight of a loss relative to the next one in the fit, in (0, 1]. Chosen by hand,
+            not swept.
+        trial: Epochs before the curve is used; the default suffices to fit one.
     """
 
     name = "slaq"
@@ -64,12 +64,12 @@ class Slaq:
         return replace(plan, worth=tuple(worth[job_id] for job_id in plan.order))
 
     def _worth(self, job: ActiveJob, situation: Situation) -> float:
-        """The fall per GPU that the coming round is expected to bring."""
+        """Return the expected fall of the loss in the coming round, per GPU."""
         lost = 0.0 if job.gpus else job.throughput.restart(job.own, situation.restart_seconds)
         return self.fall(job, max(situation.round_seconds - lost, 0.0)) / job.gang
 
     def fall(self, job: ActiveJob, seconds: float) -> float:
-        """The normalised fall of a job's loss that a time of training is expected to bring."""
+        """Return the expected normalised fall of a job's loss in `seconds` of training."""
         belief = job.belief
         steps = seconds * job.rate(job.own)
         ahead = min(steps / job.spec.steps_per_epoch(belief.batch_size), belief.epochs_left)

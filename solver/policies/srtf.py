@@ -10,7 +10,7 @@ from solver.policies.listed import run_list
 class Srtf:
     """Jobs by forecast residual run time, preempting longer jobs.
 
-    Minimises mean JCT on one machine when run times are known (Schrage, 1968).
+    Minimises mean JCT on one machine if run times are known (Schrage, 1968).
     """
 
     name = "srtf"

@@ -8,7 +8,7 @@ from solver.policies.listed import run_list
 
 @dataclass(frozen=True)
 class SrtfGpu:
-    """Jobs by forecast residual run time times GPUs, preempting larger jobs.
+    """Jobs by forecast residual GPU time (run time × GPUs), preempting larger jobs.
 
     A baseline of Tiresias (NSDI '19), section 3.2.1: two-dimensional SRTF.
     """

@@ -24,31 +24,29 @@ STEP = 1e-6
 class Themis:
     """Minimise the worst finish-time fairness ρ.
 
-    Mahajan et al., Themis (NSDI '20), section 3.2, as a program over shares (Narayanan
-    et al., Gavel, OSDI '20, section 4.2):
+    Mahajan et al., Themis (NSDI '20), section 3.2, as a program over shares (Narayanan et al.,
+    Gavel, OSDI '20, section 4.2):
 
         min max_j (age_j + left_j / x_j) / (isolated_j + left_j / e_j)
 
-    where left_j is the run time left at the present speed, e_j = min(1, G / (N g_j)) an
-    equal share, and isolated_j the time that the completed steps would have taken at the
-    equal shares of their time. Among optimal shares it takes the centre of the face.
-    Reactive: assumes the current regime to the end. Themis itself auctions GPUs as leases
-    end; here all shares are computed at once.
+    left_j is the run time left at the present speed, e_j = min(1, G / (N g_j)) an equal share, and
+    isolated_j the time that the completed steps would have taken at the equal shares of their time.
+    The result is the centre of the optimal face. Reactive: assumes that the current regime lasts to
+    the end. Themis itself auctions GPUs as leases end; here all shares are computed at once.
 
-    Notes: a row per job of its id, isolated_j, steps left and equal-share throughput at the last
-    computation. Steps are counted at the batch size of their time, as in the published
-    simulator, so a doubling counts as progress and a halving as regress. Where that
-    leaves a job past its end, or without isolated run time, the program is not convex:
-    every job gets its equal share and the last two notes stay, so that
-    `Fidelity.REFERENCE` counts that interval twice, as published.
+    Notes: a row per job with its id, isolated_j, steps left and equal-share throughput at the last
+    computation. Steps are counted at the batch size of their time, as in the published simulator,
+    so a doubling counts as progress and a halving as regress. If that leaves a job past its end or
+    without isolated run time, the program is not convex: every job gets its equal share and the
+    last two notes are kept, so `Fidelity.REFERENCE` counts that interval twice, as published.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
-        filter: f (section 3.3): only the fraction 1 − f of the jobs with the worst ρ, but at
-            least a single job, take part; the others get what is left.
-        lease_seconds: Length of a lease, during which a job keeps its GPUs (section 3.3); by
-            default a round.
+        filter: f (section 3.3): only the fraction 1 − f of jobs with the worst ρ, at least one job,
+            takes part; the others get the rest.
+        lease_seconds: Length of a lease, during which a job keeps its GPUs (section 3.3); a round
+            by default.
         packed: 1 to run pairs of jobs on the same GPUs (OSDI '20, section 4.4); `aware` then has no
             effect, and there are no leases.
     """
@@ -101,7 +99,7 @@ class Themis:
     def _fairest(
         self, jobs: Contenders, noted: Sequence[Sequence[float]]
     ) -> tuple[Floats, Sequence[Sequence[float]]]:
-        """The shares, and the notes on each job, from those of the last computation."""
+        """Return the shares and the notes on each job, given the last computation's notes."""
         isolated_rates = (jobs.rates * jobs.equal_shares).sum(axis=1)
         isolated = np.array(
             [
@@ -126,7 +124,7 @@ class Themis:
         return jobs.best(least=find_least_shares(jobs, alone, part)), list(notes)
 
     def _taking_part(self, jobs: Contenders, alone: Floats) -> Bools:
-        """The fraction 1 − f of the jobs with the worst ρ on equal shares, shape (jobs,)."""
+        """Return the fraction 1 − f of jobs with the worst ρ on equal shares, shape (jobs,)."""
         equal = (jobs.speeds * jobs.equal_shares).sum(axis=1)
         fairness = (jobs.ages + jobs.work_left / equal) / alone
         count = max(1, math.ceil((1.0 - self.filter) * len(fairness)))
@@ -136,7 +134,7 @@ class Themis:
 
 
 def find_least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
-    """The least shares of a single type that attain the minimum of the worst ρ, shape (jobs,).
+    """Return the least shares of a single type that minimise the worst ρ, shape (jobs,).
 
     Args:
         jobs: The jobs.
@@ -165,11 +163,10 @@ def find_least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Fl
 
 
 def find_fairest_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
-    """Shares of several types, or with pairs, that attain the minimum of the worst ρ.
+    """Return shares of several types, or with pairs, that minimise the worst ρ.
 
-    For a given ρ, the shares are best that give each job the highest multiple, the same for all,
-    of the speed that it needs for that ρ. What they attain is the next ρ, until it falls no more
-    (Dinkelbach's method).
+    For a given ρ, the program maximises the common multiple of the speeds that jobs need for that
+    ρ. The ρ that its shares attain is the next one, until it no longer falls (Dinkelbach's method).
 
     Args:
         jobs: The jobs.

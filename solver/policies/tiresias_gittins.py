@@ -13,25 +13,25 @@ from solver.policies.tiresias_las import TiresiasLas
 class TiresiasGittins(TiresiasLas):
     """The queues of discretised 2D-LAS, each ordered by Gittins index of GPU time.
 
-    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3. With total GPU time S of jobs
-    distributed as that of the ended jobs, a job of attained service a has the index
+    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3. If the total GPU time S of jobs is
+    distributed like that of ended jobs, a job of attained service a has the index
 
         P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a]
 
     Ties are broken as in 2D-LAS. All jobs tie until enough jobs have ended to estimate the
-    distribution, and so do jobs beyond its support. Short jobs end first, so early estimates
-    are biased towards short jobs.
+    distribution, and so do jobs beyond its support. Short jobs end first, so early estimates are
+    biased towards them.
 
-    The published simulator averages whole sizes instead of residual sizes, compares
-    GPU-seconds with seconds to find demotions, and reads the distribution from a file; this
-    is the paper's definition.
+    This is the paper's definition. The published simulator averages whole instead of residual
+    sizes, compares GPU-seconds with seconds to find demotions, and reads the distribution from a
+    file.
 
     Attributes:
-        quantum: Δ in GPU-seconds, in all queues, as in the published simulator; 0 for the
-            upper threshold of the queue, as in the paper, unbounded in the last queue.
-        learn: Ended jobs before which there is no index. Chosen by hand; no sweep is recorded.
-        sizes: Known distribution: GPU times of jobs in GPU-seconds; learnt from ended jobs
-            by default.
+        quantum: Δ in GPU-seconds, in all queues, as in the published simulator; 0 for the upper
+            threshold of the queue, as in the paper, unbounded in the last queue.
+        learn: Ended jobs before there is an index. Chosen by hand, not swept.
+        sizes: Known distribution: GPU times of jobs in GPU-seconds; by default learnt from ended
+            jobs.
     """
 
     name = "tiresias-gittins"
@@ -43,7 +43,7 @@ class TiresiasGittins(TiresiasLas):
     sizes: tuple[float, ...] = ()
 
     def merits(self, situation: Situation, services: Floats, queues: Ints) -> Floats:
-        """Gittins index of each job, shape (jobs,)."""
+        """Return the Gittins index of each job, shape (jobs,)."""
         sizes = self.sizes or situation.ended_gpu_seconds
         if not self.sizes and len(sizes) < max(self.learn, 1.0):
             return np.zeros(len(services))
@@ -53,15 +53,14 @@ class TiresiasGittins(TiresiasLas):
 
 
 def gittins_index(sizes: Floats, attained: Floats, quantum: Floats) -> Floats:
-    """Gittins index of jobs under an empirical distribution of sizes.
+    """Return the Gittins index of jobs under an empirical distribution of sizes, shape (jobs,).
+
+    The index is 0 where no size exceeds the attained GPU time.
 
     Args:
         sizes: GPU times of ended jobs, shape (sizes,).
         attained: Attained GPU time of each job, shape (jobs,).
         quantum: Δ of each job, in the same unit, positive or infinite, shape (jobs,).
-
-    Returns:
-        Index of each job, shape (jobs,); 0 where no size exceeds the attained GPU time.
     """
     ordered = np.sort(sizes)
     sums = np.append(0.0, np.cumsum(ordered))

@@ -34,7 +34,7 @@ class Promotions:
 
     Attributes:
         clock_seconds: Clock of the last plan.
-        accounts: By job id; jobs that were never promoted and never waited are left out.
+        accounts: Accounts by job id, without jobs that were never promoted and never waited.
     """
 
     clock_seconds: float = 0.0
@@ -45,22 +45,21 @@ class Promotions:
 class TiresiasLas:
     """Three priority queues by attained GPU time: 2D-LAS, discretised.
 
-    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3: a job is demoted to the next
-    queue when its GPU time (run time times GPUs) reaches a threshold. So short jobs finish
-    first without a forecast, and jobs do not preempt each other at every step. Backfilling:
-    any job that fits runs. A job that starves is promoted to the first queue, where its GPU
-    time counts from 0 again; promotion is off by default, as in the published simulator.
+    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3: a job is demoted to the next queue
+    when its GPU time (run time × GPUs) reaches a threshold. So short jobs finish first without a
+    forecast, and jobs do not preempt each other at every step. Backfilling: any job that fits runs.
+    A starving job is promoted to the first queue, where its GPU time counts from 0 again; promotion
+    is off by default, as in the published simulator.
 
-    Inside a queue the paper ranks by first start; here, as in the published simulator,
-    running jobs come before waiting jobs, then earlier arrivals before later ones.
+    Inside a queue the paper ranks by first start; here, as in the published simulator, running jobs
+    come before waiting jobs, then earlier arrivals before later ones.
 
     Attributes:
-        first_threshold: GPU-seconds at which a job leaves the first queue, as in the
-            published simulator.
-        second_threshold: GPU-seconds at which it leaves the second, as in the published
-            simulator.
-        promote: Promotion threshold: ratio of waiting time to run time since the last
-            promotion; waiting before the first run does not count. 0 disables promotion.
+        first_threshold: GPU-seconds at which a job leaves the first queue; the default is the
+            published simulator's.
+        second_threshold: GPU-seconds at which it leaves the second; the default is the same.
+        promote: Promotion threshold: ratio of waiting time to run time since the last promotion;
+            waiting before the first run does not count. 0 disables promotion.
 
     Raises:
         InputError: The first threshold is above the second.
@@ -109,16 +108,16 @@ class TiresiasLas:
         return replace(plan, memory=to_json(Promotions(situation.clock_seconds, accounts)))
 
     def queues(self, services: Floats) -> Ints:
-        """Queue of each job, from 0, by attained service in GPU-seconds; shape (jobs,)."""
+        """Return each job's queue, from 0, by attained service in GPU-seconds; shape (jobs,)."""
         thresholds = [self.first_threshold, self.second_threshold]
         return np.searchsorted(thresholds, services, side="right")
 
     def merits(self, situation: Situation, services: Floats, queues: Ints) -> Floats:
-        """Rank inside a queue before all other criteria, highest first; all equal in 2D-LAS."""
+        """Return each job's first ranking criterion in its queue, highest first; 0 in 2D-LAS."""
         return np.zeros(len(services))
 
     def _accounts(self, situation: Situation) -> Mapping[int, Promotion]:
-        """Accounts by job id, with due promotions; jobs at the initial account are left out."""
+        """Return accounts by job id, after due promotions, without jobs at the initial account."""
         if not self.promote:
             return {}
         before = from_json(Promotions, situation.memory)
