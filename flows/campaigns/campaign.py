@@ -1,4 +1,4 @@
-"""A campaign as one Prefect flow run, with a task run for each of its cells."""
+"""A campaign as one Prefect flow run, with a task run for each cell."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ from warehouse.store.files import CellStatus
 
 
 class CellsFailed(ShockwaveError):
-    """A campaign ended, and some of its cells failed."""
+    """A campaign ended, but some of its cells failed."""
 
     exit_code = 1
 
@@ -53,19 +53,15 @@ def campaign(
         bool, Field(title="Fresh", description="Run finished cells again as well.")
     ] = False,
 ) -> str:
-    """Run the unfinished cells of a campaign and summarise its figures.
+    """Run the unfinished cells of a campaign and summarise its figures; return its id.
 
     Args:
         plan: The campaign.
         runner: The task runner that executes the cells.
-        workers: Number of cells that run in parallel; 0 for the number of cores.
+        workers: Number of cells to run in parallel; 0 for the number of cores.
         address: Address of an existing Dask scheduler or Ray head node.
-        warehouse: The warehouse that the runs are written to; all workers must reach it by this
-            path.
+        warehouse: Destination of the runs; all workers must reach it by this path.
         fresh: Whether to run finished cells again.
-
-    Returns:
-        The campaign's id.
 
     Raises:
         CellsFailed: Some cells failed; all others ran to completion.
@@ -98,9 +94,9 @@ def run_campaign(
     warehouse: Path,
     fresh: bool = False,
 ) -> str:
-    """Run a campaign from a program; starts a Prefect server if none is configured.
+    """Run a campaign from a program; see `campaign`.
 
-    Arguments, return value and errors are those of `campaign`.
+    If no Prefect server is configured, it starts one.
     """
     with embedded_prefect(), run_own_server():
         return campaign(plan, runner, workers, address, warehouse, fresh)

@@ -25,7 +25,7 @@ def read_campaign(path: Path) -> CampaignPlan:
 
 
 def _resolve_files(path: Path, fields: dict[str, Any]) -> None:
-    """Resolve paths from the folder of the campaign's file; refuse missing files."""
+    """Resolve paths relative to the folder of the campaign's file; refuse missing files."""
     workloads = fields.get("workloads")
     for number, workload in enumerate(workloads if isinstance(workloads, list) else ()):
         for field in FILES:

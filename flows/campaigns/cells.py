@@ -1,4 +1,4 @@
-"""The cells of a campaign: expansion of the plan, cache keys, and execution of a cell."""
+"""The cells of a campaign: expansion of the plan, cache keys, and execution."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,7 @@ from tasks.sources import Workload
 from warehouse.store.campaigns import CellStore, FinishedCell
 
 MOST_CELLS = 100_000
-"""Upper bound on the cells of a campaign; a larger plan is taken for a mistake. An engineering
-bound."""
+"""Upper bound on a campaign's cells; larger plans count as mistakes. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +51,10 @@ class CampaignCell:
 
 
 def expand_cells(plan: CampaignPlan) -> tuple[CampaignCell, ...]:
-    """The cells of a campaign, in the order of its parts.
+    """Return the cells of a campaign, in the order of its parts.
 
     Raises:
-        InputError: There are none, or too many.
+        InputError: The campaign has no cells, or too many.
     """
     cells = tuple(_cells(plan))
     if not 0 < len(cells) <= MOST_CELLS:
@@ -66,14 +65,14 @@ def expand_cells(plan: CampaignPlan) -> tuple[CampaignCell, ...]:
 
 
 def check_start(plan: CampaignPlan, warehouse: Path) -> None:
-    """Refuse a campaign none of whose cells can start, before any does.
+    """Refuse a campaign before it starts if none of its cells can start.
 
     Args:
         plan: The campaign.
         warehouse: The warehouse with the runs of its history.
 
     Raises:
-        InputError: No cell can start (with the reason of the first), or there are none or too many.
+        InputError: No cell can start (with the first one's reason), or their number is invalid.
         ShockwaveError: The history cannot be read.
     """
     starts = CellStarts(warehouse)
@@ -124,11 +123,7 @@ def _seeds(plan: CampaignPlan, workload: WorkloadPlan) -> Sequence[int]:
 
 
 class CellStarts:
-    """Starts of cells; workloads and histories that cells share are read once.
-
-    Args:
-        warehouse: The warehouse with the runs of a history.
-    """
+    """Starts of cells; cells share the workloads and histories read."""
 
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse
@@ -136,7 +131,7 @@ class CellStarts:
         self._histories: dict[tuple[str, ...], tuple[PastJob, ...]] = {}
 
     def start(self, cell: CampaignCell) -> Start:
-        """The start of a cell's run.
+        """Return the start of a cell's run.
 
         Raises:
             ShockwaveError: Its workload, a setting or its history is invalid.
@@ -149,10 +144,10 @@ class CellStarts:
         return start
 
     def history(self, runs: tuple[str, ...]) -> tuple[PastJob, ...]:
-        """The finished jobs of earlier runs.
+        """Return the finished jobs of earlier runs.
 
         Raises:
-            ShockwaveError: There is no such run, or its records are damaged.
+            ShockwaveError: A run does not exist, or its records are damaged.
         """
         if runs not in self._histories:
             self._histories[runs] = read_past_jobs(self._warehouse, runs)
@@ -160,7 +155,7 @@ class CellStarts:
 
 
 def make_cell_key(start: Start, code: str) -> str:
-    """The key that a finished cell is looked up by: the hash of its start and of the code."""
+    """Return the cache key of a finished cell: the hash of its start and of the code."""
     return hashlib.sha256(f"{start.digest} {code}".encode()).hexdigest()
 
 
@@ -177,13 +172,13 @@ def finish_cell(
     Args:
         cell: The cell.
         key: Its key, as computed by the process that started the campaign.
-        warehouse: The warehouse that its run is written to.
+        warehouse: Destination of its run.
         fresh: Whether to start a new run even if the cell is finished.
-        watch: Makes the callback that is called after each round.
+        watch: Makes the callback for each round.
 
     Raises:
         Interrupted: The user stopped it.
-        ShockwaveError: The cell cannot be run, or this process has different code or files.
+        ShockwaveError: The cell cannot be run, or this process has other code or files.
     """
     start = CellStarts(warehouse).start(cell)
     if make_cell_key(start, hash_code(start.header.settings)) != key:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def select_parameters(policy: str, asked: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    """The given parameters that a policy has; empty for an unknown policy."""
+    """Return the given parameters that a policy has; none for an unknown policy."""
     known = parameters_in(policy_class(policy)) if policy in policy_names() else {}
     return tuple(parameter for parameter in asked if parameter.name in known)
 
@@ -51,15 +51,15 @@ def plan_comparison(
     parameters: Sequence[Parameter] = (),
     history: tuple[str, ...] = (),
 ) -> CampaignPlan:
-    """The plan of a comparison, with every run checked before anything is started.
+    """Plan a comparison, and check every run before any starts.
 
     Args:
         source: The workload.
         size: The cluster.
         settings: Settings of every run.
-        policies: The policies, one for each run.
+        policies: The policies, one per run.
         warehouse: The warehouse with the runs of the history.
-        parameters: Parameters; each is set for the policies that have it.
+        parameters: Parameters; each applies to the policies that have it.
         history: Earlier runs whose finished jobs are learned from.
 
     Raises:
@@ -79,15 +79,12 @@ def plan_comparison(
 
 
 def run_comparison(plan: CampaignPlan, warehouse: Path, watch: "Watch | None" = None) -> list[str]:
-    """Run a comparison, one policy after the other.
+    """Run one policy of a comparison after the other; return the runs' ids in that order.
 
     Args:
         plan: The comparison.
-        warehouse: The warehouse that its runs are written to.
-        watch: Makes the callback that is called after each round.
-
-    Returns:
-        The runs' ids, in the order of the plan.
+        warehouse: Destination of its runs.
+        watch: Makes the callback for each round.
 
     Raises:
         CellsFailed: A run failed.
@@ -112,15 +109,15 @@ def make_comparison(
     parameters: Sequence[Parameter] = (),
     history: tuple[str, ...] = (),
 ) -> CampaignPlan:
-    """The campaign that runs one workload under several policies.
+    """Make the campaign that runs one workload under several policies.
 
     Args:
         title: Description of the comparison.
         source: The workload.
         size: The cluster.
         settings: Settings of every run.
-        policies: The policies, one for each run.
-        parameters: Parameters; each is set for the policies that have it.
+        policies: The policies, one per run.
+        parameters: Parameters; each applies to the policies that have it.
         history: Earlier runs whose finished jobs are learned from.
     """
     times = Counter[str]()

@@ -1,7 +1,7 @@
 """Execution of a campaign: status of its cells, retries, and artifacts in Prefect's UI.
 
-The warehouse records which cells are finished, not Prefect: a campaign that is started again
-runs the missing cells, even if the Prefect server and its database are gone.
+The warehouse, not Prefect, records which cells are finished. A restarted campaign therefore runs
+only missing cells, even if the Prefect server and its database are gone.
 """
 
 import hashlib
@@ -57,11 +57,11 @@ STOP_SECONDS = 30.0
 """Timeout for a run to stop at the end of its current round. An engineering bound."""
 
 CellWatch = Callable[[Sequence[CellRow], float], None]
-"""Takes the rows of all cells, and the share of their jobs that is in cells that have ended;
-called at the start, at most once a second, and at the end."""
+"""Takes the rows of all cells, and the share of jobs in ended cells; called at the start, at most
+once a second, and at the end."""
 
 REPORT_SECONDS = 1.0
-"""Minimum interval between progress reports; their cost grows with the number of cells. An
+"""Minimum interval between progress reports, whose cost grows with the number of cells. An
 engineering choice."""
 
 _round_watchers: list[Watch] = []
@@ -97,7 +97,7 @@ def _watch(start: Start) -> Callable[[Run], None]:
         for callback in callbacks:
             callback(run)
         if _stop.is_set():
-            raise KeyboardInterrupt  # the run's error then names the command that resumes it
+            raise KeyboardInterrupt  # then the run's error names the command that resumes it
 
     return progress
 
@@ -111,12 +111,12 @@ def _watch(start: Start) -> Callable[[Run], None]:
 def run_cell(cell: CampaignCell, key: str, warehouse: Path, fresh: bool) -> FinishedCell:
     """Finish a cell on a worker."""
     if multiprocessing.parent_process() is not None:
-        keep_quiet()  # Prefect logs a line for each cell
+        keep_quiet()  # otherwise Prefect logs a line for each cell
     return finish_cell(cell, key, warehouse, fresh=fresh, watch=_watch)
 
 
 def campaign_id(plan: CampaignPlan) -> str:
-    """A campaign's id: its name and the first digits of its hash."""
+    """Return a campaign's id: its name and the first digits of its hash."""
     return f"{plan.name}-{hashlib.sha256(plan.model_dump_json().encode()).hexdigest()[:6]}"
 
 
@@ -125,7 +125,7 @@ class CampaignExecution:
 
     Args:
         plan: The campaign.
-        warehouse: The warehouse that its runs are written to.
+        warehouse: Destination of its runs.
         fresh: Whether to run finished cells again.
 
     Raises:
@@ -153,7 +153,7 @@ class CampaignExecution:
         )
 
     def _row(self, cell: CampaignCell, starts: CellStarts, store: CellStore) -> CellRow:
-        """The status of a cell when the campaign starts."""
+        """Return the status of a cell at the campaign's start."""
         row = CellRow(
             campaign=self.id,
             cell=cell.name,
@@ -180,11 +180,11 @@ class CampaignExecution:
 
     @property
     def _slug(self) -> str:
-        return self.id.replace(".", "-")  # keys of artifacts have no dots
+        return self.id.replace(".", "-")  # artifact keys cannot contain dots
 
     @property
     def _waiting(self) -> list[CampaignCell]:
-        """Cells that are not finished, those with the most jobs first."""
+        """Unfinished cells, those with the most jobs first."""
         waiting = [name for name, row in self.rows.items() if row.status is CellStatus.PENDING]
         return [self._cells[name] for name in sorted(waiting, key=lambda name: -self._jobs[name])]
 
@@ -212,9 +212,7 @@ class CampaignExecution:
         self._reported_at = time.monotonic()
 
     def run_all(self, runner: Runner, workers: int, address: str | None) -> None:
-        """Run the pending cells; a cell whose worker died is retried.
-
-        Progress is reported at most once a second, and at the end.
+        """Run the pending cells; retry a cell whose worker died.
 
         Raises:
             Interrupted: The user stopped it.
@@ -241,7 +239,7 @@ class CampaignExecution:
     def _interrupted(
         self, runner: Runner, futures: Sequence[PrefectFuture[FinishedCell]]
     ) -> Interrupted:
-        """The error that names what to resume: the campaign, or with `fresh` the current run."""
+        """Return the error that says what to resume: the campaign or, if fresh, the run."""
         if self._fresh and runner is Runner.THREADS:
             for future in futures:
                 error = future.result(timeout=STOP_SECONDS, raise_on_failure=False)
@@ -266,7 +264,7 @@ class CampaignExecution:
         return future
 
     def _ended(self, name: str, future: PrefectFuture[FinishedCell], last: bool) -> None:
-        """Record how a cell ended, unless its worker died and the cell is retried."""
+        """Record a cell's end, unless its worker died and the cell is retried."""
         try:
             self.rows[name] = _finished(self.rows[name], future.result())
         except Exception as error:

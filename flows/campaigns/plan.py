@@ -1,7 +1,7 @@
 """Plan of a campaign, as a form: policies × workloads × clusters × seeds × options.
 
-The same models validate a TOML file and render the form of the Prefect deployment. They inherit
-the settings of a run and of its jobs from the groups that the command line uses.
+The models validate TOML files and render the form of the Prefect deployment. They inherit the
+command line's groups of settings.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,13 +31,13 @@ Name = Annotated[str, Field(pattern=LOWER_CASE, max_length=60)]
 """Lower-case letters, digits, dots and dashes: part of file names and of Prefect's keys."""
 
 NameOrEmpty = Annotated[str, Field(pattern=LOWER_CASE_OR_EMPTY, max_length=60)]
-"""The same, or empty, as Prefect's form sends what is not filled in."""
+"""A `Name` or empty, since Prefect's form sends empty text for an unfilled field."""
 
 Seed = Annotated[int, SEED]
 
 
 class _Part(BaseModel, extra="forbid", frozen=True):
-    """Base of all parts of a plan: immutable, refuses unknown fields."""
+    """Base of all parts of a plan: immutable; refuses unknown fields."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class WorkloadPlan(_Part, WorkloadSettings, Named):
         )
 
     def source(self, seed: int) -> Source:
-        """The source of its jobs under a seed; 0 replaces the seed if no job depends on it."""
+        """Return the source of its jobs under a seed, or under 0 if no job depends on the seed."""
         own = {field.name: getattr(self, field.name) for field in fields(WorkloadSettings)}
         return Source(**own, seed=seed if self.draws else 0)
 
@@ -135,7 +135,7 @@ class SettingsPlan(_Part, SimulationSettings):
         return runtime
 
     def settings(self, policy: PolicyPlan, cluster: ClusterPlan, seed: int) -> Settings:
-        """The settings of a run of a policy on a cluster."""
+        """Return the settings of a run of a policy on a cluster."""
         values = sorted(policy.parameters.items())
         parameters = (Parameter(name, value) for name, value in values)
         return make_settings(policy.policy, cluster, self, parameters=parameters, seed=seed)
@@ -145,7 +145,7 @@ class OptionsPlan(SettingsPlan, Named):
     """A variant: settings that differ from the campaign's, under a name."""
 
     def over(self, settings: SettingsPlan) -> SettingsPlan:
-        """The campaign's settings, overridden by those of this variant."""
+        """Return the campaign's settings, overridden by this variant's."""
         overrides = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
         return settings.model_copy(update=overrides)
 

@@ -27,17 +27,17 @@ class Runner(StrEnum):
     """Task runner of the cells."""
 
     THREADS = "threads"
-    """Threads of this process: start at once, with little parallelism."""
+    """Threads of this process, which start at once but run little in parallel."""
     PROCESSES = "processes"
-    """Processes on this machine; each runs a cell at a time."""
+    """Processes on this machine, each with one cell at a time."""
     DASK = "dask"
-    """A Dask cluster: an existing cluster, or a local cluster on this machine."""
+    """An existing Dask cluster, or a local one on this machine."""
     RAY = "ray"
-    """A Ray cluster: an existing cluster, or a local cluster on this machine."""
+    """An existing Ray cluster, or a local one on this machine."""
 
 
 CLUSTERS = (Runner.DASK, Runner.RAY)
-"""The runners that take an address."""
+"""Runners that take an address."""
 
 DEFAULT_PORTS = {
     (Runner.DASK, ""): 8786,
@@ -45,15 +45,13 @@ DEFAULT_PORTS = {
     (Runner.DASK, "tls"): 8786,
     (Runner.RAY, "ray"): 10_001,
 }
-"""Default port by runner and URL scheme, for addresses without a port: the defaults of Dask and
-Ray."""
+"""Default ports of Dask and Ray by runner and URL scheme, for addresses without a port."""
 
 REACH_SECONDS = 10.0
 """Timeout for connecting to an address. An engineering bound."""
 
 START_SECONDS = 600.0
-"""Timeout for a local cluster's processes to start and connect, on a busy machine. An engineering
-bound."""
+"""Timeout for a local cluster to start and connect on a busy machine. An engineering bound."""
 
 
 def check_runner(runner: Runner, address: str | None) -> None:
@@ -103,13 +101,13 @@ def _unreachable(address: str, reason: str) -> InputError:
 def make_task_runner(
     runner: Runner, workers: int, address: str | None
 ) -> Iterator[TaskRunner[Any]]:
-    """A started task runner.
+    """Start a task runner, and stop it at the end of the context.
 
     Args:
         runner: Kind of task runner.
-        workers: Number of cells that run in parallel; ignored for an existing cluster.
+        workers: Number of cells to run in parallel; ignored for an existing cluster.
         address: Address of an existing Dask scheduler or Ray head node; by default a local
-            cluster is started, and stopped at the end.
+            cluster is started.
 
     Raises:
         InputError: The cluster at the address cannot be used.
@@ -142,7 +140,7 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
                 "n_workers": workers,
                 "threads_per_worker": 1,
                 "dashboard_address": "127.0.0.1:0",
-                "security": True,  # TLS with keys of this cluster only; Ray makes itself a token
+                "security": True,  # TLS with keys of this cluster only; Ray creates its own token
             }
             dask.config.set({"distributed.comm.timeouts.connect": f"{START_SECONDS:.0f}s"})
             return DaskTaskRunner(cluster_kwargs=local)
@@ -161,23 +159,23 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
 
 
 def _without_dashboard() -> None:
-    """Have Ray start no dashboard process.
+    """Prevent Ray from starting a dashboard process.
 
-    Even a dashboard without UI and reports asks the metadata services of AWS, Azure and Google
-    about this machine; Ray has no setting for it.
+    Even without UI and reports, the dashboard queries the metadata services of AWS, Azure and
+    Google about this machine; no setting of Ray prevents it.
     """
-    from ray import _private  # not its modules: prefect_ray loads Ray when it is first looked at
+    from ray import _private  # not its modules: prefect_ray loads Ray at its first use
 
-    _private.services.start_api_server = lambda *_, **__: ("", None)  # as if it had not started
+    _private.services.start_api_server = lambda *_, **__: ("", None)  # looks like a failed start
 
 
 _at_teardown = cache(atexit.register)
 
 
 def keep_quiet() -> None:
-    """Suppress log lines of Prefect and of the interpreter's teardown on the terminal.
+    """Suppress terminal output of Prefect's log and of the interpreter's teardown.
 
-    Prefect resets its log level when a worker process gets its first task.
+    Prefect resets its log level at a worker process's first task, so every task calls this.
     """
     _at_teardown(silence_teardown)
     logging.getLogger("prefect").setLevel(logging.WARNING)
@@ -198,13 +196,13 @@ def _end_with(sentinel: int) -> None:
 
 
 def stop_processes(runner: Runner) -> None:
-    """Terminate the worker processes; rounds already recorded are kept."""
+    """Terminate the worker processes; recorded rounds are kept."""
     if runner is Runner.PROCESSES:
         for process in multiprocessing.active_children():
             process.terminate()
 
 
 def is_lost_worker(error: BaseException) -> bool:
-    """Whether a cell failed because its worker died, so that it should be retried."""
+    """Return whether a cell failed because its worker died, so that it should be retried."""
     of_cluster = type(error).__module__.partition(".")[0] in ("distributed", "ray")
     return isinstance(error, BrokenExecutor) or of_cluster

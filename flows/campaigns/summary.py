@@ -34,12 +34,12 @@ PAIRED = {
     "worst_ftf_percent": ("worst_ftf", 1.0),
     "unfair_points": ("unfair_fraction", 100.0),
 }
-"""Paired differences: column of each, and its factor where the difference is not in percent."""
+"""Column of each paired difference, and its factor unless the difference is in percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The finished cells that differ in their seed only.
+    """The finished cells that differ only in their seed.
 
     Attributes:
         policy: Name of the policy.
@@ -58,7 +58,7 @@ class Group:
     figures: dict[str, Interval | None]
 
     def row(self) -> dict[str, object]:
-        """The group as plain numbers: mean and bounds of the interval of each figure."""
+        """Return plain numbers: mean and interval bounds of each figure."""
         row: dict[str, object] = {
             "policy": self.policy,
             "workload": self.workload,
@@ -71,7 +71,7 @@ class Group:
         return row
 
     def shown(self) -> dict[str, object]:
-        """The group as formatted for a table."""
+        """Format the group for a table."""
         row: dict[str, object] = {
             "policy": self.policy,
             "workload": self.workload,
@@ -86,13 +86,13 @@ class Group:
 
 
 def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = None) -> list[Group]:
-    """Means over the seeds of a campaign, in the order of its cells.
+    """Return means over the seeds of a campaign, in the order of its cells.
 
     Args:
         warehouse: The warehouse with the runs.
         cells: The cells; unfinished cells are left out.
-        of_jobs: A condition over the columns of `job_outcomes` (SQL): the figures are then
-            `OF_JOBS`, of the jobs of each run that meet it, and their number.
+        of_jobs: A condition on the columns of `job_outcomes` (SQL), which restricts the figures to
+            matching jobs. The figures are then `OF_JOBS` and the number of these jobs.
 
     Raises:
         InputError: The condition is wrong.
@@ -114,13 +114,13 @@ def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = N
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Paired differences of a policy from another on the same cells.
+    """Paired differences between two policies on the same cells.
 
     Attributes:
         policy: Name of the policy.
         against: Name of the policy it is compared with.
-        workload: Name of the workload; `ALL` for the pairs of all, where there are several.
-        figures: Differences by the keys of `PAIRED`; None where no pair has a value.
+        workload: Name of the workload, or `ALL` for the pairs of several workloads.
+        figures: Differences by the keys of `PAIRED`; None if no pair has a value.
     """
 
     policy: str
@@ -129,14 +129,14 @@ class Pairs:
     figures: dict[str, PairedDifference | None]
 
     def row(self) -> dict[str, object]:
-        """Plain numbers: mean and bounds of the interval of each difference."""
+        """Return plain numbers: mean and interval bounds of each difference."""
         row: dict[str, object] = self._named()
         for name, paired in self.figures.items():
             row |= as_columns(name, None if paired is None else paired.change)
         return row
 
     def shown(self) -> dict[str, object]:
-        """The differences as formatted for a table."""
+        """Format the differences for a table."""
         texts = {
             name: "" if paired is None else str(paired.change)
             for name, paired in self.figures.items()
@@ -155,18 +155,18 @@ def compare_policies(
     of_jobs: str | None = None,
     against: str | None = None,
 ) -> list[Pairs]:
-    """Paired differences of policies from one of them, over cells that share all but the policy.
+    """Compare policies with one of them, over pairs of cells that differ only in the policy.
 
-    With several workloads, over the pairs of all of them first, then of each.
+    If a campaign has several workloads, the pairs of all workloads precede those of each.
 
     Args:
         warehouse: The warehouse with the runs.
         cells: The cells, in the order of the campaign; unfinished cells are left out.
-        of_jobs: See `summarize`; figures that exist for all jobs only have no differences.
-        against: The policy that the others are compared with; by default the first.
+        of_jobs: See `summarize`; figures that exist only for all jobs have no differences.
+        against: The policy to compare the others with; by default the first.
 
     Raises:
-        InputError: The condition is wrong, or no cell of such a policy is finished.
+        InputError: The condition is wrong, or no cell of `against` is finished.
         WarehouseError: A run is damaged.
     """
     done, figures, rows_by_run = _finished(warehouse, cells, of_jobs)
@@ -206,7 +206,7 @@ def compare_policies(
 def _finished(
     warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None
 ) -> tuple[list[CellRow], Sequence[str], dict[str, dict[str, float | None]]]:
-    """The finished cells, the names of the figures, and those of their runs."""
+    """Return the finished cells, the names of the figures, and the figures by run."""
     done = [cell for cell in cells if cell.status is CellStatus.FINISHED]
     if not done:
         return [], FIGURES, {}

@@ -1,4 +1,4 @@
-"""Conformance: the published simulator's figures, reproduced within tolerances."""
+"""Conformance: reproduces the published simulator's figures within tolerances."""
 
 import csv
 import tempfile
@@ -26,7 +26,7 @@ class Tolerance:
         seconds: Relative deviation of makespan and mean JCT.
         unfair: Absolute deviation of the unfair fraction.
         worst: Relative deviation of worst ρ.
-        worst_range: Accepted range of worst ρ, where published runs vary among themselves.
+        worst_range: Accepted range of worst ρ if published runs vary among themselves.
     """
 
     seconds: float
@@ -35,7 +35,7 @@ class Tolerance:
     worst_range: tuple[float, float] | None = None
 
     def accepts(self, figure: str, here: float, published: float) -> bool:
-        """Whether a figure is within the tolerance of the published figure."""
+        """Return whether a figure is within the tolerance of the published figure."""
         if figure == "unfair_fraction":
             return abs(here - published) <= self.unfair
         if figure in ("worst_ftf", "worst_rho"):
@@ -48,16 +48,16 @@ class Tolerance:
 
 
 EXACT = Tolerance(seconds=0.01, unfair=0.01, worst=0.03)
-"""For policies whose figures do not depend on the choice among several optima: as reruns of the
-published simulator repeat them, with room for rounding. Chosen by hand."""
+"""For policies whose figures do not depend on the choice among several optima: the deviation of the
+published simulator's reruns, with room for rounding. Chosen by hand."""
 
 NOT_UNIQUE = Tolerance(seconds=0.05, unfair=0.05, worst=0.15)
 """For policies whose figures depend on the solver's choice among several optima. Chosen by hand,
 above the spread of the published simulator's own reruns."""
 
 PUBLISHED_SHOCKWAVE = Tolerance(seconds=0.05, unfair=0.02, worst_range=(1.60, 2.20))
-"""Published runs vary among themselves; the range of worst FTF spans their extremes. The others are
-chosen by hand."""
+"""Published runs vary among themselves; the range of worst FTF spans their extremes. The other
+tolerances are chosen by hand."""
 
 TOLERANCES = {
     "gavel": EXACT,
@@ -76,7 +76,7 @@ class Case:
     """A public trace as the published simulator ran it.
 
     Attributes:
-        name: Name of the trace file without its suffix; also its key in the table of results.
+        name: Name of the trace file without its suffix, and key in the table of results.
         profile: Throughput table.
         gpus: GPUs of the cluster.
         tuning: Shockwave's parameters for this trace, as set by its authors.
@@ -104,7 +104,7 @@ CASES = (
 )
 
 NAMES = {"gandiva-fair": "gandiva_fair", "shockwave-published": "shockwave"}
-"""Name of a policy in the table of results, where it differs."""
+"""Names in the table of results that differ from ours."""
 
 FIGURES = ("makespan_s", "mean_jct_s", "worst_ftf", "unfair_fraction")
 
@@ -140,7 +140,7 @@ def check_conformance(folder: Path) -> Iterator[dict[str, object]]:
                 settings = Settings(
                     policy,
                     make_pool(case.gpus),
-                    backend="gurobi",  # the published system's solver: optima are not unique
+                    backend="gurobi",  # as in the published system, since optima are not unique
                     fidelity=Fidelity.REFERENCE,
                     parameters=case.tuning if policy == "shockwave-published" else (),
                 )
@@ -154,7 +154,7 @@ def check_conformance(folder: Path) -> Iterator[dict[str, object]]:
 
 
 def measure_figures(workload: Workload, settings: Settings, warehouse: Path) -> dict[str, float]:
-    """The headline figures of a run, and its id as `run`."""
+    """Return the headline figures of a run, and its id as `run`."""
     run = simulate(make_start(workload, settings), warehouse)
     columns, (row,) = Analytics(warehouse).query("FROM run_summary", [run])
     return dict(zip(columns, row, strict=True))
@@ -162,11 +162,11 @@ def measure_figures(workload: Workload, settings: Settings, warehouse: Path) -> 
 
 @contextmanager
 def read_results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[str, str]]]:
-    """The rows of a table of the published simulator's figures.
+    """Open a table of the published simulator's figures, and yield its rows.
 
     Args:
         path: The table.
-        columns: The columns that it needs, for the error.
+        columns: The columns needed, for the error message.
 
     Raises:
         InputError: The table is missing, lacks a column, or has a value that is no number.
@@ -187,7 +187,7 @@ def read_results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[s
 
 
 def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:
-    """The published simulator's own figures by trace and policy."""
+    """Return the published simulator's own figures by trace and policy."""
     with read_results(path, ("trace", "policy", "source", *FIGURES)) as rows:
         return {
             (row["trace"], row["policy"]): {name: float(row[name]) for name in FIGURES}

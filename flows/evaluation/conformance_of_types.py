@@ -1,4 +1,4 @@
-"""Conformance on GPU types: the figures of Gavel's published simulator, within tolerances."""
+"""Conformance on GPU types: reproduces the figures of Gavel's published simulator."""
 
 import tempfile
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ ROUND_SECONDS = 360.0
 """Length of a round in the published runs (docs/policies.md)."""
 
 TOLERANCE = Tolerance(seconds=0.03, unfair=1.0, worst=0.10)
-"""Chosen by hand, as many of the published programs have many optima and take random orders."""
+"""Chosen by hand: many published programs have many optima and take random orders."""
 
 FIGURES = ("makespan_s", "mean_jct_s", "worst_rho")
 
@@ -50,7 +50,7 @@ POLICIES: dict[str, tuple[str, tuple[Parameter, ...]]] = {
     "gandiva": ("gandiva", ()),
     "allox": ("allox", (Parameter("alpha", 1.0),)),
 }
-"""Our policy and its parameters, by the name in the published code."""
+"""Our policies and their parameters, by the names in the published code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Published:
         trace: Name of the trace file without its suffix.
         pools: The cluster.
         policy: Name of the policy in the published code.
-        figures: Its figures by name; ρ is JCT over that of the same job under `isolated`.
+        figures: Its figures by name; ρ is a job's JCT over its JCT under `isolated`.
     """
 
     trace: str
@@ -71,7 +71,7 @@ class Published:
 
 
 def read_published_runs(folder: Path) -> list[Published]:
-    """The published runs of policies that exist here, sorted by trace and cluster.
+    """Read the published runs of policies that exist here, sorted by trace and cluster.
 
     Raises:
         InputError: The table of results is missing or invalid.
@@ -124,7 +124,7 @@ def check_conformance_of_types(folder: Path) -> Iterator[dict[str, object]]:
 def _ran(
     workload: Workload, pools: tuple[Pool, ...], policy: str, warehouse: Path
 ) -> tuple[dict[str, float], dict[int, float]]:
-    """The figures of a run as published, and the JCT of each job in seconds."""
+    """Return the figures of a run as published, and the JCT of each job in seconds."""
     name, parameters = POLICIES[policy]
     settings = Settings(
         name,

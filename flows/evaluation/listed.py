@@ -1,4 +1,4 @@
-"""The list of policies, with those of other distributions."""
+"""The list of policies, including those of other distributions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ class ListedPolicy:
     """A policy's description of itself.
 
     Attributes:
-        policy: Its name.
-        summary: A line on its objective; the error, if it cannot be imported.
-        source: Its publication.
-        parameters: Its parameters with their defaults.
+        policy: Name.
+        summary: A line on its objective, or the error if it cannot be imported.
+        source: Publication.
+        parameters: Parameters with their defaults.
         package: Name and version of the distribution that provides it; empty for ours.
     """
 
@@ -27,7 +27,7 @@ class ListedPolicy:
 
 
 def list_policies() -> Iterator[ListedPolicy]:
-    """All policies, ours first; a policy that cannot be imported is listed with its error."""
+    """Yield all policies, ours first; a policy that cannot be imported has its error as summary."""
     for name in policy_names():
         package = ""
         try:
