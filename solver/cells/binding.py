@@ -1,4 +1,4 @@
-"""Physical cells for promised ones: by buddies for whole cells, by their shape inside."""
+"""Bind promised cells to physical ones: whole cells by buddies, their parts by their shape."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Usable = Callable[[Physical], bool]
 
 @dataclass(eq=False, slots=True)
 class _Wanted:
-    """A promised cell that needs a physical one, and its parts that need one."""
+    """An unbound promised cell, and its unbound parts."""
 
     cell: Promised
     parts: list["_Wanted"] = field(default_factory=list)
@@ -23,18 +23,18 @@ def bound(
 ) -> dict[Promised, Physical] | None:
     """Find a physical GPU for each promised one.
 
-    What is bound stays as it is. A whole promised cell takes a usable cell of its level, split off
-    the lowest free cell that has one (buddy allocation); a larger one is split where bad or
-    excluded nodes make it necessary, and only if all promises can be kept after (HiveD's safe
-    relaxed buddies). Among equals, those with fewer opportunistic GPUs come first.
+    Bound cells stay as they are. A whole promised cell takes a usable cell of its level, split off
+    the lowest free cell that has one (buddy allocation). A larger free cell is split if bad or
+    excluded nodes make that necessary, and only if all promises can still be kept (HiveD's safe
+    relaxed buddies). Among equals, cells with fewer opportunistic GPUs come first.
 
     Args:
         gpus: Promised GPUs, in the order in which they choose.
         free: The free cells of their pool; unchanged afterwards.
-        usable: Whether a physical cell that is not bound has a GPU that may be used.
+        usable: Whether an unbound physical cell has a GPU that may be used.
 
     Returns:
-        Physical GPU of each; None if some find none.
+        The physical GPU of each promised one; None if some find none.
     """
     found: dict[Promised, Physical] = {}
     roots = _roots(gpus, found)
@@ -66,7 +66,7 @@ def bound(
 
 
 def _roots(gpus: Sequence[Promised], found: dict[Promised, Physical]) -> list[_Wanted]:
-    """The highest unbound cells above promised GPUs; GPUs that are bound go to `found`."""
+    """Return the highest unbound cells above promised GPUs; add bound GPUs to `found`."""
     roots: list[_Wanted] = []
     known: dict[Promised, _Wanted] = {}
     for gpu in gpus:
@@ -89,7 +89,7 @@ def _roots(gpus: Sequence[Promised], found: dict[Promised, Physical]) -> list[_W
 
 
 def _siblings(roots: Sequence[_Wanted]) -> list[list[_Wanted]]:
-    """Roots within bound cells, by that cell."""
+    """Group roots inside bound cells by that cell."""
     by_parent: dict[Promised, list[_Wanted]] = {}
     for wanted in roots:
         if wanted.cell.parent is not None:
@@ -100,7 +100,7 @@ def _siblings(roots: Sequence[_Wanted]) -> list[list[_Wanted]]:
 def _whole(
     wanted: _Wanted, free: FreeCells, usable: Usable
 ) -> tuple[Physical, dict[Promised, Physical]] | None:
-    """A free cell for a whole promised one, with the GPUs inside."""
+    """Find a free cell for a whole promised one, with the GPUs inside."""
     level = wanted.cell.level
     for source in range(level, len(free.lists)):
         if free.lists[source] and free.safe(level, source):
@@ -112,7 +112,7 @@ def _whole(
 
 
 def _split(cells: Sequence[Physical], level: int, usable: Usable) -> Iterator[Physical]:
-    """The usable cells of a level that free ones consist of."""
+    """Yield the usable cells of a level inside free ones."""
     for cell in _preferred(cells, usable):
         if cell.level == level:
             yield cell
@@ -121,12 +121,12 @@ def _split(cells: Sequence[Physical], level: int, usable: Usable) -> Iterator[Ph
 
 
 def _preferred(cells: Sequence[Physical], usable: Usable) -> list[Physical]:
-    """Usable cells, those with the fewest opportunistic GPUs first."""
+    """Return usable cells, those with the fewest opportunistic GPUs first."""
     return sorted(filter(usable, cells), key=lambda cell: cell.held.get(OPPORTUNISTIC, 0))
 
 
 def _inside(wanted: _Wanted, cell: Physical, usable: Usable) -> dict[Promised, Physical] | None:
-    """GPUs for those of a promised cell within a given physical one."""
+    """Find the GPUs of a promised cell inside a given physical one."""
     if not wanted.parts:
         return {wanted.cell: cell}
     return _matched(wanted.parts, cell.children, usable)
@@ -135,7 +135,7 @@ def _inside(wanted: _Wanted, cell: Physical, usable: Usable) -> dict[Promised, P
 def _matched(
     wanted: Sequence[_Wanted], cells: Sequence[Physical], usable: Usable
 ) -> dict[Promised, Physical] | None:
-    """A different cell for each promised one, by augmenting paths, so that all of them fit."""
+    """Find a different cell for each promised one, by augmenting paths."""
     candidates = _preferred(cells, usable)
     if len(candidates) < len(wanted):
         return None

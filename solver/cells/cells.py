@@ -1,4 +1,4 @@
-"""A cluster's cells, and the guaranteed and opportunistic gangs that hold them."""
+"""A cluster's cells, and the guaranteed and opportunistic gangs in them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,10 +26,8 @@ from solver.cells.tree import HeldGang, Physical, Promised
 class Cells:
     """The cells of a cluster, and the gangs that hold them (HiveD, OSDI '20).
 
-    Deterministic: ties are broken by the order of the layout.
-
-    Args:
-        layout: Pools and tenants. All nodes are healthy at first.
+    Deterministic: the order of the layout breaks ties. All nodes of the layout are healthy at
+    first.
 
     Raises:
         InputError: The promises cannot be kept together.
@@ -40,13 +38,10 @@ class Cells:
         self._holdings = Holdings(self._ground.free)
 
     def ask(self, request: CellRequest) -> Answer:
-        """Place a gang. A guaranteed one ends opportunistic gangs that use GPUs it needs.
-
-        Returns:
-            What became of it. Bad nodes are never used.
+        """Place a gang, never on bad nodes; a guaranteed one ends opportunistic gangs in its way.
 
         Raises:
-            InputError: The tenant, its cells or the GPU type do not exist, or another gang has that
+            InputError: The tenant, its cells or the GPU type do not exist, or another gang has the
                 name.
         """
         self._check(request)
@@ -81,8 +76,8 @@ class Cells:
     def restore(self, running: Iterable[RunningGang]) -> None:
         """Restore running gangs, in the order in which they began.
 
-        Every gang stays where it is, whatever the layout is now. A gang that no longer fits its
-        tenant's cells is demoted to opportunistic; GPUs that were removed do not count.
+        Every gang stays where it is, even if the layout has changed. A gang that no longer fits its
+        tenant's cells is demoted to opportunistic. Removed GPUs do not count.
 
         Raises:
             InputError: Two gangs have the same name, or hold the same GPU.
@@ -91,20 +86,20 @@ class Cells:
             restore(gang, self._ground, self._holdings)
 
     def gangs(self) -> tuple[RunningGang, ...]:
-        """The running gangs, in the order in which they began."""
+        """Return the running gangs, in the order in which they began."""
         return tuple(gang.running for gang in self._holdings.gangs.values())
 
     def demoted(self) -> tuple[str, ...]:
-        """Names of the guaranteed gangs that run as opportunistic ones."""
+        """Return the names of guaranteed gangs that run as opportunistic ones."""
         gangs = self._holdings.gangs.items()
         return tuple(n for n, gang in gangs if gang.request.guaranteed and gang.claims is None)
 
     def safe(self) -> bool:
-        """Whether all promised cells that are not taken can be allocated at once."""
+        """Return whether all promised cells that are not taken can be allocated at once."""
         return all(left >= 0 for free in self._ground.free.values() for _, left in free.left())
 
     def promised(self, tenant: str) -> tuple[PromisedCell, ...]:
-        """State of a tenant's cells, in the order of the layout."""
+        """Return the state of a tenant's cells, in the order of the layout."""
         ground = self._ground
         lost = {
             cell.root for pool in ground.layout.pools for cell in ground.lost(tenant, pool.name)
@@ -122,7 +117,7 @@ class Cells:
         )
 
     def _check(self, request: CellRequest) -> None:
-        """Refuse requests that name unknown tenants or GPU types, or a gang that runs."""
+        """Check that the tenant and GPU type are known, and that the gang does not run yet."""
         name, layout = request.name, self._ground.layout
         if name in self._holdings.gangs:
             raise InputError(name, "two gangs have this name", "ask once for each")
@@ -137,7 +132,7 @@ class Cells:
             raise InputError(f"{name}.gpu_type", problem, meant(request.gpu_type, types))
 
     def _pools(self, request: CellRequest) -> list[CellPool]:
-        """The pools that a gang can be placed in, in the order of the layout."""
+        """Return the pools in which a gang can be placed, in the order of the layout."""
         ground = self._ground
         return [
             pool
@@ -155,7 +150,7 @@ class Cells:
         return self._start(request, found, None)
 
     def _guaranteed(self, request: CellRequest, pool: CellPool) -> Answer:
-        """Place a gang on promised GPUs, then find the physical ones that serve them."""
+        """Place a gang on promised GPUs, then find physical GPUs to serve them."""
         claims = self._claims(request, pool)
         if claims is None:
             return Waits(f"too few cells of tenant {request.tenant!r} in pool {pool.name!r}")
@@ -167,7 +162,7 @@ class Cells:
         return self._start(request, gpus, claims)
 
     def _claims(self, request: CellRequest, pool: CellPool) -> list[list[Promised]] | None:
-        """Promised GPUs for each member of a guaranteed gang."""
+        """Find promised GPUs for each member of a guaranteed gang."""
         cells = self._ground.promised[request.tenant, pool.name]
         lost = self._ground.lost(request.tenant, pool.name)
         level = pool.level(NODE)
@@ -187,7 +182,7 @@ class Cells:
         gpus: Sequence[Sequence[Physical]],
         claims: Sequence[Sequence[Promised]] | None,
     ) -> Granted:
-        """Start a gang on its GPUs, after the opportunistic gangs there have ended."""
+        """Start a gang on its GPUs, after ending the opportunistic gangs there."""
         slots = tuple(tuple(map(_slot, member)) for member in gpus)
         flat = [gpu for member in gpus for gpu in member]
         victims = list(dict.fromkeys(gpu.user for gpu in flat if gpu.user is not None))
@@ -206,10 +201,9 @@ class Cells:
 
 
 def _slot(gpu: Physical) -> Slot:
-    """A GPU's name."""
     return Slot(gpu.nodes[0], gpu.gpu)
 
 
 def _usable(cell: Physical) -> bool:
-    """Whether a cell serves no promise and has a healthy node."""
+    """Return whether a cell serves no promise and has a healthy node."""
     return cell.promise is None and cell.bad < len(cell.nodes)

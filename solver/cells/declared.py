@@ -1,4 +1,4 @@
-"""Cells of the pools of an inventory, and promises to tenants, as a run declares them."""
+"""Build the layout of cells from an inventory and a run's declared promises to tenants."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from solver.inventory import Inventory
 
 @dataclass(frozen=True, slots=True)
 class TypeLevel:
-    """A level of the cells of a GPU type, above that of single GPUs.
+    """A level of the cells of a GPU type, above single GPUs.
 
     Attributes:
         gpu_type: GPU type; empty for the only one.
         name: Name; `node` for whole nodes.
-        parts: Number of cells of the level below that each consists of.
+        parts: Number of cells of the level below in each.
     """
 
     gpu_type: str
@@ -27,14 +27,7 @@ class TypeLevel:
 
 @dataclass(frozen=True, slots=True)
 class TenantCells:
-    """Cells that a tenant is promised.
-
-    Attributes:
-        tenant: The tenant.
-        gpu_type: GPU type; empty for the only one.
-        level: Name of the level.
-        number: Number of cells.
-    """
+    """Cells that a tenant is promised; an empty GPU type means the only one."""
 
     tenant: str
     gpu_type: str
@@ -45,7 +38,7 @@ class TenantCells:
 def layout_of(
     inventory: Inventory, levels: Sequence[TypeLevel], cells: Iterable[TenantCells]
 ) -> Layout:
-    """The layout of a cluster: its pools by number, its nodes by index.
+    """Return the layout of a cluster: its pools by number, its nodes by index.
 
     Args:
         inventory: All nodes.
@@ -53,8 +46,8 @@ def layout_of(
         cells: Promises to tenants.
 
     Raises:
-        InputError: A level or a promise is unknown, or contradicts the nodes. Whether
-            all promises fit together is found when `Cells` are made.
+        InputError: A level or a promise is unknown, or contradicts the nodes. `Cells` checks
+            whether all promises fit together.
     """
     types = inventory.types
     for kind in {*(level.gpu_type for level in levels), *(promise.gpu_type for promise in cells)}:
@@ -90,7 +83,7 @@ def layout_of(
 
 
 def _pool(inventory: Inventory, cells: TenantCells) -> str:
-    """The pool of a promise: the only one of its type."""
+    """Return the pool of a promise: the only one of its type."""
     numbers = inventory.pools_of[cells.gpu_type]
     if len(numbers) > 1:
         raise InputError(

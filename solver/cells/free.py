@@ -1,4 +1,4 @@
-"""Buddy allocation: the free cells of a pool, split and merged, and the safety of all promises."""
+"""Buddy allocation: split and merge the free cells of a pool, and keep all promises safe."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,8 @@ def _index(cell: Physical) -> int:
 class FreeCells:
     """The free cells of a pool, and the number of promised cells not yet served.
 
-    A cell is in the list if it is whole and free and not a part of a free one. What the lists
-    contain follows from the cells that are bound, not from the order in which they were.
+    The lists contain each wholly free cell that is not part of a larger free one. They depend only
+    on which cells are bound, not on the order in which they were bound.
 
     Args:
         pool: The pool.
@@ -35,21 +35,21 @@ class FreeCells:
             self._add(tree)
 
     def holds(self, cell: Physical) -> bool:
-        """Whether a cell is free, whole or as a part of a free one."""
+        """Return whether a cell is free, by itself or as part of a larger free cell."""
         at: Physical | None = cell
         while at is not None and not at.free:
             at = at.parent
         return at is not None
 
     def whole(self, cell: Physical) -> Physical:
-        """The cell of the lists that a free cell is a part of, or is."""
+        """Return the listed cell that contains a free cell."""
         while not cell.free:
             assert cell.parent is not None, "the cell is not free"
             cell = cell.parent
         return cell
 
     def take(self, cell: Physical) -> None:
-        """Take a free cell out, splitting the one that it is a part of."""
+        """Take a free cell out, splitting the listed cell that contains it."""
         whole = self.whole(cell)
         self._remove(whole)
         while cell is not whole:
@@ -60,7 +60,7 @@ class FreeCells:
             cell = cell.parent
 
     def give(self, cell: Physical) -> None:
-        """Put a cell back, merging buddies that are all free."""
+        """Put a cell back, merging it with its buddies if all are free."""
         while cell.parent is not None:
             buddies = [buddy for buddy in cell.parent.children if buddy is not cell]
             if not all(buddy.free for buddy in buddies):
@@ -71,16 +71,15 @@ class FreeCells:
         self._add(cell)
 
     def left(self) -> Iterator[tuple[int, int]]:
-        """By level from the highest: how many cells are left once all above are delivered.
+        """Yield, by level from the highest, the cells left after all higher promises are served.
 
-        The promises can be kept, all at once, if and only if none is negative (HiveD's safety
-        condition): a level has its own free cells and the parts of higher free cells that are not
-        owed.
+        All promises can be kept at once if and only if none is negative (HiveD's safety condition).
+        A level has its own free cells and the parts of higher free cells that are not owed.
         """
         return self._left([len(cells) for cells in self.lists], self.owed)
 
     def safe(self, level: int, source: int) -> bool:
-        """Whether all promises can be kept after one is served with a part of a free cell.
+        """Return whether all promises can be kept after a free cell is split to serve one.
 
         Args:
             level: Level of the promised cell.
@@ -95,10 +94,10 @@ class FreeCells:
         return all(left >= 0 for _, left in self._left(free, owed))
 
     def check(self) -> None:
-        """Refuse promises that cannot be kept together.
+        """Check that all promises can be kept together.
 
         Raises:
-            InputError: At a level, more cells are promised than there are.
+            InputError: A level has more promised cells than cells.
         """
         for level, left in self.left():
             if left < 0:

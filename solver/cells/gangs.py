@@ -1,4 +1,4 @@
-"""Requests of gangs for cells, and the answers."""
+"""Requests of gangs for cells, and the answers to them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from predictor.errors import InputError
 
 OPPORTUNISTIC, GUARANTEED = -1, 0
-"""Priorities: a gang on idle GPUs, which guaranteed gangs preempt; a gang in its tenant's cells."""
+"""Priorities: on idle GPUs, preempted by guaranteed gangs; in the tenant's cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellRequest:
-    """A gang that asks for GPUs, all or none.
+    """A gang's request for GPUs, all or none.
 
     Attributes:
         name: Name of the gang.
         tenant: Its tenant.
-        members: GPUs of each member; each has them on one node.
+        members: GPUs of each member, which are on one node.
         gpu_type: GPU type; empty for any.
-        guaranteed: Whether it runs in its tenant's cells; else it is opportunistic.
+        guaranteed: Whether it runs in its tenant's cells; otherwise it is opportunistic.
 
     Raises:
         InputError: A member has no GPUs.
@@ -38,7 +38,7 @@ class CellRequest:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A GPU by its node's name and its index there."""
+    """A GPU, by its node's name and its index on the node."""
 
     node: str
     gpu: int
@@ -50,7 +50,7 @@ class Granted:
 
     Attributes:
         slots: The GPUs of each member.
-        victims: Names of the opportunistic gangs that ended for it.
+        victims: Names of the opportunistic gangs that were ended for it.
     """
 
     slots: tuple[tuple[Slot, ...], ...]
@@ -59,11 +59,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """There is no place for the gang; nothing changed.
-
-    Attributes:
-        reason: Why, in words.
-    """
+    """The gang has no place, and nothing changed; `reason` says why, in words."""
 
     reason: str
 
@@ -79,7 +75,7 @@ class PromisedCell:
         pool: Its pool.
         level: Name of its level.
         slots: The GPUs that serve it; empty while no gang has taken it.
-        healthy: Whether it is served, or can be served, by healthy nodes only.
+        healthy: Whether healthy nodes alone serve it, or can serve it.
     """
 
     pool: str
@@ -95,8 +91,8 @@ class RunningGang:
     Attributes:
         request: Its request.
         slots: The GPUs of each member.
-        levels: Name of the level of the promised cell that each GPU was placed in; empty if
-            the gang is opportunistic, or was demoted.
+        levels: Level name of the promised cell of each GPU; empty if the gang is opportunistic or
+            was demoted.
     """
 
     request: CellRequest

@@ -1,4 +1,4 @@
-"""The cells of a cluster as they are declared, without gangs: trees, promises, health."""
+"""The declared cells of a cluster, without gangs: trees, promises, health."""
 
 from predictor.errors import InputError, meant
 from solver.cells.free import FreeCells
@@ -11,11 +11,8 @@ from solver.cells.tree import Physical, Promised, physical_trees, promised_tree
 class Ground:
     """Physical and promised cells of a layout. All nodes are healthy at first.
 
-    Args:
-        layout: Pools and tenants.
-
     Attributes:
-        layout: The same.
+        layout: Pools and tenants.
         nodes: Nodes by pool, in the order of the layout.
         slots: GPUs by node and index.
         free: Free cells by pool.
@@ -76,6 +73,6 @@ class Ground:
                     above = above.parent
 
     def lost(self, tenant: str, pool: str) -> set[Promised]:
-        """Promised nodes of a tenant, or parts of nodes, that only bad nodes can serve."""
+        """Return a tenant's promised nodes, or parts of nodes, that only bad nodes can serve."""
         cells = self.promised.get((tenant, pool), [])
         return hopeless(cells, self.free[pool], self._bad[pool])

@@ -1,4 +1,4 @@
-"""Promised cells that only bad nodes can serve at present."""
+"""Find promised cells that only bad nodes can serve at present."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,11 +10,11 @@ from solver.cells.tree import Physical, Promised
 def hopeless(
     cells: Sequence[Promised], free: FreeCells, bad_nodes: Iterable[Physical]
 ) -> set[Promised]:
-    """Unbound promised nodes, and parts of nodes, for which no healthy node is left.
+    """Return unbound promised nodes, and parts of nodes, for which no healthy node is left.
 
-    A bad node counts against a tenant only where its promised cells of a level outnumber the
-    healthy ones that are free (HiveD's doomed cells). Within a bound cell, the same holds of its
-    parts. The last cells of the tenant are those that count as bad.
+    A bad node counts against a tenant only if the tenant's promised cells of a level outnumber the
+    healthy free ones (HiveD's doomed cells). The same holds for the parts of a bound cell. The
+    tenant's last cells are the ones that count as bad.
 
     Args:
         cells: Whole promised cells of one tenant and pool.
@@ -22,7 +22,7 @@ def hopeless(
         bad_nodes: Its bad nodes.
 
     Returns:
-        Promised cells of the level of nodes, or of a lower one where the tenant has no more.
+        Promised cells at the level of nodes, or lower if the tenant's own are lower.
     """
     bad = list(bad_nodes)
     found: set[Promised] = set()
@@ -37,7 +37,7 @@ def hopeless(
 
 
 def _healthy_left(level: int, free: FreeCells, bad: Sequence[Physical]) -> int:
-    """Number of cells of a level within free cells that are wholly healthy."""
+    """Count the wholly healthy cells of a level inside free cells."""
     gpus = sum(cell.gpus for cells in free.lists[level:] for cell in cells)
     levels = free.lists[level:]
     if not any(levels):
@@ -47,7 +47,7 @@ def _healthy_left(level: int, free: FreeCells, bad: Sequence[Physical]) -> int:
 
 
 def _bad_left(level: int, free: FreeCells, bad: Sequence[Physical]) -> list[Physical]:
-    """The cells of a level, whole or parts of free ones, that have a bad node; least bad first."""
+    """Return the free cells of a level with a bad node, the least bad first."""
     found: dict[Physical, None] = {}
     for node in bad:
         of_level = [node.above(level)] if level >= node.level else node.of_level(level)
@@ -56,7 +56,7 @@ def _bad_left(level: int, free: FreeCells, bad: Sequence[Physical]) -> list[Phys
 
 
 def _within(cell: Promised, found: set[Promised]) -> None:
-    """Find those within a bound cell, above the level of nodes."""
+    """Add the lost parts of a bound cell above the level of nodes to `found`."""
     if cell.bound is None or cell.level <= cell.pool.level(NODE):
         return
     unbound = [part for part in cell.children if part.bound is None]
@@ -70,7 +70,7 @@ def _within(cell: Promised, found: set[Promised]) -> None:
 def _pair(
     promised: Sequence[Promised], healthy: int, bad: Sequence[Physical], found: set[Promised]
 ) -> None:
-    """Assign the least bad cells to the promised cells for which healthy cells do not suffice."""
+    """Assign the least bad cells to promised cells for which healthy cells do not suffice."""
     for cell, physical in zip(promised[max(0, healthy) :], bad, strict=False):
         if cell.level <= cell.pool.level(NODE):
             found.add(cell)

@@ -1,4 +1,4 @@
-"""The gangs that hold GPUs; all changes of bindings happen here."""
+"""The gangs that hold GPUs; every change of a binding happens here."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,13 +8,10 @@ from solver.cells.tree import HeldGang, Physical, Promised
 
 
 class Holdings:
-    """The gangs that hold GPUs, and the bindings of cells that follow from it.
+    """The gangs that hold GPUs, and the resulting bindings of cells.
 
-    A promised cell is bound as long as a gang holds a GPU of it; the physical cell that serves it
-    is then not free.
-
-    Args:
-        free: Free cells by pool.
+    A promised cell is bound while a gang holds a GPU of it; the physical cell that serves it is
+    then not free.
 
     Attributes:
         gangs: Gangs by name, in the order in which they began.
@@ -39,14 +36,14 @@ class Holdings:
         del self.gangs[gang.request.name]
 
     def demote(self, gang: HeldGang) -> None:
-        """Let a gang go on as opportunistic, without claims to promised GPUs."""
+        """Let a gang continue as opportunistic, without claims to promised GPUs."""
         for gpu in gang.gpus:
             self._release(gpu)
         gang.claims = None
         self._hold_all(gang)
 
     def claim(self, gang: HeldGang, number: int, claim: Promised) -> None:
-        """Let a gang's GPU serve a promised one, in place of opportunistic use."""
+        """Let a gang's GPU serve a promised one instead of opportunistic use."""
         gpu = gang.gpus[number]
         self._release(gpu)
         self._hold(gpu, GUARANTEED, claim)

@@ -1,4 +1,4 @@
-"""Declaration of a cluster's cells and of the promises to its tenants, checked."""
+"""Declare and check a cluster's cells and the promises to its tenants."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from predictor.errors import InputError, meant
 GPU = "gpu"
 """Name of the lowest level of every pool."""
 NODE = "node"
-"""Name of the level whose cells are machines. Members of a gang lie on one node each."""
+"""Name of the level whose cells are machines. Each member of a gang is on one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Level:
 
     Attributes:
         name: Name, unique within the pool.
-        parts: Number of cells of the level below in each, its buddies; 0 for GPUs.
+        parts: Number of cells of the level below in each; 0 for GPUs.
         gpus: GPUs of each.
     """
 
@@ -34,8 +34,8 @@ class CellPool:
     Attributes:
         name: Name, unique within the cluster.
         gpu_type: GPU type.
-        parts: From the level above GPUs up to that of whole trees, its name and how many cells of
-            the level below each consists of. One is called `node`.
+        parts: Name and number of parts of each level, from the level above GPUs up to whole trees.
+            One level is called `node`.
         nodes: Names of the nodes, tree by tree.
 
     Raises:
@@ -67,7 +67,7 @@ class CellPool:
 
     @property
     def place(self) -> str:
-        """The pool, as an error names it."""
+        """The pool's name in errors."""
         return f"pools.{self.name} ({self.gpu_type})"
 
     @cached_property
@@ -79,10 +79,10 @@ class CellPool:
         return tuple(found)
 
     def level(self, name: str) -> int:
-        """Index of a level.
+        """Return the index of a level.
 
         Raises:
-            InputError: There is none of that name.
+            InputError: There is no level of that name.
         """
         names = [level.name for level in self.levels]
         if name not in names:
@@ -92,13 +92,7 @@ class CellPool:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A number of cells of a level, wherever in the pool they are.
-
-    Attributes:
-        pool: The pool.
-        level: The level.
-        number: Number of cells.
-    """
+    """A number of cells of a level, anywhere in a pool."""
 
     pool: str
     level: str
@@ -107,12 +101,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """What a tenant is promised (HiveD's virtual cluster).
-
-    Attributes:
-        name: Name.
-        cells: Its cells by level.
-    """
+    """A tenant and the cells promised to it (HiveD's virtual cluster)."""
 
     name: str
     cells: tuple[Promise, ...] = ()
@@ -122,10 +111,10 @@ class Tenant:
 class Layout:
     """A cluster of cells and the promises on it.
 
-    Whether all promises fit together is found when its cells are made (`solver/cells/cells.py`).
+    `solver.cells.cells.Cells` checks whether all promises fit together.
 
     Attributes:
-        pools: Pools, in the order in which gangs that name none are tried.
+        pools: Pools, in the order in which gangs that name none try them.
         tenants: Tenants.
 
     Raises:
@@ -148,10 +137,10 @@ class Layout:
                     )
 
     def pool(self, name: str) -> CellPool:
-        """A pool by name.
+        """Return a pool by name.
 
         Raises:
-            InputError: There is none of that name.
+            InputError: There is no pool of that name.
         """
         pools = {pool.name: pool for pool in self.pools}
         if name not in pools:
@@ -160,7 +149,7 @@ class Layout:
 
 
 def _unique(place: str, names: list[str]) -> None:
-    """Refuse names that occur twice."""
+    """Check that no name occurs twice."""
     for name, times in Counter(names).items():
         if times > 1:
             raise InputError(place, f"{name} is named twice", "name each once")

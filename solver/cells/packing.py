@@ -1,4 +1,4 @@
-"""Placement of a gang on nodes: few nodes, few preemptions, GPUs that are near each other."""
+"""Place a gang on few nodes, with few preemptions and with GPUs near each other."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -14,16 +14,16 @@ def pack(
 ) -> list[list[CellT]] | None:
     """Find GPUs for a gang, by HiveD's topology-aware packing.
 
-    Guaranteed gangs prefer nodes with more GPUs in use; opportunistic ones those with more in
-    opportunistic use, then those with fewer in guaranteed use. Nothing is preempted if the gang
-    fits without; within a node, GPUs have the lowest common cell. Members go by size, smallest
-    first, each on the first node that it fits on; if that fails, largest first.
+    Guaranteed gangs prefer nodes with more GPUs in use. Opportunistic gangs prefer nodes with more
+    GPUs in opportunistic use, then with fewer in guaranteed use. Nothing is preempted if the gang
+    fits without. Within a node, the GPUs with the lowest common cell are taken. Each member goes to
+    the first node that it fits on, smallest members first; if that fails, largest first.
 
     Args:
         nodes: Nodes, or cells that are parts of one, in order of preference among equals.
         usable: Whether a node may be used at all.
         members: GPUs of each member.
-        priority: The gang's priority: lower ones can be preempted.
+        priority: The gang's priority; gangs of lower priority can be preempted.
 
     Returns:
         GPUs of each member; None if it does not fit.
@@ -50,7 +50,7 @@ def _apart(node: Cell) -> tuple[int, int]:
 def _first_fit(
     line: Sequence[CellT], members: Sequence[int], order: Sequence[int], floor: int
 ) -> dict[int, CellT] | None:
-    """The node of each member, with what is held below `floor` counted as free."""
+    """Choose the node of each member; GPUs held below the priority `floor` count as free."""
     room = [
         node.gpus - sum(gpus for held, gpus in node.held.items() if held >= floor) for node in line
     ]
@@ -72,7 +72,7 @@ def _first_fit(
 def _on_nodes(
     chosen: dict[int, CellT], members: Sequence[int], order: Sequence[int], floor: int
 ) -> list[list[CellT]]:
-    """The GPUs of each member on its node."""
+    """Return the GPUs of each member on its node."""
     rest: dict[CellT, list[CellT]] = {}
     found: list[list[CellT]] = [[] for _ in members]
     for member in order:
@@ -88,7 +88,7 @@ def _on_nodes(
 
 
 def _nearest(gpus: Sequence[CellT], number: int) -> list[CellT]:
-    """The first GPUs of a list among those with the lowest common cell."""
+    """Return the first GPUs of a list among those with the lowest common cell."""
     groups: dict[CellT, list[int]] = {gpu: [place] for place, gpu in enumerate(gpus)}
     while True:
         enough = [places[:number] for places in groups.values() if len(places) >= number]

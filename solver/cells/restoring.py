@@ -1,4 +1,4 @@
-"""Restores running gangs to their promised cells, after a restart or in another layout."""
+"""Restore running gangs to their promised cells, after a restart or in another layout."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from solver.cells.tree import HeldGang, Physical, Promised
 
 
 def restore(running: RunningGang, ground: Ground, holdings: Holdings) -> None:
-    """Restore a running gang. If it no longer fits the promises, it goes on as opportunistic.
+    """Restore a running gang; if it no longer fits the promises, it continues as opportunistic.
 
     Args:
-        running: The gang. GPUs that were removed do not count.
+        running: The gang. Removed GPUs do not count.
         ground: The cells.
-        holdings: The gangs that hold them; changed.
+        holdings: The gangs that hold them; changed in place.
 
     Raises:
         InputError: Its name or one of its GPUs is taken.
@@ -47,7 +47,7 @@ def restore(running: RunningGang, ground: Ground, holdings: Holdings) -> None:
 
 
 def _claim(gpu: Physical, level: str, request: CellRequest, ground: Ground) -> Promised | None:
-    """The promised GPU of a tenant that a GPU can serve."""
+    """Return a promised GPU of the tenant that a GPU can serve, or None."""
     names = [known.name for known in gpu.pool.levels]
     if not request.guaranteed or level not in names:
         return None
@@ -64,7 +64,7 @@ def _claim(gpu: Physical, level: str, request: CellRequest, ground: Ground) -> P
 
 
 def _serves(cell: Physical, candidates: Sequence[Promised], ground: Ground) -> Promised | None:
-    """The promised cell that a physical one serves, or the first unbound one that it can."""
+    """Return the promised cell that a physical one serves, or the first one that it could serve."""
     if cell.promise is not None:
         return cell.promise if cell.promise in candidates else None
     first = next((promised for promised in candidates if promised.bound is None), None)

@@ -1,4 +1,4 @@
-"""Cells as trees: physical cells, and cells promised to tenants."""
+"""Trees of cells: physical cells, and cells promised to tenants."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Cell:
     Attributes:
         pool: Its pool.
         level: Index of its level, 0 for a GPU.
-        index: Position among all cells of the pool or tenant, by which ties are broken.
-        parent: The cell that it is a part of; None for the root of a tree.
-        children: Its buddies one level below.
-        held: Number of its GPUs held, by priority.
+        index: Position among all cells of the pool or tenant; breaks ties.
+        parent: The cell that contains it; None for the root of a tree.
+        children: Its parts, one level below.
+        held: Number of its held GPUs, by priority.
     """
 
     __slots__ = ("children", "held", "index", "level", "parent", "pool")
@@ -44,11 +44,11 @@ class Cell:
 
     @property
     def priority(self) -> int:
-        """The highest priority by which a GPU of it is held."""
+        """The highest priority of the gangs that hold its GPUs."""
         return max(self.held, default=FREE)
 
     def count(self, priority: int, change: int) -> None:
-        """Count a GPU that is held by a priority, or no longer, here and above."""
+        """Add `change` to the GPUs held with a priority, in this cell and all above."""
         cell: Cell | None = self
         while cell is not None:
             held = cell.held.get(priority, 0) + change
@@ -59,14 +59,14 @@ class Cell:
             cell = cell.parent
 
     def above(self, level: int) -> Self:
-        """The cell of a level, or else of the highest one, that this is a part of."""
+        """Return the containing cell of a level, or the root if that is lower."""
         cell = self
         while cell.level < level and cell.parent is not None:
             cell = cell.parent
         return cell
 
     def of_level(self, level: int) -> Iterator[Self]:
-        """Its cells of a level, in order."""
+        """Yield its cells of a level, in order."""
         if self.level == level:
             yield self
         else:
@@ -79,9 +79,9 @@ class Physical(Cell):
 
     Attributes:
         promise: The promised cell that it serves.
-        free: Whether it is free, as a whole and not as a part of a larger free cell.
+        free: Whether it is free by itself, not as part of a larger free cell.
         bad: Number of its nodes that are bad; for parts of a node, that of the node.
-        nodes: Names of its nodes; of a part of a node, that node.
+        nodes: Names of its nodes; a part of a node has that node.
         gpu: Index on its node, for a GPU.
         user: The gang that runs on it, for a GPU.
     """
@@ -124,12 +124,12 @@ class Promised(Cell):
 
     @property
     def root(self) -> Promised:
-        """The whole cell as it was promised."""
+        """The whole promised cell."""
         return self if self.parent is None else self.parent.root
 
 
 def physical_trees(pool: CellPool) -> list[Physical]:
-    """The trees of a pool, with its nodes and GPUs in the order declared."""
+    """Return the trees of a pool, with nodes and GPUs in declared order."""
     node_level, top = pool.level(NODE), len(pool.levels) - 1
     count = 0
 
@@ -157,7 +157,7 @@ def physical_trees(pool: CellPool) -> list[Physical]:
 
 
 def promised_tree(pool: CellPool, level: int, tenant: str, first: int) -> Promised:
-    """The tree of a promised cell, its parts numbered from `first` on."""
+    """Return the tree of a promised cell, its parts numbered from `first`."""
     count = first
 
     def grown(level: int, parent: Promised | None) -> Promised:
@@ -179,7 +179,7 @@ class HeldGang:
         request: Its request.
         placed: Its first placement.
         gpus: Its GPUs, without those that were removed from the cluster.
-        claims: The promised GPU that each of them serves; None while it is opportunistic.
+        claims: The promised GPU that each of them serves; None while the gang is opportunistic.
     """
 
     request: CellRequest
@@ -189,7 +189,7 @@ class HeldGang:
 
     @property
     def priority(self) -> int:
-        """The priority that it runs by."""
+        """The priority with which it runs."""
         return OPPORTUNISTIC if self.claims is None else GUARANTEED
 
     @property
