@@ -9,9 +9,8 @@ from predictor.errors import InputError
 class Allocation:
     """GPUs of one type as jobs bid for them and markets price them: how many, not which.
 
-    Attributes:
-        nodes: Number of nodes that they span.
-        shared_with: Ids of jobs that share these GPUs, ascending; empty for exclusive use.
+    `nodes` is the number of nodes that they span. `shared_with` are the ids of jobs that share
+    these GPUs, ascending.
     """
 
     gpu_type: str

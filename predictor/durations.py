@@ -95,15 +95,9 @@ def predict_shares(
 ) -> Floats:
     """Predict the share of its limit that a timed job takes.
 
-    Args:
-        belief: The belief about the job.
-        shares: Shares that ended jobs took.
-        coverage: Least probability of the interval.
-        levels: Levels of further quantiles.
-
     Returns:
-        The median, the ends of the interval, then a quantile for each level. All are of the
-        same distribution, except that the interval is never a point.
+        The median, the ends of the interval (`coverage` is its least probability), then a quantile
+        for each level. All are of the same distribution, except that the interval is never a point.
     """
     limit = belief.spec.max_seconds
     done = min(belief.run_seconds / limit, 1.0)

@@ -146,7 +146,7 @@ def forecast(
     schedules: Mapping[int, tuple[ProfiledRegime, ...]] | None = None,
     prior_seconds: float = PRIOR_SECONDS,
 ) -> tuple[Forecast, ...]:
-    """Forecast every job.
+    """Forecast every job, in the order of the beliefs.
 
     With l_k epochs of s_k seconds left in stage k of a sequence, the residual run time is
     R = Σ l_k s_k on the job's reference allocation. Trajectories are ranked by R. Timed jobs are
@@ -161,9 +161,6 @@ def forecast(
         basis: Information on which forecasts are based.
         schedules: True schedules by job id, for the oracle only.
         prior_seconds: Weight of the prior slowness, in seconds of measured training.
-
-    Returns:
-        A forecast per belief, in the same order.
     """
     found: dict[int, Forecast] = {
         row: _timed(belief, history, trajectories, basis, schedules or {})

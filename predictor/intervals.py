@@ -134,9 +134,7 @@ class Calibration:
     def after(self, forecasts: Iterable[Scored], run_seconds: float) -> "Calibration":
         """Return the calibration after another job finished.
 
-        Args:
-            forecasts: Forecasts made of the job.
-            run_seconds: Its total run time, on its reference allocation.
+        `run_seconds` is the job's total run time on its reference allocation.
         """
         scores, tenant = dict(self.scores), Kind()
         for made in forecasts:

@@ -246,9 +246,7 @@ def make_timed_job(
 class EpochReport:
     """Consecutive epochs that a job completed at one batch size.
 
-    Attributes:
-        epoch: Index of the first of these epochs, from 0.
-        seconds: Their total run time, restarts excluded.
+    The first has the index `epoch`, from 0. `seconds` is their total, restarts excluded.
     """
 
     job_id: int
@@ -315,14 +313,10 @@ class JobProgress:
 
 
 def find_named(target: str, jobs: Sequence[JobSpec]) -> Iterator[JobSpec]:
-    """Find jobs by id or name.
+    """Find jobs by id or name, in the order of submission: by an id, `NAME`, or `NAME[INDEX]`.
 
     A number is an id if a job has it. A name means the latest job of that name; if that job is in
-    an array, all tasks of the array, or the task of a given index.
-
-    Args:
-        target: An id, `NAME`, or `NAME[INDEX]`.
-        jobs: The jobs, in the order of their submission.
+    an array, all tasks of the array, or the task of the given index.
     """
     if target.isascii() and target.isdigit():
         numbered = next((job for job in jobs if job.job_id == int(target)), None)

@@ -75,11 +75,7 @@ class Plugin:
         return self.call("be imported", self.entry.load)
 
     def call(self, doing: str, work: Callable[[], Answer]) -> Answer:
-        """Call code of the plugin.
-
-        Args:
-            doing: The action, as a passive infinitive, for the error message.
-            work: The call.
+        """Call code of the plugin; `doing` names the action in errors, as a passive infinitive.
 
         Raises:
             PluginError: The code raised an exception; names its type and where it was raised.

@@ -162,9 +162,7 @@ class Sequences:
     def quantiles(self, weights: Floats, levels: Floats) -> Ints:
         """Return the candidates at quantiles of the residual run time, shape (jobs, levels).
 
-        Args:
-            weights: Shape (jobs, candidates).
-            levels: Quantile levels in [0, 1], shape (jobs or 1, levels).
+        The shape of `weights` is (jobs, candidates), that of `levels` (jobs or 1, levels).
         """
         if weights.shape[1] == 1:
             return np.zeros((len(weights), levels.shape[1]), np.intp)
@@ -268,7 +266,7 @@ def _candidates(
 def _likelihood(
     jobs: Sequence[Evidence], at: Floats, censored: Floats, rungs: Ints, seed: int
 ) -> Floats:
-    """Return the candidates' likelihood, and draw censored changes from the prior.
+    """Return the candidates' likelihood, shape (jobs, candidates), and draw censored changes.
 
     With r possible changes left, the prior probability of no further change is 1 / (r + 1).
     Otherwise the next change comes after a share Beta(1, r) of the epochs left: the first of r + 1
@@ -283,9 +281,6 @@ def _likelihood(
             without censoring. Shape (jobs, candidates).
         rungs: Number of possible changes of a job, shape (jobs, 1).
         seed: Seed of the draws.
-
-    Returns:
-        Likelihood of each candidate, shape (jobs, candidates).
     """
     from scipy.special import ndtr  # imported late: it takes a quarter of a second
 

@@ -50,11 +50,7 @@ def remaining_seconds(schedule: Sequence[ProfiledRegime], epochs_done: int) -> f
     The pseudo-counts of the batch sizes are equal shares of the epochs. Each epoch up to the
     current one adds 1 to its batch size. The masses are normalised to the number of epochs, and
     these epochs are subtracted, down to 0. Each remaining mass takes the mean epoch duration of
-    its batch size; the sum is scaled to the epochs left.
-
-    Args:
-        schedule: The job's true schedule.
-        epochs_done: Completed epochs, below the schedule's number of epochs.
+    its batch size; the sum is scaled to the epochs left, which must be at least one.
     """
     profiled: Counter[int] = Counter()
     seen: Counter[int] = Counter()
@@ -85,8 +81,9 @@ def calibrate(
 ) -> float:
     """Return the scale factor of a schedule's durations, calibrated to measured speed.
 
-    Compares the samples that the job would have trained since the run's start at its
-    measured speeds with those of the profile over the same time.
+    Compares the samples that the job would have trained since the run's start at its measured
+    speeds with those of the profile over the same time. The factor stays unchanged if they differ
+    by at most `SPEED_TOLERANCE`.
 
     Args:
         schedule: The job's true schedule.
@@ -94,9 +91,6 @@ def calibrate(
         factor: Scale factor so far.
         samples: Samples at the measured speeds.
         seconds: The run's clock at the last measurement.
-
-    Returns:
-        The new factor; unchanged if the speeds differ by at most `SPEED_TOLERANCE`.
     """
     left, profiled = seconds, 0.0
     for regime in schedule:

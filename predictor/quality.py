@@ -54,10 +54,8 @@ class Curve:
 def fit_curve(epochs: tuple[int, ...], losses: tuple[float, ...], recency: float) -> Curve:
     """Return the curve that fits the latest losses best; a flat one if they differ by noise only.
 
-    Args:
-        epochs: Completed epochs at each loss, ascending.
-        losses: The losses.
-        recency: Weight of a loss relative to the next, in (0, 1].
+    `epochs` are the completed epochs at each loss, ascending. `recency` is the weight of a loss
+    relative to the next, in (0, 1].
     """
     k = np.array(epochs[-MOST_LOSSES:], float)
     y = np.array(losses[-MOST_LOSSES:], float)

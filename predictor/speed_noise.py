@@ -101,16 +101,14 @@ class SpeedNoise:
         return weight / between if between * PRIOR_SECONDS > weight else PRIOR_SECONDS
 
     def spread(self, belief: Belief, remaining: float, *, settled: bool) -> float:
-        """Return the standard deviation of the log of the mean time per step in a job's rest.
+        """Return the standard deviation of the log of a job's mean time per step from now on.
 
         The variance has two parts: that of the mean of the remaining rounds about the job's own
         mean, and the uncertainty of the job's mean, given the profile and the measured rounds. It
         is 0 if no round deviated by more than one step's rounding.
 
-        Args:
-            belief: The belief about the job.
-            remaining: Its residual run time, in seconds.
-            settled: Whether it keeps its batch size; measurements say little about others.
+        `remaining` is the residual run time in seconds. Unless the job is `settled`, measurements
+        are ignored: they say little about other batch sizes.
         """
         if self.offsets == self.squares == 0.0:
             return 0.0

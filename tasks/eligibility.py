@@ -24,9 +24,7 @@ class BlockReason(StrEnum):
 class BlockedJob:
     """A job that may not get GPUs in a round.
 
-    Attributes:
-        jobs: The jobs that it waits for, ascending.
-        until_seconds: When the next window of the quota begins, on the run's clock.
+    It waits for `jobs`, or until its tenant's next quota window begins, on the run's clock.
     """
 
     reason: BlockReason
@@ -43,13 +41,8 @@ def find_blocked_jobs(
     """Return the active jobs that may not get GPUs because of other jobs or a quota, by job id.
 
     Jobs that depend on a failed job are cancelled (`find_failed_dependencies`), so a job waits
-    only for jobs that are still active.
-
-    Args:
-        beliefs: Active jobs, by job id.
-        holding: Jobs that hold GPUs.
-        ordered: Jobs that an order keeps from GPUs: they do not count towards their array's limit.
-        tenancy: Tenants' use of quotas.
+    only for jobs that are still active. Jobs without GPUs by an order (`ordered`) do not count
+    towards their array's limit.
     """
     found: dict[int, BlockedJob] = {}
     spent = {t: end for t in tenancy.usage if (end := tenancy.spent_until(t)) is not None}

@@ -20,10 +20,8 @@ memory; no sweep is recorded."""
 class EndedJob:
     """A job that ended in a round.
 
-    Attributes:
-        gpus: GPUs that it held last.
-        at_limit: Whether it is a timed job that reached its limit: its run time is then known
-            although it did not complete.
+    `gpus` is the number that it held last. A timed job that ended `at_limit` did not complete, but
+    its run time is known.
     """
 
     belief: Belief
@@ -74,12 +72,8 @@ class Learning:
     ) -> "Learning":
         """Return the learning after a round.
 
-        Truncated trajectories count only if the job reached its limit.
-
-        Args:
-            header: The run's header.
-            ended: Jobs that ended.
-            trained: The belief about each job that trained, before and after the round.
+        Truncated trajectories count only if the job reached its limit. `trained` has the beliefs
+        about each job that trained, before and after the round.
         """
         noise = self.speed_noise.after(trained, header.throughputs)
         if not ended:

@@ -51,13 +51,8 @@ class QueuedJob:
     ) -> "QueuedJob":
         """Return the job after it trained for `ran` seconds on GPUs.
 
-        Its forecast shrinks in proportion to its residual run time, so relative errors stay.
-
-        Args:
-            ran: Seconds of training.
-            gpus: Its GPUs.
-            lease_rounds: Rounds for which it has held them.
-            held: Their allocation, on a cluster of several GPU types.
+        Its forecast shrinks in proportion to its residual run time, so relative errors stay. `held`
+        is the allocation of these GPUs, on a cluster of several GPU types.
         """
         seen = self.seen
         left = max(self.length - ran / compute_slowdown(seen, held), 0.0)

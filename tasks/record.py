@@ -233,12 +233,7 @@ class RunHeader:
 
 @dataclass(frozen=True)
 class Start:
-    """A run before its first round.
-
-    Attributes:
-        workload: The jobs, and their ground truths for virtual clusters.
-        digest: The header's hash.
-    """
+    """A run before its first round, with the header's hash."""
 
     header: RunHeader
     workload: Workload
@@ -353,12 +348,8 @@ def hash_record(record: RoundRecord | RunHeader) -> str:
 def check_chain(record: RoundRecord, digest: str, stored: str, previous: str) -> Iterator[str]:
     """Check a record's link of the hash chain; yield problems, in words.
 
-    Args:
-        record: The record.
-        digest: Hash of its stored contents.
-        stored: Hash stored with it when it was written.
-        previous: Hash stored with the previous record, or of the header; empty if that record
-            is missing.
+    `digest` is the hash of the stored contents, `stored` the hash stored with them. `previous` is
+    that stored with the previous record, or of the header; empty if that record is missing.
     """
     if digest != stored:
         yield "was changed: its contents have another hash"

@@ -16,12 +16,7 @@ from tasks.record import RoundRecord, Timings
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of a round whose replay differs from its record.
-
-    Attributes:
-        recorded: The recorded value, as plain data.
-        replayed: The replayed value.
-    """
+    """A field of a round whose replay differs from its record; the values are plain data."""
 
     round: int
     field: str

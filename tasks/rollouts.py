@@ -100,17 +100,13 @@ def ignore_progress(done: int, total: int) -> None:
 def forecast_times(
     run: Run, this: Round, asked: Set[int], progress: Progress = ignore_progress
 ) -> dict[int, ExpectedTimes]:
-    """Forecast the starts and finishes of active jobs under the policy.
+    """Forecast the starts and finishes of active jobs under the policy, by job id.
 
-    Args:
-        run: The run, before the round.
-        this: The round, solved.
-        asked: Ids of the jobs to forecast; a simulation ends with the last of them.
-        progress: Called before each simulation.
+    The run is before the round, and the round solved. A simulation ends with the last of the jobs
+    in `asked`.
 
-    Returns:
-        By job id, without jobs that cannot run at present (`_runnable_jobs`). Empty if no node is
-        in service, and under policies that read true futures or losses, which are not simulated.
+    Jobs that cannot run at present are left out (`_runnable_jobs`). The result is empty if no node
+    is in service, and under policies that read true futures or losses, which are not simulated.
     """
     now = make_situation(run, this)
     if now is None or run.policy.clairvoyant or run.header.losses:

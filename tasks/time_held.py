@@ -11,11 +11,8 @@ from predictor.job import JobSpec
 class TimeHeld:
     """The time for which active jobs with a limit (`JobSpec.max_seconds`) have held GPUs.
 
-    The scheduler measures it, as jobs could misreport their run time.
-
-    Attributes:
-        clock_seconds: The last round boundary.
-        seconds: Total length of their leases, restarts included, by job id.
+    The scheduler measures it, as jobs could misreport their run time. `seconds` is the total
+    length of a job's leases up to the last round boundary, restarts included.
     """
 
     clock_seconds: float = 0.0
