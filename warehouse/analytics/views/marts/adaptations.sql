@@ -1,7 +1,7 @@
--- How each job changed its batch size, as far as it was seen.
--- grain: one row per run and job of which an epoch was reported
--- changes: reports of another batch size than the report before. growth: the largest batch size
--- over the smallest.
+-- How each job changed its batch size, as far as reports show.
+-- grain: one row per run and job with a reported epoch
+-- changes: number of reports whose batch size differs from the report before. growth: largest over
+-- smallest batch size.
 SELECT
     run,
     job_id,

@@ -1,6 +1,6 @@
--- Empirical distributions over each run's finished jobs, to plot as they are.
+-- Empirical distributions over each run's finished jobs, ready to plot.
 -- grain: one row per run, metric and finished job
--- share: part of the finished jobs with this value or less.
+-- share: part of the finished jobs with at most this value.
 WITH finished AS (
     SELECT run, job_id, jct_seconds, queueing_seconds, ftf, ftf_themis
     FROM job_outcomes

@@ -1,10 +1,10 @@
 -- Which finished jobs would have done better with another job's leases.
 -- grain: one row per run and finished job, in runs of up to 5,000 jobs: it compares every pair
--- A Fisher market is envy-free: nobody prefers what another's money bought, with as much money
--- (Shockwave, NSDI '23, section 4). Here a job's goods are its leases. Job i is offered those of
--- job j between i's admission and i's finish, on as many of j's GPUs as i's budget buys and i can
--- use: j's seconds × min(1, (GPUs_j × budget_i) / (GPUs_i × budget_j)). envy: that over the
--- seconds that i held. Above 1.05, the margin of unfairness, i would have ended earlier: it envies.
+-- A Fisher market is envy-free: with equal money, nobody prefers another's goods (Shockwave, NSDI
+-- '23, section 4). Here a job's goods are its leases. Job i is offered job j's leases between i's
+-- admission and i's finish, on as many of j's GPUs as i's budget buys and i can use: j's seconds ×
+-- min(1, (GPUs_j × budget_i) / (GPUs_i × budget_j)). envy: the offered seconds over the seconds
+-- that i held. Above 1.05, the margin of unfairness, i would have ended earlier, so it envies j.
 WITH fared AS (
     SELECT o.run, job_id, scale_factor, budget, admitted_seconds, finish_seconds, held_seconds
     FROM job_outcomes AS o

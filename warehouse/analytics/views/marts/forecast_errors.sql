@@ -1,8 +1,8 @@
--- Errors of the forecasts of a job, by its progress.
+-- Forecast errors by progress of the job.
 -- grain: one row per run, finished job and tenth of its epochs done
--- error: mean of |forecast − true| run time over the true one, of the whole job; bias: the same
--- with its sign, positive where the forecast was too long. covered: share of the forecasts whose
--- 80 % interval held the truth. Only forecasts made while the job was active count.
+-- error: mean of |forecast − true| run time of the whole job, over the true one. bias: the same
+-- with its sign; positive forecasts were too long. covered: share of the forecasts whose 80 %
+-- interval held the truth. Only forecasts made while the job was active count.
 SELECT
     f.run,
     f.job_id,

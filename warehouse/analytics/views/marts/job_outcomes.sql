@@ -1,14 +1,14 @@
 -- The outcome of each job: the only definition of JCT, finish-time fairness and a job's cost.
--- grain: one row per run and job; finish_seconds and what follows from it is NULL while it runs
--- jct_seconds: finish − arrival. ftf (ρ): JCT over isolated run time times the contention
--- factor max(1, jobs of the run / reference GPUs) (Shockwave, NSDI '23, section 2). ftf_themis: the same
--- with the mean number of active jobs from admission to finish (Themis, NSDI '20). A job is
--- unfair when ρ > 1.05; ρ is rounded to 5 decimals first. It has its proportional share when it
--- ends no later than with an equal share of the cluster: ρ ≤ 1. utility: its speed over that of
--- an equal share, 1/ρ, the job's term in Nash social welfare over time (Shockwave, section 4).
--- in_time: whether it ended by its deadline; NULL without one.
--- Sums over leases are of whole microseconds, so that their order does not show. They are joined last:
--- so DuckDB leaves them out where a query asks for none.
+-- grain: one row per run and job; finish_seconds and all that depends on it is NULL while it runs
+-- jct_seconds: finish − arrival. ftf (ρ): JCT over isolated run time × contention factor, max(1,
+-- jobs of the run / reference GPUs) (Shockwave, NSDI '23, section 2). ftf_themis: the same with the
+-- mean number of active jobs from admission to finish (Themis, NSDI '20). ρ is rounded to 5
+-- decimals. A job is unfair if ρ > 1.05, and has its proportional share if ρ ≤ 1: it ends no later
+-- than with an equal share of the cluster. utility: its speed over that of an equal share, 1/ρ, the
+-- job's term in Nash social welfare over time (Shockwave, section 4). in_time: whether it ended by
+-- its deadline; NULL without one.
+-- Sums over leases add whole microseconds, so they do not depend on the order. Leases are joined
+-- last: DuckDB then skips them in queries that use no such sum.
 WITH held AS (
     SELECT run, job_id,
         min(start_seconds) AS start_seconds,

@@ -1,10 +1,10 @@
--- Leases from launch to end: how long, where, and what became of the time.
--- grain: one row per run, round and lease that began; one moved to other GPUs begins anew
--- restart_seconds: time that a started or resumed job did not train in its first round, at most
--- the cost of a restart there. idle_seconds: the rest that was not trained, waiting for rounds to
--- end. shared_seconds: those in which another job held the same GPUs, which count by half as GPU time.
--- cost: GPU-hours times their price, 0 where none was given. market_cost: GPU-rounds times the price in
--- each round's market, NULL where none had one. A gang is spread where it spans more nodes than it needs.
+-- Leases from launch to end: place, duration, and use of the time.
+-- grain: one row per run, round and lease that began; a move to other GPUs begins a new lease
+-- restart_seconds: time that a started or resumed job did not train in its first round, at most the
+-- cost of a restart there. idle_seconds: other time without training, waiting for rounds to end.
+-- shared_seconds: time in which another job held the same GPUs; it counts by half as GPU time.
+-- cost: GPU-hours × their price, 0 without prices. market_cost: GPU-rounds × each round's market
+-- price, NULL without markets. A gang is spread if it spans more nodes than it needs.
 WITH marks AS (
     SELECT e.*, i.node_of, i.gpus_on, i.price_of,
         i.type_of[i.node_of[e.gpus[1] + 1] + 1] AS gpu_type,

@@ -1,8 +1,7 @@
 -- Preemptions: the job, the round, the preemptors, and the time without GPUs.
 -- grain: one row per run, round and job that lost its lease
--- preemptors: the jobs that start or resume on any of those GPUs, or move onto one, in that
--- round; none where the GPUs were left idle. away_seconds: until it got GPUs again; NULL if it
--- has none yet.
+-- preemptors: the jobs that start, resume or move onto any of its GPUs in that round; empty if the
+-- GPUs stay idle. away_seconds: time until the job got GPUs again; NULL if it has none yet.
 WITH lost AS (
     SELECT run, round, job_id, at_seconds, gpus
     FROM events

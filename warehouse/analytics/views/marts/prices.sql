@@ -1,7 +1,7 @@
 -- The price of a GPU-round in each round's market, beside the demand.
 -- grain: one row per run, round with bids and GPU type
--- asked_gpus: GPUs of all bidding jobs together, of all GPU types; so are gpus and demand. price_change: against the round before
--- that had a market.
+-- asked_gpus: GPUs of all bidding jobs together. asked_gpus, gpus and demand cover all GPU types.
+-- price_change: difference to the previous round with a market.
 SELECT
     run,
     round,

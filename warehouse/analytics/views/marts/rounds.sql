@@ -1,8 +1,8 @@
 -- Each scheduling round in figures.
 -- grain: one row per run and round
--- clock_seconds is the round's start; idle_gpus have no lease in it, and stranded_gpus are those of
--- them whose node is partly in use; nodes that were added or removed count from that round on. The first rounds of a fork had the GPUs of the run that it was
--- forked from.
+-- clock_seconds: the round's start. idle_gpus: GPUs without a lease. stranded_gpus: idle GPUs on
+-- nodes partly in use. Added or removed nodes count as of that round. The first rounds of a fork
+-- have the GPUs of the run that it forked.
 SELECT
     r.run,
     r.round,

@@ -1,17 +1,18 @@
 -- Each run's headline figures. The only definition of makespan, utilisation and fragmentation.
 -- grain: one row per run; figures cover what has happened so far
--- utilization: GPU time spent training (restarts excluded) over GPUs × makespan, of
--- a fork over the GPUs that there were in each round.
--- nash_welfare: Nash social welfare over time, the finished jobs' mean utility, geometric and
+-- utilization: GPU time spent training (without restarts) over GPUs × makespan; of a fork, over the
+-- GPUs of each round.
+-- nash_welfare: Nash social welfare over time, the geometric mean of the finished jobs' utilities,
 -- weighted by budget (Shockwave, NSDI '23, section 4).
--- makespan_bound_s: no schedule of the finished jobs ends before the last could alone, nor before
--- the work that arrives from some time on is done by all GPUs; restarts and waiting come on top.
--- It is NULL of runs that had several GPU types: isolated run times are at the mean of their rates.
+-- makespan_bound_s: lower bound of any schedule of the finished jobs, without restarts and waiting.
+-- None ends before the last job could alone, nor before all GPUs have done the work that arrives
+-- after any moment. NULL for several GPU types, because isolated run times are at the mean of their
+-- rates.
 -- restart_share: part of the leased GPU time lost to starting and resuming.
--- spread_share: part of the leased GPU time on more nodes than the gang needs; stranded_share:
--- GPU time idle on nodes partly in use, over the same GPU time. Both are 0 with a GPU a node.
--- Sums go by job id or round: in any other order they would differ in their last digits.
--- rounds counts those recorded, as an audit does; solve times are of rounds with active jobs.
+-- spread_share: part of the leased GPU time on more nodes than the gang needs. stranded_share: GPU
+-- time idle on nodes partly in use, over the same GPU time. Both are 0 with one GPU per node.
+-- Sums run in order of job ids or rounds, because another order would change their last digits.
+-- rounds: recorded rounds, as in an audit. Solve times cover rounds with active jobs.
 SELECT
     h.run,
     h.policy,

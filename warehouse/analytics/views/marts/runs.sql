@@ -1,9 +1,9 @@
 -- Settings and progress of each run.
 -- grain: one row per run
--- reference_gpus: GPUs by which fairness is computed; of a fork those of the run that it goes back
--- to, so that the same outcome is as fair, whatever cluster the fork is given.
--- workload: equal where the jobs are. Of services, whose jobs came later, it is the run's own name:
--- they are like no other run.
+-- reference_gpus: GPUs for computing fairness. A fork keeps those of its original run, so that
+-- equal outcomes are equally fair on any cluster.
+-- workload: equal for equal jobs. Jobs of services arrive later and resemble no other run's, so a
+-- service's workload is the run's own name.
 SELECT
     h.run,
     h.created_at,

@@ -1,6 +1,6 @@
 -- Jobs that share their GPUs, by round.
 -- grain: one row per run, round and job that shares
--- seconds: how long both held them, until the round or one of the two jobs ended.
+-- seconds: how long both held the GPUs, until the round or one of the two jobs ended.
 WITH shared AS (
     SELECT run, round, p.clock_seconds, p.job_id, p.gpus
     FROM placements AS p

@@ -1,9 +1,8 @@
--- The solution of each round's plan, and its quality as laid out.
+-- The solution of each round's plan, and its quality.
 -- grain: one row per run and round with active jobs
--- What only a market has (objective, bound, gap, price and violated guarantees)
--- is NULL where no window market was cleared: by rules, by solvers that divide time into shares,
--- and where an earlier plan was kept. price is the objective that one more
--- GPU-round would bring, of the first GPU type.
+-- Only a cleared window market has objective, bound, gap, price and violated guarantees. They are
+-- NULL for rules, for solvers that divide time into shares, and if an earlier plan was kept. price:
+-- the objective that one more GPU-round of the first GPU type would add.
 SELECT
     run,
     round,

@@ -1,6 +1,6 @@
 -- Each tenant's figures in a run, defined as in run_summary, and its share of GPU time and budget.
 -- grain: one row per run and tenant; figures cover what has happened so far
--- Sums go by job id and tenant: in any other order they would differ in their last digits.
+-- Sums run in order of job ids and tenants, because another order would change their last digits.
 SELECT
     o.run,
     o.tenant,

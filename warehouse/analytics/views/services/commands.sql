@@ -1,5 +1,5 @@
 -- Commands that services took in.
--- grain: one row per run, round and command; a round can be in two files while it is put into a larger one
+-- grain: one row per run, round and command; during a merge a round can be in two files
 SELECT run, round, unnest(commands) AS c
 FROM (
     SELECT run, round, hash, commands FROM {stored} WHERE len(commands) > 0

@@ -1,5 +1,5 @@
--- Jobs of services, which are in the rounds that took them in, as workloads have them.
--- grain: one row per run and job; a round can be in two files while it is put into a larger one
+-- Jobs of services, from the rounds that took them in, with the columns of workloads.
+-- grain: one row per run and job; during a merge a round can be in two files
 SELECT run, unnest(arrivals) AS spec, unnest(truths) AS truth
 FROM (
     SELECT run, arrivals, truths FROM {stored} WHERE len(arrivals) > 0

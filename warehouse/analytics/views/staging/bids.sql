@@ -1,4 +1,4 @@
--- The bids of the active jobs in the market of the coming round.
+-- Bids of active jobs in the market of the coming round.
 -- grain: one row per run, round, bidding job and allocation that it bid on
 SELECT
     run,

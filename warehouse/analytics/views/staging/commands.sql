@@ -1,7 +1,7 @@
--- Commands that services took in, and the refused ones.
+-- Commands that services accepted or refused.
 -- grain: one row per run and command
--- number: its entry in the inbox. target: the job, or the node's index; -1 where it is about neither.
--- Files of earlier versions may lack the node of a command.
+-- number: its entry in the inbox. target: the job, or the node's index; -1 if neither.
+-- Files of earlier versions can lack a command's node.
 SELECT run, round, c.number AS number, c.kind AS kind, c.target AS target, c.node AS node
 FROM (
     SELECT run, round, c FROM {commands}

@@ -1,8 +1,8 @@
 -- Forecasts of jobs; without a row, the previous forecast still holds.
--- grain: one row per run, round and job that arrived, ran in the round before, or of which more
--- was learned from a job that finished
--- Seconds are on the job's own allocation. batch_sizes lists the regimes to come, that under way
--- first; epochs those of the median trajectory in each.
+-- grain: one row per run, round and job that arrived, ran in the round before, or whose forecast
+-- changed because another job finished
+-- Seconds are on the job's own allocation. batch_sizes: the regimes to come, the current one first.
+-- epochs: those of the median trajectory in each.
 SELECT
     run,
     round,

@@ -1,10 +1,9 @@
 -- The nodes of each run's cluster.
 -- grain: one row per run
--- node_of: node of each GPU, gpus_on: GPUs of each node, type_of: GPU type of each node,
--- price_of: price of a GPU-hour on each node, all in
--- the order of their numbers from 0, so that the node of GPU g is node_of[g + 1]. Of a fork they
--- are those of the largest cluster that it ran on. Nodes that were added to a service come last, and
--- those that were removed are still there; changes says by how many GPUs, from which round on.
+-- node_of: node of each GPU. gpus_on, type_of, price_of: GPUs, GPU type and price of a GPU-hour of
+-- each node. Lists are in the order of numbers, which start at 0, so the node of GPU g is node_of[g
+-- + 1]. A fork has the nodes of the largest cluster that it ran on. Nodes added to a service come
+-- last, and removed ones stay. changes: by how many GPUs, as of which round.
 WITH added AS (
     SELECT run, list(node ORDER BY number) AS nodes
     FROM commands

@@ -1,6 +1,6 @@
--- Jobs as declared, with the isolated run time that fairness is measured against.
+-- Jobs as declared, with their isolated run times, the base of fairness.
 -- grain: one row per run and job
--- scale_factor: the least GPUs of the job's demand, all that a gang can hold.
+-- scale_factor: the least GPUs of the job's demand; a gang holds no more.
 SELECT
     run,
     spec.job_id AS job_id,

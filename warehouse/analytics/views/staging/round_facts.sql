@@ -1,8 +1,8 @@
 -- Each round's record without the rows of single jobs, which other staging views have.
 -- grain: one row per run and round
--- arrivals: ids of the jobs that arrived. finished: how many jobs ended. gpus: numbers of the
--- GPUs with a lease; shared_gpus: how many of them two jobs share. preemptions, bidders: numbers of
--- jobs. asked_gpus: GPUs of all bidding jobs together.
+-- arrivals: ids of the jobs that arrived. finished: number of jobs that ended. gpus: numbers of the
+-- GPUs with a lease. shared_gpus: number of GPUs that two jobs share. preemptions, bidders: numbers
+-- of jobs. asked_gpus: GPUs of all bidding jobs together.
 SELECT
     run,
     round,
