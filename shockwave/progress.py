@@ -16,11 +16,9 @@ def ignore_progress(done: int, total: int) -> None:
 
 
 def watch_jobs(progress: Progress, runs: int = 1) -> "Callable[[Start], Callable[[Run], None]]":
-    """Return the watch of consecutive runs; it counts the jobs that ended.
+    """Return the watch of `runs` consecutive runs with equally many jobs each.
 
-    Args:
-        progress: Receives the number of ended jobs, and of all jobs of all runs.
-        runs: Number of runs; each has the same number of jobs.
+    It reports the number of ended jobs, and of all jobs of all runs, to `progress`.
     """
     before = 0
 

@@ -127,12 +127,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign: policies × workloads × clusters × seeds × options.
-
-    Attributes:
-        plan: The axes of the campaign.
-        warehouse: Folder of the records.
-    """
+    """A campaign: policies × workloads × clusters × seeds × options."""
 
     plan: "Plan"
     warehouse: Path

@@ -38,10 +38,7 @@ class Alert:
     """An alert.
 
     Attributes:
-        kind: Its kind.
-        run: The service's run.
         round: The late round, for `LATE`; else the last round, -1 before the first.
-        text: Description.
         job: The job, for `UNFAIR`.
         node: The node, for `DOWN`.
     """
@@ -57,14 +54,8 @@ class Alert:
 class Watch:
     """Detects new alerts; to be called at intervals.
 
-    Args:
-        run: The service's run.
-        speed: Seconds of its run per second.
-        now: Start of the watch, in seconds of a monotonic clock.
-        known: Alerts reported before.
-
-    Attributes:
-        known: Reported alerts that still stand.
+    `speed` is seconds of the run per second, `now` a monotonic clock in seconds. `known` has the
+    reported alerts that still stand.
     """
 
     def __init__(self, run: str, speed: float, now: float, known: Known = frozenset()) -> None:
@@ -80,7 +71,7 @@ class Watch:
         Args:
             history: The service's history.
             lag_seconds: Age of the oldest entry that no round has taken in; 0 if none waits.
-            now: Seconds of the same clock.
+            now: Seconds of the watch's clock.
         """
         before = self._before or history
         if history is not self._before:

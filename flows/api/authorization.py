@@ -40,11 +40,6 @@ class AuthorizedApi(NamedCommands):
 
     Readers see everything. Tenants see and command only their own jobs; other jobs do not exist for
     them. Operators see and command everything.
-
-    Args:
-        service: The service.
-        caller: Name, role and tenant of the caller.
-        sleep: Waits for some seconds.
     """
 
     def __init__(
@@ -160,12 +155,7 @@ class AuthorizedApi(NamedCommands):
     def update_tenant(
         self, name: str, terms: TenantUpdate | Mapping[str, Any], *, key: str = ""
     ) -> Accepted:
-        """Change the terms of a tenant durably.
-
-        Args:
-            name: The tenant.
-            terms: The fields of `TenantTerms` to change.
-            key: Idempotency key.
+        """Change the given fields of a tenant's `TenantTerms` durably.
 
         Raises:
             NotAllowed: The caller is no operator.
@@ -247,11 +237,7 @@ class AuthorizedApi(NamedCommands):
         return self.service.get_job_history(self._find_job(job))
 
     def list_events(self, after_round: int = -1) -> list[EventRow]:
-        """List events and commands in order.
-
-        Args:
-            after_round: The last round that the caller knows.
-        """
+        """List events and commands of the rounds after a round, in order."""
         rows = self.service.list_events(after_round)
         # Followers poll every second, mostly without news, so the visible jobs are listed last.
         if not rows or (seen := self._visible_jobs()) is None:
@@ -260,12 +246,7 @@ class AuthorizedApi(NamedCommands):
         return [replace(row, reason=censor(row.reason, seen)) for row in own]
 
     def read_events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
-        """Iterate over events; see `list_events`.
-
-        Args:
-            after_round: The last round that the caller knows.
-            follow: Whether to wait for new events forever.
-        """
+        """Iterate over events (`list_events`); with `follow`, wait for new events forever."""
         while True:
             for row in self.list_events(after_round):
                 after_round = row.round
@@ -277,9 +258,7 @@ class AuthorizedApi(NamedCommands):
     def open_logs(self, job: str, shown: "Mapping[str, LogPlace] | None" = None) -> "JobLogs":
         """Open the output of a job's containers; the caller closes it.
 
-        Args:
-            job: The job.
-            shown: Where the caller stopped reading, by container.
+        `shown` says where the caller stopped reading, by container.
 
         Raises:
             JobNotFound: There is no such job.
@@ -290,9 +269,7 @@ class AuthorizedApi(NamedCommands):
     def read_logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
         """Read the output of a job's containers, the oldest first; see `flows.api.log_format`.
 
-        Args:
-            job: The job.
-            follow: Whether to wait for new output forever.
+        With `follow`, wait for new output forever.
         """
         yield from self.open_logs(job).read_text(follow=follow, sleep=self._sleep)
 
@@ -362,10 +339,6 @@ def _censor_answer(answer: "Answer", seen: set[int]) -> "Answer":
 
 def open_local(warehouse: Path, database_url: str = "") -> AuthorizedApi:
     """Open the service of a warehouse on this machine; the local user is an operator.
-
-    Args:
-        warehouse: The warehouse.
-        database_url: See `warehouse.inbox.database.Database`.
 
     Raises:
         InputError: The warehouse has no service.

@@ -49,15 +49,10 @@ class ServiceCommands(ServiceQueries):
     """
 
     def submit(self, *jobs: JobSpec, by: str = "", key: str = "") -> list[Entry]:
-        """Accept a job, or all tasks of an array.
-
-        Args:
-            *jobs: Their declarations; ids and arrivals are assigned here.
-            by: The submitter.
-            key: Idempotency key.
+        """Accept a job, or all tasks of an array; the inbox assigns ids and arrivals.
 
         Raises:
-            InputError: The cluster cannot run them, or a field is invalid.
+            InputError: The cluster cannot run the jobs, or a field is invalid.
         """
         try:
             self.check_job(jobs[0])
@@ -186,13 +181,10 @@ class ServiceCommands(ServiceQueries):
         raise InputError("job", problem, "see shockwave job list")
 
     def add_node(self, fields: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
-        """Accept a further node.
+        """Accept a further node, given by fields of a `NewNode`.
 
-        Args:
-            fields: Fields of a `NewNode`. On Docker hosts, only its name in the cluster file.
-                Otherwise, missing fields are copied from the last node.
-            by: The sender.
-            key: Idempotency key.
+        On Docker hosts, `fields` has only the name in the cluster file. Otherwise, missing fields
+        are copied from the last node.
 
         Raises:
             InputError: The service cannot take the node.
@@ -225,13 +217,7 @@ class ServiceCommands(ServiceQueries):
     def update_tenant(
         self, name: str, terms: Mapping[str, Any], *, by: str = "", key: str = ""
     ) -> Entry:
-        """Accept new terms of a tenant.
-
-        Args:
-            name: The tenant.
-            terms: Fields of `TenantTerms` to change.
-            by: The sender.
-            key: Idempotency key.
+        """Accept new terms of a tenant, given by fields of `TenantTerms`.
 
         Raises:
             InputError: A term is out of bounds.
@@ -242,12 +228,10 @@ class ServiceCommands(ServiceQueries):
     def find_entries(
         self, target: str, tenant: str | None = None, known: int | None = None
     ) -> list[Entry]:
-        """Return the entries of a job by its id or name, with all tasks of its array.
+        """Return the entries of a job by id or name, with all tasks of its array.
 
-        Args:
-            target: The job.
-            tenant: Restricts the search to this tenant's jobs.
-            known: Searches as of this entry; None for now.
+        Only jobs of `tenant` count if it is given. With `known`, names mean what they meant at that
+        entry.
 
         Raises:
             JobNotFound: There is no such job.

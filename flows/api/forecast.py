@@ -26,23 +26,13 @@ class ForecastRow:
     """The forecast of a job, as planned and with a change.
 
     Seconds count from the start of the last round; bounds are those of 80 % intervals. Fields are
-    None if the job does not run or has no forecast.
+    None if the job does not run or has no forecast. Fields `whatif_…` are with the change; without
+    a change, they equal the others.
 
     Attributes:
         job_id: Its id; for a job of the change, the id that it would get.
-        name: Its name.
-        tenant: Its tenant.
         gpus: GPUs requested.
-        starts_in_s: Start.
-        ends_in_s: End.
-        ends_low_s: Lower bound of the end.
-        ends_high_s: Upper bound of the end.
         ftf: Finish-time fairness ρ.
-        whatif_starts_in_s: Start with the change; as planned if there is no change.
-        whatif_ends_in_s: End with the change.
-        whatif_ends_low_s: Lower bound of that end.
-        whatif_ends_high_s: Upper bound of that end.
-        whatif_ftf: ρ with the change.
         later_s: Delay of the end by the change.
         whatif_reason: Why the job would not end with the change; empty if it would, or if it has no
             forecast.

@@ -55,13 +55,7 @@ class ServiceHistory:
 
 
 class HistoryFollower:
-    """The history of a run whose records grow; several threads may share it.
-
-    Args:
-        reader: Reads the records.
-        run: The run.
-        snapshot: File of its snapshot.
-    """
+    """The history of a run whose records grow; several threads may share it."""
 
     def __init__(self, reader: Reader, run: str, snapshot: Path) -> None:
         self._reader, self._run, self._snapshot = reader, run, snapshot
@@ -125,13 +119,10 @@ def predict_last_round(
     jobs: Sequence[JobSpec] = (),
     commands: Sequence[Command] = (),
 ) -> tuple[Run, Round]:
-    """Repeat the last round up to its forecasts; before the first round, make one.
+    """Repeat the last round up to its forecasts, with further jobs and commands.
 
-    Args:
-        name: The run.
-        history: Its history. If it has no round, `jobs` must be given.
-        jobs: Further jobs for the round.
-        commands: Further commands for the round; their numbers and times are ignored.
+    Before the first round, make a round of `jobs`, which must then be given. Numbers and times of
+    `commands` are ignored.
     """
     start, last, this = history.start, _forget_orders(history), Round()
     prepared = replace(prepare(start), state=history.before.state)

@@ -78,7 +78,6 @@ class TenantRow:
             without a quota.
         used_hours: GPU-hours held in this window.
         window_ends_s: End of this window, on the run's clock in seconds.
-        tenant: Its name.
     """
 
     tenant: str
@@ -102,7 +101,6 @@ class PriceRow:
     """The market price of a GPU-round of a type in a round.
 
     Attributes:
-        round: The round.
         at_s: Start of the round on the run's clock in seconds.
         gpu_type: The GPU type; empty if the cluster has only one.
         price: The dual price, in units of the market's objective.
@@ -121,7 +119,6 @@ class LeaseRow:
     Attributes:
         from_s: Start on the run's clock in seconds.
         to_s: End; None if the job still holds them.
-        gpus: The GPUs.
     """
 
     from_s: float
@@ -131,15 +128,13 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True)
 class RunTimeForecast:
-    """A recorded forecast of a job's remaining run time.
+    """A recorded forecast of a job's remaining run time, with its 80 % interval.
 
     Attributes:
         at_s: Time of the forecast, on the run's clock in seconds.
         done: Completed share of the job's epochs; see `Belief.share_done`.
         run_s: Run time so far, in seconds.
         remaining_s: Expected remaining run time.
-        low_s: Lower end of the 80 % interval.
-        high_s: Upper end of the 80 % interval.
     """
 
     at_s: float
@@ -152,12 +147,7 @@ class RunTimeForecast:
 
 @dataclass(frozen=True, slots=True)
 class LossRow:
-    """The training loss of a completed epoch, as the job reports it.
-
-    Attributes:
-        epoch: Index of the epoch, from 0.
-        loss: Mean over the epoch's samples.
-    """
+    """The mean training loss of a completed epoch, as the job reports it; epochs count from 0."""
 
     epoch: int
     loss: float

@@ -48,13 +48,7 @@ class RoundLeases:
 
 
 def check_has_logs(reader: Reader, run: str, job_id: int, running: Collection[int] = ()) -> None:
-    """Refuse a job that has no output yet.
-
-    Args:
-        reader: Reads the warehouse.
-        run: The run.
-        job_id: The job.
-        running: Jobs that are known to hold GPUs.
+    """Refuse a job that has no output yet; `running` are jobs known to hold GPUs.
 
     Raises:
         InputError: The job never held GPUs, is not in the run, or the cluster is virtual.
@@ -76,12 +70,7 @@ class JobLogs:
 
     Docker keeps only a container's latest lines, so a log may lose its beginning between two polls.
     Output then continues after the text shown last; if that is gone, with the first line left.
-
-    Args:
-        nodes: The cluster.
-        run: The run.
-        job_id: The job.
-        shown: Where the caller stopped reading, by container.
+    `shown` says where the caller stopped reading, by container.
 
     Raises:
         ValueError: `shown` is malformed.
@@ -135,9 +124,7 @@ class JobLogs:
     ) -> Iterator[bytes]:
         """Yield the new output as text (`format_logs`); close the connections at the end.
 
-        Args:
-            follow: Whether to wait for new output forever.
-            sleep: Waits for some seconds.
+        With `follow`, wait for new output forever.
         """
 
         def parts() -> Iterator[tuple[str, bytes]]:
@@ -164,12 +151,7 @@ def read_logs(
 ) -> Iterator[bytes]:
     """Read the output of a job's containers as text (`format_logs`), the oldest first.
 
-    Args:
-        nodes: The cluster.
-        run: The run.
-        job_id: The job.
-        follow: Whether to wait for new output forever.
-        sleep: Waits for some seconds.
+    With `follow`, wait for new output forever.
     """
     yield from JobLogs(nodes, run, job_id).read_text(follow=follow, sleep=sleep)
 

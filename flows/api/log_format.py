@@ -10,12 +10,9 @@ from containers.docker.logs import make_heading, quote, unquote
 
 
 def format_logs(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
-    """Join parts of containers' output into the text format of logs.
+    """Join parts of output, each with its container's name, into the text format of logs.
 
     A tail of up to three bytes that may be the start of a heading waits for the next part.
-
-    Args:
-        parts: Names of containers, each with the next part of its output.
     """
     latest, before, tail = "", b"\n", b""  # before: the last byte of the line; a newline if none
     for name, text in parts:

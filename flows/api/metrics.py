@@ -22,9 +22,7 @@ QUANTILES = (0.5, 0.9, 1.0)
 def export_metrics(service: "ServiceQueries", now: float | None = None) -> bytes:
     """Export the metrics of a service; no metric names a job or a tenant.
 
-    Args:
-        service: The service.
-        now: Seconds since the epoch; by default the present.
+    `now` is in seconds since the epoch.
 
     Raises:
         ShockwaveError: The records are damaged, or the inbox does not answer.

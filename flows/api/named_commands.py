@@ -18,13 +18,7 @@ class NamedCommands(ABC):
     def send_command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
     ) -> Accepted:
-        """Send a command.
-
-        Args:
-            kind: Its kind.
-            target: A job or a node.
-            value: The new budget, for `CommandKind.BUDGET`.
-            key: Idempotency key.
+        """Send a command to a job or a node; `value` is the new budget for `CommandKind.BUDGET`.
 
         Raises:
             InputError: There is no such job or node, or the caller may not command it.

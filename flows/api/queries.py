@@ -54,14 +54,7 @@ Made = TypeVar("Made")
 
 
 class ServiceQueries:
-    """Read-only queries about the service of a warehouse.
-
-    Args:
-        warehouse: The warehouse.
-        url: See `warehouse.inbox.database.Database`.
-
-    Attributes:
-        known: The history that was read last.
+    """Read-only queries about the service of a warehouse; `known` is the history read last.
 
     Raises:
         InputError: The warehouse has no service.
@@ -153,8 +146,7 @@ class ServiceQueries:
     def measure_lag(self, now: float) -> float:
         """Return the age in seconds of the oldest entry not yet taken in; 0 if none waits.
 
-        Args:
-            now: Seconds since the epoch.
+        `now` is in seconds since the epoch.
         """
         waiting = self.inbox.entries_after(
             self.read_history().state.source_position.entries, most=1
@@ -239,11 +231,7 @@ class ServiceQueries:
         return cast("Made", made[key])
 
     def list_events(self, after_round: int = -1) -> list[EventRow]:
-        """List events and commands in order.
-
-        Args:
-            after_round: The last round that the caller knows.
-        """
+        """List events and commands of the rounds after a round, in order."""
         first = max(after_round + 1, 0)
         records = self._reader.parts(self.run, RoundEvents, first, filled=True)
         named = {event.job_id for r in records for event in (*r.finished, *r.events)}
@@ -320,9 +308,7 @@ class ServiceQueries:
     def open_logs(self, job_id: int, shown: Mapping[str, "LogPlace"] | None = None) -> "JobLogs":
         """Open the output of a job's containers; the caller closes it.
 
-        Args:
-            job_id: The job.
-            shown: Where the caller stopped reading, by container.
+        `shown` says where the caller stopped reading, by container.
 
         Raises:
             InputError: The job never held GPUs, the cluster is virtual, or its file is missing.

@@ -26,13 +26,7 @@ def estimate_fair_run_time(run: Run, this: Round, job: ActiveJob) -> float:
 
 
 def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[QueueRow]:
-    """Return rows of a solved round's active jobs, with forecasts.
-
-    Args:
-        run: The run.
-        this: The round.
-        asked: Ids of the jobs; all active jobs if empty.
-    """
+    """Return rows of a solved round's active jobs, or of those in `asked`, with forecasts."""
     asked = asked or this.active
     ahead, room, first = (
         forecast_times(run, this, {*asked}),
@@ -107,10 +101,7 @@ def _describe_deadline(spec: JobSpec, clock: float, ahead: ExpectedTimes | None)
 def _judge_deadline(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
     """Return whether a job should end by its deadline; see `QueueRow.in_time`.
 
-    Args:
-        deadline: Deadline on the run's clock in seconds.
-        clock: The run's clock.
-        ends: Interval of its end; None if it has no forecast.
+    `ends` is the interval of its end; None without a forecast. Times are on the run's clock.
     """
     if deadline < clock:
         return "missed"

@@ -40,18 +40,7 @@ Names = Annotated[list[str], Field(max_length=100)]
 
 
 class WhatIf(BaseModel):
-    """A hypothetical change to a service: it is forecast, not made.
-
-    Attributes:
-        submit: Jobs to submit.
-        cancel: Jobs to cancel.
-        hold: Jobs to put on hold.
-        release: Jobs on hold to release.
-        drain: Nodes to drain.
-        cordon: Nodes to cordon.
-        uncordon: Nodes to return to service.
-        budget: Factors on budgets, by tenant.
-    """
+    """A hypothetical change, which is forecast but not made; `budget` has factors by tenant."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -37,16 +37,12 @@ class JobRow:
 
     Attributes:
         job_id: Number of its inbox entry.
-        name: Its name; empty if it has none.
-        tenant: Its tenant.
-        model: Its model; empty if it has none.
         gpus: GPUs requested.
         status: accepted, refused, waits, runs, held, cancelled, or how it ended.
         held_gpus: Indices of the GPUs that it holds.
         done: Completed share in [0, 1]: of its epochs; for a timed job, as it reports, else of its
             limit. None if it ended early.
         arrival_s: Arrival on the run's clock in seconds; None before a round takes it in.
-        ended_s: End on that clock.
         reason: Why it failed or was refused, or what keeps it from running (see
             `QueueRow.waits_for`).
     """
@@ -73,17 +69,10 @@ class QueueRow:
 
     Attributes:
         place: Place in the queue of the last round; None if it had none.
-        job_id: Its id.
-        name: Its name.
-        tenant: Its tenant.
         gpus: GPUs requested.
         status: runs, waits, held or cancelled; accepted before a round takes it in.
         starts_in_s: Expected start; 0 if it is running.
-        starts_low_s: Lower bound.
-        starts_high_s: Upper bound.
         ends_in_s: Expected end.
-        ends_low_s: Lower bound.
-        ends_high_s: Upper bound.
         ftf: Finish-time fairness ρ if it ends as expected.
         price: Market price of a GPU-round of its type.
         waits_for: What keeps it from running: other jobs, its tenant's quota, or too few GPUs in
@@ -124,11 +113,9 @@ class EventRow:
     """An event of a job or node, or a command about it.
 
     Attributes:
-        round: The round that recorded it.
         at_s: Time on the run's clock in seconds.
         kind: Kind of a container's event or of a command; `submit` for an arrival.
         job_id: The job; None for nodes.
-        name: The job's name.
         gpus: GPUs that the job got or returned.
         reason: Reason of an event; content of a command.
     """
@@ -155,7 +142,6 @@ class NodeRow:
         held_gpus: Indices of held GPUs.
         jobs: Ids of the jobs that hold them.
         drained: Whether it is out of service.
-        cordoned: Whether no job starts there.
         problem: Failure that keeps it out of service; empty if an order does, or nothing.
     """
 
@@ -176,17 +162,11 @@ class Status:
     """The state of a service.
 
     Attributes:
-        run: Its run.
-        policy: Its policy.
         rounds: Rounds recorded.
         clock_s: The run's clock at the last round, in seconds.
-        gpus: GPUs of its cluster.
-        busy_gpus: Held GPUs.
         drained: Nodes out of service.
         running: Jobs that hold GPUs.
         waiting: Other active jobs, except those on hold.
-        held: Jobs on hold.
-        ended: Jobs that ended.
         inbox: Entries accepted.
         pending: Entries that no round has taken in.
         late: Rounds that started late by a tenth of a round or more.
@@ -266,10 +246,6 @@ def censor(text: str, seen: Container[int]) -> str:
     """Remove from a reason what a caller who sees only some jobs may not know.
 
     That is ids of other jobs, and messages of nodes' daemons, which may name hosts.
-
-    Args:
-        text: The reason.
-        seen: Ids of the jobs that the caller sees.
     """
 
     def shown(match: re.Match[str]) -> str:

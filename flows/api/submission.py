@@ -16,10 +16,6 @@ from predictor.throughput import Profile
 def read_job_fields(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Read the fields of a job's file; options override them.
 
-    Args:
-        path: The file.
-        options: Values of options, by field.
-
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """

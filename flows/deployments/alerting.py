@@ -78,12 +78,7 @@ def _event(kind: AlertKind) -> str:
 
 
 def watch(warehouse: Path, database_url: str) -> None:
-    """Watch the service of a warehouse from now on, in a thread.
-
-    Args:
-        warehouse: The warehouse.
-        database_url: See `warehouse.inbox.database.Database`.
-    """
+    """Watch the service of a warehouse from now on, in a thread."""
     Thread(target=_watch, args=(warehouse, database_url), daemon=True).start()
 
 
@@ -99,13 +94,9 @@ def _watch(warehouse: Path, database_url: str) -> None:
 
 
 def look(warehouse: Path, service: ServiceQueries, seen: Watch, before: Known) -> Known:
-    """Check a service once: report new alerts, and store and return those that stand.
+    """Check a service once: report new alerts; store and return those that stand.
 
-    Args:
-        warehouse: The warehouse.
-        service: The service.
-        seen: The watch.
-        before: The alerts stored last.
+    `before` has the alerts stored last.
 
     Raises:
         ShockwaveError: The service cannot be read, or the alerts cannot be stored.

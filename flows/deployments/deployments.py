@@ -19,10 +19,8 @@ class Deployment:
     """A deployment of a flow.
 
     Attributes:
-        name: Its name.
         entrypoint: `module.function` of its flow.
         description: Text above its form in the UI.
-        tags: Tags.
         parameters: Defaults of its form.
     """
 
@@ -35,8 +33,7 @@ class Deployment:
     def serve(self, warehouse: Path) -> "RunnerDeployment":
         """Return the deployment as Prefect's type; its runs import the flow's module.
 
-        Args:
-            warehouse: Default of the form's warehouse.
+        The warehouse is the default of the form's field.
         """
         from prefect.types.entrypoint import EntrypointType
 

@@ -121,10 +121,7 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, WorkloadSettings, Po
         return self.pools or counted(self.gpus, "GPU")
 
     def source(self, warehouse: Path) -> Source:
-        """Return the workload.
-
-        Args:
-            warehouse: The warehouse with the files.
+        """Return the workload, with files from the warehouse's folder of traces.
 
         Raises:
             InputError: There is no such file.

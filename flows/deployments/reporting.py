@@ -31,7 +31,6 @@ class Written:
     """A written report.
 
     Attributes:
-        runs: Ids of the reported runs.
         page: Path of its HTML page.
         figures: Paths of its first figures, as PNG.
     """

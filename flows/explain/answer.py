@@ -52,7 +52,7 @@ def explain(
     history: tuple[Step, ...],
     progress: Progress = ignore_progress,
 ) -> Answer:
-    """Explain the decision about a job in a round.
+    """Explain the decision about a job in a round that was solved again.
 
     Args:
         run: The run, before the round.
@@ -229,11 +229,7 @@ def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> 
     """Return a job's isolated run time in seconds; None if no node has its GPU types any more.
 
     On several GPU types, the job runs at its mean rate, weighted by the GPUs of each type.
-
-    Args:
-        job: The job.
-        inventory: All nodes.
-        there: The nodes that were not removed.
+    `inventory` has all nodes, `there` only those that were not removed.
     """
     if not inventory.mixed:
         return job.belief.run_seconds + job.run_time(job.own).remaining

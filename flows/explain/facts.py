@@ -20,8 +20,6 @@ class Wait:
     """A period without GPUs, in seconds on the run's clock.
 
     Attributes:
-        from_seconds: Its start.
-        to_seconds: Its end.
         round: The first round that gave the job no GPUs; None if the job only waited from its
             arrival to the next round.
     """
@@ -76,11 +74,9 @@ class JobFacts:
         model: The model of an adaptive job; the image of any other.
         scale_factor: GPUs that its gang needs.
         max_seconds: Limit of its run time; 0 for adaptive jobs.
-        deadline_seconds: Deadline on the run's clock.
         batch_size: Present batch size; 1 for jobs that are not adaptive.
         progress: Share done: of an adaptive job's epochs, else of the reported work or the limit.
         reports: Whether a job that is not adaptive reports its progress.
-        remaining_seconds: Remaining run time.
     """
 
     job_id: int
@@ -108,8 +104,6 @@ class Holding:
         shares: The job that shares them.
         spread: Set if the gang is on more nodes than it needs and runs slower for it.
         keeps: Why a job outside the line keeps its GPUs: `cordoned`, `not preempted`, or empty.
-        gpus: The GPUs.
-        gpu_type: Their type.
     """
 
     gpus: tuple[int, ...] = ()
@@ -148,7 +142,6 @@ class Line:
 
     Attributes:
         place: Place from 1; None if the policy gives it none.
-        length: Number of jobs in line.
         worth: Worth of a GPU to the job; None without a market.
         worth_type: With several GPU types, the type of `worth`: the type that it holds, or its
             highest bid's.
@@ -208,7 +201,6 @@ class Prospects:
 
     Attributes:
         start_seconds: Its next start; now if it runs.
-        finish_seconds: Its finish.
         ftf: Finish-time fairness ρ at that finish, with the contention so far.
         freed_by_seconds: When non-preemptible jobs give way to it at the latest.
         overdue_from_seconds: When it becomes overdue at the present load.
@@ -227,7 +219,6 @@ class Facts:
 
     Attributes:
         status: `runs`, `waits` or `preempted`.
-        waits: The periods without GPUs so far.
         longest: The wait that selected the round; None if the caller gave the round.
         history: Launches, preemptions and failures up to the round, and the job's end if the round
             was its last.

@@ -58,7 +58,6 @@ class Change:
     """What a fork changes from its first round on.
 
     Attributes:
-        policy: Another policy.
         parameters: Parameters of the policy. If the policy stays, they override the recorded
             parameters; recorded parameters without effect on the new cluster are dropped.
         gpus: Another number of GPUs. Like `pools`, it is refused if nodes were added or removed
@@ -79,10 +78,8 @@ class Change:
     def settings(self, recorded: Settings, *, service: bool = False) -> Settings:
         """Return the fork's settings, without recorded parameters that have no effect there.
 
-        Args:
-            recorded: The settings of the run.
-            service: Whether the run is a service's. Its operators may have added nodes of other GPU
-                types, so all recorded parameters stay.
+        A service's operators may have added nodes of other GPU types, so all its recorded
+        parameters stay.
 
         Raises:
             InputError: The cluster cannot be changed like this.
@@ -225,18 +222,8 @@ def fork(
     """Fork a run at a round and run the fork to its end; return the fork's id.
 
     Earlier rounds are executed as recorded. Later rounds are decided anew, from the beliefs that
-    follow from the records.
-
-    Args:
-        name: The run.
-        warehouse: The warehouse that holds it.
-        number: The first round to decide anew.
-        change: The change from that round on.
-        into: The fork's warehouse.
-        watch: See `whatif`.
-
-    Raises:
-        ShockwaveError: See `whatif`.
+    follow from the records. The fork is written to the warehouse `into`. For other arguments and
+    errors, see `whatif`.
     """
     reader = Reader(warehouse)
     recorded, rounds = reader.start(name), reader.records(name)

@@ -92,13 +92,8 @@ def explain_round(
 ) -> Answer:
     """Explain the decision about a job in a round that was solved again.
 
-    Args:
-        run: The run, before the round.
-        this: The round, solved again.
-        job_id: The job, active in the round.
-        number: The round's number.
-        rounds: The rounds of the job's life so far, and the next round if there is one.
-        progress: Called before each simulation of the queue.
+    `rounds` are the rounds of the job's life so far, and the next round if there is one. For other
+    arguments, see `explain`.
     """
     known = [record for record in rounds if record.round <= number + 1]
     spec = this.state.beliefs[job_id].spec

@@ -13,7 +13,6 @@ class GpuHolder:
 
     Attributes:
         job_id: None if the caller may not see the job.
-        gpus: Number of GPUs.
         worth: Worth to the job of a GPU of its type in this round.
         place: Its place in line; None if it keeps its GPUs outside the line.
         gpu_type: None on a cluster of one type.
@@ -31,7 +30,6 @@ class Speed:
     """A job's speed on a GPU type, relative to its fastest type.
 
     Attributes:
-        gpu_type: The type.
         speed: Rate on this type over the rate on the fastest.
         price: Market price of a GPU-round of this type.
         worth: Worth to the job of a GPU of this type in the coming round, by its bid.

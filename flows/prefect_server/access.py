@@ -71,9 +71,8 @@ def installation_file() -> Path:
 def describe_first_start(database: str = "") -> str:
     """Return a remark if a server starts for the first time and creates its database, else "".
 
-    Args:
-        database: URL of the database; by default as Prefect is configured. The remark is only about
-            SQLite, because another database may exist already.
+    Only SQLite gets the remark, because another database may exist already. By default, the
+    database is the one that Prefect is configured with.
     """
     configured = get_current_settings().server.database.connection_url
     url = database or (configured.get_secret_value() if configured else "")
@@ -84,10 +83,6 @@ def describe_first_start(database: str = "") -> str:
 
 def read_access(url: str, proxy: str = "") -> Access:
     """Return the access to a server with this installation's secret.
-
-    Args:
-        url: The server's address, `scheme://host:port`.
-        proxy: Address of its reverse proxy, if there is one.
 
     Raises:
         InputError: Others can read the secret's file, or its content is invalid.

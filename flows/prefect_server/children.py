@@ -100,10 +100,6 @@ class Child:
     def wait_until(self, ready: Callable[[], bool], stop: Event) -> bool:
         """Wait until the process is ready; return False if `stop` is set first.
 
-        Args:
-            ready: Returns whether the process is ready.
-            stop: Set to stop waiting.
-
         Raises:
             WarehouseError: The process ended, or is not ready in time.
         """

@@ -30,11 +30,8 @@ def make_server_command(
 ) -> list[str]:
     """Return the command that starts a Prefect server.
 
-    Args:
-        factory: `MODULE:FUNCTION` that creates the app.
-        host: Address to listen on.
-        port: Port to listen on.
-        tls: Files of a certificate and its key, to serve HTTPS.
+    `factory` is the `MODULE:FUNCTION` that creates the app. `tls` has the files of a certificate
+    and its key, to serve HTTPS.
     """
     return [
         *(sys.executable, "-m", "uvicorn", "--factory", factory),

@@ -12,10 +12,7 @@ def private_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return variables that keep a process from sending data to others.
 
     Prefect's clients and servers, and Ray, send no usage statistics. Requests to this machine
-    bypass proxies, which would see the secret.
-
-    Args:
-        env: The environment to extend; by default this process's.
+    bypass proxies, which would see the secret. Hosts in the `no_proxy` of `env` are kept.
     """
     env = os.environ if env is None else env
     direct = (env.get("no_proxy") or env.get("NO_PROXY", "")).split(",")

@@ -34,11 +34,7 @@ class Gate:
     A foreign page can reach a server of this machine in two ways: by the server's address, with the
     page's `Origin`; or by a name that its owner points to this machine (DNS rebinding), with that
     name as `Host`. Programs send no `Origin`. Responses have a policy that keeps browsers from
-    loading anything from elsewhere.
-
-    Args:
-        app: The server.
-        origins: The addresses of the server, `scheme://host[:port]`.
+    loading anything from elsewhere. `origins` are the server's addresses, `scheme://host[:port]`.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
@@ -76,13 +72,9 @@ def _with_policies(scope: Scope, send: Send) -> Send:
 
 
 class SecretRequired:
-    """Middleware that demands the secret; browsers ask for it as user name and password.
+    """Middleware that demands the secret `USER:PASSWORD`; browsers ask their users for it.
 
-    A sandbox keeps the scripts of the pages from the UI on the same host.
-
-    Args:
-        app: The app that serves the pages.
-        secret: `USER:PASSWORD`.
+    A sandbox keeps the scripts of the app's pages from the UI on the same host.
     """
 
     def __init__(self, app: ASGIApp, secret: str) -> None:
@@ -109,12 +101,9 @@ class SecretRequired:
 
 
 class SideBySide:
-    """Middleware that passes requests at or below a path to another app.
+    """Middleware that passes requests at or below a path to another app, `page`.
 
-    Args:
-        app: The app of all other paths, such as Prefect's.
-        path: The path.
-        page: The app at that path.
+    The first app, such as Prefect's, never sees them.
     """
 
     def __init__(self, app: ASGIApp, path: str, page: ASGIApp) -> None:

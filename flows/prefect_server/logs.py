@@ -53,8 +53,7 @@ def is_structured() -> bool:
 def start_log(log_format: LogFormat | None = None) -> None:
     """Log on stderr from now on, in this process and the processes that it starts.
 
-    Args:
-        log_format: The format; by default the parent process's.
+    The format is by default the parent process's.
     """
     if log_format:
         os.environ[FORMAT] = log_format
@@ -67,13 +66,9 @@ def start_log(log_format: LogFormat | None = None) -> None:
 def log_line(
     said_by: str, message: str, *, level: int = logging.INFO, **ids: str | int | None
 ) -> None:
-    """Log a line.
+    """Log a line of the process `said_by`; None of `ids` is left out.
 
-    Args:
-        said_by: Name of the process.
-        message: The message.
-        level: A level of `logging`.
-        ids: Subjects of the line: `run`, `round`, `job`, `node`; None is left out.
+    The ids are the line's subjects: `run`, `round`, `job` and `node`.
     """
     known = {name: value for name, value in ids.items() if value is not None}
     LOG.log(level, "%s", message, extra={"said_by": said_by, "ids": known})

@@ -92,12 +92,7 @@ def _reaching() -> Iterator[None]:
 def run_plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
     """Run a Prefect server without a UI, with this process's settings; yield its access once ready.
 
-    Args:
-        env: Variables added to its environment.
-
-    Raises:
-        InputError: See `run_own_server`.
-        WarehouseError: See `run_own_server`.
+    Variables of `env` are added to its environment. For errors, see `run_own_server`.
     """
     host, port = "127.0.0.1", _free_port()
     access = read_access(f"http://{host}:{port}")

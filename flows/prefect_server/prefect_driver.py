@@ -70,12 +70,7 @@ def run_tasks(run: Run) -> Round:
     cache_policy=NO_CACHE,
 )
 def whole_round(run: str, number: int) -> None:
-    """Run a round of a run that is active in this process, as one task.
-
-    Args:
-        run: The run's id.
-        number: The round, from 0.
-    """
+    """Run a round of a run that is active in this process, as one task."""
     call_steps(run, number)
 
 

@@ -15,13 +15,10 @@ def silence_teardown() -> None:
 
 
 def end_process(code: Sequence[int]) -> None:
-    """End this process at once, after all other exit handlers.
+    """End this process at once, after all other exit handlers; `code[-1]` is its exit code.
 
     After Prefect, the interpreter's teardown takes a second, more on a busy machine, and native
     modules report leaks.
-
-    Args:
-        code: Its last item is the exit code, set before this call.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the reader has closed it

@@ -78,12 +78,7 @@ def _check_rate(spec: JobSpec, batch_size: int, profile: Profile) -> None:
 
 
 def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
-    """Refuse a node that a service cannot take.
-
-    Args:
-        node: The node.
-        header: Header of the service's run.
-        inventory: Its present cluster, with added and removed nodes.
+    """Refuse a node that a service cannot take; `inventory` has the added and removed nodes, too.
 
     Raises:
         InputError: Cells are promised to tenants; the cluster would be too large; the service has
@@ -119,11 +114,8 @@ def check_job(
 ) -> None:
     """Refuse a job that a service cannot schedule.
 
-    Args:
-        spec: The job.
-        header: Header of the service's run.
-        inventory: The nodes that were not removed; None if all were removed.
-        truth: Makes its ground truth; by default as for a new job.
+    `inventory` has the nodes that were not removed; None if all were removed. `truth` makes the
+    job's ground truth, by default as for a new job.
 
     Raises:
         InputError: The job does not fit the cluster, a number is too large to be recorded, or the

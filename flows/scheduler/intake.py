@@ -23,7 +23,6 @@ class InboxSource:
     has started since.
 
     Attributes:
-        inbox: The inbox.
         now: Returns the run's clock in seconds.
         speed: Seconds of the run per second.
         check: Refuses a job that cannot be scheduled; also takes the tenant's new terms if the same
@@ -99,7 +98,6 @@ class ReplaySource:
     """The recorded jobs and commands of a service as a `JobSource`.
 
     Attributes:
-        trace: The jobs and commands.
         clocks: Starts of the recorded rounds; idle rounds end at them.
     """
 

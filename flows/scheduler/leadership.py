@@ -29,7 +29,6 @@ class LeaseSite:
     """Where a service leads: its warehouse, its database, and its announced address.
 
     Attributes:
-        warehouse: The warehouse.
         database_url: See `warehouse.inbox.database.Database`.
         url: Address of the UI.
         speed: Seconds of the run per second.

@@ -31,7 +31,6 @@ class ServiceProcess:
     """A running service.
 
     Attributes:
-        pid: Its process id.
         url: Address of the UI.
         since: Start, in seconds since the epoch.
         speed: Seconds of its run per second.

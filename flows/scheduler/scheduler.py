@@ -122,7 +122,7 @@ def schedule(
         warehouse: The warehouse that holds it.
         driver: Executes a round.
         rounds: Number of rounds; by default unlimited.
-        alive: Called at least once per round.
+        alive: Called at least once per round, so that the supervisor sees progress.
     """
     last = None if rounds is None else run.state.round + rounds
     with collect_rarely():

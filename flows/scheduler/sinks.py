@@ -18,12 +18,7 @@ Line = tuple[str, str, dict[str, int]]
 
 @dataclass(frozen=True)
 class LoggingSink:
-    """A sink that logs each round once it is durable.
-
-    Attributes:
-        sink: Stores the records.
-        run: The run.
-    """
+    """A sink that logs each round once it is durable."""
 
     sink: Sink
     run: str
@@ -69,7 +64,6 @@ class FencedSink:
     """A sink that refuses records once this process has lost its lease.
 
     Attributes:
-        sink: Stores the records.
         check: Raises if another process holds the lease.
     """
 

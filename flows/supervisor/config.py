@@ -40,7 +40,6 @@ class ListenAddress:
 
     Attributes:
         host: Address or name of an interface of this machine.
-        port: Port.
         tls_cert: Certificate of the host, to serve HTTPS.
         tls_key: The certificate's key.
         proxy: URL of the reverse proxy in front of it; empty if there is none.
@@ -170,12 +169,9 @@ class Service:
     """Configuration of the service.
 
     Attributes:
-        listening: The address on which it listens.
         database_url: URL of Prefect's database; if empty, SQLite in Prefect's home.
         warehouse: Absolute path of its warehouse.
-        options: Settings of its run.
         standby: Whether to wait until no other process serves the warehouse.
-        log_format: Format of its log.
     """
 
     listening: ListenAddress

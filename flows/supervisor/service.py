@@ -53,9 +53,7 @@ def describe_access(listening: ListenAddress) -> tuple[str, str]:
 def serve(service: Service, report: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT, then stop all processes.
 
-    Args:
-        service: The configuration.
-        report: Called with each line of status.
+    `report` is called with each line of status.
 
     Raises:
         InputError: See `Service.check`.
@@ -212,14 +210,9 @@ def _longest_wait(options: ServiceOptions) -> float:
 class SupervisedProcess:
     """A process that is restarted when it fails.
 
-    Args:
-        name: Name in messages.
-        command: Command line.
-        env: Variables added to this process's environment.
-        ready: Tests whether it is ready.
-        ready_seconds: Longest start; then it is killed.
-        silent_seconds: Longest time without a sign of life; then it is killed.
-        report: Called with each line of status.
+    It is killed if its start takes longer than `ready_seconds`, or if it gives no sign of life for
+    `silent_seconds`. Variables of `env` are added to this process's environment. `report` is called
+    with each line of status.
     """
 
     def __init__(

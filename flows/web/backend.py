@@ -72,10 +72,8 @@ class _Lookup:
 class ServiceBackend:
     """A warehouse's service behind HTTP: authenticates callers and runs calls in threads.
 
-    Args:
-        warehouse: The warehouse; its service may not have begun yet.
-        secret: The installation's secret, `USER:PASSWORD`; its holder is an operator.
-        database_url: See `warehouse.inbox.database.Database`.
+    The service may not have begun yet. The holder of the installation's secret, `USER:PASSWORD`, is
+    an operator.
     """
 
     def __init__(self, warehouse: Path, secret: str, database_url: str = "") -> None:

@@ -64,12 +64,7 @@ class LoginRequired(Exception):
 
 
 class Page:
-    """The live page of a service.
-
-    Args:
-        backend: The service.
-        secret: The installation's secret, `USER:PASSWORD`.
-    """
+    """The live page of a service; `secret` is the installation's, `USER:PASSWORD`."""
 
     def __init__(self, backend: ServiceBackend, secret: str) -> None:
         self._backend = backend
@@ -274,12 +269,7 @@ async def _read_form(request: Request) -> dict[str, str]:
 
 
 def create_page(backend: ServiceBackend, secret: str) -> ASGIApp:
-    """Create the live page of a service.
-
-    Args:
-        backend: The service.
-        secret: The installation's secret, `USER:PASSWORD`.
-    """
+    """Create the live page of a service; `secret` is the installation's, `USER:PASSWORD`."""
     page = Page(backend, secret)
     handlers = {ShockwaveError: page.show_error, LoginRequired: page.ask_to_log_in}
     return BodyLimit(Starlette(routes=page.routes, exception_handlers=handlers))

@@ -15,14 +15,7 @@ TICKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a line.
-
-    Attributes:
-        x: Horizontal position.
-        y: Value.
-        low: Lower end of the band.
-        high: Upper end of the band.
-    """
+    """A point of a line; `low` and `high` bound its band."""
 
     x: float
     y: float
@@ -31,13 +24,9 @@ class Point:
 
 
 def draw_chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
-    """Draw a line chart; empty if there are fewer than two points.
+    """Draw a line chart with titles of both axes; empty if there are fewer than two points.
 
-    Args:
-        points: The line, by ascending x.
-        x: Title of the horizontal axis.
-        y: Title of the vertical axis.
-        about: Description for screen readers.
+    The points ascend by x. `about` is the description for screen readers.
     """
     if len(points) < 2:
         return Markup("")

@@ -47,12 +47,9 @@ class FilledField:
 
 
 def make_form(api: AuthorizedApi, filled: Mapping[str, str], key: str = "") -> dict[str, Any]:
-    """Return the content of the form.
+    """Return the content of the form, with the text of each filled field.
 
-    Args:
-        api: The service, for the user of the form.
-        filled: The text of each field.
-        key: Identifies the form (`make_key`); by default a new key.
+    `key` identifies the form (`make_key`); by default it is new.
     """
     role = api.caller.role
     left_out = OPERATED if role is Role.TENANT else ()

@@ -19,12 +19,7 @@ SESSION_SECONDS = 12 * 3600
 
 
 class Sessions:
-    """Cookies of the page.
-
-    Args:
-        path: The path to which browsers send them.
-        secret: The installation's secret, `USER:PASSWORD`.
-    """
+    """The page's cookies, which browsers send to `path`; `secret` is the installation's."""
 
     def __init__(self, path: str, secret: str) -> None:
         self._path = path

@@ -160,11 +160,7 @@ def make_log_page(row: JobRow, logs: "JobLogs") -> dict[str, Any]:
 
 
 def make_whatif_page(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return the page about the effect of a hypothetical change.
-
-    Args:
-        api: The service.
-        fields: The form's fields.
+    """Return the page about the effect of a hypothetical change, from the form's fields.
 
     Raises:
         InputError: The change is invalid, or the caller may not make it.
