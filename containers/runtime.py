@@ -23,7 +23,6 @@ class Terms:
         round_seconds: Maximum length of a round.
         restart_seconds: Simulated seconds from a launch to the first training step, unless
             `throughputs` has its own.
-        throughputs: Throughput profile for simulated training.
         inventory: The simulated cluster; None if all jobs run on their reference allocations.
     """
 
@@ -169,7 +168,6 @@ class Observation:
         finished: Containers that ended on their own, by time, whether their jobs ended (finished,
             withdrawn, failed) or not (crashed, stopped, lost).
         reports: Completed epochs, in order within each job.
-        progress: Progress of each job that ran.
         drained: Nodes out of service, ascending.
         problems: Known problems of nodes, by node.
         losses: Known training losses of completed epochs, in order within each job.

@@ -34,9 +34,6 @@ class Finding:
 
     Attributes:
         node: Name of the node; `storage` for the shared storage.
-        check: Name of the check.
-        sound: Whether the check passed.
-        found: Finding in words.
         remedy: Remedy if the check failed, or advice if it passed; may be empty.
     """
 

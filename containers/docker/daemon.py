@@ -57,7 +57,6 @@ class Found:
         round: Round in which its lease began.
         rank: Rank of its node in the gang.
         gpus: All GPUs of the lease, in the cluster's numbering.
-        running: Whether it runs.
         begun: Whether it ever ran.
     """
 

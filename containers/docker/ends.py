@@ -21,10 +21,7 @@ WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit 
 def interpret_exit(end: Exit | None, limits: ContainerLimits, gpus: int) -> tuple[EventKind, str]:
     """Interpret a container's exit as a kind of event and a reason in words.
 
-    Args:
-        end: The exit; None if unknown.
-        limits: Limits per GPU.
-        gpus: GPUs of the container.
+    `end` is None if the exit is unknown; `limits` are per GPU.
     """
     if end is None:
         return EventKind.LOST, "its container vanished"

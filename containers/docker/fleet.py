@@ -67,8 +67,7 @@ class Fleet:
     def look(self, *, again: bool = False) -> list[PlacedContainer]:
         """Return the run's containers on all nodes that answer.
 
-        Args:
-            again: Whether to query unreachable nodes too, each up to its timeout.
+        `again` also queries unreachable nodes, each up to its timeout.
         """
         known = (node for node in range(len(self._nodes.nodes)) if node not in self._left)
         nodes = [node for node in known if again or node not in self.gone]

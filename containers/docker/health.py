@@ -33,10 +33,7 @@ def find_problem(node: Node, daemon: Daemon) -> str:
 def measure_clock_skew(info: Mapping[str, Any], began: float, ended: float) -> float:
     """Return how many seconds a daemon's clock is ahead; 0 if latency can explain it.
 
-    Args:
-        info: The daemon's description of itself.
-        began: Unix time of the query.
-        ended: Unix time of its answer.
+    The query of `info` lasted from `began` to `ended`, in Unix time.
     """
     there = parse_system_time(info["SystemTime"])
     return min(there - began, 0.0) + max(there - ended, 0.0)

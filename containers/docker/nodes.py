@@ -142,13 +142,11 @@ class Nodes:
     """A cluster of nodes; consecutive nodes of the same kind form a pool.
 
     Attributes:
-        nodes: The nodes, in the order of their numbers and those of their GPUs.
         storage: Shared folder, at the same path for the scheduler and all nodes; has a folder for
             each run and job.
         user: `UID:GID` of containers; never root.
         datasets: Read-only folder of data sets on each node.
         mounts: Other read-only folders on each node, at the same path in containers.
-        limits: Limits of a container, per GPU.
         grace_seconds: Time from SIGTERM to SIGKILL, for writing a checkpoint.
         least_free: Least free space of the storage in bytes; below it, no node is in service.
         hung_rounds: Consecutive rounds without a completed step or epoch after which a job counts

@@ -57,12 +57,7 @@ def ssh_command(endpoint: str) -> list[str]:
 
 
 class SshAdapter(requests.adapters.HTTPAdapter):
-    """Transport of all requests to a daemon, with an `ssh` process per connection.
-
-    Args:
-        endpoint: Address of the daemon: `ssh://[USER@]HOST[:PORT]`.
-        connections: Size of the connection pool.
-    """
+    """Transport of all requests to a daemon, with an `ssh` process per connection."""
 
     def __init__(self, endpoint: str, connections: int) -> None:
         super().__init__()

@@ -35,7 +35,6 @@ class News(NamedTuple):
 
     Attributes:
         reports: Reports of completed epochs, merged by batch size.
-        progress: The job's progress.
         alive: Whether it showed a sign of life.
         losses: Known training losses of the reported epochs.
     """
@@ -72,8 +71,6 @@ class JobLog:
     """The `Log` of a job that trains: the telemetry reported so far.
 
     Attributes:
-        folder: The job's folder.
-        spec: The declared job.
         epochs: Completed epochs reported so far.
         run_seconds: Run time, as last reported.
     """

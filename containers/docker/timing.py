@@ -16,8 +16,6 @@ class TimedLog:
     """The `Log` of a timed job, whose run time the scheduler measures.
 
     Attributes:
-        folder: The job's folder.
-        spec: The declared job.
         epochs: 1 after its end, else 0.
         run_seconds: Run time of its containers.
         share: The last reported share of its work.

@@ -9,12 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The resource usage of a container.
-
-    Attributes:
-        cpu_seconds: Processor time since its start.
-        memory_bytes: Memory in use.
-    """
+    """A container's processor time since its start, and its memory in use."""
 
     cpu_seconds: float
     memory_bytes: int

@@ -31,15 +31,10 @@ class VirtualJob:
     """A job and its progress.
 
     Attributes:
-        spec: The declared job.
-        truth: Its ground truth.
-        allocation: Its allocation.
         epoch: Completed epochs.
         steps: Training steps done in the current epoch.
         reported: Completed epochs that were reported.
         seconds: Time trained since the last observation.
-        run_seconds: Time trained.
-        started: Whether it was ever launched.
         epoch_seconds: Time trained in each completed epoch that is not yet reported.
         open_seconds: Time trained in the current epoch.
     """
@@ -143,12 +138,7 @@ class VirtualJob:
 
 @dataclass
 class Holder:
-    """A job's hold on GPUs.
-
-    Attributes:
-        gpus: The GPUs.
-        lost_seconds: Remaining time of its restart.
-    """
+    """A job's hold on GPUs, with the remaining seconds of its restart."""
 
     gpus: tuple[int, ...]
     lost_seconds: float
@@ -156,13 +146,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """The state of a cluster at the beginning of a round, after the launches.
-
-    Attributes:
-        clock_seconds: Its clock.
-        jobs: Jobs by id.
-        leases: GPU holders by job id.
-    """
+    """A cluster's clock, jobs and leases by job id, after the launches of a round."""
 
     clock_seconds: float
     jobs: Mapping[int, VirtualJob]

@@ -58,11 +58,7 @@ class RealTimeCluster(FaithfulCluster):
     """A `Runtime` for a service without machines, with jobs unknown in advance.
 
     Without a pace it replays recorded rounds: an idle round ends at the `idle_until` of `advance`.
-
-    Args:
-        made: Makes the ground truth of a job.
-        terms: The terms of the run.
-        state: The state to continue from; None for a new run.
+    A `state` continues an earlier cluster.
 
     Attributes:
         made: Makes the ground truth of a job.

@@ -25,27 +25,19 @@ NEVER = np.iinfo(np.int64).max
 class SimulatedJobs:
     """The hidden state of jobs: arrays of shape (jobs,), by ascending job id.
 
-    Each ground truth has a row; it is valid once its job is admitted.
-
-    Args:
-        truths: Ground truths, by ascending job id.
-        profile: Throughputs.
+    Each ground truth, in the same order, has a row; it is valid once its job is admitted.
 
     Attributes:
         rows: Row of each admitted job, by job id.
-        ids: Job ids.
         batch_size: Current batch size.
         next_batch_size: Batch size after the next round in which the job runs.
         total_steps: Steps of the whole job at the current batch size.
         steps: Steps done, at the current batch size.
         steps_per_epoch: Steps of an epoch at the current batch size.
-        rate: Steps per second.
         restart_seconds: Duration of a restart on its last GPUs.
         left_of_restart: Remaining time of a restart that exceeds a round.
         seconds: Time spent training in the last round that the job ran in.
-        run_seconds: Time spent training.
         stalled_rounds: Rounds without a step left to run.
-        started: Whether the job was ever launched.
         timed: Whether its only epoch ends with the job, at a time not known beforehand.
     """
 

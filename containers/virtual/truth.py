@@ -16,7 +16,6 @@ class GroundTruth:
     """The true future of a job, visible only to its simulator.
 
     Attributes:
-        job_id: The job.
         isolated_seconds: Isolated run time on its own GPUs, the reference of finish-time
             fairness; for a timed job, its run time.
         profiled: Batch size of each epoch in an isolated run, run-length encoded.

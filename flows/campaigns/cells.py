@@ -30,12 +30,7 @@ class CampaignCell:
     Attributes:
         name: Name of the cell within the campaign.
         policy: Name of the policy within the campaign.
-        workload: Name of the workload.
-        cluster: Name of the cluster.
         options: Name of the variant of the settings, or empty.
-        seed: Seed of all random draws.
-        source: Source of its jobs.
-        settings: Settings of its run.
         history: Earlier runs whose finished jobs are learned from.
     """
 
@@ -66,10 +61,6 @@ def expand_cells(plan: CampaignPlan) -> tuple[CampaignCell, ...]:
 
 def check_start(plan: CampaignPlan, warehouse: Path) -> None:
     """Refuse a campaign before it starts if none of its cells can start.
-
-    Args:
-        plan: The campaign.
-        warehouse: The warehouse with the runs of its history.
 
     Raises:
         InputError: No cell can start (with the first one's reason), or their number is invalid.

@@ -51,16 +51,7 @@ def plan_comparison(
     parameters: Sequence[Parameter] = (),
     history: tuple[str, ...] = (),
 ) -> CampaignPlan:
-    """Plan a comparison, and check every run before any starts.
-
-    Args:
-        source: The workload.
-        size: The cluster.
-        settings: Settings of every run.
-        policies: The policies, one per run.
-        warehouse: The warehouse with the runs of the history.
-        parameters: Parameters; each applies to the policies that have it.
-        history: Earlier runs whose finished jobs are learned from.
+    """Plan a comparison, and check every run before any starts; see `make_comparison`.
 
     Raises:
         ShockwaveError: A file, a policy or a setting is invalid.
@@ -80,11 +71,6 @@ def plan_comparison(
 
 def run_comparison(plan: CampaignPlan, warehouse: Path, watch: "Watch | None" = None) -> list[str]:
     """Run one policy of a comparison after the other; return the runs' ids in that order.
-
-    Args:
-        plan: The comparison.
-        warehouse: Destination of its runs.
-        watch: Makes the callback for each round.
 
     Raises:
         CellsFailed: A run failed.
@@ -111,14 +97,8 @@ def make_comparison(
 ) -> CampaignPlan:
     """Make the campaign that runs one workload under several policies.
 
-    Args:
-        title: Description of the comparison.
-        source: The workload.
-        size: The cluster.
-        settings: Settings of every run.
-        policies: The policies, one per run.
-        parameters: Parameters; each applies to the policies that have it.
-        history: Earlier runs whose finished jobs are learned from.
+    Each parameter applies to the policies that have it. The history lists earlier runs whose
+    finished jobs are learned from.
     """
     times = Counter[str]()
     plans = []

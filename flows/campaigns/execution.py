@@ -121,12 +121,7 @@ def campaign_id(plan: CampaignPlan) -> str:
 
 
 class CampaignExecution:
-    """A running campaign: its cells and their status.
-
-    Args:
-        plan: The campaign.
-        warehouse: Destination of its runs.
-        fresh: Whether to run finished cells again.
+    """A running campaign: its cells and their status; a fresh one runs finished cells again.
 
     Raises:
         ShockwaveError: The plan or the warehouse is invalid.

@@ -42,9 +42,6 @@ class Group:
     """The finished cells that differ only in their seed.
 
     Attributes:
-        policy: Name of the policy.
-        workload: Name of the workload.
-        cluster: Name of the cluster.
         options: Name of the variant of the settings.
         seeds: Number of cells.
         figures: Interval by figure; None if no run of the group has a value.
@@ -117,7 +114,6 @@ class Pairs:
     """Paired differences between two policies on the same cells.
 
     Attributes:
-        policy: Name of the policy.
         against: Name of the policy it is compared with.
         workload: Name of the workload, or `ALL` for the pairs of several workloads.
         figures: Differences by the keys of `PAIRED`; None if no pair has a value.

@@ -77,8 +77,6 @@ class Case:
 
     Attributes:
         name: Name of the trace file without its suffix, and key in the table of results.
-        profile: Throughput table.
-        gpus: GPUs of the cluster.
         tuning: Shockwave's parameters for this trace, as set by its authors.
     """
 
@@ -162,11 +160,7 @@ def measure_figures(workload: Workload, settings: Settings, warehouse: Path) -> 
 
 @contextmanager
 def read_results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[str, str]]]:
-    """Open a table of the published simulator's figures, and yield its rows.
-
-    Args:
-        path: The table.
-        columns: The columns needed, for the error message.
+    """Open a table of the published simulator's figures that has the columns; yield its rows.
 
     Raises:
         InputError: The table is missing, lacks a column, or has a value that is no number.

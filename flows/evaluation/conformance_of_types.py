@@ -59,7 +59,6 @@ class Published:
 
     Attributes:
         trace: Name of the trace file without its suffix.
-        pools: The cluster.
         policy: Name of the policy in the published code.
         figures: Its figures by name; ρ is a job's JCT over its JCT under `isolated`.
     """

@@ -12,9 +12,7 @@ class ListedPolicy:
     """A policy's description of itself.
 
     Attributes:
-        policy: Name.
         summary: A line on its objective, or the error if it cannot be imported.
-        source: Publication.
         parameters: Parameters with their defaults.
         package: Name and version of the distribution that provides it; empty for ours.
     """

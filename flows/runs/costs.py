@@ -55,11 +55,8 @@ class Tariff:
     ) -> dict[int, GpuCost]:
         """Return the costs of a round by job id.
 
-        Args:
-            leases: GPUs in the round, by job id.
-            finished: Ends of containers in the round.
-            began: Its beginning, on the run's clock in seconds.
-            until: Its end, likewise.
+        The round lasts from `began` to `until`, on the run's clock in seconds; `leases` map job ids
+        to GPUs.
         """
         ends = {event.job_id: event.at_seconds for event in finished}
         seconds = {job_id: ends.get(job_id, until) - began for job_id in leases}

@@ -54,7 +54,6 @@ class JobField:
         help: Meaning, in one sentence.
         kind: Form of entry.
         default: Default; None if it depends on other fields.
-        choices: Allowed values of a choice.
         least: Smallest allowed number; None without a bound.
         most: Largest allowed number; None without a bound.
     """
@@ -96,11 +95,7 @@ def _describe(name: str, about: dict[str, Any], definitions: dict[str, Any]) -> 
 
 
 def parse_variables(place: str, texts: Sequence[str]) -> dict[str, str]:
-    """Parse environment variables in the form NAME=VALUE.
-
-    Args:
-        place: Their origin, for error messages.
-        texts: The variables.
+    """Parse environment variables in the form NAME=VALUE; errors name their origin, `place`.
 
     Raises:
         InputError: A text has another form, or a name is given twice.

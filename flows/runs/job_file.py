@@ -221,12 +221,8 @@ class JobFile(BaseModel):
     ) -> JobSpec:
         """Return the job as declared.
 
-        Args:
-            job_id: Its id.
-            arrival_seconds: Its arrival on the run's clock.
-            samples: Samples per epoch by model, in case the file has none.
-            after: Ids of the jobs that `after` names.
-            task: Its task in an array.
+        If the file lacks samples per epoch, `samples` has them by model; `after` are the ids of the
+        jobs that its `after` names.
 
         Raises:
             InputError: A field is invalid.

@@ -33,13 +33,7 @@ IMAGE_OF = "image of "
 
 
 class LiveRun(NamedTuple):
-    """A run on its nodes.
-
-    Attributes:
-        run: The run.
-        writer: Writes its records.
-        runtime: Its containers.
-    """
+    """A run on its nodes, with the writer of its records and the runtime of its containers."""
 
     run: Run
     writer: Writer
@@ -55,15 +49,10 @@ def run_live(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Run a workload in containers, by default to the end of its last job; return the run's id.
+    """Run a workload in containers; return the run's id.
 
-    Args:
-        start: The run's start; its settings have as many GPUs as the nodes.
-        nodes: The machines.
-        warehouse: Destination of its records.
-        driver: Executes a round.
-        progress: Called after every round.
-        rounds: Number of rounds to run; the run can be resumed afterwards.
+    By default it runs to the end of its last job. After `rounds` rounds it can be resumed. The
+    start's settings have as many GPUs as the nodes.
 
     Raises:
         Interrupted: The user stopped it; containers keep running.
@@ -79,11 +68,7 @@ def begin_live(
 ) -> Iterator[LiveRun]:
     """Open a new run on its nodes, within the context.
 
-    Args:
-        start: The run's start.
-        nodes: The machines.
-        warehouse: Destination of its records.
-        snapshots: See `continue_live`.
+    `snapshots` is the file of its snapshot; None to keep none.
 
     Raises:
         ShockwaveError: See `run_live`.
@@ -128,14 +113,6 @@ def resume_live(
     The records determine the state. Later actions are undone: containers without a recorded lease
     are stopped, each with a checkpoint.
 
-    Args:
-        name: The run.
-        nodes: The machines.
-        warehouse: The warehouse that holds it.
-        driver: Executes a round.
-        progress: Called after every round.
-        rounds: Number of rounds to run; by default, until the run ends.
-
     Raises:
         Interrupted: The user stopped it; containers keep running.
         ShockwaveError: The run does not exist, its records are damaged, or it began on another
@@ -151,11 +128,7 @@ def continue_live(
 ) -> Iterator[LiveRun]:
     """Open a run after its last recorded round, within the context.
 
-    Args:
-        name: The run.
-        nodes: The machines.
-        warehouse: The warehouse that holds it.
-        snapshots: File of its snapshot, which avoids reading all rounds; None to keep none.
+    `snapshots` is the file of its snapshot, which avoids reading all rounds; None to keep none.
 
     Raises:
         ShockwaveError: See `resume_live`.

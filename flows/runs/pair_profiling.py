@@ -136,14 +136,7 @@ def measure_pair(
     """Train two jobs until both have enough epochs, a job ends, or the time is up.
 
     The time suffices for the warm-up and an extra epoch of both jobs at `QUIET_SECONDS` per step.
-    Beyond it, reports must be missing or garbled.
-
-    Args:
-        runtime: Their runtime.
-        pair: Their combinations.
-        folders: Their folders.
-        epochs: See `measure_pairs`.
-        steps: See `measure_pairs`.
+    Beyond it, reports must be missing or garbled. See `measure_pairs` for `epochs` and `steps`.
     """
     warm = [-(-steps // count_steps(job, steps)) for job in pair]
     least = [max(epochs - 1, 1) * number for number in warm]
@@ -165,11 +158,7 @@ def measure_rates(
 ) -> tuple[float, float] | None:
     """Return two jobs' steps per second while both train; None if that time is too short.
 
-    Args:
-        first: Telemetry of the first job.
-        second: Telemetry of the second job.
-        warm: Warm-up epochs of each.
-        least: Required epochs of each.
+    For each job, `warm` is the number of warm-up epochs, and `least` that of required epochs.
     """
     both = first, second
     if any(len(lines) < number for lines, number in zip(both, warm, strict=True)):
@@ -205,10 +194,7 @@ def add_pairs(
 ) -> dict[str, Any]:
     """Add pairs to a throughput table in Gavel's form, in the entries of both jobs.
 
-    Args:
-        table: The table, with each job alone.
-        measured: The pairs; entries of failed pairs are removed.
-        gpu_type: GPU type on which they were measured.
+    The table has each job alone; entries of failed pairs are removed.
     """
     entries = {key: dict(entry) for key, entry in table[gpu_type].items()}
     for pair in measured:

@@ -41,7 +41,6 @@ class Combination:
     """A configuration to measure.
 
     Attributes:
-        model: The model.
         batch_size: Samples per step over all GPUs.
         scale_factor: Number of GPUs.
         epoch_samples: Samples of the longest epoch; 0 without a limit.
@@ -61,7 +60,6 @@ class Measured:
     """Measured throughput of a combination.
 
     Attributes:
-        combination: The combination.
         steps_per_second: Mean rate over all epochs except the warm-up.
         spread: Rate of the fastest epoch over that of the slowest, minus 1.
         restart_seconds: Time from launch to end that was not training.
@@ -248,14 +246,9 @@ def count_steps(combination: Combination, steps: int) -> int:
 def make_measured(
     combination: Combination, event: ContainerEvent, folder: Path, took: float, steps: int
 ) -> Measured:
-    """Return the measurement of an ended job.
+    """Return the measurement of an ended job, which took so many seconds from launch to end.
 
-    Args:
-        combination: The combination.
-        event: The event of the job's end.
-        folder: The job's folder.
-        took: Seconds from launch to end.
-        steps: Training steps of the warm-up, which do not count.
+    `steps` are the training steps of the warm-up, which do not count.
     """
     if event.kind is not EventKind.FINISHED:
         return Measured(combination, problem=event.reason)
@@ -276,10 +269,6 @@ def make_measured(
 
 def read_table(out: Path, gpu_types: Iterable[str]) -> dict[str, Any]:
     """Read the existing table in a file; empty if the file does not exist.
-
-    Args:
-        out: File of the table.
-        gpu_types: GPU types to measure.
 
     Raises:
         InputError: The file is no throughput table, or cannot be written.

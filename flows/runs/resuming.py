@@ -30,13 +30,6 @@ def resume(
     The records determine the state. The recorded decisions are replayed to restore the virtual
     cluster, unless its jobs keep running on their own (`RuntimeFactory.live`).
 
-    Args:
-        name: The run.
-        warehouse: The warehouse that holds it.
-        driver: Executes a round.
-        progress: Called after every round.
-        rounds: Number of rounds to run; by default, until the run ends.
-
     Raises:
         Interrupted: The user stopped it.
         ShockwaveError: The run does not exist, or its records are damaged.
@@ -90,11 +83,6 @@ def check_plugins(name: str, start: Start, reader: Reader) -> None:
 
 def repeat_round(run: Run, record: RoundRecord, digest: str) -> None:
     """Replay a recorded round, without solving it.
-
-    Args:
-        run: The run.
-        record: Its next round.
-        digest: The round's hash.
 
     Raises:
         WarehouseError: The virtual cluster does not reproduce the recorded observation.

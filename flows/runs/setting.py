@@ -79,11 +79,7 @@ def settings_in(group: type[Any]) -> Iterator[tuple[str, Any, Setting]]:
 
 
 def check_bounds(group: type[Any], values: object) -> None:
-    """Refuse values out of the bounds of a group's settings.
-
-    Args:
-        group: The group that defines the bounds.
-        values: An object with an attribute for each of the group's fields.
+    """Refuse an object with attributes out of the bounds of a group's settings.
 
     Raises:
         InputError: A value is out of bounds; the error names the field.

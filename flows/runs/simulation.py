@@ -56,9 +56,7 @@ class Prepared:
         start: Header and workload.
         place: Factory of the runtime of a simulation; a run in containers uses machines instead.
         throughput: The known profile.
-        policy: The scheduling policy.
         schedules: True batch-size schedules by job id; empty unless forecasts are an oracle's.
-        state: State before the next round.
     """
 
     start: Start
@@ -72,13 +70,7 @@ class Prepared:
     def under_way(
         self, sink: Sink, name: str = "", standing: ResumePoint = BEGINNING
     ) -> Iterator[Run]:
-        """Open the run's runtime within the context.
-
-        Args:
-            sink: Takes its records.
-            name: Its id.
-            standing: Its resume point; by default, the beginning.
-        """
+        """Open the runtime at a resume point, by default the beginning, within the context."""
         with closing(self.place.open(make_terms(self.start.header, name), standing)) as runtime:
             yield self.on(runtime, sink, name)
 
@@ -115,11 +107,7 @@ class Prepared:
 
 
 def prepare(start: Start, *, recorded: bool = False) -> Prepared:
-    """Check a start and prepare its run.
-
-    Args:
-        start: The start.
-        recorded: Whether the run is only read, so that its jobs are not checked.
+    """Check a start and prepare its run; the jobs of a recorded run are not checked.
 
     Raises:
         ShockwaveError: The policy, the back end or a job is invalid.
@@ -182,14 +170,9 @@ def simulate(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Run a workload on the virtual cluster, by default to its end; return the run's id.
+    """Run a workload on the virtual cluster; return the run's id.
 
-    Args:
-        start: The run's start.
-        warehouse: Destination of its records.
-        driver: Executes a round.
-        progress: Called after every round.
-        rounds: Number of rounds to run; the run can be resumed afterwards.
+    By default it runs to its end. After `rounds` rounds it can be resumed.
 
     Raises:
         Interrupted: The user stopped it.
@@ -217,15 +200,9 @@ def finish(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Drive a run from its current round to its end and compact it; return its id.
+    """Drive a run from its current round to its end, or for some rounds; return its id.
 
-    Args:
-        run: The run.
-        warehouse: The warehouse that holds it.
-        writer: Writes its records.
-        driver: Executes a round.
-        progress: Called after every round.
-        rounds: Number of rounds to run; by default, until the run ends.
+    A run that has ended is compacted.
 
     Raises:
         Interrupted: The user stopped it.

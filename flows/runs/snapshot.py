@@ -43,7 +43,6 @@ class RunProgress:
     """The position of a run between two rounds: a fold over its records.
 
     Attributes:
-        state: Its state.
         started: Active jobs that have held GPUs.
         late: Number of rounds that began late.
         accounts: GPU time held and its cost, by tenant, up to the last round.
@@ -99,7 +98,6 @@ class Snapshot:
     """A copy of a run's position at one of its rounds.
 
     Attributes:
-        run: The run.
         position: Its position before the round.
         cluster: State of its virtual cluster after the round; None in containers.
     """
@@ -114,12 +112,9 @@ class SnapshotSink:
     """A sink that saves a snapshot of its run every `EVERY` rounds.
 
     Attributes:
-        sink: Takes the records.
         run: The run whose sink this is.
-        path: File of the snapshot.
         position: The run's position before the last record.
         cluster: Returns the state of its virtual cluster; None in containers.
-        last: The last record.
     """
 
     sink: Sink

@@ -82,14 +82,7 @@ def make_simulation_start(
 ) -> Start:
     """Make the start of a simulation for the command line or a program.
 
-    Args:
-        source: The trace or the generated workload.
-        size: The cluster.
-        policy: Name of the policy.
-        settings: Settings of the run.
-        warehouse: The warehouse with the runs of the history.
-        parameters: Parameters of the policy that differ from its defaults.
-        history: Earlier runs whose finished jobs are learned from.
+    The warehouse has the runs of the history, whose finished jobs are learned from.
 
     Raises:
         ShockwaveError: A file or a setting is invalid, or a run of the history does not exist.

@@ -27,11 +27,7 @@ _IN_WORDS = {
 
 
 def read_toml(path: Path, needed: str) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Args:
-        path: The file.
-        needed: Description of the expected file, for the error message.
+    """Read a TOML file; errors describe the `needed` file.
 
     Raises:
         InputError: The file cannot be read, or is no TOML.
@@ -55,14 +51,10 @@ def validate_fields(
     *,
     strict: bool | None = None,
 ) -> Model:
-    """Validate the fields of a file with its model.
+    """Validate the fields of a file with its model; errors call the model `what`.
 
-    Args:
-        path: The file.
-        model: Its model.
-        fields: Its fields.
-        what: Description of the model, for the error message.
-        strict: Whether to convert no types; by default, the model decides.
+    `strict` refuses values of other types instead of converting them; by default the model
+    decides.
 
     Raises:
         InputError: A field is invalid; the error names the first one.

@@ -26,7 +26,6 @@ class EpochEnd:
 
     Attributes:
         epoch: Index from 0.
-        batch_size: Samples per step.
         gradient_norm: Norm of the mean gradient over the epoch's samples.
         noise: Gradient noise so far.
     """

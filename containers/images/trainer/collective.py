@@ -20,8 +20,6 @@ class Collective:
 
     Attributes:
         rank: Index of this worker; worker 0 writes the files.
-        size: Number of workers.
-        device: Device of this worker.
     """
 
     def __init__(self, place: WorkerPlace, size: int) -> None:

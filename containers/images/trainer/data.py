@@ -37,7 +37,6 @@ class DataSet:
 
     Attributes:
         source: "synthetic", or their path in the data folder.
-        samples: Number of samples.
         batch: Returns the tensors of the samples with given indices.
     """
 

@@ -23,13 +23,7 @@ class TrainerError(Exception):
 
 
 class InvalidInput(TrainerError):
-    """Wrong input, for which a retry does not help.
-
-    Args:
-        place: The file, field or variable at fault.
-        problem: What is wrong.
-        remedy: What the user can do about it.
-    """
+    """Wrong input, for which a retry does not help."""
 
     exit_code = 2
 

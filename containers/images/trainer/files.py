@@ -8,13 +8,9 @@ from trainer.errors import StorageError
 
 
 def replace(path: Path, payload: bytes, durable: bool, keep: Path | None = None) -> None:
-    """Replace a file atomically.
+    """Replace a file atomically; a durable file survives a power failure.
 
-    Args:
-        path: The file.
-        payload: Its new contents.
-        durable: Whether it must survive a power failure.
-        keep: Path that gets the previous contents, if any.
+    `keep` is a path for the previous contents, if any.
 
     Raises:
         StorageError: It cannot be written; the file is unchanged.

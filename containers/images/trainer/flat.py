@@ -22,11 +22,8 @@ MOMENTUM, SECOND_MOMENT, EPSILON = 0.9, 0.999, 1e-8
 class FlatModel:
     """A module whose parameters and gradients are views of two vectors.
 
-    Args:
-        module: The module, already on its device.
-
     Attributes:
-        module: The module.
+        module: The module, already on its device.
         weights: All parameters, padded with zeros, shape (numbers,).
         part: Gradient that `backward` adds to, of the same shape.
         named: Views of the weights by the parameters' names.
@@ -51,12 +48,7 @@ class FlatModel:
 
 
 class Optimiser:
-    """Gradient descent with momentum, or Adam (Kingma & Ba, 2015).
-
-    Attributes:
-        moments: Moments of earlier gradients, by name.
-        steps: Steps taken.
-    """
+    """Gradient descent with momentum, or Adam (Kingma & Ba, 2015)."""
 
     def __init__(self, recipe: TrainingRecipe, weights: Tensor) -> None:
         self._recipe = recipe
@@ -76,13 +68,7 @@ class Optimiser:
         return self._recipe.rate * decay * (math.sqrt(growth) if self._recipe.adam else growth)
 
     def step(self, gradient: Tensor, norm: float, rate: float) -> None:
-        """Update the weights.
-
-        Args:
-            gradient: Gradient of the step's mean loss; overwritten.
-            norm: Its norm.
-            rate: The learning rate.
-        """
+        """Update the weights with the gradient of a step's mean loss, which is overwritten."""
         self.steps += 1
         if norm > self._recipe.clip:
             gradient.mul_(self._recipe.clip / norm)

@@ -27,8 +27,6 @@ class Job:
         max_batch_size: Largest batch size for adaptation.
         scale_factor: Workers of the gang.
         mode: Adaptation of the batch size, one of `MODES`.
-        epochs: Epochs to train.
-        samples_per_epoch: Samples of an epoch.
         total_steps: Steps at the initial batch size; the last epoch may be shorter.
         seed: Seed of weights, sample order and synthetic data.
         size: Model size, one of `SIZES`.

@@ -32,12 +32,6 @@ sweep is recorded."""
 def train(job: Job, folder: Path, gang: Collective, stop: Stop) -> int:
     """Train a job as one worker of its gang; return the exit code.
 
-    Args:
-        job: The job.
-        folder: Its folder, which worker 0 writes.
-        gang: The other workers.
-        stop: Whether to stop after the current step.
-
     Raises:
         TrainerError: Data, storage or the gang failed.
         ArithmeticError: The loss is no longer finite.

@@ -52,14 +52,8 @@ def read_pictures(folder: Path, most: int) -> tuple[Bytes, Ints]:
 def read_words(path: Path, most: int, length: int, vocabulary: int) -> Ints:
     """Read running text with spaces between words, such as the Penn Treebank and WikiText.
 
-    Args:
-        path: The file.
-        most: Most samples to read.
-        length: Words of a sample.
-        vocabulary: Size of the vocabulary; it has the most frequent words.
-
-    Returns:
-        Samples of shape (samples, length + 1); each begins with the last word of the previous one.
+    Returns up to `most` samples of `length` words, shape (samples, length + 1); each begins with
+    the last word of the previous one. The vocabulary has the most frequent words.
 
     Raises:
         InvalidInput: It is damaged, or shorter than one sample.
@@ -84,15 +78,8 @@ def read_pairs(
 ) -> tuple[Ints, Ints]:
     """Read a parallel corpus with a sentence per line, such as Multi30k; cut longer sentences.
 
-    Args:
-        source: Sentences to translate.
-        target: Their translations, line by line.
-        most: Most samples to read.
-        length: Words of a sample.
-        vocabulary: Size of each language's vocabulary; it has the most frequent words.
-
-    Returns:
-        Sources of shape (samples, length) and targets of shape (samples, length + 1), padded.
+    Returns up to `most` padded samples: sources of shape (samples, length) and targets of shape
+    (samples, length + 1). Each language's vocabulary has the most frequent words.
 
     Raises:
         InvalidInput: A file is damaged, empty or ends before the other.
@@ -113,13 +100,8 @@ def read_pairs(
 def read_ratings(path: Path, most: int, items: int) -> tuple[Ints, Ints]:
     """Read MovieLens' `ratings.csv`: userId and movieId first, all ratings of a user in a row.
 
-    Args:
-        path: The file.
-        most: Most users to read.
-        items: Most distinct items; only the most frequent are kept.
-
-    Returns:
-        Items of all users in a row, and the index of each user's first item, shape (users + 1,).
+    Reads up to `most` users, and keeps only the most frequent items. Returns the items of all
+    users in a row, and the index of each user's first item, shape (users + 1,).
 
     Raises:
         InvalidInput: It is damaged, or has no ratings.

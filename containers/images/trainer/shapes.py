@@ -12,7 +12,6 @@ class ModelShape:
         length: Pixels per side, or words per sample; 0 if samples have no order.
         width: Channels of the first stage, or units of a layer.
         blocks: Layers, or residual blocks of each stage.
-        dropout: Dropout rate.
     """
 
     classes: int
@@ -29,7 +28,6 @@ class TrainingRecipe:
     Attributes:
         rate: Learning rate at the initial batch size.
         adam: Adam (Kingma & Ba, 2015) instead of gradient descent with momentum.
-        weight_decay: Factor of weight decay.
         clip: Largest norm of a step's gradient.
     """
 

@@ -54,9 +54,7 @@ class Stepper:
 
     Attributes:
         flat: The model.
-        optimiser: Optimiser of its weights.
         accumulated: Sum of the gradients of the epoch's samples, shaped as the weights.
-        noise: Gradient noise so far.
     """
 
     def __init__(self, job: Job, gang: Collective, data: DataSet) -> None:
@@ -72,15 +70,9 @@ class Stepper:
         self._gradient, self._numbers = self._message[:-5], self._message[-5:]
 
     def step(self, at: TrainingPosition, samples: Ints, stop: bool) -> bool:
-        """Train on the samples of one step.
+        """Train on one step's samples (indices), and update the position.
 
-        Args:
-            at: The position in training; updated.
-            samples: Indices, shape (samples,).
-            stop: Whether this worker was signalled to stop.
-
-        Returns:
-            Whether any worker was signalled to stop; all workers get the same answer.
+        Returns whether any worker was signalled to stop; all workers get the same answer.
 
         Raises:
             ArithmeticError: The loss is no longer finite.

@@ -7,11 +7,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stop:
-    """A request to stop.
-
-    Attributes:
-        requested: Whether a signal was received.
-    """
+    """A request to stop."""
 
     def __init__(self) -> None:
         self.requested = False

@@ -20,9 +20,6 @@ class EpochLine:
 
     Attributes:
         epoch: Index from 0.
-        batch_size: Samples per step.
-        samples: Samples trained.
-        steps: Steps trained.
         seconds: Training time over all attempts.
         loss: Mean over the samples.
         gradient_norm: Norm of the mean gradient over the samples.

@@ -63,12 +63,7 @@ def _around(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class ResidualNetwork(nn.Module):
-    """A classifier of pictures with four stages of residual blocks.
-
-    Args:
-        shape: `width` channels in the first stage, doubled in each later one.
-        block: Kind of residual block.
-    """
+    """A classifier of pictures, with four stages of residual blocks of doubling width."""
 
     def __init__(self, shape: ModelShape, block: type[Basic] | type[Bottleneck]) -> None:
         super().__init__()
@@ -86,9 +81,7 @@ class ResidualNetwork(nn.Module):
     def losses(self, pictures: Tensor, labels: Tensor) -> Tensor:
         """Return the cross entropy of each sample.
 
-        Args:
-            pictures: Shape (samples, 3, side, side).
-            labels: Shape (samples,).
+        `pictures` have shape (samples, 3, side, side), `labels` (samples,).
         """
         scores = self.label(self.features(pictures).mean((2, 3)))
         return functional.cross_entropy(scores, labels, reduction="none")
