@@ -96,6 +96,7 @@ class JobLogs:
         """Yield the output since the last call in parts: container and text."""
         logs = _read_logs(self._fleet, *self._asked)
         known = [number for number, name in enumerate(logs) if name in self._shown]
+        # Places keep only the latest containers, so all logs before the first known one were shown.
         before = {name: len(logs[name]) for name in [*logs][: min(known, default=0)]}
         self._shown = before | self._shown
         for name, log in logs.items():

@@ -97,6 +97,7 @@ def _collect_last_round(service: "ServiceQueries", history: "ServiceHistory") ->
         "shockwave_ftf", "Expected finish-time fairness of active jobs.", labels=["quantile"]
     )
     for quantile in QUANTILES if ratios else ():
+        # Nearest rank: an exported ρ is that of a job.
         at = max(math.ceil(quantile * len(ratios)) - 1, 0)
         fairness.add_metric([f"{quantile:g}"], ratios[at])
     yield fairness

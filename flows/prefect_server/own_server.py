@@ -109,6 +109,7 @@ def apply_settings(updates: Mapping[Setting, Any]) -> Iterator[None]:
     variables = {setting.name: str(value) for setting, value in updates.items()}
     everywhere = context.GLOBAL_SETTINGS_CONTEXT
     with temporary_settings(updates), set_env(private_env() | variables):
+        # New threads start from the global context.
         context.GLOBAL_SETTINGS_CONTEXT = context.get_settings_context()
         try:
             yield

@@ -76,6 +76,7 @@ class InboxSource:
                 self.add(entry.node, nodes)
         except Exception as error:  # one bad entry must not block the others
             message = str(error) if isinstance(error, ShockwaveError) else repr(error)
+            # Records are UTF-8, which has no lone surrogates.
             reason = message.encode(errors="backslashreplace").decode()
             refused = CommandKind.REFUSED
             by, node = entry.by, entry.node

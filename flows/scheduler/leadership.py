@@ -60,7 +60,7 @@ class Leader:
         self._thread.start()
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._leases.seconds / 3.0):
+        while not self._ended.wait(self._leases.seconds / 3.0):  # a renewal may fail twice
             try:
                 self._leases.renew(self.token)
             except TakenOver as error:
@@ -103,7 +103,7 @@ def lead(
             yield None
             return
         with announce(place.warehouse, place.url, place.speed) as ready:
-            deadline = monotonic() + 2.0 * leases.seconds
+            deadline = monotonic() + 2.0 * leases.seconds  # a dead leader's lease must expire first
             while (token := leases.take(alone=True)) is None:
                 if monotonic() > deadline or stop.wait(WAIT_SECONDS):
                     other, _ = leases.last()
@@ -131,6 +131,7 @@ def _wait_to_lead(
             report(f"Process {lease.pid} does not renew its lease; killing it.")
             with suppress(ProcessLookupError):
                 os.kill(lease.pid, signal.SIGKILL)
+        # A local lease whose holder lost the lock belongs to a dead process.
         elif not taken and (lease is None or ended or lease.here):
             report("Taking over.")
             return True

@@ -57,7 +57,7 @@ HANDOVER_SECONDS = 30.0
 
 def main(warehouse: Path, options: ServiceOptions) -> None:
     """Schedule until SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that contexts close
     end_with_parent()
     url, token = os.environ.get(DATABASE_URL, ""), os.environ.get(TOKEN)
     with (

@@ -226,6 +226,7 @@ def _answer_problems(api: FastAPI) -> None:
 
     def answer(status: int, problem: Problem, headers: Any = None) -> JSONResponse:
         shown = {
+            # JSON responses are UTF-8, which has no lone surrogates.
             field: text.encode(errors="replace").decode()[:MOST_PROBLEM]
             for field, text in problem.model_dump().items()
         }

@@ -61,6 +61,7 @@ class _Axis:
     @property
     def ticks(self) -> list[float]:
         span = (self.high - self.low) or 1.0
+        # Ticks are multiples of 1, 2 or 5 times a power of ten.
         power = 10.0 ** floor(log10(span / TICKS))
         step = next(power * of for of in (1, 2, 5, 10) if span / (power * of) <= TICKS)
         first = floor(self.low / step) + (self.low % step > 0)
