@@ -255,7 +255,7 @@ class Client(NamedCommands):
 
 
 class _TooMany(WarehouseBusy):
-    """The token has too many streams; a service counts lost ones for a while."""
+    """The token has too many streams; a service still counts lost streams for a while."""
 
 
 def _read_events(lines: Iterator[str]) -> Iterator[tuple[str, str | None]]:

@@ -25,7 +25,7 @@ from tasks.commands import Command, CommandKind, TenantTerms
 class ForecastRow:
     """The forecast of a job, as planned and with a change.
 
-    Seconds count from the start of the last round; bounds are those of 80 % intervals. Fields are
+    Seconds count from the start of the last round; bounds are of 80 % intervals. Fields are
     None if the job does not run or has no forecast. Fields `whatif_…` are with the change; without
     a change, they equal the others.
 

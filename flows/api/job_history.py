@@ -72,8 +72,8 @@ class TenantRow:
         gpus: GPUs that it holds.
         gpu_share: Share of the held GPUs, in [0, 1].
         gpu_hours: GPU-hours held so far; two jobs that share a GPU count half each.
-        cost: Cost of these at the prices of the pools; 0 without prices.
-        market_cost: Cost of these at each round's market prices; None without a market.
+        cost: Cost of the GPU-hours at the prices of the pools; 0 without prices.
+        market_cost: Cost of the GPU-hours at each round's market prices; None without a market.
         quota_hours: GPU-hours that it may hold in this window, carried-over ones included; None
             without a quota.
         used_hours: GPU-hours held in this window.
@@ -162,8 +162,8 @@ class JobHistory:
         forecasts: Its forecasts, one for each round that changed them.
         losses: Training loss by epoch; empty on a virtual cluster.
         gpu_hours: GPU-hours held up to the last round; see `TenantRow`.
-        cost: Cost of these at the prices of the pools.
-        market_cost: Cost of these at each round's market prices; None without a market.
+        cost: Cost of the GPU-hours at the prices of the pools.
+        market_cost: Cost of the GPU-hours at each round's market prices; None without a market.
     """
 
     held: tuple[LeaseRow, ...]

@@ -64,7 +64,7 @@ class JobRow:
 class QueueRow:
     """An active job with its forecast.
 
-    Seconds count from the start of the last round; bounds are those of 80 % intervals. Fields are
+    Seconds count from the start of the last round; bounds are of 80 % intervals. Fields are
     None if the policy or the forecasts do not give them.
 
     Attributes:

@@ -233,7 +233,7 @@ def _held(holder: GpuHolder) -> str:
 
 
 def _left(a: Facts) -> str:
-    """Return the GPUs left, by type if there are several, as a subject with its verb."""
+    """Return the GPUs left as subject and verb, by type on a cluster of several types."""
     free, by_type = a.supply.free, a.supply.free_by_type
     if not by_type:
         return "one was" if free == 1 else f"{max(free, 0)} were"
