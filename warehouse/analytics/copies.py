@@ -41,7 +41,6 @@ class Part:
     """The copies of a closed part.
 
     Attributes:
-        folder: Folder of the copies.
         stamp: Stamp of the part's file.
         checksums: Checksum of each view's file, by view.
     """

@@ -109,11 +109,7 @@ def views_of(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) -> t
 def needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
     """Return the named views and all that they read, in the order of `VIEWS`.
 
-    Without a name, as for `SHOW TABLES`, return all views.
-
-    Args:
-        names: The named views, from `views_of`.
-        copied: Whether marts are copies, which read nothing.
+    Copied marts read nothing. Without a name, as for `SHOW TABLES`, all views are returned.
     """
     found: set[str] = set()
     new = {*names}

@@ -14,7 +14,6 @@ class Interval:
     """A mean over runs.
 
     Attributes:
-        mean: Arithmetic mean.
         half_width: Half the width of the 95 % confidence interval; None for a single run.
     """
 

@@ -65,16 +65,10 @@ def interruptible(
     seconds: float | None = None,
     ended: Event | None = None,
 ) -> Answer:
-    """Run a function on a connection so that an interrupt ends its query.
+    """Run a function on a connection so that an interrupt, or `seconds`, ends its query.
 
     Python handles signals between bytecode instructions of the main thread, and a query is a single
-    instruction. The query therefore runs in another thread.
-
-    Args:
-        connection: The connection.
-        work: The function.
-        seconds: Wall-clock limit of the query; None for no limit.
-        ended: Event to set when the query is ended early.
+    instruction. The query therefore runs in another thread. `ended` is set if the query ends early.
 
     Raises:
         InputError: The query exceeded its limit.

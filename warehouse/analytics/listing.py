@@ -202,10 +202,8 @@ def figures_of_jobs(
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Return the number of matching jobs of each run, and their figures `OF_JOBS`.
 
-    Args:
-        analytics: The warehouse.
-        runs: The runs; runs without a matching job are left out.
-        only: A condition over the columns of `job_outcomes` (SQL).
+    `only` is a condition over the columns of `job_outcomes` (SQL). Runs without a matching job are
+    left out.
 
     Returns:
         Columns, `run` and `jobs` first, and rows.

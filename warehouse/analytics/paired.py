@@ -30,7 +30,6 @@ class PairedDifference:
     """The mean difference of a figure over pairs.
 
     Attributes:
-        pairs: Number of pairs.
         change: Mean difference with its 95 % confidence interval.
         less: Number of pairs in which the figure is below the reference.
         more: Number of pairs in which it is above.

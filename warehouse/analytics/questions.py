@@ -48,12 +48,7 @@ _MISTAKES = (
 
 @dataclass(frozen=True)
 class Analytics:
-    """Read-only queries on a warehouse.
-
-    Attributes:
-        warehouse: The folder.
-        limits: Limits of each query.
-    """
+    """Read-only queries on a warehouse."""
 
     warehouse: Path
     limits: QueryLimits = UNLIMITED

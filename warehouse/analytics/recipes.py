@@ -22,12 +22,8 @@ class QueryRecipe:
     """A question and its query.
 
     Attributes:
-        name: Name of the recipe.
-        question: The question in words.
         asked_by: Audience: operators, researchers or tenants.
-        of_one_run: Whether it concerns a single run.
         of_every_run: Whether it concerns each of several identical runs.
-        of_one_job: Whether it concerns a single job.
         sql: A single SELECT over the views.
     """
 

@@ -51,14 +51,7 @@ def stored_rows(
 def commands_of(
     warehouse: Path, runs: Sequence[str] | None, without: Sequence[str], files: Files | None
 ) -> str:
-    """Return a query of the commands that services took in.
-
-    Args:
-        warehouse: The folder.
-        runs: The runs in the views; by default all.
-        without: Excluded runs.
-        files: The files with rounds; None to include later files.
-    """
+    """Return a query of the commands that services took in; see `stored_rows`."""
     found = [run for run in services(warehouse) if runs is None or run in runs]
     found = [run for run in found if run not in without]
     empty = f"{glob.escape(str(records_folder(warehouse).resolve()))}/{NO_ROUNDS}"

@@ -83,9 +83,7 @@ def _finish(connection: duckdb.DuckDBPyConnection | None, begun: Iterable[Verifi
 def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterable[Path]) -> None:
     """Refuse a run's folder that was copied or renamed: its header has another name.
 
-    Args:
-        connection: The database that reads headers; None starts one if needed.
-        verified: The files.
+    Without a connection, DuckDB is started if there are headers.
 
     Raises:
         WarehouseError: There is such a folder.

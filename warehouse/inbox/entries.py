@@ -31,12 +31,10 @@ class Submission:
         job: A job's declaration; its job id and arrival are set when the service takes it in.
         target: A command's job or node.
         value: A command's value, such as a budget.
-        by: The submitter.
         key: Idempotency key: a second submission with the same key returns the first entry.
         terms: Terms of a tenant.
         given: Fields of the terms or the node that the submitter gave. Other terms keep their last
             accepted values; other fields of a node are copied from another node.
-        node: A node to add.
     """
 
     kind: str
@@ -70,12 +68,9 @@ class Entry:
         number: Number of the entry, from 1; also the id of its job.
         kind: `submit`, or the kind of a command.
         target: A command's job or node; -1 for a job.
-        value: A command's value.
-        by: The submitter.
         accepted_at: Time of acceptance, in seconds since the epoch.
         job: A job's declaration, with its id, without its arrival.
         terms: Terms of a tenant.
-        node: A node to add.
     """
 
     number: int

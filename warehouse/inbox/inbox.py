@@ -31,15 +31,7 @@ _JOBS = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT)
 
 
 class Inbox:
-    """The inbox of a service.
-
-    Args:
-        warehouse: The service's warehouse.
-        url: See `Database`.
-
-    Raises:
-        ShockwaveError: See `Database`.
-    """
+    """The inbox of the service of a warehouse; for `url` and errors see `Database`."""
 
     def __init__(self, warehouse: Path, url: str = "") -> None:
         self._database = Database(warehouse / FILE, url)
@@ -137,11 +129,7 @@ class Inbox:
     def add(self, node: NewNode, given: Iterable[str], *, by: str = "", key: str = "") -> Entry:
         """Accept a new node; see `accept`.
 
-        Args:
-            node: The node.
-            given: The fields that the submitter gave; a retry may differ in all others.
-            by: The submitter.
-            key: Idempotency key.
+        `given` names the fields that the submitter gave; a retry may differ in all others.
         """
         kind = CommandKind.ADD.value
         return self.accept([Submission(kind, by=by, key=key, node=node, given=(*given,))])[0]
@@ -164,10 +152,8 @@ class Inbox:
     ) -> list[Entry]:
         """Find a job by id, or the latest job of a name with all of its array.
 
-        Args:
-            job: Id, name, or `NAME[INDEX]` of a job in an array.
-            tenant: Search only this tenant's jobs.
-            before: Search only entries before this number.
+        `job` is an id, a name, or `NAME[INDEX]` for a job of an array. Only the tenant's jobs and
+        entries before `before` are searched.
         """
         name, _, index = job.partition("[")
         found = self.find(name, tenant, before)
@@ -180,24 +166,13 @@ class Inbox:
         return [e for e in tasks if not index or (e.job and e.job.options.task.index_is(index))]
 
     def suggest(self, job: str, tenant: str | None = None) -> str:
-        """Suggest the recent job's name closest to an unknown one, as a question; see `likely`.
-
-        Args:
-            job: The unknown name.
-            tenant: Suggest only this tenant's jobs.
-        """
+        """Suggest the recent job's name closest to an unknown one, as a question; see `likely`."""
         latest = self._entries(_JOBS.order_by(ENTRIES.c.number.desc()).limit(LATEST))
         specs = [entry.job for entry in latest if entry.job]
         return likely(job, sorted({s.name for s in specs if tenant is None or s.tenant == tenant}))
 
     def find(self, job: str, tenant: str | None = None, before: int | None = None) -> Entry | None:
-        """Find a job by id, or the latest job of a name; None if there is none.
-
-        Args:
-            job: Id or name.
-            tenant: Search only this tenant's jobs.
-            before: Search only entries before this number.
-        """
+        """Find a job by id, or the latest job of a name; None if there is none. See `find_all`."""
         if not job or not job.isprintable():
             return None  # unnamed jobs have an empty name, which finds nothing
         jobs = _JOBS.order_by(ENTRIES.c.number.desc())

@@ -44,7 +44,6 @@ class ServiceLease:
 
     Attributes:
         token: Fencing token, from 1.
-        host: Machine of the holder.
         pid: Process of the holder on that machine.
         until: End of the lease on the database's clock, in seconds since the epoch.
     """
@@ -84,8 +83,7 @@ class Leases:
     def take(self, *, alone: bool) -> int | None:
         """Take the lease and return its token, or None if another process holds it.
 
-        Args:
-            alone: Whether a holder on this machine is known to have ended.
+        With `alone`, a holder on this machine is known to have ended.
 
         Raises:
             WarehouseBusy: The database does not answer.

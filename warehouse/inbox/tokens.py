@@ -41,7 +41,6 @@ class Token:
 
     Attributes:
         name: Name, which entries of the inbox give as their submitter.
-        role: What the token allows.
         tenant: The tenant of the role `tenant`; else empty.
         made_at: Time of creation, in seconds since the epoch.
     """
@@ -57,16 +56,9 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a service.
+    """The tokens of the service of a warehouse; for `url` and errors see `Database`.
 
     Only hashes are stored. They need no salt, because tokens have as many random bits as hashes.
-
-    Args:
-        warehouse: The service's warehouse.
-        url: See `Database`.
-
-    Raises:
-        ShockwaveError: See `Database`.
     """
 
     def __init__(self, warehouse: Path, url: str = "") -> None:

@@ -40,7 +40,6 @@ class Section:
 
     Attributes:
         key: Name in links.
-        question: Heading.
         figure: The answer at a glance.
         table: The answer in full.
         folded: Whether the section starts closed.
@@ -69,9 +68,7 @@ class Chapter:
 
     Attributes:
         key: Name in links.
-        title: Heading.
         tiles: Figures at the head.
-        sections: Questions.
         jobs: Jobs of the run, if the chapter is about one run.
         folded: Whether the chapter starts closed.
     """
@@ -223,7 +220,6 @@ def _run(
     *,
     alone: bool,
 ) -> Chapter:
-    """Return the chapter of one run."""
     run = entry.run
     explorer = accounts.table(jobs)
     solves = asked[SOLVES][run]

@@ -81,7 +81,6 @@ class Figure:
 
     Attributes:
         key: Name in links and file names.
-        title: Heading.
         about: Caption and alternative text.
         chart: The chart; None without data.
         rows: The data, as a table.

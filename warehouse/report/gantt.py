@@ -97,12 +97,8 @@ def gantt(
 ) -> Figure:
     """Draw GPUs over time, pool below pool, coloured by the reader's choice, with preemptions.
 
-    Args:
-        asked: The run's rows of `HELD`.
-        jobs: The run's jobs, with `tenant`, `model` and `scale_factor`.
-        gpus: GPUs of the cluster.
-        key: The figure's name.
-        pools: Pools of the cluster, with `gpus` and `gpu_type`; a single pool has no name.
+    `asked` has the run's rows of `HELD`. Jobs have `tenant`, `model` and `scale_factor`, pools
+    `gpus` and `gpu_type`. A single pool is not named.
     """
     about = (
         "Each box is a lease: GPUs from top to bottom, time from left to right. Point at one for "

@@ -65,7 +65,6 @@ class RunJobs:
     """The jobs of a run.
 
     Attributes:
-        run: The run.
         rows: Rows of `JOBS`, by job id.
         leases: Rows of `LEASES`, by job id.
         regimes: Rows of `REGIMES`, by job id.

@@ -12,7 +12,6 @@ class Metric:
     """A column of `run_summary` as a report shows it.
 
     Attributes:
-        column: The column.
         title: Name of the figure, with its unit in reports.
         divisor: The report's unit, in the column's unit.
     """

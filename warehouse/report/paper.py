@@ -59,14 +59,9 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
 def write_pdfs(
     figures: Sequence[Figure], folder: Path, inches: float = COLUMN_INCHES
 ) -> list[Path]:
-    """Write each chart as a PDF, named by `file_name`; return the files.
+    """Write each chart as a PDF of the given width, named by `file_name`; return the files.
 
     Fonts are embedded as TrueType, which submission systems require.
-
-    Args:
-        figures: The figures.
-        folder: The folder.
-        inches: Width of each PDF.
 
     Raises:
         InputError: The width is out of bounds, or the folder cannot be written.

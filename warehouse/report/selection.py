@@ -43,13 +43,11 @@ class ReportedRun:
     """A run in a report.
 
     Attributes:
-        run: The run.
         policy: The campaign's name of the policy; without a campaign, the policy with the
             parameters that distinguish it among runs of the workload.
         options: The campaign's variant of the settings; without a campaign, the settings that
             differ.
         group: Workload and cluster; reports compare runs within a group.
-        seed: Seed of the run.
         settings: Settings and versions of packages.
         figures: The run's row of `run_summary`.
     """

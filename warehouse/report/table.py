@@ -13,7 +13,6 @@ class Table:
     """A table that readers can sort.
 
     Attributes:
-        caption: What the table shows.
         rows: Rows; the names of columns are the headings.
         filters: Columns by whose values readers can filter.
         sections: The run whose jobs the first column names, if each has its own section.

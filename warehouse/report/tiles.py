@@ -36,7 +36,6 @@ class Tile:
     """A figure at the head of a report.
 
     Attributes:
-        name: Name of the figure.
         value: The figure, with its unit.
         notes: Figures for comparison.
         job: A job to look at, if any.

@@ -124,10 +124,7 @@ def _above(
 def market(rows: Sequence[Row], prices: Sequence[Row], key: str = "market") -> Figure:
     """Draw the price of a GPU-round over time, and violations of the market's guarantees.
 
-    Args:
-        rows: The run's rows of `SOLVES`.
-        prices: The run's rows of `PRICES`, a line per GPU type.
-        key: The figure's name.
+    `rows` and `prices` are the run's rows of `SOLVES` and `PRICES`; each GPU type has a line.
     """
     about = (
         "Price of a GPU-round in each round's market, in units of welfare (above), and how many "

@@ -149,26 +149,20 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def read_groups(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Read a file's columns by row group; raises as `open_parquet` does."""
+    """Read a file's columns by row group; raise as `open_parquet` does."""
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, schema.names).select(schema.names)
 
 
 def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
-    """Read a file's columns, by default all; raises as `open_parquet` does."""
+    """Read a file's columns, by default all; raise as `open_parquet` does."""
     with open_parquet(path) as file:
         return file.read() if schema is None else file.read(schema.names).select(schema.names)
 
 
 def read_from(path: Path, first: int, names: list[str] | None = None) -> pa.Table:
-    """Read the rows of a file from the row `first` on; raises as `open_parquet` does.
-
-    Args:
-        path: The file.
-        first: The first row, from 0.
-        names: Columns; by default, all.
-    """
+    """Read a file from the row `first` on, by default all columns; raise as `open_parquet` does."""
     with open_parquet(path) as file:
         groups = range(file.num_row_groups)
         ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))

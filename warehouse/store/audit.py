@@ -50,7 +50,6 @@ class AuditFinding:
 
     Attributes:
         place: The file or record, as shown to users.
-        problem: Description of the defect.
         run: The run with the defect; None if it is in no run.
         round: The round with the defect; None for the header or a whole file.
     """
@@ -66,7 +65,6 @@ class Audit:
     """Scope and findings of an audit.
 
     Attributes:
-        run: The run.
         files: Number of files read.
         rounds: Number of records read.
         jobs: Number of jobs of the run.

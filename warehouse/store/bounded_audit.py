@@ -21,13 +21,7 @@ USUAL_MIB = 2048
 
 
 def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audit:
-    """Audit a run without a ledger.
-
-    Args:
-        memory_mib: Memory limit of the audit, in MiB.
-        warehouse: The folder.
-        run: The run.
-        place: Origin of the run, for errors.
+    """Audit a run without a ledger; `place` is its origin, for errors.
 
     Raises:
         InputError: The audit exceeds its memory, or the run cannot be read.

@@ -36,7 +36,6 @@ class FinishedCell:
     """The result of a finished cell.
 
     Attributes:
-        run: The cell's run.
         hash: The run's last hash.
         seconds: Wall-clock time of the run; of its last process if the run was resumed.
     """

@@ -56,11 +56,9 @@ def is_stored(folder: Path) -> bool:
 
 
 def has_other_lines(folder: Path, *, half_a_line: bool) -> bool:
-    """Return whether the checksums have malformed lines.
+    """Return whether a folder's checksums have malformed lines.
 
-    Args:
-        folder: The run's folder.
-        half_a_line: Whether an unterminated last line counts; a writer may be adding it.
+    With `half_a_line`, an unterminated last line counts; a writer may be adding it.
     """
     rest = _LINE.sub("", _text(folder))
     return rest.endswith("\n") or (rest != "" and half_a_line)
@@ -76,10 +74,8 @@ def _text(folder: Path) -> str:
 def add_sum(path: Path, temporary: Path | None = None) -> str:
     """Append the checksum of a new file durably, and return it.
 
-    Args:
-        path: The file.
-        temporary: Its path before it gets its name; the checksum is appended first, so that no file
-            is ever without one.
+    A file that is still under its temporary name gets its checksum first, so that no file is ever
+    without one.
     """
     digest = checksum(temporary or path)
     with (path.parent / CHECKSUMS).open("ab+") as file:

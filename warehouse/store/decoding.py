@@ -19,7 +19,6 @@ class Stored(Generic[Record]):
     """A stored header or round.
 
     Attributes:
-        record: The header or round.
         digest: The stored hash.
         content: The hash of the stored content.
     """

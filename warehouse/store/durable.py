@@ -107,12 +107,8 @@ def hold_lock(lock: Path) -> Iterator[None]:
 def lock_run(path: Path, run: str) -> int:
     """Lock a run for this process; the operating system releases the lock when the process ends.
 
-    Args:
-        path: The lock's file.
-        run: The run's name, for the error.
-
     Returns:
-        A descriptor of the file; closing it releases the lock.
+        A descriptor of the lock's file; closing it releases the lock.
 
     Raises:
         WarehouseBusy: Another process holds the lock.
@@ -137,10 +133,7 @@ def _lock(path: Path, how: int) -> int:
 def make_held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
     """Make a folder that this process holds, and remove folders that killed processes left.
 
-    Args:
-        root: The parent folder.
-        prefix: Prefix of the names of these folders.
-        lock: Lock file that every process holds while it makes such a folder.
+    Every process holds `lock` while it makes a folder with the prefix.
 
     Returns:
         The folder, and a descriptor; closing it releases the folder.
@@ -171,8 +164,7 @@ def writing(warehouse: Path) -> Iterator[None]:
 def check_writable(path: Path) -> None:
     """Refuse an output that cannot be written, before the work for it; leave nothing behind.
 
-    Args:
-        path: A file or folder; neither it nor its parents need to exist.
+    Neither the path nor its parents need to exist.
 
     Raises:
         InputError: The output cannot be written.

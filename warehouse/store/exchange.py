@@ -78,12 +78,7 @@ def export_run(warehouse: Path, run: str, file: Path) -> Audit:
 
 
 def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audit:
-    """Audit the run in a file of `export_run` and add it.
-
-    Args:
-        warehouse: The folder.
-        file: The file.
-        memory_mib: Memory limit of the audit, in MiB.
+    """Audit the run in a file of `export_run`, in at most `memory_mib` MiB, and add it.
 
     Raises:
         InputError: The file is no sound archive, the warehouse already has its run, or the audit

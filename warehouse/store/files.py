@@ -61,16 +61,11 @@ class CellRow:
         campaign: The campaign's id.
         cell: Name of the cell within the campaign.
         run: Id of the cell's run.
-        policy: Name of the policy within the campaign.
-        workload: Name of the workload.
-        cluster: Name of the cluster.
         options: Name of the variant of the settings.
         seed: Seed of all random draws.
-        status: Status of the cell.
         hash: Last hash of the run.
         seconds: Wall-clock time of the run.
         key: Hash of the run's start and of the code.
-        reason: Reason of a failure.
     """
 
     campaign: str

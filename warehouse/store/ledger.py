@@ -83,7 +83,6 @@ class WarehouseLedger:
     """The ledger as read.
 
     Attributes:
-        exists: Whether the ledger exists.
         entries: The readable entries.
         problems: Defects, each with its line number, from 1.
     """

@@ -31,11 +31,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Reader:
-    """Read-only access to the records of a warehouse.
-
-    Attributes:
-        warehouse: The folder.
-    """
+    """Read-only access to the records of a warehouse."""
 
     warehouse: Path
 
@@ -88,10 +84,7 @@ class Reader:
     def records(self, run: str, first: int = 0, before: str = "") -> list[tuple[RoundRecord, str]]:
         """Return the rounds of a run in order, each with its hash, after verifying their chain.
 
-        Args:
-            run: The run.
-            first: The first round.
-            before: Hash of the round before the first, if known.
+        `before` is the hash of the round before the first, if known.
 
         Raises:
             InputError: There is no such run.
@@ -135,7 +128,7 @@ class Reader:
     def parts(
         self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
     ) -> list[Part]:
-        """Return some fields of a run's rounds, in order, after verifying the files' checksums.
+        """Return some fields of a run's rounds, in order, after verifying the files.
 
         Args:
             run: The run.

@@ -38,7 +38,6 @@ class WarehouseAudit:
     """Scope and findings of an audit of a warehouse.
 
     Attributes:
-        ledger: The ledger.
         runs: The audits of the runs.
         files: Number of other files compared with the ledger.
         findings: Findings on the ledger, the runs, and other files.
@@ -201,11 +200,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def accept(warehouse: Path, found: WarehouseAudit) -> None:
-    """Enter sound files that the ledger lacks, and the removal of missing ones.
-
-    Args:
-        warehouse: The folder.
-        found: The audit of the warehouse.
+    """Enter sound files that the ledger lacks, and the removal of missing files.
 
     Raises:
         InputError: The entries cannot be signed.

@@ -155,7 +155,6 @@ class Writer:
             raise
 
     def _write_start(self, start: Start, packages: Sequence[Package]) -> None:
-        """Write the workload and the header."""
         (self._folder / CHECKSUMS).unlink(missing_ok=True)  # it names files of another run name
         header, workload = start.header, start.workload
         if header.service:  # a service's jobs are in its rounds
@@ -223,7 +222,6 @@ class Writer:
         self._wrote_at = monotonic()
 
     def _write_part(self, part: range, rounds: Sequence[_Waiting]) -> None:
-        """Write a file with some rounds."""
         labels, records = zip(*rounds, strict=True)
         table, path = rows_to_table(ROUND, labels, records), self._folder / part_name(part)
         write_table(path, table, self._add_sum)

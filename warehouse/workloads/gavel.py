@@ -99,11 +99,7 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
 
 
 def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read a whole table of throughputs, but pairs of the required types only.
-
-    Args:
-        path: The table; compressed if its name ends in .gz.
-        gpu_types: Required GPU types; by default any.
+    """Read a whole table of throughputs, but pairs of the required types (by default any) only.
 
     Raises:
         InputError: The file is no such table, or lacks a GPU type; the error names file and line.
@@ -244,11 +240,7 @@ def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:
 
 
 def parse_job(row: Row, position: int) -> JobSpec:
-    """Return the job of a line with one of the `SHAPES`, without its SLO.
-
-    Args:
-        row: The line.
-        position: The job's id.
+    """Return the job, with the id `position`, of a line of one of the `SHAPES`, without its SLO.
 
     Raises:
         InputError: A field is wrong; the error names file, line and field.

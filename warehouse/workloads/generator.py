@@ -35,12 +35,9 @@ class JobRequest:
     """Attributes of a job that are drawn before its epochs and regimes.
 
     Attributes:
-        job_id: The job's id.
-        mode: Adaptation mode.
         scale_factor: GPUs of the gang.
         arrival_seconds: Time of submission.
         seconds: Target of the isolated run time, which whole epochs approximate.
-        tenant: The job's tenant.
         name: The job's name; empty if it has none.
     """
 
@@ -193,15 +190,10 @@ def draw_regimes(
 
 
 def declared_truth(spec: JobSpec, profile: Profile, seed: int) -> GroundTruth:
-    """Draw a ground truth for a job that is only declared.
+    """Draw a ground truth for a job that is only declared, by `seed` and the job's id.
 
     Adaptive jobs change as generated jobs of their mode do. Other jobs take from a tenth of their
     limit to all of it.
-
-    Args:
-        spec: The job.
-        profile: Throughputs.
-        seed: Seed of the draw, together with the job's id.
 
     Raises:
         InputError: The profile cannot run one of the batch sizes.

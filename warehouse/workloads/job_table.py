@@ -171,10 +171,7 @@ def _check_units(columns: Mapping[str, str], header: str) -> None:
 def _check_clock(row: Row, columns: Mapping[str, str], clocks: dict[str, tuple[str, str]]) -> None:
     """Refuse times that cannot be compared with those of an earlier line.
 
-    Args:
-        row: A line.
-        columns: Column by role.
-        clocks: Form and first place of the times of arrivals and of runs; updated.
+    `clocks` has the form and first place of the times of arrivals and of runs; it is updated.
     """
     for role in ("arrival", "start", "end"):
         if role in columns:
@@ -321,14 +318,7 @@ def drawn(
     rng: np.random.Generator,
     modes: Mapping[Mode, float] = MODE_WEIGHTS,
 ) -> Workload:
-    """Return a workload of bare jobs, in the order of their ids, with missing attributes drawn.
-
-    Args:
-        source: Name of the workload.
-        jobs: The jobs, at least one.
-        rng: Source of all randomness.
-        modes: Share of each adaptation mode.
-    """
+    """Return a workload of bare jobs, at least one, with missing attributes drawn."""
     profile = generated_profile(sorted({job.gpus for job in jobs}))
     families = _draw_families(rng, (job.model for job in jobs if job.model))
     first = min(job.arrival_seconds for job in jobs)

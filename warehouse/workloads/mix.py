@@ -84,15 +84,11 @@ class Mix:
         return gpus * span / math.log(self.longest_seconds / self.shortest_seconds)
 
     def interarrival_seconds(self, contention_factor: float, gpus: int) -> float:
-        """Return the mean gap between arrivals that gives a cluster a contention factor.
+        """Return the mean gap between arrivals that gives a cluster a positive contention factor.
 
         The contention factor is the arriving work in GPU-seconds per second, divided by the GPUs:
         mean GPU-seconds of a job / (mean gap × GPUs). At 1, a cluster that never idles can just
         keep up.
-
-        Args:
-            contention_factor: Positive.
-            gpus: GPUs of the cluster.
 
         Raises:
             InputError: An argument is out of range; the error names it.

@@ -25,14 +25,7 @@ def read_philly(
     only: Mapping[str, str] | None = None,
     skip_unusable: bool = False,
 ) -> Workload:
-    """Read the table, and draw what it lacks, as `job_table.read_job_table` does.
-
-    Args:
-        path: The table.
-        rng: Source of all randomness.
-        modes: Share of each adaptation mode.
-        only: Required values by column, such as one cluster; other lines are ignored.
-        skip_unusable: Skip lines without GPUs or a run time instead of refusing them.
+    """Read the table, and draw what it lacks; for the arguments see `job_table.read_job_table`.
 
     Raises:
         InputError: The file cannot be read or a field is wrong; the error names file and line.

@@ -24,12 +24,6 @@ def read_plugged(
     The reader is a function of the trace's path. It returns a whole workload, or bare jobs, whose
     models and regimes are then drawn.
 
-    Args:
-        plugin: The reader.
-        trace: The trace.
-        rng: Source of all randomness.
-        modes: Share of each adaptation mode.
-
     Raises:
         PluginError: The reader failed, or returned something else.
         InputError: The reader refused the trace.

@@ -115,7 +115,6 @@ class _Line(NamedTuple):
 
 
 def _jobs(trace: Path) -> dict[int, _Line]:
-    """Return the jobs of a trace by job id."""
     jobs: dict[int, _Line] = {}
     for number, line in enumerate(read_text(trace).splitlines(), start=1):
         if line.strip():
