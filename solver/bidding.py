@@ -40,8 +40,8 @@ from solver.backends.foresight import expect_excess
 from solver.plan import ActiveJob, Situation
 
 LEAST_TRAINED = 0.05
-"""Minimum share of a round that counts as trained after a start, however long the restart takes.
-An engineering choice: it limits the factor on bids for a held type to 41."""
+"""Minimum share of a round that counts as trained after a start, however long the restart takes. An
+engineering choice: it limits the factor on bids for a held type to 41."""
 
 LEAST_SPREAD = 1e-6
 """Lower bound on the blur in rounds and on the contention span; avoids division by zero."""

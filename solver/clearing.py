@@ -12,11 +12,7 @@ from solver.plan import SolveReport
 
 
 def solve_market(market: Market, backend: str = "auto") -> Solution:
-    """Find the rows that maximise the round's utility.
-
-    Args:
-        market: The market.
-        backend: One of `solver.backends.choice.BACKENDS`.
+    """Find the rows that maximise the round's utility, with a back end of `BACKENDS`.
 
     Raises:
         InputError: The back end is unknown.
@@ -44,17 +40,10 @@ def solve_market(market: Market, backend: str = "auto") -> Solution:
 def certify(
     policy: str, market: Market, rows: Ints, solution: Solution, kept: Guarantees
 ) -> SolveReport:
-    """Return the certificate of a round, with its gap to a solution's bound.
+    """Return the certificate of the rows that run, with their gap to a solution's bound.
 
     The status is `imprecise` if the bound lies below the round's objective, which disproves the
     back end's proof.
-
-    Args:
-        policy: Name of the policy.
-        market: The market.
-        rows: The rows that run.
-        solution: A solution of the market.
-        kept: The audited guarantees.
     """
     objective = float(market.utility[rows].sum())
     bound = max(solution.bound, objective)

@@ -64,13 +64,7 @@ def _around(name: str, plan: Callable[[Situation], Plan], situation: RoundInput)
 
 
 def around_kept(name: str, plan: Callable[[RoundInput], Plan], situation: RoundInput) -> Plan:
-    """Return a policy's plan for the GPUs that no job keeps, plus the leases of the others.
-
-    Args:
-        name: Name of the policy.
-        plan: Its planning function.
-        situation: Policy input, with all jobs.
-    """
+    """Return a policy's plan for the GPUs that no job keeps, plus the leases of the others."""
     keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
     if not keeping and not situation.cordoned:
         return plan(situation)

@@ -45,14 +45,10 @@ class FairShare:
         gpus: int,
         held: Collection[int] = (),
     ) -> "FairShare":
-        """Return the equal share at a later time.
+        """Return the equal share at `clock_seconds`, with the `gpus` then in service, possibly 0.
 
-        Args:
-            clock_seconds: The run's clock then.
-            arrivals: Jobs that have arrived since.
-            active: Ids of the jobs active then.
-            gpus: GPUs in service then, possibly 0.
-            held: Ids of active jobs on hold then. They do not compete, and receive no service.
+        `arrivals` are since the last clock; `active` are the ids then. Jobs in `held` are on hold:
+        they do not compete, and receive no service.
         """
         passed = (clock_seconds - self.clock_seconds) / self.contention
         virtual = self.virtual_seconds + passed

@@ -227,11 +227,9 @@ class Inventory:
 
 
 def add_nodes(pools: Sequence[Pool], nodes: Iterable[Pool]) -> tuple[Pool, ...]:
-    """Append nodes to pools without renumbering the present nodes.
+    """Append nodes, as pools of one node each, without renumbering the present nodes.
 
-    Args:
-        pools: The pools, not empty.
-        nodes: Pools of one node each. A node that matches the last pool joins it.
+    A node that matches the last pool joins it.
     """
     found = [*pools]
     for node in nodes:

@@ -15,13 +15,7 @@ from solver.plan import ActiveJob, Situation
 
 
 class Claim(NamedTuple):
-    """A job and an allocation that it gets if there is room.
-
-    Attributes:
-        job: The job.
-        allocation: The allocation.
-        other: The job that shares it; None for exclusive use.
-    """
+    """A job and an allocation that it gets if there is room; `other` is a job that shares it."""
 
     job: ActiveJob
     allocation: Allocation
@@ -47,12 +41,7 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
     so neither lower priorities nor fragmentation delay a job. If the profile has rates by number
     of nodes, a gang is consolidated where that is worth the restarts (`split_by_placement`).
 
-    Args:
-        situation: Policy input.
-        order: Claims by descending priority.
-
-    Returns:
-        GPU indices by job, each job's in one pool.
+    Claims are ordered by descending priority. Returns GPU indices by job, each job's in one pool.
     """
     inventory = situation.inventory
     order, consolidated = split_by_placement(situation, order)
@@ -110,15 +99,11 @@ def split_by_placement(
     spread gang moves if that saves more than its restart. Two jobs that share GPUs are never
     spread.
 
-    Args:
-        situation: Policy input.
-        order: Claims by descending priority.
-
     Returns:
-        The claims, and by position the worth of those that need as few nodes as possible: the
-        GPU-seconds of restarts that making room may cost other gangs. The worth is the time that
-        the job saves until its end compared with being spread; infinite if it cannot or must not
-        be spread; 0 for two jobs that share GPUs, so that no gang moves for them.
+        The claims by descending priority, and by position the worth of those that need as few nodes
+        as possible: the GPU-seconds of restarts that making room may cost other gangs. The worth is
+        the time that the job saves until its end compared with being spread; infinite if it cannot
+        or must not be spread; 0 for two jobs that share GPUs, so that no gang moves for them.
     """
     if not order or not order[0].job.throughput.placement_matters:
         return order, {}
@@ -173,12 +158,7 @@ def _slower_spread(job: ActiveJob, few: Allocation) -> float:
 
 
 def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
-    """Return whether a gang's declaration or its rates forbid spreading it.
-
-    Args:
-        job: The job.
-        few: Its GPUs, on as few nodes as hold them.
-    """
+    """Return whether a gang's declaration or its rates forbid more nodes than `few` has."""
     return _never_spread(job, _slower_spread(job, few))
 
 

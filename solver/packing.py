@@ -103,13 +103,7 @@ class PackedRound:
 
 
 def pack_round(situation: Situation, market: Market, gain: float) -> PackedRound:
-    """Clear the coming round with pairs.
-
-    Args:
-        situation: Policy input.
-        market: The market of the coming round.
-        gain: Minimum of the summed shared rates over exclusive rates.
-    """
+    """Clear the coming round with pairs whose summed shared over exclusive rates reach `gain`."""
     worth = market.utility
     pairs = _table(situation, market, worth, gain)
     packing = pack(worth, market.gangs, market.job_of, market.type_of, market.capacities, pairs)

@@ -17,13 +17,7 @@ from solver.inventory import Pool
 
 @dataclass(frozen=True, slots=True)
 class GangRequest:
-    """A gang to be placed in the coming round.
-
-    Attributes:
-        job_id: The job.
-        gpus: Gang size.
-        consolidate: Whether its GPUs must span as few nodes as possible.
-    """
+    """A gang to place in the coming round; `consolidate` requires as few nodes as possible."""
 
     job_id: int
     gpus: int
@@ -38,10 +32,9 @@ def place(
 ) -> dict[int, tuple[int, ...]]:
     """Assign GPUs to gangs in order; gangs that hold GPUs keep them.
 
-    Best fit: a gang that fits a node goes to the node with the least sufficient room; a
-    larger gang takes whole idle nodes and a best-fit node for the rest (Tiresias, NSDI '19,
-    section 3.3.2). If there is no such room, a gang that may be spread takes GPUs from the
-    nodes with the most room.
+    Best fit: a gang that fits a node goes to the node with the least sufficient room; a larger gang
+    takes whole idle nodes and a best-fit node for the rest (Tiresias, NSDI '19, section 3.3.2). If
+    there is no such room, a gang that may be spread takes GPUs from the nodes with the most room.
 
     Args:
         pool: The GPUs.
@@ -85,15 +78,10 @@ def has_shared_gpus(held: Iterable[Mapping[int, tuple[int, ...]]]) -> bool:
 def find_staying(
     held: Mapping[int, tuple[int, ...]], chosen: Iterable[Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the GPUs that gangs keep when jobs share GPUs: those that one of its jobs holds.
+    """Return the GPUs that gangs keep when jobs share GPUs, by the first job of each gang.
 
-    Args:
-        held: GPUs by job.
-        chosen: The jobs of each gang, by descending priority. If two gangs could keep the same
-            GPUs, the first does.
-
-    Returns:
-        GPUs by the first job of each gang.
+    A gang keeps GPUs that one of its jobs holds. `chosen` lists the jobs of each gang by descending
+    priority; if two gangs could keep the same GPUs, the first does.
     """
     kept: dict[int, tuple[int, ...]] = {}
     taken: set[int] = set()
@@ -130,8 +118,7 @@ def make_room(
         kept: GPUs that may not be allocated.
 
     Returns:
-        GPU indices by job for all gangs up to and including `first`; empty if it cannot be
-        placed.
+        GPU indices by job for all gangs up to and including `first`; empty if it cannot be placed.
     """
     wanted, gang = gangs[: first + 1], gangs[first]
     after = [other for other in gangs[first + 1 :] if other.job_id in placed]

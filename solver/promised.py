@@ -66,12 +66,7 @@ class Promises:
     cordoned: tuple[int, ...] = ()
 
     def cells(self, held: Sequence[Held], tenant_of: Mapping[int, str]) -> Cells:
-        """Return the cells with their jobs.
-
-        Args:
-            held: The jobs in cells, in the order in which they began.
-            tenant_of: Tenants by job id.
-        """
+        """Return the cells with their jobs, `held` in the order in which they began."""
         cells = Cells(self.layout)
         for node in self.drained:
             cells.report(str(node), False)
@@ -100,10 +95,7 @@ class Promises:
     ) -> list[CellRequest]:
         """Return a job's requests, in menu order, for cells of each type that its tenant has.
 
-        Args:
-            job_id: The job.
-            tenant: Its tenant.
-            menu: GPU types and numbers of GPUs.
+        The menu lists GPU types and numbers of GPUs.
         """
         own = next((known for known in self.layout.tenants if known.name == tenant), None)
         numbers = {int(promise.pool) for promise in own.cells} if own else set()
@@ -142,12 +134,9 @@ class RoundInput(Situation):
 
 
 def around_cells(name: str, plan: Callable[[RoundInput], Plan], situation: RoundInput) -> Plan:
-    """Return a policy's plan for the GPUs that no promise needs, plus the jobs in cells.
+    """Return the plan of policy `name` for GPUs that no promise needs, plus the jobs in cells.
 
-    Args:
-        name: Name of the policy.
-        plan: Its planning function.
-        situation: Policy input, with all jobs; its memory is a `PolicyMemory`.
+    The memory of the policy input is a `PolicyMemory`.
     """
     promises = situation.promises
     assert promises is not None

@@ -77,9 +77,7 @@ class Sharer(NamedTuple):
     def also_at(self, speeds: Sequence[float], whole: Sequence[float]) -> "Sharer":
         """Return the job with speeds on types that came into service.
 
-        Args:
-            speeds: Its current speeds, possibly relative to another type than its present ones.
-            whole: Part of a round that whole steps fill now.
+        The new speeds may be relative to another type than the present ones.
         """
         if all(self.speeds) or self.speeds == tuple(speeds):
             return self
@@ -152,12 +150,8 @@ class SharedCluster:
     ) -> "SharedCluster":
         """Return the cluster after arrivals, with finish times projected anew.
 
-        Args:
-            arrivals: Jobs that arrived, in any order.
-            active: Ids of the active jobs, arrivals included; other jobs are forgotten when they
-                end.
-            capacities: GPUs in service by type.
-            round_seconds: Length of a round.
+        `active` are the ids of the active jobs, arrivals included; other jobs are forgotten when
+        they end. `capacities` are the GPUs in service by type.
         """
         cluster = self
         arrivals = sorted(arrivals, key=lambda job: (job.arrival, job.job_id))
@@ -181,11 +175,7 @@ def simulate_shared_cluster(
     """Return the cluster with all active jobs, and its memory if it changed.
 
     A job that is new to the cluster starts there with all its work, even if it has run already.
-
-    Args:
-        situation: Policy input.
-        ahead: Outlook of the jobs.
-        type_of: Number of each row's GPU type, shape (rows,).
+    `type_of` is the number of each row's GPU type, shape (rows,).
     """
     inventory = situation.inventory
     cluster = SharedCluster.read(situation.memory, inventory.types)

@@ -86,11 +86,8 @@ def _least_loss(
 ) -> list[int]:
     """Return one count per job, with the least total loss within `spare` GPU-rounds.
 
-    Args:
-        options: (GPU-rounds, loss, count) for each count of each job.
-        reach: GPU-rounds that the jobs up to each can use.
-        spare: Free GPU-rounds.
-        price: λ.
+    `options` are (GPU-rounds, loss, count) by job; `reach` are GPU-rounds that the jobs up to each
+    use.
     """
     loss, taken = np.zeros(1), []
     for choices, most in zip(options, reach, strict=True):

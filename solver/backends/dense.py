@@ -19,12 +19,7 @@ def dot(left: Floats, right: Floats) -> float:
 
 
 def multiply_over(table: Floats, over: Floats) -> Floats:
-    """Return table · diag(1 / over) · tableᵀ, shape (rows, rows), for up to 512 rows.
-
-    Args:
-        table: Shape (rows, columns).
-        over: Shape (columns,).
-    """
+    """Return table · diag(1 / over) · tableᵀ for a table of up to 512 rows."""
     rows, columns = table.shape
     found = np.zeros((rows, rows))
     piece = max(min(PIECE, PIECE**3 // rows**2), 1)

@@ -11,8 +11,8 @@ from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem,
 from solver.backends.linear import make_cuts, make_envelopes
 
 WORK_LIMIT = 2.0
-"""Bound on effort in Gurobi's deterministic work units (about a second each). An engineering
-bound, not swept; the recorded windows take 30 ms at most (docs/market.md)."""
+"""Bound on effort in Gurobi's deterministic work units (about a second each). An engineering bound,
+not swept; the recorded windows take 30 ms at most (docs/market.md)."""
 
 
 @cache

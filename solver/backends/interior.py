@@ -112,14 +112,8 @@ def _shares(
 ) -> Floats:
     """Return shares in the middle of the optimal face, clipped to [0, 1], shape (shares,).
 
-    Args:
-        use: GPUs of each type that a share takes, shape (types, shares).
-        time: Time of each job that it takes, shape (jobs, shares).
-        speed: Speed that it gives each job, shape (jobs, shares).
-        gpus: GPUs of each type.
-        value: Maximise Σ value x, shape (shares,).
-        least: See `find_best_shares`.
-        floor_weights: See `find_best_shares`.
+    `use` (types, shares), `time` and `speed` (jobs, shares) are the GPUs and the job's time that a
+    share takes, and the speed that it gives; the rest is as in `find_best_shares`.
     """
     from scipy import sparse
 

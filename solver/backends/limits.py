@@ -36,22 +36,13 @@ class Limits(NamedTuple):
         return Limits(self.times[some], self.kinds[some], self.takes[some], self.room[some])
 
     def taken(self, seconds: Floats) -> Floats:
-        """Return how much jobs use of each row, shape (rows,).
-
-        Args:
-            seconds: y, shape (intervals, types, jobs).
-        """
+        """Return how much y, shape (intervals, types, jobs), uses of each row, shape (rows,)."""
         there = seconds[self.times, self.kinds]
         found: Floats = np.einsum("aj,aj->a", self.takes, there)
         return found
 
     def priced(self, costs: Floats, prices: Floats) -> Floats:
-        """Add to the costs, in place, what a second of each job costs under the rows.
-
-        Args:
-            costs: Costs of a second, shape (intervals, types, jobs).
-            prices: Prices of the rows, shape (rows,).
-        """
+        """Add the prices of rows, shape (rows,), to costs of a second, (intervals, types, jobs)."""
         if len(prices):
             np.add.at(costs, (self.times, self.kinds), self.takes * prices[:, None])
         return costs

@@ -8,13 +8,10 @@ from predictor.errors import SolverError
 def solve_program(
     program: Any, what: str, *, limited: bool = False, **options: bool | float | str
 ) -> Any:
-    """Return the optimal solution of a `highspy.HighsLp`.
+    """Return the optimal solution of a `highspy.HighsLp`; HiGHS runs silently in one thread.
 
-    Args:
-        program: The program.
-        what: Description of the program for the error.
-        limited: Whether to accept the best solution within a limit of the options.
-        options: Options of HiGHS besides a single silent thread.
+    If `limited`, return the best solution within a limit of the options. `what` names the program
+    in the error.
 
     Raises:
         SolverError: HiGHS found no solution.

@@ -91,8 +91,7 @@ class PricesOverTime:
     def paid(self, gangs: Floats) -> Floats:
         """Return the cost of a second of each job, shape (intervals, types, jobs).
 
-        Args:
-            gangs: g, shape (jobs,); with limits, those of the program's jobs.
+        With limits, `gangs` are those of the program's jobs.
         """
         return _paid(self.prices, gangs, self.limits, self.more)
 
@@ -109,13 +108,10 @@ def price_over_time(
     sampled: bool = True,
     limits: Limits | None = None,
 ) -> PricesOverTime:
-    """Solve the program for its prices.
+    """Solve the program for its prices, to a gap as a share of the optimum.
 
-    Args:
-        program: The program.
-        gap: Gap at which the search ends, as a share of the optimum.
-        sampled: Whether to reduce more than `MOST` jobs to a sample with its share of GPUs.
-        limits: Additional rows, for at most `MOST` jobs.
+    If `sampled`, more than `MOST` jobs are reduced to a sample with its share of GPUs; `limits`
+    need at most `MOST` jobs.
 
     Raises:
         SolverError: A step has no direction.
@@ -338,10 +334,7 @@ class _System:
         return np.where(last, limits.room - shares.sum(axis=1), 0.0)
 
     def solved(self, plain: Floats) -> tuple[Floats, Floats]:
-        """Return the primal and the dual step.
-
-        Args:
-            plain: Change of the primal with a fixed dual.
+        """Return the primal and the dual step; `plain` is the primal change with a fixed dual.
 
         Raises:
             SolverError: The equations are singular.

@@ -64,15 +64,7 @@ class Packing:
 def pack(
     worth: Floats, gangs: Ints, job_of: Ints, type_of: Ints, capacities: Ints, pairs: PairTable
 ) -> Packing:
-    """Solve a round with pairs.
-
-    Args:
-        worth: U, shape (rows,).
-        gangs: g, shape (rows,).
-        job_of: Index of each row's job, ascending.
-        type_of: Index of each row's GPU type.
-        capacities: C, shape (types,).
-        pairs: The pairs.
+    """Solve a round with pairs; `job_of` is ascending.
 
     Raises:
         SolverError: HiGHS found no solution.

@@ -44,11 +44,7 @@ of the next search."""
 
 
 def solve_round(problem: CountProblem) -> CountSolution:
-    """Solve a round: a problem of a single round without a regulariser.
-
-    Args:
-        problem: The problem, with rows sorted by job.
-    """
+    """Solve a round: a problem of a single round without a regulariser, with rows sorted by job."""
     worth = np.where(problem.most > 0, problem.utility[:, -1], 0.0)
     if len(problem.capacities) == 1 and not problem.shared:
         return _solve_one_type(problem, worth)
@@ -105,9 +101,8 @@ def _take_in_order(order: Ints, needs: Ints, most: Ints, capacity: int) -> Ints:
 def _relax(worth: Floats, gangs: Floats, capacity: float) -> tuple[float, float, Floats, Ints]:
     """Find the price at which the best rows per GPU fill a capacity.
 
-    Returns:
-        The price; the bound, raised by its rounding error; net worths at that price; and the rows
-        by descending worth per GPU.
+    Returns the price, the bound (raised by its rounding error), net worths at that price, and the
+    rows by descending worth per GPU.
     """
     ratios = worth / gangs
     order = np.argsort(-ratios, kind="stable")
@@ -226,9 +221,7 @@ class _Round:
     def improve(self, runs: Bools, bound: float) -> None:
         """Follow chains of moves, and refill types, while that raises the objective.
 
-        Args:
-            runs: Rows that run, shape (rows,); changed in place.
-            bound: Bound on the objective at which to stop.
+        Stops near the bound. Changes `runs`, shape (rows,), in place.
         """
         used = np.bincount(self.kind, np.where(runs, self.gangs, 0.0), self.types)
         free: Floats = self.capacities - used
@@ -255,15 +248,11 @@ class _Round:
                 return
 
     def potentials(self, runs: Bools, prices: Floats) -> Floats:
-        """Return prices at which no job prefers another type or waiting, with gangs of one size.
+        """Return prices, starting from `prices`, at which no job prefers another type or waiting.
 
-        Such prices exist if no chain of moves gains. D then equals the utility of the running
-        rows, except for GPUs that are too few for a gang. With several gang sizes no such prices
-        exist, and the given ones are returned.
-
-        Args:
-            runs: Rows that run, shape (rows,).
-            prices: Starting prices, shape (types,).
+        They exist if gangs have one size and no chain of moves gains. D then equals the utility of
+        the running rows, except for GPUs that are too few for a gang. With several gang sizes, the
+        given prices are returned.
         """
         size = float(self.gangs[0])
         if (self.gangs != size).any():
@@ -324,14 +313,8 @@ class _Round:
     ) -> tuple[float, float, list[int], list[int]]:
         """Find the best chain of moves of gangs of a size, each into GPUs that the next one leaves.
 
-        Args:
-            at_row: Row that each job runs on, −1 for none, shape (jobs,).
-            free: GPUs left of each type.
-            size: Gang size.
-
-        Returns:
-            The gain, the size, and for each move the row that stops and the row that starts,
-            −1 for none.
+        `at_row` is the row that each job runs on, −1 for none. Returns the gain, the size, and for
+        each move the row that stops and the row that starts, −1 for none.
         """
         waiting = self.types
         gain, mover = self._moves(at_row, size)
@@ -357,17 +340,11 @@ class _Round:
         return best[0], size, came, went
 
     def _moves(self, at_row: Ints, size: float) -> tuple[Floats, Ints]:
-        """Return the best moves of gangs of a size from each type to each other.
+        """Return the best moves of gangs of a size from each type to each other, as in `_chain`.
 
-        Nodes are the types and, last, waiting; a move is an edge.
-
-        Args:
-            at_row: Row that each job runs on, −1 for none, shape (jobs,).
-            size: Gang size.
-
-        Returns:
-            Gain of each move, −∞ if there is none, and the row that it starts, or stops if the
-            move is to waiting; both of shape (types + 1, types + 1).
+        Nodes are the types and, last, waiting; a move is an edge. Returns each move's gain, −∞ if
+        there is none, and the row that it starts, or stops if the move is to waiting; both of shape
+        (types + 1, types + 1).
         """
         waiting = self.types
         rows = np.flatnonzero(self.gangs == size)

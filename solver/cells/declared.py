@@ -40,10 +40,8 @@ def layout_of(
 ) -> Layout:
     """Return the layout of a cluster: its pools by number, its nodes by index.
 
-    Args:
-        inventory: All nodes.
-        levels: Levels of cells by GPU type, from the lowest up; by default nodes only.
-        cells: Promises to tenants.
+    `levels` lists the levels of each GPU type from the lowest up; without any, nodes are the only
+    level.
 
     Raises:
         InputError: A level or a promise is unknown, or contradicts the nodes. `Cells` checks

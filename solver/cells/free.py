@@ -18,10 +18,6 @@ class FreeCells:
     The lists contain each wholly free cell that is not part of a larger free one. They depend only
     on which cells are bound, not on the order in which they were bound.
 
-    Args:
-        pool: The pool.
-        trees: Its trees, all free.
-
     Attributes:
         lists: Free cells by level, in the order of the pool.
         owed: Promised cells that no physical cell serves, by level.
@@ -81,9 +77,7 @@ class FreeCells:
     def safe(self, level: int, source: int) -> bool:
         """Return whether all promises can be kept after a free cell is split to serve one.
 
-        Args:
-            level: Level of the promised cell.
-            source: Level of the free cell that is split for it.
+        `level` is that of the promised cell, `source` that of the free cell.
         """
         free = [len(cells) for cells in self.lists]
         free[source] -= 1

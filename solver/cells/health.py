@@ -16,13 +16,7 @@ def hopeless(
     healthy free ones (HiveD's doomed cells). The same holds for the parts of a bound cell. The
     tenant's last cells are the ones that count as bad.
 
-    Args:
-        cells: Whole promised cells of one tenant and pool.
-        free: The free cells of that pool.
-        bad_nodes: Its bad nodes.
-
-    Returns:
-        Promised cells at the level of nodes, or lower if the tenant's own are lower.
+    `cells` are the whole promised cells of one tenant and pool.
     """
     bad = list(bad_nodes)
     found: set[Promised] = set()

@@ -12,10 +12,7 @@ from solver.cells.tree import HeldGang, Physical, Promised
 def restore(running: RunningGang, ground: Ground, holdings: Holdings) -> None:
     """Restore a running gang; if it no longer fits the promises, it continues as opportunistic.
 
-    Args:
-        running: The gang. Removed GPUs do not count.
-        ground: The cells.
-        holdings: The gangs that hold them; changed in place.
+    Removed GPUs do not count.
 
     Raises:
         InputError: Its name or one of its GPUs is taken.

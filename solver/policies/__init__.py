@@ -134,10 +134,6 @@ def check_switches(name: str, values: Mapping[str, float]) -> None:
 
     Earlier versions accepted any value, and their runs are replayed and resumed as recorded.
 
-    Args:
-        name: The policy.
-        values: Parameter values by name.
-
     Raises:
         InputError: A switch is neither 0 nor 1.
     """
@@ -154,13 +150,7 @@ def make_policy(
     fidelity: Fidelity = Fidelity.FAIR,
     values: Mapping[str, float] | None = None,
 ) -> Policy:
-    """Make a policy.
-
-    Args:
-        name: One of `policy_names`.
-        backend: Solver back end, for policies with a solver.
-        fidelity: Fidelity to the published simulator, for policies from the literature.
-        values: Parameter values that replace defaults, by name.
+    """Make a policy, one of `policy_names`, with `values` in place of its parameters' defaults.
 
     Raises:
         InputError: The policy, back end or parameter is unknown, or a value is out of range.

@@ -63,9 +63,7 @@ class AntMan:
 def _join(waiting: Sequence[ActiveJob], met: Mapping[int, Claim]) -> dict[int, ActiveJob]:
     """Return the opportunistic jobs that join guaranteed ones, by the guaranteed job's id.
 
-    Args:
-        waiting: Jobs without GPUs, in order.
-        met: Claims that are met, by job id.
+    `waiting` are jobs without GPUs, in order; `met` are the claims that are met, by job id.
     """
     found: dict[int, ActiveJob] = {}
     hosts = [claim for claim in met.values() if not claim.job.spec.opportunistic]

@@ -121,11 +121,6 @@ def _draw_pairs(
     """Draw random pairs of jobs with equal gangs.
 
     There are as many draws as jobs; a draw of unequal gangs gives no pair.
-
-    Args:
-        jobs: Jobs without a partner.
-        gangs: Their GPUs.
-        generator: The random generator.
     """
     left, size = list(jobs), dict(zip(jobs, gangs, strict=True))
     pairs = []

@@ -61,11 +61,7 @@ class Ledger:
         """Return the account of a row that never ran and has no share.
 
         As published, a pair has received nothing before its first computation, so it is owed the
-        half round that is then credited to all.
-
-        Args:
-            key: The ids of its jobs.
-            start: Half a round, in seconds.
+        half round, `start` seconds, that is then credited to all.
         """
         nothing, half = (0.0,) * len(self.types), (start,) * len(self.types)
         if len(key) == 1:
@@ -75,12 +71,7 @@ class Ledger:
         return ShareAccount(nothing, nothing, nothing)
 
     def on_types(self, types: tuple[str, ...], start: float) -> "Ledger":
-        """Return the ledger on the GPU types in service, some of which may be new or gone.
-
-        Args:
-            types: The types.
-            start: Received run time on a new type, in seconds.
-        """
+        """Return the ledger on the GPU types in service, crediting `start` seconds on new ones."""
         if types == self.types:
             return self
         column = {kind: number for number, kind in enumerate(self.types)}

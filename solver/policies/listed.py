@@ -9,10 +9,7 @@ from solver.plan import ActiveJob, Plan, Situation, SolveReport
 def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> Plan:
     """Plan only the coming round; each job gets the fastest GPU type with room in its turn.
 
-    Args:
-        policy: Name for the report.
-        situation: Policy input.
-        order: All active jobs by descending priority.
+    `order` has all active jobs by descending priority.
     """
     return Plan(
         placement=next_round(situation, make_claims(order)),

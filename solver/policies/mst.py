@@ -89,19 +89,12 @@ def check_priced(pools: Iterable[Pool]) -> None:
 
 
 def find_promised_speeds(jobs: Contenders, fidelity: Fidelity) -> Floats:
-    """Return the minimum speeds that meet the deadlines that count.
+    """Return the minimum speeds that meet the deadlines that count, in work per second, (jobs,).
 
     All deadlines count if they can be met together. Otherwise none counts in Gavel's published
     code. `Fidelity.FAIR` leaves out deadlines that a job would miss even alone; of the others, as
     many count, earliest first, as can be met together. Jobs then aim to end a round before their
-    deadlines, or as fast as they can.
-
-    Args:
-        jobs: The jobs.
-        fidelity: How the policy is run.
-
-    Returns:
-        Minimum speeds, in work per second, shape (jobs,); 0 where no deadline counts.
+    deadlines, or as fast as they can. The speed is 0 where no deadline counts.
     """
     asked = _speeds(jobs, jobs.time_left)
     if fidelity is Fidelity.REFERENCE:

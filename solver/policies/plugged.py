@@ -62,12 +62,7 @@ def make_checked_plan(plugin: Plugin, policy: Any, situation: Situation) -> Plan
 
 
 def find_problems(situation: Situation, plan: object) -> Iterator[str]:
-    """Yield the reasons why a plan cannot be executed and recorded, in words.
-
-    Args:
-        situation: The policy input.
-        plan: The plan that the policy returned.
-    """
+    """Yield the reasons why a plan cannot be executed and recorded, in words."""
     if not isinstance(plan, Plan):
         yield f"it is a {type(plan).__name__}, no Plan"
         return

@@ -250,11 +250,12 @@ def _line(
 ) -> list[Claim]:
     """Return claims for all rows on all types that they can run on, best first.
 
+    Row and type break ties with pairs, as published; otherwise job and menu do.
+
     Args:
         situation: Policy input.
         table: The rows and their accounts.
-        packed: Whether there are pairs: row and type then break ties, as published; otherwise job
-            and menu do.
+        packed: Whether there are pairs.
         leased: Whether each job is within its lease, shape (jobs,).
         kinds: Place of each type in the order in which types are filled, shape (types,).
         fills: Whether to include rows without priority.

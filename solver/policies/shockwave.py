@@ -172,11 +172,8 @@ class SeveralTypes(Strategy):
     def _price_makespan(self, situation: Situation, least: float) -> float:
         """Return the worth of a second of makespan, in seconds of completion of all active jobs.
 
-        It counts all jobs that share the makespan, so it does not fall as jobs end.
-
-        Args:
-            situation: Policy input.
-            least: The least makespan, in seconds from now.
+        It counts all jobs that share the makespan, so it does not fall as jobs end. `least` is the
+        least makespan, in seconds from now.
         """
         oldest = min(job.spec.arrival_seconds for job in situation.jobs)
         came = sum(submitted >= oldest for submitted in situation.even.arrived)

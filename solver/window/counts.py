@@ -18,12 +18,8 @@ from solver.window.market import WindowMarket
 def solve_counts(market: WindowMarket, backend: str = "auto") -> Solution:
     """Find the counts that maximise the market's objective.
 
-    Args:
-        market: The window problem.
-        backend: One of `solver.backends.choice.BACKENDS`.
-
     Raises:
-        InputError: The back end is unknown.
+        InputError: The back end is not in `solver.backends.choice.BACKENDS`.
         SolverError: No back end solved the problem.
     """
     check_backend(backend)

@@ -196,12 +196,8 @@ class _Dual:
     def minimise(self, level: int | None = None, near: float | None = None) -> _Demands:
         """Minimise D over prices at a level; lowers the bounds of all levels.
 
-        Args:
-            level: The level; None for the level of the largest D at each price.
-            near: Starting point of the search.
-
-        Returns:
-            The demand at the lowest price found at which it fits the capacity.
+        Without a level, use the level of the largest D at each price; `near` is the starting price.
+        Returns the demand at the lowest price found at which it fits the capacity.
         """
         low, high = 0, len(self.prices) - 1
         index, step = (low + high) // 2, high + 1

@@ -102,13 +102,7 @@ def lay_out_by_priority(market: WindowMarket, counts: Ints, priorities: Floats) 
 
 
 def fill_with_longest(table: Timetable, market: WindowMarket, remaining: Floats) -> Timetable:
-    """Backfill idle GPUs with the jobs that have the longest remaining time.
-
-    Args:
-        table: The timetable, shape (jobs, T).
-        market: The window problem.
-        remaining: Predicted residual run time, in seconds, shape (jobs,).
-    """
+    """Backfill idle GPUs with the jobs that have the longest remaining time, in seconds."""
     table, gangs = table.copy(), market.gangs
     free = market.gpus - gangs @ table
     for job in np.argsort(-remaining, kind="stable").tolist():

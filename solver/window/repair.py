@@ -12,14 +12,9 @@ Timetable = Bools
 
 
 def exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) -> None:
-    """Make room for a job by moving smaller gangs from a round into other rounds.
+    """Make room for a job below its count by moving smaller gangs from a round into other rounds.
 
-    Args:
-        table: The timetable, shape (jobs, T); changed in place, as is `free`.
-        free: Idle GPUs in each round, shape (T,).
-        gangs: Gang sizes, shape (jobs,).
-        job: The job below its count.
-        count: Its count of rounds.
+    Changes the timetable, and the idle GPUs in each round `free`, shape (T,), in place.
     """
     for here in np.argsort(-free, kind="stable"):
         if table[job].sum() >= count:
@@ -54,16 +49,11 @@ def exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) ->
 def trade(
     market: WindowMarket, table: Timetable, free: Ints, job: int, count: int, lacking: Ints
 ) -> None:
-    """Reassign rounds to a job from jobs that together lose less than it gains.
+    """Reassign rounds to a job below its count from jobs that together lose less than it gains.
 
-    Args:
-        market: The window problem.
-        table: The timetable, shape (jobs, T); changed in place, as is `free`.
-        free: Idle GPUs in each round, shape (T,).
-        job: The job below its count.
-        count: Its count of rounds.
-        lacking: Rounds that other jobs still lack, shape (jobs,). They count as already given,
-            because the longest residual run time falls only once all its jobs have their counts.
+    Changes the timetable, and the idle GPUs in each round `free`, shape (T,), in place. Rounds that
+    other jobs still lack, shape (jobs,), count as already given, because the longest residual run
+    time falls only once all its jobs have their counts.
     """
     gangs, rows = market.gangs, np.arange(len(table))
     while True:

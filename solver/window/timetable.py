@@ -25,12 +25,7 @@ bound, not swept."""
 def clear_window(
     market: WindowMarket, order: Sequence[int], backend: str = "auto"
 ) -> tuple[Timetable, Solution]:
-    """Solve a window problem and lay the solution out.
-
-    Args:
-        market: The window problem.
-        order: Jobs by descending priority.
-        backend: One of `solver.backends.choice.BACKENDS`.
+    """Solve a window problem and lay the solution out, with jobs in `order` of descending priority.
 
     Returns:
         The timetable, shape (jobs, T), and the solution with the timetable's counts and objective.
@@ -49,11 +44,10 @@ def clear_window(
 def lay_out(market: WindowMarket, counts: Ints, order: Sequence[int]) -> Timetable:
     """Lay counts out as a feasible timetable, shape (jobs, T).
 
-    The coming round is list-scheduled: jobs that need every round of the window, then the
-    others in `order`, with backfilling. The remaining counts go, largest gang first, into
-    the emptiest rounds. Jobs below their counts are repaired by exchange with rounds that
-    have room, then by trade against rounds of jobs that lose less; idle GPUs go to the
-    best increments.
+    The coming round is list-scheduled: jobs that need every round of the window, then the others in
+    `order`, with backfilling. The remaining counts go, largest gang first, into the emptiest
+    rounds. Jobs below their counts are repaired by exchange with rounds that have room, then by
+    trade against rounds of jobs that lose less; idle GPUs go to the best increments.
 
     If the loss exceeds `CLOSED`, the layout is repeated with squeaky-wheel penalties (Joslin and
     Clements, 1999): the more a job lost, the earlier it is placed. The best timetable is kept.
