@@ -58,6 +58,7 @@ def replace_file(path: Path, text: str) -> None:
     """
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
+    # "x" refuses a link that the job may have created in the meantime.
     with temporary.open("x") as file:
         os.fchmod(file.fileno(), 0o644)  # independent of the umask
         file.write(text)

@@ -114,6 +114,7 @@ class JobLog:
         position = self._position()
         if trained and position and position.epoch == self.spec.epochs:
             left = max(self.spec.epochs - self.epochs, 1)
+            # Epochs whose lines were lost share the unreported time evenly.
             seconds = max(position.run_seconds - self.run_seconds, 0.0) / left
             self._report(
                 reports, position.epoch - 1, self._batch_size or position.batch_size, seconds
@@ -235,6 +236,7 @@ def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
     Raises:
         OSError: The file cannot be read, or the job replaced it by a link, a pipe or a device.
     """
+    # Without O_NONBLOCK, opening a pipe that has no writer would hang.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -284,6 +284,7 @@ class FaithfulCluster:
             ]
             both = list(zip(jobs, leases, rates, strict=True))
             ends = (lease.lost_seconds or job.epoch_left(rate) for job, lease, rate in both)
+            # The rates hold until the first end of a restart or an epoch.
             lasts = min(round_seconds - passed, *ends)
             for job, lease, rate in both:
                 if lease.lost_seconds:

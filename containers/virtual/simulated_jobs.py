@@ -155,6 +155,7 @@ class SimulatedJobs:
             self._others.pop(row, None)  # the pair's rate held for the old batch size
         self._tune(rows)
         steps = self.steps_per_epoch[rows]
+        # Rounding may have changed the number of epochs; then all epochs are whole.
         self.total_steps[rows] = np.where(_ceil(total / steps) == epochs, total, epochs * steps)
         self.steps[rows] = self._reported_steps[rows] = begun * steps
         return reports

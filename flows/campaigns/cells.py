@@ -180,6 +180,7 @@ def finish_cell(
         )
     store, on_round = CellStore(warehouse), watch(start) if watch else None
     with store.alone(key):
+        # Another process may have finished the cell while this one waited for the lock.
         finished = None if fresh else store.find_finished(key)
         if finished is not None:
             return finished

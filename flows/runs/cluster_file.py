@@ -281,7 +281,8 @@ def read_cluster_file(path: Path) -> Nodes:
     try:
         nodes = file.cluster
         if nodes.cells:
-            Cells(layout_of(nodes.inventory, nodes.levels, nodes.cells))  # refuses unkeepable ones
+            # Refuses promises that cannot be kept together.
+            Cells(layout_of(nodes.inventory, nodes.levels, nodes.cells))
         return nodes
     except InputError as error:
         raise InputError(f"{path}: {error.place}", error.problem, error.remedy) from None

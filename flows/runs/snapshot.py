@@ -127,6 +127,7 @@ class SnapshotSink:
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """See `Sink.append`."""
         self.sink.append(record, digest, timings)
+        # `run.state` is still the state before this record, hence after the last one.
         if self.last:
             self.position = self.position.at(self.run.header, self.last, self.run.state)
         self.last = record

@@ -49,6 +49,7 @@ class Collective:
         """Broadcast the payload of worker 0."""
         if self.size == 1:
             return payload
+        # A sum broadcasts, since only worker 0 adds numbers other than zero. -1: no payload.
         count = -1 if payload is None or self.rank else len(payload)
         length = torch.tensor([count if self.rank == 0 else 0], device=self.device)
         self.sum(length)

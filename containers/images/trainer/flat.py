@@ -82,5 +82,6 @@ class Optimiser:
         second = self.moments["second"]
         first.lerp_(gradient, 1.0 - MOMENTUM)
         second.mul_(SECOND_MOMENT).addcmul_(gradient, gradient, value=1.0 - SECOND_MOMENT)
+        # Both divisions by 1 - decay**steps correct the bias of moments that start at zero.
         root = (second / (1.0 - SECOND_MOMENT**self.steps)).sqrt_().add_(EPSILON)
         self._weights.addcdiv_(first, root, value=-rate / (1.0 - MOMENTUM**self.steps))

@@ -37,6 +37,7 @@ def supervise(place: WorkerPlace, stop: Stop, work: Work) -> int:
         0 or 75 if all workers return these codes, else the code of a failed worker.
     """
     folder = tempfile.mkdtemp(prefix="gang-", dir="/tmp")
+    # Blocked until a handler knows all workers, so that none misses a signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         workers: list[int] = []

@@ -90,6 +90,7 @@ class Stepper:
         if not math.isfinite(loss):
             raise ArithmeticError(f"the loss is {loss} in epoch {at.epoch}, step {at.step}")
         norm = self._gradient.norm().item()
+        # count / inverses is the harmonic mean of the parts' sizes.
         if count > 1 and len(samples) > count / inverses:
             self.noise.add(*estimate(count / inverses, squares / count, len(samples), norm**2))
         self.accumulated.add_(self._gradient, alpha=len(samples))
@@ -115,6 +116,7 @@ class Stepper:
         torch.autograd.backward(loss / of)
         self._gradient.add_(part)
         self._numbers[0] += loss.detach()
+        # The part's gradient is divided by `of`; the noise scale needs that of its mean loss.
         self._numbers[1] += (part.norm() * (of / len(samples))) ** 2
         self._numbers[2] += 1.0 / len(samples)
         self._numbers[3] += 1.0
