@@ -252,7 +252,7 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """Close connections; independent containers keep running."""
+        """Close connections; jobs that run without a scheduler (`live`) keep running."""
         ...
 
 

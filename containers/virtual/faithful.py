@@ -71,7 +71,7 @@ class VirtualJob:
         return spec.steps_after(self.epoch, size) - spec.steps_after(self.epoch + 1, size)
 
     def restart(self) -> None:
-        """Return to the first step if the job writes no checkpoints."""
+        """Reset the job to its first step if it writes no checkpoints."""
         if not self.spec.preemptible:
             self.steps = 0.0
 

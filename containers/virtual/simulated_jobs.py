@@ -199,7 +199,7 @@ class SimulatedJobs:
         return tuple(progress)
 
     def restart(self, job_id: int) -> None:
-        """Return a job without checkpoints to its first step."""
+        """Reset a job without checkpoints to its first step."""
         row = self.rows[job_id]
         if not self._specs[row].preemptible:
             self.steps[row] = 0

@@ -20,8 +20,8 @@ class GroundTruth:
             fairness; for a timed job, its run time.
         profiled: Batch size of each epoch in an isolated run, run-length encoded.
         targets: Target batch size of each epoch, run-length encoded from epoch 0; the last one
-            persists. A GNS job doubles once at a time towards a larger target and never
-            shrinks; an Accordion job jumps.
+            persists. A GNS job doubles step by step towards a larger target and never shrinks;
+            an Accordion job jumps.
         losses: Training loss after each epoch; the last one persists. Empty if it reports none.
     """
 

@@ -114,7 +114,7 @@ def _seeds(plan: CampaignPlan, workload: WorkloadPlan) -> Sequence[int]:
 
 
 class CellStarts:
-    """Starts of cells; cells share the workloads and histories read."""
+    """Starts of cells; workloads and histories that cells share are read once."""
 
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse

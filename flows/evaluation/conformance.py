@@ -1,4 +1,4 @@
-"""Conformance: reproduces the published simulator's figures within tolerances."""
+"""Check that runs reproduce the published simulator's figures within tolerances."""
 
 import csv
 import tempfile
@@ -160,7 +160,7 @@ def measure_figures(workload: Workload, settings: Settings, warehouse: Path) -> 
 
 @contextmanager
 def read_results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[str, str]]]:
-    """Open a table of the published simulator's figures that has the columns; yield its rows.
+    """Open a table of the published simulator's figures; yield its rows.
 
     Raises:
         InputError: The table is missing, lacks a column, or has a value that is no number.

@@ -1,4 +1,4 @@
-"""Conformance on GPU types: reproduces the figures of Gavel's published simulator."""
+"""Check that runs on several GPU types reproduce the figures of Gavel's published simulator."""
 
 import tempfile
 from collections.abc import Iterator

@@ -98,7 +98,7 @@ def read_node_names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders
 
 
 def _removed(entry: Mapping[str, Any], there: Mapping[str, Node]) -> Node:
-    """Make a placeholder for a removed node; its GPUs have no ids, as other nodes may have them."""
+    """Make a placeholder for a removed node, without GPU ids, which other nodes may have by now."""
     name, gpus = entry["name"], tuple(Gpu() for _ in entry["gpus"])
     if name in there:
         return replace(there[name], gpus=gpus)

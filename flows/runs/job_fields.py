@@ -22,7 +22,7 @@ SIMULATED = ("regimes", "seconds")
 
 
 class FieldKind(StrEnum):
-    """Form of entry of a field's value."""
+    """Kind of input for a field's value."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -52,7 +52,7 @@ class JobField:
         name: Name in the file and in the API.
         title: Label in a form.
         help: Meaning, in one sentence.
-        kind: Form of entry.
+        kind: Kind of input.
         default: Default; None if it depends on other fields.
         least: Smallest allowed number; None without a bound.
         most: Largest allowed number; None without a bound.
