@@ -271,7 +271,6 @@ def without_copies(warehouse: Path, runs: Sequence[str] | None, copied: Sequence
 
 
 def _stored_bytes(warehouse: Path, files: Files) -> int:
-    """Return the size of files with rounds, in bytes."""
     total = 0
     for run, names in files.items():
         for name in names:

@@ -122,7 +122,6 @@ def read_copies(warehouse: Path) -> Copies:
 def _parts(
     warehouse: Path, folder: Path, noted_of: dict[str, dict[str, Any]]
 ) -> dict[tuple[str, str], Part]:
-    """Return the valid copies of parts."""
     found = dict[tuple[str, str], Part]()
     for run, parts in noted_of.items():
         now = stamps(warehouse, run, parts)

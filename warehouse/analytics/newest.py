@@ -31,7 +31,6 @@ def newest_run(warehouse: Path) -> str | None:
 
 
 def _of_copies(warehouse: Path, copies: Copies) -> dict[str, int]:
-    """Return the creation times of runs with copies."""
     if not copies.runs:
         return {}
     path = copies.file("runs")
@@ -41,11 +40,7 @@ def _of_copies(warehouse: Path, copies: Copies) -> dict[str, int]:
 
 
 def _of_headers(warehouse: Path, folders: Sequence[Path]) -> dict[str, int]:
-    """Return the creation times of the runs in these folders that have begun.
-
-    Raises:
-        WarehouseError: A header is damaged, or was copied or renamed with its folder.
-    """
+    """Return the creation times of the runs in these folders, once begun; verify their headers."""
     found = dict[str, int]()
     for folder in folders:
         try:

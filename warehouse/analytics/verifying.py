@@ -84,9 +84,6 @@ def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterabl
     """Refuse a run's folder that was copied or renamed: its header has another name.
 
     Without a connection, DuckDB is started if there are headers.
-
-    Raises:
-        WarehouseError: There is such a folder.
     """
     headers = [path for path in verified if path.name == "header.parquet"]
     headers = [path for path in headers if path.parent.name != EMPTY]
@@ -106,11 +103,7 @@ def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterabl
 
 
 def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
-    """Return the noted checksums of the files of runs.
-
-    Raises:
-        WarehouseError: A file was added, or there are no checksums; the error names it.
-    """
+    """Return the noted checksums of runs' files; refuse added files and runs without checksums."""
     folders = [place_of(warehouse, run) for run in sorted(runs)]
     folders.append(records_folder(warehouse) / EMPTY)
     stored: dict[Path, str] = {}

@@ -61,7 +61,6 @@ def accept_all(
 
 
 def _find_keys(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
-    """Return rows that were accepted before, by key."""
     asked, found = sorted(keys), dict[str, Row]()
     for start in range(0, len(asked), MOST_ASKED):
         of = select(ENTRIES).where(ENTRIES.c.key.in_(asked[start : start + MOST_ASKED]))
@@ -70,11 +69,7 @@ def _find_keys(connection: Connection, keys: Iterable[str]) -> dict[str, Row]:
 
 
 def _find_again(row: Row, submission: Submission) -> Entry:
-    """Return the entry of a key that was accepted before.
-
-    Raises:
-        InputError: The key belongs to another submission.
-    """
+    """Return the entry of a key that was accepted before; refuse another submission's key."""
     entry = entry_of(row)
     complete = submission.completed_from(entry)  # ignore what others gave since
     new = row_of(complete, row["number"], row["accepted_at"])

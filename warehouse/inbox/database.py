@@ -163,7 +163,6 @@ class _Postgres:
 
 
 def _migrate(connection: Connection) -> None:
-    """Migrate a database to the newest tables."""
     version = table(VERSION_TABLE, sql_column("version_num"))
     if inspect(connection).has_table(VERSION_TABLE):
         if connection.scalar(select(version.c.version_num)) == VERSION:

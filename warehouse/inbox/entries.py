@@ -158,12 +158,7 @@ Declared = TypeVar("Declared")
 
 
 def _declared(kind: type[Declared], text: str) -> Declared:
-    """Return the dataclass in its JSON.
-
-    Raises:
-        ValueError: The text differs from what was written; text of another kind raises other
-            errors.
-    """
+    """Return the dataclass in its JSON; refuse text that differs from what was written."""
     written = json.loads(text)
     found = from_row(kind, written)
     if to_row(found) != written:

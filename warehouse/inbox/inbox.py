@@ -245,11 +245,9 @@ class Inbox:
         self._database.close()
 
     def __enter__(self) -> "Inbox":
-        """Return the inbox."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close all connections."""
         self.close()
 
 

@@ -116,6 +116,7 @@ class Leases:
             TakenOver: Another process holds it.
             WarehouseBusy: The database does not answer.
         """
+        # The ended lease stays in the database, so that tokens keep increasing.
         self._set_end(token, lambda connection: 0.0)
 
     def check(self, token: int) -> None:

@@ -126,11 +126,9 @@ class Tokens:
         self._database.close()
 
     def __enter__(self) -> "Tokens":
-        """Return the tokens."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close all connections."""
         self.close()
 
 

@@ -119,7 +119,6 @@ class CellStore:
         self._folder = warehouse / "campaigns" / "cells"
 
     def _whole(self, run: str) -> Path:
-        """Return the file of an ended run."""
         return place_of(self._warehouse, run) / WHOLE
 
     def find_finished(self, key: str) -> FinishedCell | None:

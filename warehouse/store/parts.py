@@ -116,8 +116,7 @@ def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
             gone = [name for name in read_sums(folder) or {} if end in (rounds_of(name) or ())]
             return max(gone, key=len, default=part_name(range(end, end + 1)))
         end = max(end, rounds.stop)
-    if not parts and WHOLE in (
-        read_sums(folder) or {}
-    ):  # its checksum is added before the parts are removed
+    # Its checksum is added before the parts are removed.
+    if not parts and WHOLE in (read_sums(folder) or {}):
         return WHOLE
     return None

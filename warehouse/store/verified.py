@@ -59,6 +59,7 @@ class Verification:
             known = _parse(check_regular(warehouse / VERIFIED).read_bytes())
         self.fresh: dict[Path, Version] = {}
         for path, digest in expected.items():
+            # The version is taken before reading, so a change in between is verified again.
             with suppress(FileNotFoundError):
                 version = version_of(path)
                 if known.get(str(path.relative_to(warehouse))) != [version, digest]:

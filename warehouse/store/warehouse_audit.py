@@ -109,7 +109,6 @@ def _audit_all(
 
 
 def _of_run(folder: str) -> bool:
-    """Return whether a folder is a run's."""
     return folder.startswith("records/") and not folder.endswith(EMPTY)
 
 

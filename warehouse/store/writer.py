@@ -144,6 +144,7 @@ class Writer:
                 if folder.exists() or taken(self.run):
                     continue
                 self._write_start(start, packages)
+                # If another process takes the name first, try the next number.
                 with contextlib.suppress(FileExistsError):
                     give_name(self._folder, folder)
                     self._folder = folder
@@ -173,11 +174,7 @@ class Writer:
         self._written[path.name] = version_of(temporary), digest
 
     def _recover(self) -> None:
-        """Complete the writes of the last writer, which may have been killed.
-
-        Raises:
-            WarehouseError: A file is missing, or was changed.
-        """
+        """Complete the writes of the last writer, which may have been killed."""
         self._new = recover(self._warehouse, self._folder, self.run)
         names = part_names(self._folder)
         self._parts = [path.name for path in round_files(self._folder)]
@@ -260,7 +257,6 @@ class Writer:
         self._replace([part for part in parts if part != name])
 
     def _groups(self, parts: Iterable[str]) -> Iterator[pa.Table]:
-        """Yield the rounds of some files as row groups."""
         waiting: list[pa.Table] = []
         for part in parts:
             loose = self._loose.get(part)
@@ -289,7 +285,7 @@ class Writer:
             (self._folder / name).unlink(missing_ok=True)
             del self._replaced[name]
             self._written.pop(name, None)
-        if gone:
+        if gone:  # last, because an audit takes a file without a checksum for an added one
             drop_sums(self._folder, gone)
 
     def _enter_all(self) -> None:
@@ -309,7 +305,6 @@ class Writer:
         return count, hashes[-1].as_py()
 
     def __enter__(self) -> "Writer":
-        """Return the writer."""
         return self
 
     def __exit__(

@@ -166,11 +166,7 @@ def of_first(pair: _Pair) -> _Key:
 
 
 def _check_pair(row: Row, rate: float, alone: float | None) -> None:
-    """Refuse an implausible rate beside another job, given the rate alone.
-
-    Raises:
-        InputError: The rate alone is missing, or far lower.
-    """
+    """Refuse a rate beside another job that lacks the rate alone, or is far above it."""
     if alone is None:
         problem, remedy = "has no line for this job alone", "give it as well, or leave this out"
         raise row.refusal("job_type", problem, remedy)
@@ -193,11 +189,7 @@ def one_way(pairs: Collection[_Pair]) -> _Pair | None:
 
 
 def _check_spread(row: Row, rate: float, on_one_node: float | None) -> None:
-    """Refuse an implausible rate on several nodes, given the rate on one node.
-
-    Raises:
-        InputError: The rate on one node is missing, or differs for a single GPU.
-    """
+    """Refuse a rate on several nodes that is implausible given the rate on one node."""
     kind = row.name("gpu_type").removesuffix(SPREAD)
     if on_one_node is None:
         problem = "has no line for this job on one node"
