@@ -97,14 +97,7 @@ def _list_staying(situation: RoundInput) -> Iterator[Sequence[ActiveJob]]:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A gang's latest start.
-
-    Attributes:
-        job_id: The gang.
-        gpu_type: GPU type.
-        seconds: Time until the start.
-        extra: GPUs of the type that the gang leaves free then.
-    """
+    """A gang's latest start, in `seconds`; it then leaves `extra` GPUs of the type free."""
 
     job_id: int
     gpu_type: str

@@ -163,7 +163,6 @@ def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
 
 
 def _never_spread(job: ActiveJob, slower: float) -> bool:
-    """Return whether a gang may not be spread, given the factor on its run time when spread."""
     return job.spec.consolidate or slower == inf
 
 
@@ -301,7 +300,7 @@ def find_fitting(
 
 
 def _pools_for(inventory: Inventory, job: ActiveJob, allocation: Allocation) -> Sequence[int]:
-    """Return the pools of an allocation's type, the one in which the job runs first."""
+    """Return the pools of an allocation's type, starting with the pool in which the job runs."""
     numbers = inventory.pools_of.get(allocation.gpu_type, ())
     if len(numbers) < 2 or not job.gpus:
         return numbers

@@ -24,13 +24,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class PackedRound:
-    """The coming round, cleared with pairs.
-
-    Attributes:
-        market: Its market.
-        pairs: The candidate pairs.
-        packing: The cleared round.
-    """
+    """The coming round, cleared with the candidate pairs."""
 
     market: Market
     pairs: PairTable

@@ -57,10 +57,10 @@ class ActiveJob:
 
     @property
     def own(self) -> Allocation:
-        """The allocation that it holds, else the first of its menu.
+        """The allocation that it holds, or the first of its menu.
 
-        A spread gang's is the one on the fewest nodes, so that its residual run time never grows
-        while it runs.
+        For a spread gang it is the same GPUs on the fewest nodes, so that its residual run time
+        never grows while it runs.
         """
         if self.held is None:
             return self.menu[0]

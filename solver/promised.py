@@ -84,7 +84,7 @@ class Promises:
         return cells
 
     def request(self, job_id: int, tenant: str, near: int, gpus: int) -> CellRequest:
-        """Return a job's request for cells near a GPU: whole nodes as far as it fills them."""
+        """Return a job's request for cells of a GPU's pool: as many whole nodes as it fills."""
         pool = self.whole.pools[self.whole.pool(near)]
         nodes, rest = divmod(gpus, pool.gpus_per_node)
         members = (pool.gpus_per_node,) * nodes + (rest,) * (rest > 0)
@@ -200,7 +200,6 @@ def _in_cells(
 
 
 def _trading(job_id: int, gpus: Sequence[int], promises: Promises) -> RunningGang:
-    """Return a job on traded GPUs as an opportunistic gang."""
     slots = tuple((promises.slot(gpu),) for gpu in gpus)
     request = CellRequest(f"trading {job_id}", "", (1,) * len(gpus), guaranteed=False)
     return RunningGang(request, slots, (("",),) * len(gpus))

@@ -306,7 +306,6 @@ class _Play:
         )
 
     def _shares(self, there: Ints) -> Floats:
-        """Return shares of time by job and type."""
         even = self._capacities / (len(there) * self._gangs[there, None])
         within: Floats = even / np.maximum(1.0, even.sum(axis=1, keepdims=True))
         return within

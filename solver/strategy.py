@@ -123,7 +123,6 @@ class Strategy(ABC):
         return self._list(situation, make_outlook(situation)).plan
 
     def _list(self, situation: Situation, ahead: Outlook) -> ListedRound:
-        """Return the coming round and the bids that rank its jobs."""
         bids = self.make_bids(situation, ahead)
         worth = bids.market.utility / ahead.gangs
         solution, chosen = None, np.zeros(len(worth), dtype=np.int64)
@@ -158,10 +157,8 @@ class Strategy(ABC):
 def rank_rows(over: Floats, worth: Floats, chosen: Ints) -> list[int]:
     """Rank rows by descending priority: the longest overdue, the market's choice, then by worth.
 
-    Args:
-        over: Time since each row's job became overdue, negative before, shape (rows,), seconds.
-        worth: Utility per GPU of the coming round, shape (rows,).
-        chosen: 1 for rows that the market chose, else 0, shape (rows,).
+    `over` is how far each row's job is overdue, `worth` the utility per GPU, `chosen` 1 for rows
+    that the market chose; all of shape (rows,).
     """
     late = over > 0.0
     first, then = np.where(late, -over, -chosen), np.where(late, -chosen, -worth)

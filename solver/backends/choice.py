@@ -60,12 +60,8 @@ def solve(
 ) -> Solution:
     """Solve a problem with the named back end, or with several under `auto`.
 
-    Args:
-        problem: The problem, whose objective is `offset` + `scale` times the scaled one.
-        backend: One of `BACKENDS`.
-        own: Our own solver of such problems, `lagrangian`.
-        offset: See `problem`.
-        scale: See `problem`.
+    The objective is `offset` + `scale` times the problem's, which is scaled. `own` is our own
+    solver of such problems, `lagrangian`.
 
     Raises:
         InputError: The back end is unknown.
@@ -102,7 +98,6 @@ def solve(
 
 
 def _combine(first: Solution, second: Solution) -> Solution:
-    """Return the better counts with the tighter bound."""
     best = second if second.objective > first.objective else first
     return Solution(
         counts=best.counts,

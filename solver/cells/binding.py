@@ -12,7 +12,7 @@ Usable = Callable[[Physical], bool]
 
 @dataclass(eq=False, slots=True)
 class _Wanted:
-    """An unbound promised cell, and its unbound parts."""
+    """An unbound promised cell and its unbound parts."""
 
     cell: Promised
     parts: list["_Wanted"] = field(default_factory=list)

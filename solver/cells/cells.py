@@ -117,7 +117,6 @@ class Cells:
         )
 
     def _check(self, request: CellRequest) -> None:
-        """Check that the tenant and GPU type are known, and that the gang does not run yet."""
         name, layout = request.name, self._ground.layout
         if name in self._holdings.gangs:
             raise InputError(name, "two gangs have this name", "ask once for each")
@@ -142,7 +141,6 @@ class Cells:
         ]
 
     def _opportunistic(self, request: CellRequest, pool: CellPool) -> Answer:
-        """Place a gang on GPUs that no gang holds."""
         nodes = self._ground.nodes[pool.name]
         found = pack(nodes, lambda node: not node.bad, request.members, OPPORTUNISTIC)
         if found is None:
@@ -162,7 +160,6 @@ class Cells:
         return self._start(request, gpus, claims)
 
     def _claims(self, request: CellRequest, pool: CellPool) -> list[list[Promised]] | None:
-        """Find promised GPUs for each member of a guaranteed gang."""
         cells = self._ground.promised[request.tenant, pool.name]
         lost = self._ground.lost(request.tenant, pool.name)
         level = pool.level(NODE)

@@ -14,10 +14,8 @@ from solver.inventory import Inventory
 class TypeLevel:
     """A level of the cells of a GPU type, above single GPUs.
 
-    Attributes:
-        gpu_type: GPU type; empty for the only one.
-        name: Name; `node` for whole nodes.
-        parts: Number of cells of the level below in each.
+    `parts` is the number of cells of the level below. The level `node` has whole nodes; an empty
+    GPU type means the only one.
     """
 
     gpu_type: str

@@ -54,7 +54,6 @@ class Holdings:
             self._hold(gpu, gang.priority, claim)
 
     def _hold(self, gpu: Physical, priority: int, claim: Promised | None) -> None:
-        """Count a GPU as held, and bind it to the promised GPU that it serves."""
         gpu.count(priority, 1)
         if claim is None:
             return
@@ -70,7 +69,6 @@ class Holdings:
             at, cell = at.parent, cell.parent
 
     def _release(self, gpu: Physical) -> None:
-        """Undo `_hold`."""
         priority = gpu.priority
         gpu.count(priority, -1)
         if gpu.promise is None:

@@ -14,13 +14,7 @@ NODE = "node"
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level of a pool's cells.
-
-    Attributes:
-        name: Name, unique within the pool.
-        parts: Number of cells of the level below in each; 0 for GPUs.
-        gpus: GPUs of each.
-    """
+    """A level of a pool's cells; `parts` is the number of cells of the level below, 0 for GPUs."""
 
     name: str
     parts: int
@@ -109,13 +103,9 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster of cells and the promises on it.
+    """A cluster of cells and the promises on it; gangs that name no pool try the pools in order.
 
     `solver.cells.cells.Cells` checks whether all promises fit together.
-
-    Attributes:
-        pools: Pools, in the order in which gangs that name none try them.
-        tenants: Tenants.
 
     Raises:
         InputError: Two parts have the same name, or a promise names a missing pool or level.
@@ -149,7 +139,6 @@ class Layout:
 
 
 def _unique(place: str, names: list[str]) -> None:
-    """Check that no name occurs twice."""
     for name, times in Counter(names).items():
         if times > 1:
             raise InputError(place, f"{name} is named twice", "name each once")

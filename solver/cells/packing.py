@@ -72,7 +72,6 @@ def _first_fit(
 def _on_nodes(
     chosen: dict[int, CellT], members: Sequence[int], order: Sequence[int], floor: int
 ) -> list[list[CellT]]:
-    """Return the GPUs of each member on its node."""
     rest: dict[CellT, list[CellT]] = {}
     found: list[list[CellT]] = [[] for _ in members]
     for member in order:

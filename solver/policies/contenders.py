@@ -131,7 +131,6 @@ class Contenders:
         return total
 
     def _pair_speeds(self, rows: Rows) -> Floats:
-        """Return the work of both jobs in a second, in the unit of `speeds`."""
         return rows.ratios() if len(self.gpus) == 1 else rows.rates
 
 

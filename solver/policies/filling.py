@@ -37,8 +37,8 @@ def fill(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
     Args:
         jobs: The jobs.
         weights: a, shape (jobs,).
-        filling: `JOBS`, or how a tenant's weight, equal for all tenants, is given to its jobs that
-            can still gain: in proportion to budgets, or all to the first that arrived.
+        filling: `JOBS`, or how to divide a tenant's weight, equal for all tenants, among its jobs
+            that can still gain: in proportion to budgets, or all to the first that arrived.
 
     Raises:
         SolverError: A program has no solution, although the previous shares always are one.

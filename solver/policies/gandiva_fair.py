@@ -19,9 +19,6 @@ class GandivaFair:
     Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3: stride scheduling of jobs with equal
     tickets, on a single GPU type, without trading. As in the comparison of the Shockwave paper
     (NSDI '23, section 8), scale factors are ignored.
-
-    Attributes:
-        fidelity: See `solver.policies.shares`.
     """
 
     name = "gandiva-fair"

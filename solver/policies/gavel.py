@@ -76,7 +76,6 @@ class Gavel:
 
 
 def _weights(jobs: Contenders) -> Floats:
-    """Return g_j / (w_j p_j) of each job, shape (jobs,)."""
     proportional = jobs.speeds @ jobs.gpus / jobs.gpus.sum()
     weights: Floats = jobs.gangs / jobs.weights / proportional
     return weights

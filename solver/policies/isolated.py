@@ -42,9 +42,6 @@ class Isolated:
 
     With several GPU types the policy follows Gavel (OSDI '20): 1 / N of each type, by its
     round-based mechanism (`solver.policies.shares`), so that no GPU idles.
-
-    Attributes:
-        fidelity: See `solver.policies.shares`.
     """
 
     name = "isolated"

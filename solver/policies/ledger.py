@@ -9,7 +9,7 @@ Key: TypeAlias = tuple[int, ...]
 
 
 class ShareAccount(NamedTuple):
-    """A row's shares and received run times, by GPU type.
+    """A row's share x_k and run times, by GPU type.
 
     Attributes:
         share: x_k.

@@ -175,7 +175,6 @@ def _open(situation: Situation, ledger: Ledger, packed: bool) -> _Table:
 
 
 def _rows_alone(jobs: Sequence[ActiveJob], situation: Situation) -> Rows:
-    """Return each job as a row."""
     rates = np.array([rates_by_type(job, situation.inventory) for job in jobs])
     members = np.stack([np.arange(len(jobs)), np.full(len(jobs), ALONE)], 1)
     gangs = np.array([float(job.gang) for job in jobs])
@@ -183,7 +182,7 @@ def _rows_alone(jobs: Sequence[ActiveJob], situation: Situation) -> Rows:
 
 
 def _seconds(job: ActiveJob) -> float | None:
-    """Return a job's run time in the previous round; None if it was not to run."""
+    """Return a job's run time in the previous round; None if the round did not include it."""
     return job.belief.progress.seconds if job.gpus and job.belief.progress else None
 
 
@@ -209,7 +208,6 @@ def _updated(ledger: Ledger, situation: Situation, watches: bool) -> Ledger:
 
 
 def _is_due(ledger: Ledger, clock: float, fidelity: Fidelity, one_type: bool) -> bool:
-    """Return whether stale shares are computed again now."""
     if fidelity is Fidelity.FAIR or ledger.computed_at == 0.0:
         return True
     elapsed = clock - ledger.computed_at
@@ -223,7 +221,6 @@ def _is_due(ledger: Ledger, clock: float, fidelity: Fidelity, one_type: bool) ->
 def _computed(
     policy: SharePolicy, ledger: Ledger, table: _Table, situation: Situation, packed: bool
 ) -> tuple[_Table, Ledger]:
-    """Return the table and the ledger with new shares."""
     clock = situation.clock_seconds
     alone = table.share[table.rows.alone]
     jobs = gather(situation, alone, ledger.notes, table.rows if packed else None)
@@ -303,7 +300,6 @@ def _close(table: _Table, ledger: Ledger, start: float) -> dict[Key, ShareAccoun
 
 
 def _order_of_types(types: int, number: int, shuffled: bool) -> Sequence[int]:
-    """Return the order in which GPU types are filled in a round."""
     if not shuffled or types == 1:
         return range(types)
     return _random_orders(types, 1 << (number + 1).bit_length())[number]

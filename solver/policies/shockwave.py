@@ -201,10 +201,6 @@ class Shockwave:
     Clusters of one GPU type and of several have one strategy each; both bound how long a job is
     postponed. `docs/market.md` derives the bids and names the workloads on which the defaults were
     chosen; the ablations of `benchmarks/market.py` remove the parts in turn.
-
-    Attributes:
-        one_type: The strategy for one GPU type.
-        several_types: The strategy for several GPU types.
     """
 
     name = POLICY

@@ -203,7 +203,6 @@ def _measure(before: PublishedMemory, job: ActiveJob, situation: Situation) -> F
 
 
 def _calibrate(account: FinishEstimates, job: ActiveJob, situation: Situation) -> FinishEstimates:
-    """Return the account with durations calibrated to the measured throughput."""
     if not account.measured_round or job.spec.timed:
         return account
     factor = calibrate(

@@ -64,7 +64,6 @@ class Slaq:
         return replace(plan, worth=tuple(worth[job_id] for job_id in plan.order))
 
     def _worth(self, job: ActiveJob, situation: Situation) -> float:
-        """Return the expected fall of the loss in the coming round, per GPU."""
         lost = 0.0 if job.gpus else job.throughput.restart(job.own, situation.restart_seconds)
         return self.fall(job, max(situation.round_seconds - lost, 0.0)) / job.gang
 

@@ -167,11 +167,7 @@ def find_fairest_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> 
 
     For a given ρ, the program maximises the common multiple of the speeds that jobs need for that
     ρ. The ρ that its shares attain is the next one, until it no longer falls (Dinkelbach's method).
-
-    Args:
-        jobs: The jobs.
-        alone: Isolated run times on equal shares, in seconds, shape (jobs,).
-        taking_part: Jobs whose ρ counts, shape (jobs,).
+    The arguments are those of `find_least_shares`.
     """
     ages, left = jobs.ages[taking_part], jobs.work_left[taking_part]
     alone = alone[taking_part]

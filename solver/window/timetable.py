@@ -107,7 +107,6 @@ def _placed(
 
 
 def _coming_round(market: WindowMarket, counts: Ints, ranked: Sequence[int]) -> list[int]:
-    """Return the jobs of the coming round, as ranked, with backfilling."""
     gangs, wanted = market.gangs.tolist(), counts.tolist()
     free, jobs = market.gpus, list[int]()
     for job in ranked:
