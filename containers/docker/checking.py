@@ -278,7 +278,6 @@ def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding
 
 
 def _versions(node: Node, daemon: Daemon) -> Finding:
-    """Report the versions of the daemon and of runc."""
     components = daemon.components()
     found = [f"{name} {components.get(name) or 'unknown'}" for name in ("Engine", "runc")]
     return Finding(node.name, "versions", True, ", ".join(found), "")

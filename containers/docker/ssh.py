@@ -137,7 +137,6 @@ class _Connection(urllib3.connection.HTTPConnection):
             raise self._failure() from error
 
     def _failure(self) -> OSError:
-        """Return an error with the command's last message."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         self._said.seek(0)

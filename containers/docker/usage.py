@@ -56,7 +56,6 @@ class Meter:
 
 
 def _usage(figures: dict[str, Any]) -> Usage | None:
-    """Read the usage from a message; None after the container has ended."""
     total = figures.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
     memory = figures.get("memory_stats", {}).get("usage")
     if not total or memory is None:

@@ -181,7 +181,6 @@ def read_results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[s
 
 
 def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:
-    """Return the published simulator's own figures by trace and policy."""
     with read_results(path, ("trace", "policy", "source", *FIGURES)) as rows:
         return {
             (row["trace"], row["policy"]): {name: float(row[name]) for name in FIGURES}

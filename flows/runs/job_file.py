@@ -359,11 +359,7 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
 def _before(
     job: JobFile, place: str, known: Sequence[JobSpec], arrival_seconds: float
 ) -> tuple[int, ...]:
-    """Return the ids of the jobs that must succeed before a job of the file.
-
-    Raises:
-        InputError: No such job exists, or it arrives later.
-    """
+    """Return the ids of earlier jobs named by `after`; refuse unknown and later ones."""
     ids: dict[int, None] = {}
     for name in job.after:
         jobs = [*find_named(name, known)]

@@ -197,11 +197,7 @@ def _pinned(nodes: Nodes, image_ids: Mapping[str, str]) -> Nodes:
 
 
 def _same_images(nodes: Sequence[Node], recorded: Iterable[Package]) -> dict[str, str]:
-    """Return the ids of the images that a run began with, by node.
-
-    Raises:
-        InputError: A node has another image, or none, under the name in the cluster file.
-    """
+    """Return the image ids that a run began with, by node; refuse a node with another image."""
     before = {
         part.name.removeprefix(IMAGE_OF): part.version
         for part in recorded

@@ -86,11 +86,7 @@ def format_pools(pools: Iterable[Pool]) -> str:
 def _matched(
     parts: Iterable[str], shape: re.Pattern[str], field: str, example: str, form: str
 ) -> Iterator[re.Match[str]]:
-    """Match the parts of a text with a pattern.
-
-    Raises:
-        InputError: A part does not match.
-    """
+    """Match the parts of a text with a pattern; refuse a part that does not match."""
     for part in map(str.strip, parts):
         match = shape.fullmatch(part)
         if match is None:

@@ -195,7 +195,6 @@ def _rows(
     models: Collection[str],
     restart: Callable[[Allocation], float] = lambda there: 0.0,
 ) -> tuple[Measurement, ...]:
-    """Return the throughputs of some models."""
     return tuple(
         Measurement(*key, rate, restart(Allocation(*key[2:])))
         for key, rate in sorted(profile.rates.items())
@@ -204,7 +203,6 @@ def _rows(
 
 
 def _pair_rows(profile: Profile, models: set[str]) -> tuple[PairMeasurement, ...]:
-    """Return the throughputs of pairs of some models."""
     return tuple(
         PairMeasurement(*key, rate)
         for key, rate in sorted(profile.pairs.items())
@@ -233,11 +231,7 @@ def _restarts(asked: Settings, profile: Profile) -> Callable[[Allocation], float
 
 
 def _check_effects(settings: Settings) -> None:
-    """Refuse parameters of the policy without effect on the cluster's GPU types.
-
-    Raises:
-        InputError: A parameter has no effect.
-    """
+    """Refuse parameters of the policy without effect on the cluster's GPU types."""
     idle = find_unused_parameters(settings)
     for parameter in settings.parameters:
         if parameter.name in idle:
@@ -265,12 +259,9 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
 
 
 def _typed(asked: Settings, profile: Profile) -> Settings:
-    """Give pools, levels and cells their GPU types.
+    """Give pools, levels and cells their GPU types; refuse unknown and ambiguous types.
 
     A pool defaults to the profile's only type, a level or promised cell to the cluster's only type.
-
-    Raises:
-        InputError: A type is missing and not unique, or the profile lacks a type.
     """
     types = profile.gpu_types or (UNTYPED,)
     pools = []

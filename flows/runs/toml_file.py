@@ -97,7 +97,6 @@ def _field(parts: tuple[int | str, ...]) -> str:
 
 
 def _fields(model: type[BaseModel], parts: tuple[int | str, ...]) -> list[str]:
-    """Return the fields of the model at a path."""
     for part in parts:
         if isinstance(part, str) and part in model.model_fields:
             model = _model(model.model_fields[part].annotation)

@@ -74,7 +74,6 @@ def _device(place: WorkerPlace) -> torch.device:
 
 
 def _join(place: WorkerPlace, size: int, device: torch.device) -> int:
-    """Join the other workers; return the rank."""
     try:
         if place.nodes == 1:
             store: Store = FileStore(place.rendezvous, size)

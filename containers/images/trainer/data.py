@@ -117,7 +117,6 @@ def _synthetic(job: Job, shape: ModelShape, device: torch.device) -> DataSet:
 
 
 def _text_file(folder: Path) -> Path:
-    """Return the only text file, whatever its name."""
     found = sorted({*folder.glob("train.txt"), *folder.glob("*.train.t*")})
     if len(found) != 1:
         problem = f"{len(found)} files train.txt, *.train.txt or *.train.tokens"

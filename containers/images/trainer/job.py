@@ -81,7 +81,6 @@ def read_job(folder: Path) -> Job:
 
 
 def _checked(place: str, values: dict[str, Any]) -> Job:
-    """Make a job from the keys and values of its file."""
     known = [field.name for field in fields(Job)]
     if unknown := sorted(set(values) - set(known)):
         raise InvalidInput(place, f"unknown key {unknown[0]!r}", f"known are {', '.join(known)}")

@@ -173,7 +173,6 @@ class Training:
         return {**self._stepper.optimiser.moments, "accumulated": self._stepper.accumulated}
 
     def _fill(self, tensors: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-        """Copy tensors from a checkpoint."""
         if {name: t.shape for name, t in tensors.items()} != {
             name: t.shape for name, t in found.items()
         }:
