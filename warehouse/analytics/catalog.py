@@ -357,7 +357,7 @@ def _over(
             left_out = [(run, copied) for run in without]
             stored = stored_rows(warehouse, place, pattern, runs, left_out, files)
             if place == "rounds" and files is not None:
-                return f"FROM {stored}"  # no header or workload is in two files
+                return f"FROM {stored}"  # these files share no round
             sql = sql.replace(f"{{{place}}}", stored)
     if "{commands}" in sql:
         sql = sql.replace("{commands}", commands_of(warehouse, runs, without, files))

@@ -196,7 +196,7 @@ class Analytics:
                         *(connection, self.warehouse, runs, names),
                         asked=needed(seen, copied=True),
                         tables=tables,
-                        if_small={*names} - {"records"},  # the query reads little of these
+                        if_small={*names} - {"records"},  # queries read little of them
                         copies=copies,
                     )
                     for name, value in (variables or {}).items():

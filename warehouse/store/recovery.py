@@ -25,7 +25,7 @@ def recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
     if known is None:
         raise WarehouseError(str(folder / CHECKSUMS), "is gone", "restore it from a backup")
     for left_over in find_left_overs(folder):
-        name = left_over.name[1:-33]
+        name = left_over.name[1:-33]  # without the dots and 32 hexadecimal digits
         if known.get(name) == checksum(left_over):
             left_over.replace(folder / name)
         else:

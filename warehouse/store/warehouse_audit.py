@@ -79,14 +79,14 @@ def audit_all(
     time.sleep(WAIT_SECONDS)
     if len(read_ledger(warehouse).entries) == len(found.ledger.entries):
         return found
-    # Another process may have been writing, so audit again: only repeated findings count.
+    # Another process was writing, so only findings of both audits count.
     again = _audit_all(warehouse, expected, progress)
     later = read_ledger(warehouse).entries[len(found.ledger.entries) :]
     written = {f"{entry.folder}/{name}".lstrip("/") for entry in later for name in entry.files}
     again.findings = [
         finding
         for finding in again.findings
-        # A file written in between can precede its entry in both audits, so check it again.
+        # Both audits can read a file before its entry, if it is written in between.
         if finding in found.findings
         and not (finding.problem.startswith("was changed") and finding.place in written)
     ]
@@ -123,7 +123,7 @@ def _audit_runs(
         try:
             audited = audit(warehouse, run, ledger=found.ledger)
         except InputError:
-            continue  # an empty folder is no run
+            continue  # the folder is empty
         found.runs.append(audited)
         found.findings += audited.findings
         if entered.pop(name, None) is None:

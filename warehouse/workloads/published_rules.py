@@ -38,8 +38,8 @@ GnsTable = Mapping[tuple[str, int, int], tuple[Regime, ...]]
 def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTruth:
     """Return the ground truth of a job under the rules of the published simulator.
 
-    Like that simulator, this uses two rules. The *profiled* batch sizes give the isolated run time.
-    The *targets* are the batch sizes that the cluster applies, tested at the epoch begun.
+    As in that simulator, two rules differ. The *profiled* batch sizes give the isolated run time.
+    The *targets* are the batch sizes that the cluster sets, depending on the epoch begun.
 
     Args:
         spec: The job as declared.
@@ -56,7 +56,7 @@ def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTru
         profiled, targets = _accordion(spec)
     else:
         profiled, targets = [spec.batch_size] * spec.epochs, [spec.batch_size]
-    if spec.batch_size >= spec.max_batch_size:
+    if spec.batch_size >= spec.max_batch_size:  # the cluster never adapts such a job
         targets = [spec.batch_size]
 
     def runnable(size: int) -> int:
@@ -89,7 +89,7 @@ def _at(table: tuple[Regime, ...], epoch: int) -> tuple[int, int]:
 
 
 def _gns_profiled(spec: JobSpec, table: tuple[Regime, ...]) -> list[int]:
-    """Return the table's batch sizes; beyond two regimes, the last epoch has the initial one."""
+    """Return the table's batch sizes; after two changes, the last epoch has the initial one."""
     sizes = [_at(table, epoch)[1] for epoch in range(spec.epochs)]
     if _at(table, spec.epochs - 1)[0] >= 2:
         sizes[-1] = spec.batch_size
