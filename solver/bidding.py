@@ -83,7 +83,6 @@ class Outlook:
 
     Attributes:
         job_of: Job index, shape (rows,).
-        allocations: The allocation of each row.
         samples: Equally likely residual run times on the job's fastest allocation, shape
             (rows, samples), seconds.
         left: Mean residual run times there, shape (rows,), seconds.

@@ -22,8 +22,6 @@ class FairShare:
     service is the virtual clock's advance since the job arrived.
 
     Attributes:
-        clock_seconds: The run's clock.
-        virtual_seconds: The virtual clock.
         contention: c, active jobs over GPUs in service, at least 1; infinite without GPUs, so
             that the virtual clock stops.
         joined: Virtual clock at the arrival of each active job, by job id.

@@ -19,8 +19,6 @@ class Bid:
     """A job's bid for the coming round on an allocation; a job bids once on each GPU type.
 
     Attributes:
-        job_id: The job.
-        allocation: The allocation.
         weight: Factor in the utility: budget × preemption hysteresis.
         utility: What the round is worth to the job.
     """
@@ -44,7 +42,6 @@ class Market:
     """The market as arrays over rows; a job's rows are adjacent.
 
     Attributes:
-        types: GPU types.
         capacities: GPUs of each type, shape (types,).
         job_ids: Job of each row, shape (rows,).
         allocations: Allocation of each row.

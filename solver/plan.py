@@ -27,7 +27,6 @@ class ActiveJob:
         gpus: GPUs of its current lease; empty if it does not run.
         lease_rounds: Rounds for which it has held them.
         menu: The allocations that it can bid for, not empty: fewest GPUs first, then the fastest.
-        throughput: Throughput model.
         schedule: True batch sizes and durations of all epochs, for clairvoyant policies only;
             else empty.
         held: The allocation of its lease; None without one.
@@ -128,7 +127,6 @@ class Situation:
     Attributes:
         clock_seconds: The run's clock at the start of the coming round.
         inventory: The nodes in service.
-        round_seconds: Length of a round.
         window: T, rounds to plan ahead.
         jobs: Active jobs, by job id.
         jobs_seen: Number of jobs that have arrived so far.
@@ -155,7 +153,6 @@ class SolveReport:
     """Certificate of a plan.
 
     Attributes:
-        policy: Name of the policy.
         backend: Solver back end; `none` if there was nothing to solve.
         reason: Why this back end was chosen.
         status: Status from `solver.clearing.certify`, `rule` for policies without a solver, or

@@ -24,7 +24,6 @@ class Held:
     """A job in its tenant's cells.
 
     Attributes:
-        job_id: The job.
         gpus: GPUs of each member, each on one node, by index in the whole inventory.
         levels: Level of the promised cell of each GPU.
     """

@@ -37,7 +37,6 @@ class Sharer(NamedTuple):
     """A job in the shared cluster.
 
     Attributes:
-        job_id: The job.
         arrival: Clock at its arrival, in seconds.
         left: Work left, in seconds on its fastest allocation.
         gpus: Gang size.
@@ -97,8 +96,6 @@ class SharedCluster:
     """An equally shared cluster at some time.
 
     Attributes:
-        clock_seconds: The time.
-        types: Its GPU types.
         rounds: Rounds simulated so far.
         since: Rounds since shares were dealt.
         stale: Whether a job came or ended since then.

@@ -45,7 +45,6 @@ class ListedRound:
 
     Attributes:
         plan: The plan, without bids and certificate.
-        bids: The bids.
         solution: The market's solution, if the list begins with it.
         packed: The solution with pairs of jobs, if there are pairs.
     """
@@ -64,7 +63,6 @@ class Strategy(ABC):
     and the audit of guarantees.
 
     Attributes:
-        backend: Solver back end.
         overdue: Bound on postponement: overdue jobs go before all others, the longest overdue
             first. A job is overdue once an equal share would have served it this many times; with
             several GPU types, once its age is this many times its fair finish time.

@@ -15,8 +15,6 @@ class CellRequest:
     """A gang's request for GPUs, all or none.
 
     Attributes:
-        name: Name of the gang.
-        tenant: Its tenant.
         members: GPUs of each member, which are on one node.
         gpu_type: GPU type; empty for any.
         guaranteed: Whether it runs in its tenant's cells; otherwise it is opportunistic.
@@ -72,7 +70,6 @@ class PromisedCell:
     """State of a cell that is promised to a tenant.
 
     Attributes:
-        pool: Its pool.
         level: Name of its level.
         slots: The GPUs that serve it; empty while no gang has taken it.
         healthy: Whether healthy nodes alone serve it, or can serve it.
@@ -89,7 +86,6 @@ class RunningGang:
     """A running gang, from which the cells can be rebuilt.
 
     Attributes:
-        request: Its request.
         slots: The GPUs of each member.
         levels: Level name of the promised cell of each GPU; empty if the gang is opportunistic or
             was demoted.

@@ -17,7 +17,6 @@ class Cell:
     """A cell, in the tree of its pool or of a tenant's cell.
 
     Attributes:
-        pool: Its pool.
         level: Index of its level, 0 for a GPU.
         index: Position among all cells of the pool or tenant; breaks ties.
         parent: The cell that contains it; None for the root of a tree.
@@ -109,7 +108,6 @@ class Promised(Cell):
     """A cell that is promised to a tenant, or a part of one.
 
     Attributes:
-        tenant: The tenant.
         bound: The physical cell that serves it; None while no gang holds a GPU of it.
     """
 
@@ -176,7 +174,6 @@ class HeldGang:
     """A gang that holds GPUs.
 
     Attributes:
-        request: Its request.
         placed: Its first placement.
         gpus: Its GPUs, without those that were removed from the cluster.
         claims: The promised GPU that each of them serves; None while the gang is opportunistic.

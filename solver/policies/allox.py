@@ -29,7 +29,6 @@ class AlloX:
     that the current regime lasts to the end.
 
     Attributes:
-        fidelity: See `solver.policies.shares`.
         alpha: α, the fraction of the oldest jobs that are matched; the default is that of the runs
             published with the Shockwave paper.
     """

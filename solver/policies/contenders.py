@@ -30,10 +30,7 @@ class Contenders:
         shares: The last shares of the jobs alone, shape (jobs, types); 0 for new jobs.
         notes: The policy's notes from its last computation.
         prices: Mean price of a GPU-hour of each type over its pools, shape (types,); 0 if unset.
-        job_ids: Their ids.
-        tenants: Their tenants.
         time_left: Seconds to their deadlines; infinite without one.
-        round_seconds: Length of a round.
         rows: The jobs and the pairs of jobs that may share GPUs; None for jobs alone.
     """
 

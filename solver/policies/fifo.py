@@ -27,7 +27,6 @@ class Fifo:
     and 1, without backfilling, which hold until they are computed again.
 
     Attributes:
-        fidelity: See `solver.policies.shares`.
         backfill: 0 for a strict order: if a job does not fit, all later jobs wait.
         aware: 0, with `Fidelity.REFERENCE` on several types, for the published policy without
             `_perf`: by an error in its code all jobs share the first type and the others idle.

@@ -26,7 +26,6 @@ class Gavel:
     to the end.
 
     Attributes:
-        fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
         packed: 1 to run pairs of jobs on the same GPUs (section 4.4); `aware` then has no effect.
         filling: See `solver.policies.filling.Filling` (section 4.3); 0 solves only the program

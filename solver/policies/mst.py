@@ -27,7 +27,6 @@ class MaxSumThroughput:
     Reactive: assumes that the current regime lasts to the end.
 
     Attributes:
-        fidelity: See `solver.policies.shares`.
         costed: 1 for steps per currency unit: throughputs are divided by the type's price per
             GPU-hour, as published in `max_sum_throughput_normalized_by_cost_perf`.
         deadlines: 1 to require Σ_k steps per second_jk · x_jk ≥ steps left / time left of jobs with

@@ -28,7 +28,6 @@ class OpenShop:
     are feasible. Reactive: assumes that the current regime lasts to the end.
 
     Attributes:
-        fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
         packed: 1 to run pairs of jobs on the same GPUs (section 4.4); `aware` then has no effect.
     """

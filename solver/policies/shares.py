@@ -65,7 +65,6 @@ class _Table:
     """The rows that may run, with their accounts as arrays of shape (rows, types).
 
     Attributes:
-        rows: The rows.
         keys: Ids of each row's jobs.
         places: Place of each type in the menu of a row's first job; −1 where it cannot run.
         share: Shares of time.

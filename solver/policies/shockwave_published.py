@@ -72,7 +72,7 @@ class FinishEstimates(NamedTuple):
         )
 
     def finish_objective(self, round_number: int) -> float:
-        """Return the target finish time: time-weighted mean and latest of the estimates, mixed."""
+        """Return the target finish time, from the mean over time and the latest of estimates."""
         mean, rounds = self.last_estimate, round_number - self.first_round
         if rounds:
             held = round_number - self.last_round
@@ -110,7 +110,6 @@ class PublishedShockwave:
     window, and on the published traces they were feasible in one of 336 windows.
 
     Attributes:
-        backend: Solver back end.
         regularizer: k; the authors set it for each trace. The default is for 120 jobs.
         fairness_power: λ; the same applies.
     """

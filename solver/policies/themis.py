@@ -41,7 +41,6 @@ class Themis:
     last two notes are kept, so `Fidelity.REFERENCE` counts that interval twice, as published.
 
     Attributes:
-        fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
         filter: f (section 3.3): only the fraction 1 − f of jobs with the worst ρ, at least one job,
             takes part; the others get the rest.

@@ -86,7 +86,6 @@ class _Demands:
     """The jobs' demand at a price.
 
     Attributes:
-        price: λ.
         net: Net utility U_j(n) − λ g_j n, shape (jobs, T + 1); −inf above T_j.
         best: The largest net utility of n and more rounds, same shape.
         worth: D(λ, z) for every level z, rounded up.

@@ -32,7 +32,6 @@ class WindowMarket:
         gpus: GPUs in each round.
         window: T, rounds in the window.
         regularizer: k, welfare lost per second of the longest remaining run time.
-        job_ids: The jobs, shape (jobs,).
         gangs: GPUs of each job, shape (jobs,).
         weights: w_j, shape (jobs,).
         utility: Weighted utilities of 0…T rounds, non-decreasing, shape (jobs, T + 1).
