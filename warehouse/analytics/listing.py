@@ -200,13 +200,10 @@ def list_campaigns(analytics: Analytics) -> list[dict[str, Any]]:
 def figures_of_jobs(
     analytics: Analytics, runs: Sequence[str], only: str
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the number of matching jobs of each run, and their figures `OF_JOBS`.
+    """Return columns and rows of `run`, `jobs` and the figures `OF_JOBS` over matching jobs.
 
     `only` is a condition over the columns of `job_outcomes` (SQL). Runs without a matching job are
     left out.
-
-    Returns:
-        Columns, `run` and `jobs` first, and rows.
 
     Raises:
         InputError: The condition is wrong.

@@ -71,7 +71,7 @@ SPILL_SECONDS = 86400.0
 def materialise(
     warehouse: Path, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> int:
-    """Copy the marts of ended runs, and closed parts of other runs, that have no copies.
+    """Copy marts of ended runs and closed parts of others; return the number of runs with copies.
 
     Writes a new generation of copies, keeps the previous one for open sessions, and rebuilds
     `analytics.duckdb`. Waits while another process does the same.
@@ -79,9 +79,6 @@ def materialise(
     Args:
         warehouse: The folder.
         progress: Called with the number of copied files (ended runs, closed parts), and of all.
-
-    Returns:
-        Number of runs with copies.
 
     Raises:
         WarehouseError: A file is damaged, or the folder cannot be written.
@@ -276,11 +273,7 @@ def _copy(
     ended: dict[str, Stamp],
     progress: Callable[[int, int], None],
 ) -> dict[str, Stamp]:
-    """Write all copies into a new folder if they differ from the previous copies.
-
-    Returns:
-        The stamps of the copied runs.
-    """
+    """Write all copies into a new folder, if they changed; return the copied runs' stamps."""
     if _generation(ended) == before.folder.name:
         return ended
     parts = folder / "parts"

@@ -56,15 +56,12 @@ class Analytics:
     def query(
         self, sql: str, runs: Sequence[str] | None = None
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run a SELECT over the views, in an in-memory database, without locks.
+        """Run a SELECT over the views, without locks; return column names and rows.
 
         Args:
             sql: The query.
             runs: The runs in the views, each with at least one round; by default all. Naming a few
                 runs makes their queries much faster.
-
-        Returns:
-            Column names and rows.
 
         Raises:
             InputError: The query is wrong or is no SELECT, or there is no warehouse.
@@ -112,16 +109,13 @@ class Analytics:
     def recipe(
         self, name: str, run: str | None = None, job: int | None = None
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run a recipe of the cookbook.
+        """Run a recipe of the cookbook; return column names and rows.
 
         Args:
             name: The recipe.
             run: The run. By default, the newest run for a recipe of a single run, and otherwise all
                 runs, but only the newest of identical ones.
             job: The job, for a recipe of a single job; by default, the recipe chooses it.
-
-        Returns:
-            Column names and rows.
 
         Raises:
             InputError: There is no such recipe, run, job or warehouse, or the recipe takes no job.

@@ -26,7 +26,9 @@ def verifying_read(
     copies: Copies,
     ended: Event,
 ) -> Callable[[], None]:
-    """Verify in the background those files that a query reads and that have checksums.
+    """Verify in the background the files of a query; return a function that waits for the end.
+
+    Files without checksums are not verified.
 
     Args:
         connection: The database that answers the query.
@@ -35,9 +37,6 @@ def verifying_read(
         named: The views that the query names.
         copies: The copies in use.
         ended: Set when the result is no longer needed.
-
-    Returns:
-        A function that waits for the verification to end.
 
     Raises:
         WarehouseError: A file was changed or added; the error names it. The returned function

@@ -56,7 +56,7 @@ def write_report(
     title: str,
     against: str | None = None,
 ) -> Path:
-    """Write one self-contained HTML file about a run, some runs or a campaign.
+    """Write one self-contained HTML file about a run, some runs or a campaign; return its path.
 
     The same runs and title give the same bytes.
 
@@ -66,9 +66,6 @@ def write_report(
         out: The file; an existing report is replaced.
         title: The page's heading.
         against: See `report_of`.
-
-    Returns:
-        The file.
 
     Raises:
         InputError: A run is unknown, or the file cannot be written.

@@ -131,15 +131,10 @@ def ledger_findings(ledger: WarehouseLedger) -> list[AuditFinding]:
 
 
 def check_file(path: Path, *expected: tuple[str, str | None]) -> str | None:
-    """Compare a file with its checksums.
+    """Return a file's problem, after comparing it with its checksums; None if it has none.
 
-    Args:
-        path: The file.
-        expected: Names of lists, each with the file's checksum in it; None if the list lacks the
-            file.
-
-    Returns:
-        The problem; None if there is none.
+    `expected` has names of lists, each with the file's checksum in it; None if the list lacks the
+    file.
     """
     found = find_checksum(path)
     if found == "":

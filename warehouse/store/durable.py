@@ -105,10 +105,9 @@ def hold_lock(lock: Path) -> Iterator[None]:
 
 
 def lock_run(path: Path, run: str) -> int:
-    """Lock a run for this process; the operating system releases the lock when the process ends.
+    """Lock a run for this process and return the lock's descriptor.
 
-    Returns:
-        A descriptor of the lock's file; closing it releases the lock.
+    Closing the descriptor releases the lock; so does the operating system when the process ends.
 
     Raises:
         WarehouseBusy: Another process holds the lock.
@@ -131,12 +130,10 @@ def _lock(path: Path, how: int) -> int:
 
 
 def make_held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
-    """Make a folder that this process holds, and remove folders that killed processes left.
+    """Make a folder that this process holds, and return it with a descriptor that releases it.
 
-    Every process holds `lock` while it makes a folder with the prefix.
-
-    Returns:
-        The folder, and a descriptor; closing it releases the folder.
+    Every process holds `lock` while it makes a folder with the prefix. Folders that killed
+    processes left are removed.
     """
     with hold_lock(lock):
         for left_over in root.glob(f"{prefix}*"):

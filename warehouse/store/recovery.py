@@ -13,10 +13,8 @@ from warehouse.store.parts import part_names, replaces
 def recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
     """Complete the last writer's writes, and verify that nothing has changed since.
 
-    Temporary files whose checksum is in `SHA256SUMS` get their names; others are removed.
-
-    Returns:
-        Checksums by name of the files that the ledger lacks.
+    Temporary files whose checksum is in `SHA256SUMS` get their names; others are removed. Returns
+    the checksums by name of the files that the ledger lacks.
 
     Raises:
         WarehouseError: A file is missing, was changed, or is in no list.

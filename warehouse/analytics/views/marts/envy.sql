@@ -22,7 +22,7 @@ offers AS (
     JOIN leases AS l
         ON l.run = i.run AND l.start_seconds < i.finish_seconds AND l.end_seconds > i.admitted_seconds
     JOIN fared AS j ON j.run = l.run AND j.job_id = l.job_id
-    -- Only a job that waited envies, and only one that got more: most pairs end here.
+    -- A job envies only if it waited, and only jobs that got more: this drops most pairs.
     WHERE i.finish_seconds - i.admitted_seconds > 1.05 * i.held_seconds
         AND part * j.held_seconds > 1.05 * i.held_seconds
 ),

@@ -25,7 +25,7 @@ WITH held AS (
     FROM leases
     GROUP BY run, job_id
 ),
--- The arrivals are materialised, as else they are joined with all rounds of their run first.
+-- Unless materialised, the arrivals would first be joined with all rounds of their run.
 active AS (
     WITH load AS (
         SELECT run, round, clock_seconds,

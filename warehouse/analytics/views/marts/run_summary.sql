@@ -5,7 +5,7 @@
 -- nash_welfare: Nash social welfare over time, the geometric mean of the finished jobs' utilities,
 -- weighted by budget (Shockwave, NSDI '23, section 4).
 -- makespan_bound_s: lower bound of any schedule of the finished jobs, without restarts and waiting.
--- None ends before the last job could alone, nor before all GPUs have done the work that arrives
+-- None ends before the last job could end alone, or before all GPUs could do the work that arrives
 -- after any moment. NULL for several GPU types, because isolated run times are at the mean of their
 -- rates.
 -- restart_share: part of the leased GPU time lost to starting and resuming.
