@@ -41,7 +41,11 @@ def _refuse_password(ctx: typer.Context, option: typer.CallbackParam, url: str) 
     source = ctx.get_parameter_source(option.name or "")
     if source and source.name == "COMMANDLINE" and re.search(r"//[^/@]*:[^/]+@|[?&]password=", url):
         problem = "has a password, which all users of this machine see in the list of processes"
-        raise InputError("--database-url", problem, f"give the URL in {DATABASE_URL}, or ~/.pgpass")
+        raise InputError(
+            "--database-url",
+            problem,
+            f"give the URL in {DATABASE_URL}, or keep the password in ~/.pgpass",
+        )
     return url
 
 

@@ -152,7 +152,7 @@ class ListenAddress:
                 "give another host or port",
             )
         prefect = answers(self.url)
-        who = "a service of another warehouse or other Prefect server"
+        who = "a service of another warehouse or another Prefect server"
         stop = "stop it (a service: shockwave down --warehouse FOLDER)"
         return InputError(
             "port",

@@ -32,7 +32,7 @@ def test_a_token_is_found_until_removed_and_stored_nowhere(tmp_path: Path) -> No
     ("name", "role", "tenant", "problem"),
     [
         ("", Role.READER, "", "name: is empty"),
-        ("ann", Role.READER, "", "name: there is a token 'ann'"),
+        ("ann", Role.READER, "", "name: there is already a token 'ann'"),
         ("x" * 99, Role.READER, "", "name: is longer"),
         ("a\n", Role.READER, "", "name: is longer than 80 characters, or has control"),
         ("bob", Role.TENANT, "", "tenant: is missing"),

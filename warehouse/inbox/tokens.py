@@ -90,7 +90,9 @@ class Tokens:
             return not taken
 
         if not self._database.write(work):
-            raise InputError("name", f"there is a token {name!r}", "remove it, or give another")
+            raise InputError(
+                "name", f"there is already a token {name!r}", "remove it, or give another name"
+            )
         return made
 
     def remove(self, name: str) -> None:

@@ -36,7 +36,7 @@ def table(jobs: RunJobs) -> Table:
         for row in sorted(jobs.rows.values(), key=lambda row: (-(row["ftf"] or 0), row["job_id"]))
     ]
     return Table(
-        f"RunJobs of {jobs.run}, the worst ρ first",
+        f"Jobs of {jobs.run}, the worst ρ first",
         rows,
         filters=("tenant", "model", "mode", "GPUs", "notable"),
         sections=jobs.run,
