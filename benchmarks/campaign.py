@@ -71,7 +71,7 @@ def main() -> None:
         plan = Path(scratch) / "campaign.toml"
         plan.write_text(absolute(options.data.resolve()))
         warehouse = options.warehouse or Path(scratch) / "warehouse"
-        command = (*PROGRAM, "campaign", plan, "--runner", options.runner)
+        command = (*PROGRAM, "campaign", "run", plan, "--runner", options.runner)
         command += ("--workers", options.workers, "--warehouse", warehouse)
         for start in ("new", "again"):
             started = perf_counter()

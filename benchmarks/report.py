@@ -159,7 +159,7 @@ def a_run(warehouse: Path) -> str:
 def a_campaign(warehouse: Path) -> str:
     """Run the campaign."""
     plan = ROOT / "examples" / "campaign.toml"
-    command = [*PROGRAM, "campaign", str(plan), "--warehouse", str(warehouse)]
+    command = [*PROGRAM, "campaign", "run", str(plan), "--warehouse", str(warehouse)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, check=True, capture_output=True, env=environment)
     (folder,) = (

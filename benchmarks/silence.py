@@ -31,18 +31,17 @@ MUTE_SECONDS = 10.0
 
 LINES = {
     "compare": "compare --warehouse w",
-    "campaign": f"campaign {ROOT}/examples/campaign.toml --warehouse c",
+    "campaign": f"campaign run {ROOT}/examples/campaign.toml --warehouse c",
     "report": "report {campaign} --warehouse c",
     "sql": "sql --recipe policies-compared --warehouse c",
-    "replay": "replay {run} --warehouse w",
-    "audit": "audit --all --warehouse c",
-    "whatif": "whatif {run} --round 5 --policy fifo --warehouse w",
+    "replay": "run replay {run} --warehouse w",
+    "audit": "run audit --all --warehouse c",
+    "whatif": "run whatif {run} --round 5 --policy fifo --warehouse w",
     "why": "why 7 --run {run} --warehouse w",
     "up": "up --detach --port 4390 --warehouse s",
     "down": "down --warehouse s",
     "views": "views --warehouse c",
-    "forecast-error": "forecast-error --jobs 400",
-    "generate": "generate g --jobs 20000",
+    "generate": "workload generate g --jobs 20000",
 }
 """By name: the arguments."""
 

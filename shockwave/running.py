@@ -110,19 +110,22 @@ def compare(
     Raises:
         ShockwaveError: A file or a setting is invalid, or the warehouse cannot be written.
     """
-    from flows.campaigns.compare import plan_comparison, run_comparison
+    from flows.prefect_server.environment import private_env, set_env
 
     _end_quietly()
-    plan = plan_comparison(
-        _with_paths(source),
-        ClusterSize(gpus, gpus_per_node, pools),
-        settings,
-        list(policies),
-        find_warehouse(warehouse),
-        _parameters(parameters),
-        _ids(history, warehouse),
-    )
-    return run_comparison(plan, find_warehouse(warehouse), watch_jobs(progress, len(policies)))
+    with set_env(private_env()):  # Prefect reads the environment when it is imported
+        from flows.campaigns.compare import plan_comparison, run_comparison
+
+        plan = plan_comparison(
+            _with_paths(source),
+            ClusterSize(gpus, gpus_per_node, pools),
+            settings,
+            list(policies),
+            find_warehouse(warehouse),
+            _parameters(parameters),
+            _ids(history, warehouse),
+        )
+        return run_comparison(plan, find_warehouse(warehouse), watch_jobs(progress, len(policies)))
 
 
 @dataclass(frozen=True)

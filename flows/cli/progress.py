@@ -77,7 +77,9 @@ class CommandProgress:
         """Begin a task without a count."""
         self._name, self._count, self._share = name, "", None
         if self._bar is not None:
-            self._bar.reset(self._bar.task_ids[0], total=None, description=self.text)
+            (task,) = self._bar.tasks
+            self._bar.reset(task.id, description=self.text)
+            task.total = None  # which `reset` keeps if it is given None
 
     def count(self, name: str, unit: str) -> Count:
         """Return the callback of a counted task, which begins with the first call."""

@@ -13,7 +13,7 @@ import typer
 
 from flows.cli.options import Json, RunId, Warehouse
 from flows.cli.output import make_jct_columns, print_fields, print_filled, print_rows, say, subtract
-from flows.cli.progress import get_progress
+from flows.cli.progress import end_progress, get_progress
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -259,7 +259,7 @@ def _check_label(field: str, text: str | None, remove: bool) -> str | None:
     if remove and text is not None:
         raise InputError("remove", f"and {text!r} were given", "give one of them")
     if text == "":
-        raise InputError(field, "is empty", "remove the present one with --remove")
+        raise InputError(field, "is empty", "give a text, or delete the current one with --remove")
     return "" if remove else text
 
 
@@ -338,7 +338,9 @@ def rm(
         if not sys.stdin.isatty():
             raise InputError(f"run {run!r}", "would be deleted for good", "confirm with --yes")
         run_folder(warehouse, run)
-        typer.confirm(f"Delete {run} for good?", abort=True, err=True)
+        end_progress()  # the bar would be drawn over the question
+        if not typer.confirm(f"Delete {run} for good?", err=True):
+            return
     remove_run(warehouse, run)
     build(warehouse)  # views without the run
     if as_json:

@@ -10,12 +10,20 @@ from flows.api.authorization import AuthorizedApi
 from flows.web.backend import RequestRefused, ServiceBackend
 from warehouse.inbox.tokens import Token
 
+
+class _DeclaredBasic(HTTPBasic):
+    """The scheme for the schema only: FastAPI's own answers malformed credentials by itself."""
+
+    async def __call__(self, request: Request) -> None:  # type: ignore[override]
+        """Accept any header; `get_caller` checks it."""
+
+
 _TOKEN = HTTPBearer(
     auto_error=False,
     scheme_name="token",
     description="A token of the service: shockwave token add",
 )
-_SECRET = HTTPBasic(
+_SECRET = _DeclaredBasic(
     auto_error=False,
     scheme_name="installation",
     description="The secret of the installation; its holder is an operator.",

@@ -132,8 +132,6 @@ def _strategies(policy: type[Any]) -> tuple[type[Any], ...]:
 def check_switches(name: str, values: Mapping[str, float]) -> None:
     """Check that `SWITCHES` are 0 or 1 in the settings of a new run.
 
-    Earlier versions accepted any value, and their runs are replayed and resumed as recorded.
-
     Raises:
         InputError: A switch is neither 0 nor 1.
     """

@@ -99,7 +99,7 @@ def test_jobs_run_behind_tls(far: Dockerd, storage: Path, authority: Authority) 
     (storage / "jobs.trace").write_text(JOB)
     (storage / "rates.json").write_text(json.dumps(RATES))
     ran = shockwave(
-        *(far, storage, tls, "run", "--cluster", file, "--policy", "fifo"),
+        *(far, storage, tls, "cluster", "run", "--cluster", file, "--policy", "fifo"),
         *("--trace", str(storage / "jobs.trace"), "--profile", str(storage / "rates.json")),
         *("--round-seconds", "1", "--restart-seconds", "0.5"),
         *("--warehouse", str(storage / "warehouse"), "--json"),
@@ -136,7 +136,7 @@ def test_certificates_of_another_authority_are_refused(
     (storage / "jobs.trace").write_text(JOB)
     (storage / "rates.json").write_text(json.dumps(RATES))
     ran = shockwave(
-        *(far, storage, tls, "run", "--cluster", str(storage / "far.toml")),
+        *(far, storage, tls, "cluster", "run", "--cluster", str(storage / "far.toml")),
         *("--trace", str(storage / "jobs.trace"), "--profile", str(storage / "rates.json")),
         *("--warehouse", str(storage / "warehouse")),
     )

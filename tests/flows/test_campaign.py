@@ -163,7 +163,7 @@ def on_a_cluster_of_its_own(file: Path, runner: Runner, warehouse: Path, server:
     home, lookups = file.with_name("home"), file.with_name("lookups")
     env = newcomer(home, lookups) | server.client_env()
     # A cluster is as many processes as it has workers, and one is enough.
-    command = [PROGRAM, "campaign", file, "--runner", runner, "--workers", 1]
+    command = [PROGRAM, "campaign", "run", file, "--runner", runner, "--workers", 1]
     code, shown = in_terminal([*command, "--warehouse", warehouse], file.parent, env)
     assert code == 0, shown
     assert "usage data" not in shown

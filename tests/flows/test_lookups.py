@@ -182,7 +182,7 @@ def test_the_installed_program_leaves_nothing_as_it_starts_and_ends(
     """As `ran` imports it once, and ends but once."""
     env = newcomer(tmp_path / "home", tmp_path / "looked-up") | server.client_env()
     env |= {"SHOCKWAVE_WAREHOUSE": str(finished.warehouse), "PAGER": "cat"}
-    code, shown = in_terminal([PROGRAM, "runs"], tmp_path, env)
+    code, shown = in_terminal([PROGRAM, "run", "list"], tmp_path, env)
     assert code == 0, shown
     assert finished.run in shown
     assert "usage data" not in shown

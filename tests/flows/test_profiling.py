@@ -416,7 +416,7 @@ def test_a_bad_cluster_is_reported_with_remedies(
     out = tmp_path / "p.json"
     for command in (("cluster", "profile", "--out", out), ("cluster", "run", "--profile", out)):
         out.unlink(missing_ok=True)
-        if command[0] == "run":
+        if "run" in command:
             key = "('Recommendation (batch size 32)', 1)"
             out.write_text(json.dumps({"cpu": {key: {"null": 9.0}}}))
         ran = here(*command, "--cluster", file, "--trace", trace)

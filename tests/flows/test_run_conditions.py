@@ -63,9 +63,7 @@ def test_what_no_run_has_is_named(ask: Ask) -> None:
             assert line.startswith(said)
             ran = ask("run", "list", *options, *more, "--json")
             assert (ran.code, ran.out, ran.err.splitlines()) == (0, "", [line])
-    assert (
-        ask("run", "list", "--policy", "themis", "--tag", "paper").err == "(no run is like that)\n"
-    )
+    assert ask("run", "list", "--policy", "themis", "--tag", "paper").err == "(no run matches)\n"
 
 
 def test_a_campaign_says_that_no_job_is_meant(ask: Ask, warehouse: Path) -> None:

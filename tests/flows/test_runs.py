@@ -65,14 +65,22 @@ def test_runs_are_filtered_sorted_and_limited(ask: Ask) -> None:
     assert figures == sorted(figures)
     half = sorted(figures)[len(figures) // 2]
     found = rows_of(
-        *(ask, "runs", "--where", f"mean_jct_s < {half} OR false", "--sort", "mean_jct_s DESC"),
+        *(
+            ask,
+            "run",
+            "list",
+            "--where",
+            f"mean_jct_s < {half} OR false",
+            "--sort",
+            "mean_jct_s DESC",
+        ),
         *("--limit", 2),
     )
     assert [row["mean_jct_s"] for row in found] == sorted(
         (figure for figure in figures if figure < half), reverse=True
     )[:2]
     said = ask("run", "list", "--limit", 1).out.splitlines()
-    assert said[-1] == "(the first 1 only; --limit 0 lists all)"
+    assert said[-1] == "(only the first 1; --limit 0 lists all)"
 
 
 def test_which_run_is_best_for_some_of_the_jobs(ask: Ask, made: dict[str, Made]) -> None:
@@ -142,7 +150,7 @@ def test_diff_of_identical_runs(ask: Ask) -> None:
     *_, rounds = rows_of(ask, "run", "diff", newest["run"], other)
     assert (rounds["first_round"], rounds["fields"]) == (None, [])
     out = ask("run", "diff", newest["run"], other).out
-    assert "the same settings and workload" in out
+    assert "same settings and workload" in out
     assert out.splitlines()[-1].startswith("all ")
 
 
@@ -176,10 +184,10 @@ def test_labels_are_kept_beside_the_records(ask: Ask, warehouse: Path) -> None:
     assert [*json.loads((warehouse / LABELS).read_text())] == [run]
     assert_clean(ask)
     for command in ("name", "note"):
-        assert rows_of(ask, command, run) == rows_of(ask, "run", "tag", run)
-        assert "give one of them" in ask(command, run, "x", "--remove").err
-        assert "remove the present one with --remove" in ask(command, run, "").err
-        assert rows_of(ask, command, run, "--remove")[0][command] == ""
+        assert rows_of(ask, "run", command, run) == rows_of(ask, "run", "tag", run)
+        assert "give one of them" in ask("run", command, run, "x", "--remove").err
+        assert "delete the current one with --remove" in ask("run", command, run, "").err
+        assert rows_of(ask, "run", command, run, "--remove")[0][command] == ""
     ask("run", "tag", run, "--remove", "paper")
     assert (warehouse / LABELS).read_text() == "{}\n"
 
@@ -197,14 +205,17 @@ def test_labels_that_make_no_sense_are_refused(ask: Ask, warehouse: Path) -> Non
     before = tree(warehouse)
     missing = f"not in the warehouse {warehouse}; did you mean My.Best_1? list them with: "
     for parts, said in (
-        (("name", srtf, "My.Best_1"), f"error: name: 'My.Best_1' is the name of {fifo}; "),
-        (("name", srtf, fifo), f"error: name: '{fifo}' is a run's id; "),
-        (("name", srtf, "august"), "error: name: 'august' is a campaign's id; "),
-        (("name", srtf, "no name"), "error: name: 'no name' is no word; "),
-        (("tag", srtf, "a/b"), "error: tag: 'a/b' is no word; "),
-        (("note", srtf, "x" * 10_001), "error: note: has 10,001 characters; "),
-        (("note", "nobody-1", "x"), "error: run 'nobody-1': not in the warehouse"),
-        *((("show", near), f"error: run '{near}': {missing}") for near in ("my.best_1", "My Best")),
+        (("run", "name", srtf, "My.Best_1"), f"error: name: 'My.Best_1' is the name of {fifo}; "),
+        (("run", "name", srtf, fifo), f"error: name: '{fifo}' is a run's id; "),
+        (("run", "name", srtf, "august"), "error: name: 'august' is a campaign's id; "),
+        (("run", "name", srtf, "no name"), "error: name: 'no name' is no word; "),
+        (("run", "tag", srtf, "a/b"), "error: tag: 'a/b' is no word; "),
+        (("run", "note", srtf, "x" * 10_001), "error: note: has 10,001 characters; "),
+        (("run", "note", "nobody-1", "x"), "error: run 'nobody-1': not in the warehouse"),
+        *(
+            (("run", "show", near), f"error: run '{near}': {missing}")
+            for near in ("my.best_1", "My Best")
+        ),
     ):
         ran = ask(*parts)
         assert (ran.code, ran.out) == (2, "")
@@ -224,7 +235,7 @@ def test_runs_are_held_against_each_other_job_by_job(ask: Ask, warehouse: Path) 
     assert jobs["jct_difference_s_low"] < jobs["jct_difference_s"] < jobs["jct_difference_s_high"]
     assert 0 < jobs["sooner"] + jobs["later"] <= jobs["jobs"]
     assert (
-        f"{jobs['sooner']} end sooner, {jobs['later']} later" in ask("run", "diff", one, other).out
+        f"{jobs['sooner']} end earlier, {jobs['later']} later" in ask("run", "diff", one, other).out
     )
 
 

@@ -69,6 +69,6 @@ def test_means_say_what_is_not_alike(ask: Ask, warehouse: Path) -> None:
         write(warehouse, other.start, other.rounds)
     assert said() == []
     again("srtf", seed=9)
-    assert said() == ["(the policies ran different jobs or GPUs, or in other proportions"]
+    assert said() == ["(the policies ran different jobs or GPUs, or in different proportions"]
     again("shockwave", parameters=(Parameter("lam", 7.0),))
     assert said() == ["(of different parameters, forecasts or other settings"]

@@ -201,5 +201,3 @@ def test_themis_has_no_leases_with_pairs() -> None:
 def test_a_switch_is_on_or_off(policy: str, parameter: str, value: float) -> None:
     with pytest.raises(InputError, match=f"parameters.{parameter}: {value:g} is neither 0 nor 1"):
         check_switches(policy, {parameter: value})
-    # Runs of earlier versions, which took any value, are replayed and resumed.
-    assert make_policy(policy, values={parameter: value})

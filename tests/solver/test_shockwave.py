@@ -265,9 +265,7 @@ def test_slack_serves_the_job_that_would_miss_its_deadline() -> None:
 
 @pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @pytest.mark.parametrize("regularizer", [1e-5, 0.01, 10.0, 1e5])
-def test_the_regulariser_leaves_the_welfare_to_befind_decided(
-    backend: str, regularizer: float
-) -> None:
+def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regularizer: float) -> None:
     # One job on the critical path beside many that compete: a regulariser out of scale
     # would drown their welfare in the solver's tolerance, and GPU-rounds would be free.
     crowd = [job(j, 5 + j, arrival=50.0 * j, rounds_run=1 + j % 3) for j in range(12)]

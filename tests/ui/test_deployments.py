@@ -112,7 +112,7 @@ def test_all_deployments_are_served(up: Up, client: SyncPrefectClient) -> None:
         served = found[deployment.name]
         assert served.description == deployment.description
         assert set(served.tags) == {"shockwave", *deployment.tags}
-        assert served.parameters == {"warehouse": str(up.warehouse), **deployment.parameters}
+        assert served.parameters == {**deployment.parameters, "warehouse": str(up.warehouse)}
         assert served.enforce_parameter_schema
 
 
