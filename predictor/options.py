@@ -15,9 +15,6 @@ MOST_NAMED = 1_000
 MOST_RETRIES = 100
 """Most retries. An engineering bound."""
 
-LARGEST_INDEX = 10**9
-"""Largest index of a task. An engineering bound."""
-
 INDEX = "SHOCKWAVE_ARRAY_INDEX"
 """Environment variable with the index of an array's task."""
 

@@ -355,4 +355,4 @@ def check_chain(record: RoundRecord, digest: str, stored: str, previous: str) ->
         yield "was changed: its contents have another hash"
     if previous and record.previous_hash != previous:
         before = f"round {record.round - 1}" if record.round else "the header"
-        yield f"does not follow {before}: another hash is noted"
+        yield f"does not follow {before}, which has another hash"

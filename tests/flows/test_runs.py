@@ -281,5 +281,6 @@ def test_a_removal_that_was_killed_is_completed(
         removal.remove_run(warehouse, run)
     assert write(warehouse, made["srtf"].start, made["srtf"].rounds) == run
     build(warehouse)
+    assert rows_of(ask, "run", "show", run)[0]["name"] == ""
     assert not [*place_of(warehouse, run).parent.glob(".run=*")]
     assert_clean(ask)

@@ -190,7 +190,7 @@ def test_an_edit_with_a_new_hash_breaks_the_link_to_the_next_record(
     rounds = [*made.rounds[:3], (forged, hash_record(forged), timings), *made.rounds[4:]]
     run = write(tmp_path, made.start, rounds)
     assert problems(tmp_path, run) == [
-        (4, "round=all.parquet, row 4 does not follow round 3: another hash is noted")
+        (4, "round=all.parquet, row 4 does not follow round 3, which has another hash")
     ]
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import os
 import resource
 import shutil
 import threading
@@ -29,6 +30,7 @@ from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import place_of, records_folder
 from warehouse.store.ledger import LEDGER, LedgerEntry, enter, folder_name, read_ledger
 from warehouse.store.parts import WHOLE
+from warehouse.store.removal import remove_run
 from warehouse.store.signing import KEY_VARIABLE
 from warehouse.store.warehouse_audit import accept, audit_all
 from warehouse.store.writer import Writer
@@ -320,6 +322,48 @@ def test_strange_files_among_the_records_are_found(tmp_path: Path, made: Made, p
     assert problems(tmp_path) == [f"{name} is not in {LEDGER}"]
     accept(tmp_path, found)  # it stays a finding
     assert len(problems(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("place", ["campaigns/c/cells.parquet", "{records}/run=_/x.parquet"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "unreadable"])
+def test_what_cannot_be_read_is_a_finding_and_hides_no_other(
+    tmp_path: Path, place: str, kind: str
+) -> None:
+    make_folder(tmp_path)
+    place = place.format(records=folder_name(tmp_path, records_folder(tmp_path)))
+    path, sound = tmp_path / place, tmp_path / "campaigns" / "c" / "plan.json"
+    for file in (path, sound):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    if kind == "unreadable":
+        path.chmod(0)
+        if os.access(path, os.R_OK):
+            pytest.skip("root reads every file")
+    else:
+        path.unlink()
+        path.symlink_to(sound) if kind == "link" else os.mkfifo(path)
+    refused = f"{place} is not a file that can be read"
+    found = audit_all(tmp_path)
+    assert sorted(problems(tmp_path)) == sorted(
+        [f"campaigns/c/plan.json is not in {LEDGER}", refused]
+    )
+    accept(tmp_path, found)
+    assert problems(tmp_path) == [refused]
+
+
+def test_a_cell_of_another_run_of_the_same_id_is_found(tmp_path: Path, made: Made) -> None:
+    run, store = write(tmp_path, made.start, made.rounds), CellStore(tmp_path)
+    with store.alone("key"):
+        cell = store.finish("key", run, 1.0)
+    remove_run(tmp_path, run)
+    assert (store.find_finished("key"), problems(tmp_path)) == (None, [])
+    assert write(tmp_path, made.start, made.rounds[:3]) == run
+    assert store.find_finished("key") is None
+    expected = "campaigns/cells/key.json is of another run than there is: run its campaign again"
+    assert expected in problems(tmp_path)
+    remove_run(tmp_path, run)
+    assert write(tmp_path, made.start, made.rounds) == run
+    assert (store.find_finished("key"), problems(tmp_path)) == (cell, [])
 
 
 def test_a_planted_log_of_the_database_is_found(tmp_path: Path, made: Made) -> None:

@@ -22,7 +22,9 @@ from tests.runs import Made, ended, write
 from tests.warehouse.test_ledger import lines, problems
 from warehouse.store import warehouse_audit
 from warehouse.store.audit import audit
-from warehouse.store.folder import place_of
+from warehouse.store.checksums import checksum
+from warehouse.store.creation import make_folder
+from warehouse.store.folder import SNAPSHOT, place_of
 from warehouse.store.ledger import LEDGER, enter, folder_name, read_ledger
 from warehouse.store.signing import KEY_VARIABLE, is_signed
 from warehouse.store.writer import Writer
@@ -129,6 +131,38 @@ def test_the_key_reveals_a_missing_ledger(
         f"{LEDGER}, line 1",
         "is missing, and a key is given",
     )
+
+
+def test_a_key_can_be_pem(tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse, key = tmp_path / "w", tmp_path / "key"
+    private = Ed25519PrivateKey.generate()
+    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    write(warehouse, made.start, made.rounds)
+    public = private.public_key()
+    key.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    assert problems(warehouse) == []
+    assert read_ledger(warehouse).signed == len(read_ledger(warehouse).entries)
+
+
+def test_a_snapshot_counts_as_its_reader_demands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = tmp_path / "w"
+    path = warehouse / SNAPSHOT
+    make_folder(warehouse)
+    path.parent.mkdir()
+    path.write_text("{}")
+    unused = [f"{SNAPSHOT} differs from {LEDGER}, and is not used: remove it"]
+    enter(warehouse, warehouse / "campaigns", {path.name: checksum(path)})  # of another folder
+    assert unused[0] in problems(warehouse)
+    enter(warehouse, path.parent, {path.name: checksum(path)})
+    assert unused[0] not in problems(warehouse)
+    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "key")))
+    enter(warehouse, warehouse, {})
+    assert problems(warehouse)[-1:] == unused  # not signed
+    enter(warehouse, path.parent, {path.name: checksum(path)})
+    assert unused[0] not in problems(warehouse)
 
 
 def no_file(path: Path) -> None:

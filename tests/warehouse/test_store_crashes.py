@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from predictor.errors import WarehouseError
 from tests.contents import contents
 from tests.runs import Made
 from tests.warehouse.conftest import folder
@@ -113,6 +114,15 @@ def test_compaction_survives_a_crash(
     assert (reader.records(run), contents(warehouse)) == (records, views)
     names = [path.name for path in folder(warehouse, run).glob("*round*")]
     assert names == ["round=all.parquet"]
+
+
+def test_a_planted_round_is_refused_on_resuming(part: tuple[Path, str], made: Made) -> None:
+    warehouse, run = part
+    last = folder(warehouse, run) / "round=000004.parquet"
+    planted = last.with_name("round=000005.parquet")
+    planted.write_bytes(last.read_bytes())
+    with pytest.raises(WarehouseError, match=r"round=000005\.parquet: is not in SHA256SUMS"):
+        Writer(warehouse, made.start, run=run)
 
 
 def test_rounds_written_after_a_compaction_are_not_lost_by_the_next(

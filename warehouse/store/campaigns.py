@@ -19,7 +19,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
-from predictor.errors import InputError, WarehouseError, likely
+from predictor.errors import InputError, ShockwaveError, WarehouseError, likely
 from predictor.rows import from_row
 from warehouse.store.arrow import read_parquet, rows_to_table, write_table
 from warehouse.store.checksums import checksum
@@ -118,24 +118,42 @@ class CellStore:
         self._warehouse = warehouse
         self._folder = warehouse / "campaigns" / "cells"
 
-    def _whole(self, run: str) -> Path:
-        return place_of(self._warehouse, run) / WHOLE
+    def _hash_of(self, run: str) -> str | None:
+        """Return the last hash of an ended run; None if it has not ended or is gone."""
+        whole = place_of(self._warehouse, run) / WHOLE
+        if not whole.is_file():
+            return None
+        hashes = read_parquet(whole, pa.schema([ROUND.field("hash")]))["hash"]
+        return hashes[-1].as_py() if len(hashes) else ""
 
     def find_finished(self, key: str) -> FinishedCell | None:
         """Return the finished cell with this key, if its run still exists.
 
+        Another run can have its id: `run rm` frees ids.
+
         Raises:
-            WarehouseError: The cell's file is damaged.
+            WarehouseError: The cell's file or its run's is damaged.
         """
+        cell = self._read(key)
+        return cell if cell and self._hash_of(cell.run) == cell.hash else None
+
+    def find_replaced(self) -> Iterator[str]:
+        """Yield keys of finished cells whose run's id another ended run has; skip damaged ones."""
+        for path in sorted(self._folder.glob("*.json")):
+            with contextlib.suppress(ShockwaveError, TypeError):
+                cell = self._read(path.stem)
+                if cell and self._hash_of(cell.run) not in (None, cell.hash):
+                    yield path.stem
+
+    def _read(self, key: str) -> FinishedCell | None:
         path = self._folder / f"{key}.json"
         try:
-            cell = FinishedCell(**orjson.loads(check_regular(path).read_bytes()))
+            return FinishedCell(**orjson.loads(check_regular(path).read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, TypeError, orjson.JSONDecodeError):
             remedy = "remove it, and the cell runs again"
             raise WarehouseError(str(path), "cannot be read", remedy) from None
-        return cell if self._whole(cell.run).is_file() else None
 
     def finish(self, key: str, run: str, seconds: float) -> FinishedCell:
         """Record that a cell's run has ended.
@@ -144,11 +162,10 @@ class CellStore:
             WarehouseError: The run has not ended or its file is damaged, or the record cannot be
                 written.
         """
-        whole = self._whole(run)
-        if not whole.is_file():
+        digest = self._hash_of(run)
+        if digest is None:
             raise WarehouseError(f"run {run!r}", "has not ended", "run the campaign again")
-        hashes = read_parquet(whole, pa.schema([ROUND.field("hash")]))["hash"]
-        cell = FinishedCell(run, hashes[-1].as_py(), round(seconds, 3))
+        cell = FinishedCell(run, digest, round(seconds, 3))
         path = self._folder / f"{key}.json"
         with writing(self._warehouse):
             write_text(path, orjson.dumps(asdict(cell)).decode(), partial(_enter, self._warehouse))

@@ -13,11 +13,12 @@ from warehouse.store.ledger import FolderState, check_key, enter, folder_name, r
 
 
 def remove_run(warehouse: Path, run: str) -> None:
-    """Delete a sound or damaged run and its label. After a crash, call this again.
+    """Delete a sound or damaged run and its label. After a crash, call this again with the id.
 
     Raises:
         InputError: There is no such run.
-        WarehouseError: A process is writing the run, or the warehouse is not writable.
+        WarehouseError: A process is writing the run, the labels are damaged, or the warehouse is
+            not writable.
     """
     folder = place_of(warehouse, run)
     if not is_stored(folder):
@@ -31,10 +32,10 @@ def remove_run(warehouse: Path, run: str) -> None:
             )
             if not entered.gone:
                 enter(warehouse, folder, dict.fromkeys(entered.files, ""))
+            forget_run(warehouse, run)  # before the id is free: no later run gets the label
             # If this process is killed, the next run that begins removes a folder of this name.
             left_over = folder.with_name(f".run={uuid4().hex}")
             give_name(folder, left_over)
             shutil.rmtree(left_over)
         finally:
             os.close(lock)
-    forget_run(warehouse, run)

@@ -7,19 +7,21 @@ unchanged. Files derived from records (`marts`, `analytics.duckdb`) can be remov
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from predictor.errors import InputError
 from warehouse.store.audit import Audit, AuditFinding, audit, check_file, ledger_findings
-from warehouse.store.checksums import CHECKSUMS, checksum, find_checksum
+from warehouse.store.campaigns import CellStore
+from warehouse.store.checksums import CHECKSUMS, find_checksum
 from warehouse.store.folder import EMPTY, SNAPSHOT, name_of, place_of, run_folders
 from warehouse.store.ledger import (
     LEDGER,
     WarehouseLedger,
     enter,
     folder_name,
+    is_entered,
     read_ledger,
 )
 
@@ -129,8 +131,7 @@ def _audit_runs(
         if entered.pop(name, None) is None:
             found.findings.append(AuditFinding(folder.name, f"is not in {LEDGER}", run))
             if not audited.findings:
-                files = folder.glob("*.parquet")
-                found.acceptable[name] = {path.name: checksum(path) for path in files}
+                found.acceptable[name] = _checksums(folder.glob("*.parquet"))
     for name, state in entered.items():
         if not state.gone:
             run = name_of(Path(name))
@@ -161,13 +162,28 @@ def _audit_files(warehouse: Path, found: WarehouseAudit) -> None:
             path = warehouse / place
             if path.parent.name == EMPTY or not place.startswith("records/"):
                 folder = folder_name(warehouse, path.parent)
-                found.acceptable.setdefault(folder, {})[path.name] = checksum(path)
+                if sound := _checksums([path]):
+                    found.acceptable.setdefault(folder, {}).update(sound)
+    for key in CellStore(warehouse).find_replaced():
+        problem = "is of another run than there is: run its campaign again"
+        found.findings.append(AuditFinding(f"campaigns/cells/{key}.json", problem))
     snapshot = find_checksum(warehouse / SNAPSHOT)
-    before = {entry.files.get(SNAPSHOT.name) for entry in found.ledger.entries}
-    # The snapshot can be older than the last entry.
-    if snapshot is not None and snapshot not in before:
+    if snapshot is not None and not _is_used(warehouse, snapshot):
         problem = f"differs from {LEDGER}, and is not used: remove it"
         found.findings.append(AuditFinding(SNAPSHOT.as_posix(), problem))
+
+
+def _checksums(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the checksums of files by name, without those that cannot be read."""
+    return {path.name: digest for path in paths if (digest := find_checksum(path))}
+
+
+def _is_used(warehouse: Path, snapshot: str) -> bool:
+    """Return whether a service reads a snapshot, which can be older than the last entry."""
+    try:
+        return snapshot != "" and is_entered(warehouse, warehouse / SNAPSHOT, snapshot)
+    except (OSError, ValueError):  # there is no ledger, or the folder is a link elsewhere
+        return False
 
 
 def _files(warehouse: Path) -> Iterator[Path]:
@@ -183,9 +199,10 @@ def _files(warehouse: Path) -> Iterator[Path]:
     for name in ("campaigns", "marts"):
         for path in _below(warehouse / name):
             hidden = any(part.startswith(".") for part in path.relative_to(warehouse).parts)
-            if path.is_file() and not hidden and path.suffix not in (".lock", ".run"):
+            read = path.is_symlink() or (path.exists() and not path.is_dir())
+            if read and not hidden and path.suffix not in (".lock", ".run"):
                 yield path
-    yield from filter(Path.is_file, (warehouse / name for name in DATABASE_FILES))
+    yield from filter(os.path.lexists, (warehouse / name for name in DATABASE_FILES))
 
 
 def _below(folder: Path) -> list[Path]:
