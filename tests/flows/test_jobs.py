@@ -284,7 +284,7 @@ def test_a_login_selects_that_service_and_a_logout_the_warehouse(
             printed("job", "list")
         assert printed("logout") == "logged out\n"
     assert "theirs" not in printed("job", "list")
-    assert printed("logout") == "nobody is logged in\n"
+    assert printed("logout") == "not logged in\n"
 
 
 def test_terms_of_a_tenant_are_set_and_listed(tmp_path: Path) -> None:

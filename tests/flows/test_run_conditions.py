@@ -71,7 +71,7 @@ def test_a_campaign_says_that_no_job_is_meant(ask: Ask, warehouse: Path) -> None
     write_cells(warehouse, replace(CELL, campaign="one-123456", run=run))
     one = ("campaign", "show", "one-123456", "--of-jobs")
     ran = ask(*one, "scale_factor = 64")
-    assert (ran.code, ran.out, ran.err) == (0, "", "(no job is like that)\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", "(no job matches)\n")
     (row,) = rows_of(ask, *one, "scale_factor = 64")
     assert (row["jobs"], row["mean_jct_s"]) == (0, None)
     assert ask(*one, "job_id = 1").err == ""

@@ -71,4 +71,4 @@ def test_means_say_what_is_not_alike(ask: Ask, warehouse: Path) -> None:
     again("srtf", seed=9)
     assert said() == ["(the policies ran different jobs or GPUs, or in different proportions"]
     again("shockwave", parameters=(Parameter("lam", 7.0),))
-    assert said() == ["(of different parameters, forecasts or other settings"]
+    assert said() == ["(runs of shockwave differ in parameters, forecasts or other settings"]

@@ -285,7 +285,9 @@ def test_a_run_under_way_is_held_against_its_own_end(
         "run", "whatif", run, "--round", 9, "--policy", "srtf", "--warehouse", tmp_path
     ).out
     heading, columns, *_ = output.split("\n", 2)
-    assert heading.startswith(f"{run} has not ended, with 12 rounds recorded: unchanged is how it")
+    assert heading.startswith(
+        f"{run} has not ended, with 12 rounds recorded: unchanged means continued"
+    )
     assert columns.split() == ["figure", "unchanged", "whatif", "difference"]
 
 

@@ -141,6 +141,8 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(check_regular(path)) as file:
             yield file
+    except MemoryError:  # Arrow's own is an ArrowException, too, and says nothing of the file
+        raise
     except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
         usual = RESTORE if is_run(path.parent.name) else "restore it from a backup"
         reason = getattr(error, "strerror", None) or first_line(error)
