@@ -2,7 +2,7 @@
 
     python -m benchmarks.screenshots [OUT]
 
-Writes `report`, `live` and `prefect` as PNG, in light and in dark, to OUT, by default
+Writes `report` and `live`, in light and in dark, and `prefect` as PNG to OUT, by default
 `docs/images`. It starts a service with a server of its own and needs the Chromium of the system.
 """
 
@@ -48,14 +48,14 @@ def main() -> None:
     out: Path = parser.parse_args().out
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         take_report(browser, Path(folder), out)
-        options = ("--gpus", "16", "--gpus-per-node", "4", "--speed", "240")
+        options = ("--gpus", "16", "--gpus-per-node", "4", "--speed", "30")
         service = Path(folder) / "service"
         service.mkdir()
         with ready(service, *options) as up:
             for line in JOBS:
                 words = zip(FIELDS, line.split(), strict=True)
                 command(up, "submit", *(f"--{field}={word}" for field, word in words))
-            wait_for(lambda: command(up, "status"), lambda text: rounds_of(text) > 8)
+            wait_for(lambda: command(up, "status"), lambda text: rounds_of(text) > 4)
             take_live(browser, up, out)
             take_prefect(browser, up, out)
 
@@ -83,10 +83,10 @@ def rounds_of(status: str) -> int:
     return int(found[0].replace(",", "")) if found else 0
 
 
-def take(page: Page, out: Path, name: str, scheme: str) -> None:
+def take(page: Page, out: Path, name: str) -> None:
     """A screenshot of what the window shows."""
     page.wait_for_timeout(1_500)  # pages draw charts and fetch fonts after they have loaded
-    page.screenshot(path=out / f"{name}-{scheme}.png")
+    page.screenshot(path=out / f"{name}.png")
 
 
 def take_report(browser: Browser, folder: Path, out: Path) -> None:
@@ -104,7 +104,7 @@ def take_report(browser: Browser, folder: Path, out: Path) -> None:
         page = browser.new_context(color_scheme=scheme, viewport=SIZE).new_page()
         page.goto(page_file.as_uri())
         page.locator("#all").evaluate("chapter => chapter.scrollIntoView()")
-        take(page, out, "report", scheme)
+        take(page, out, f"report-{scheme}")
 
 
 def run_names(records: Path) -> list[str]:
@@ -122,7 +122,7 @@ def take_live(browser: Browser, up: Up, out: Path) -> None:
         page.get_by_label("Token").fill(up.access.secret)
         page.get_by_role("button", name="Log in").click()
         page.wait_for_selector("#tiles")
-        take(page, out, "live", scheme)
+        take(page, out, f"live-{scheme}")
 
 
 def take_prefect(browser: Browser, up: Up, out: Path) -> None:
@@ -137,12 +137,11 @@ def take_prefect(browser: Browser, up: Up, out: Path) -> None:
         runs = client.read_flow_runs(limit=50)
     rounds = [run for run in runs if "round" in run.name and run.state and run.state.is_completed()]
     latest = max(rounds, key=lambda run: run.start_time or run.created)
-    for scheme in SCHEMES:
-        page = browser.new_context(color_scheme=scheme, viewport=SIZE).new_page()
-        log_in(page, up.access)
-        page.goto(f"{up.url}/runs/flow-run/{latest.id}")
-        page.wait_for_timeout(4_000)
-        take(page, out, "prefect", scheme)
+    page = browser.new_context(viewport=SIZE).new_page()  # the UI is dark whatever is preferred
+    log_in(page, up.access)
+    page.goto(f"{up.url}/runs/flow-run/{latest.id}")
+    page.wait_for_timeout(4_000)
+    take(page, out, "prefect")
 
 
 if __name__ == "__main__":
