@@ -138,7 +138,7 @@ def ran(
     folder = tmp_path_factory.mktemp("lookups")
     lines = list[tuple[list[str], str]]()
     for command, asked in RUNS.items():
-        own = folder / command
+        own = folder / command.replace(" ", "-")  # no path in a URL may have a space
         warehouse = own / "w"
         shutil.copytree(finished.warehouse, warehouse)
         start = make_start(
