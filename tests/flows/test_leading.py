@@ -142,7 +142,7 @@ def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
             lead(place(tmp_path), stop, said.append),
         ):
             pass
-        message = rf"running service at {found.url} \(process {os.getpid()}\); stop it with shockwave down"
+        message = rf"service at {found.url} \(process {os.getpid()}\); stop it with shockwave down"
         with pytest.raises(WarehouseBusy, match=message):  # checked before its port
             Service(ListenAddress("127.0.0.1", 4200), "", tmp_path).check()
         stop.set()
