@@ -149,9 +149,9 @@ def test_a_service_keeps_what_it_began_with(tmp_path: Path) -> None:
         inbox.submit(JOB)
     go(tmp_path, 1)
     go(tmp_path, 1, replace(FAST, gpus=8))  # the default: as it began
-    with pytest.raises(InputError, match="gpus: is not what the service"):
+    with pytest.raises(InputError, match="gpus: differs from that of the service"):
         go(tmp_path, 1, replace(FAST, gpus=16))
-    with pytest.raises(InputError, match="policy: is not"):
+    with pytest.raises(InputError, match="policy: differs"):
         go(tmp_path, 1, replace(FAST, policy="srtf"))
 
 
