@@ -37,6 +37,7 @@ from flows.cli.output import print_table
 from flows.scheduler import leadership
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
+from flows.scheduler.sinks import FencedSink
 from harness.attacks.kills import forked
 from harness.attacks.promises import Acknowledged
 from harness.attacks.service_kills import LONG
@@ -83,7 +84,7 @@ def member(place: Place) -> None:
     ):
         assert leader
         run.check = partial(leases.check, leader.token)
-        run.sink = leadership.FencedSink(run.sink, run.check)
+        run.sink = FencedSink(run.sink, run.check)
 
         def driver(run: Run) -> Round:
             leader.check()
