@@ -169,6 +169,9 @@ class Generated:
             ),
             "previous_hash": pa.array([f"{max(number - 1, 0):064x}" for number in rounds]),
         }
+        for field in ROUND:
+            if field.name not in columns:  # of services, of shared GPUs, of troubled nodes
+                columns[field.name] = pa.array([[]] * count, field.type)
         return pa.Table.from_arrays([columns[name] for name in ROUND.names], schema=ROUND)
 
     def _arrivals(self, rounds: Any) -> pa.Array:

@@ -186,7 +186,7 @@ def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path)
         for record, state in zip(made.records, made.states[1:], strict=True)
         for job_id in state.beliefs
         if job_id not in {lease.job_id for lease in record.leases}
-        and any(bid.job_id == job_id and len(bid.rows) > 1 for bid in record.bids)
+        and sum(bid.job_id == job_id for bid in record.bids) > 1
     )
     answer = why(waiting, tmp_path, run, record.round)
     prices = {price.gpu_type: price.price for price in record.solve.prices}

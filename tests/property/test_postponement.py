@@ -170,5 +170,5 @@ def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_e
         arrivals += [stream.arrive(1, 1) for _ in range(5)]
         situation = stream.situation(arrivals)
         arrivals = []
-        assert stream.even.service(gang.job_id) <= (policy.overdue * 4 + 4) * ROUND_SECONDS
+        assert stream.even.service(gang.job_id) <= (policy.one_type.overdue * 4 + 4) * ROUND_SECONDS
         stream.train(dict(policy.plan(situation).placement))
