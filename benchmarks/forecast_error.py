@@ -7,8 +7,9 @@ from itertools import accumulate
 
 import numpy as np
 
+from predictor.basis import Basis
 from predictor.belief import Belief
-from predictor.forecast import Basis, forecast, run_time
+from predictor.forecast import forecast, run_time
 from predictor.history import History
 from predictor.intervals import TENTHS, Calibration, Scored, kinds
 from predictor.job import JobProgress, Mode, Regime

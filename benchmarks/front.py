@@ -21,7 +21,7 @@ from statistics import fmean
 from benchmarks.loads import Case, stream, streamed
 from flows.cli.output import print_table
 from harness.markdown import markdown
-from predictor.forecast import Basis
+from predictor.basis import Basis
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES
 from solver.policies.listed import run_list

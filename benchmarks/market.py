@@ -29,7 +29,7 @@ from benchmarks.workloads import TRACES, gpus_of, open_workload, trace_folder
 from flows.cli.output import print_table
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
-from predictor.forecast import Basis
+from predictor.basis import Basis
 from tasks.record import Parameter, Settings, make_pool
 from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics

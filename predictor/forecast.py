@@ -7,7 +7,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import reduce
 from operator import add
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from predictor.allocation import Allocation
 from predictor.arrays import Bools
+from predictor.basis import Basis
 from predictor.belief import LEAST_LEFT, Belief
 from predictor.durations import predict_shares
 from predictor.history import NOTHING, History
@@ -42,17 +42,6 @@ LEVELS = ((np.arange(SAMPLES) + 0.5) / SAMPLES)[None, :]
 
 Work = tuple[float, ...]
 """Epochs by regime, in the order of `Forecast.batch_sizes`."""
-
-
-class Basis(StrEnum):
-    """The information on which forecasts are based."""
-
-    POSTERIOR = "posterior"
-    """The posterior over regime sequences, given the job's trajectory and finished jobs."""
-    REACTIVE = "reactive"
-    """Extrapolation: the current batch size holds to the end."""
-    ORACLE = "oracle"
-    """The job's true schedule: an upper bound for experiments."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from functools import cached_property, lru_cache
 from containers.runtime import ContainerEvent, Lease, NodeProblem, Observation
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
+from predictor.basis import Basis
 from predictor.belief import Belief, Pace
-from predictor.forecast import Basis, Forecast
+from predictor.forecast import Forecast
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Regime
 from predictor.rows import hash_content, to_row
 from predictor.throughput import Profile

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 from flows.runs.setting import Setting
+from predictor.basis import Basis
 from predictor.errors import InputError, meant
-from predictor.forecast import Basis
 from solver.fidelity import Fidelity
 
 if TYPE_CHECKING:

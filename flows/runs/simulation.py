@@ -15,8 +15,8 @@ from flows.prefect_server.garbage import collect_rarely
 from flows.runs.code_version import list_packages
 from flows.runs.snapshot import RunProgress
 from flows.runs.start import make_policy_of
+from predictor.basis import Basis
 from predictor.errors import Interrupted, PluginError
-from predictor.forecast import Basis
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Profile, Throughput, epoch_seconds
 from solver.inventory import Inventory

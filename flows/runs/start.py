@@ -11,8 +11,8 @@ from flows.runs.settings import ClusterSize, SimulationSettings, make_settings
 from flows.runs.sharing import shares_gpus
 from flows.runs.workload_source import Source
 from predictor.allocation import Allocation
+from predictor.basis import Basis
 from predictor.errors import InputError, WarehouseError
-from predictor.forecast import Basis
 from predictor.throughput import UNTYPED, Profile
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel

@@ -97,7 +97,7 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
     ran = CliRunner().invoke(build_application(("queue",)), ["queue", "--warehouse", str(tmp_path)])
     assert ran.stderr.startswith("(the service is stopped")  # about the warehouse, served or not
     (answer,) = typed(tmp_path, "why", "1")
-    assert (answer["run"], answer["job_id"], answer["status"]) == (name, 1, "runs")
+    assert (answer["run"], answer["job"]["job_id"], answer["status"]) == (name, 1, "runs")
     for words in (("job", "release", "2"), ("job", "requeue", "1"), ("node", "uncordon", "3")):
         typed(tmp_path, *words)
     go(tmp_path, 1)
@@ -182,11 +182,11 @@ def test_why_says_of_which_of_two_runs_it_is(tmp_path: Path) -> None:
         return ran.stderr.strip(), ran.stdout.splitlines()[0]
 
     said, first = asked()
-    assert said == f"(of the newest run; of the service's: --run {own})"
+    assert said == f"(shown: the newest run; for the service's: --run {own})"
     assert f" of {other}, " in first
     with announce(tmp_path, "http://127.0.0.1:9", 1.0):  # as a service that is running is
         said, first = asked()
-    assert said == f"(of the service's run; of the newest: --run {other})"
+    assert said == f"(shown: the service's run; for the newest: --run {other})"
     assert f" of {own}, " in first
 
 
@@ -238,7 +238,7 @@ def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(tmp_path:
     rows = {row["job_id"]: row for row in typed(tmp_path, "job", "list")}
     assert [rows[job]["status"] for job in (3, 4, 5, 6)] == ["held", "held", "cancelled", "held"]
     (answer,) = typed(tmp_path, "why", "sweep[8]")
-    assert (answer["job_id"], answer["order"]) == (6, "held")
+    assert (answer["job"]["job_id"], answer["obstacles"]["order"]) == (6, "held")
     typed(tmp_path, "job", "cancel", "prepare")
     go(tmp_path, 2)
     with pytest.raises(InputError, match="job 2 is withdrawn, so that nothing can start after it"):

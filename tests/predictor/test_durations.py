@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predictor.basis import Basis
 from predictor.belief import MILESTONES, Belief
 from predictor.durations import (
     ENOUGH,
@@ -20,7 +21,7 @@ from predictor.durations import (
     find_gaps,
     find_interval,
 )
-from predictor.forecast import HELD, Basis, RunTime, forecast, run_time
+from predictor.forecast import HELD, RunTime, forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.intervals import Calibration, Scored
 from predictor.job import JobProgress, JobSpec

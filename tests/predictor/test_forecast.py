@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.allocation import Allocation, Demand
+from predictor.basis import Basis
 from predictor.belief import Belief
 from predictor.errors import InputError
-from predictor.forecast import LEVELS, SAMPLES, Basis, Forecast, RunTime, forecast, run_time
+from predictor.forecast import LEVELS, SAMPLES, Forecast, RunTime, forecast, run_time
 from predictor.history import NOTHING
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
 from predictor.posterior import Sequences, draw_sequences, gather_evidence, is_settled

@@ -10,7 +10,7 @@ import pytest
 
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
-from predictor.forecast import Basis
+from predictor.basis import Basis
 from predictor.options import JobOptions, Task
 from solver.deciding import place
 from tasks.queue_simulation import QueuedJob, QueueSimulation
