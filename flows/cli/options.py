@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -32,7 +32,9 @@ from flows.runs.settings import (
 )
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError, check_plain
-from tasks.record import Parameter as PolicyParameter
+
+if TYPE_CHECKING:
+    from tasks.record import Parameter as PolicyParameter
 
 warehouse_named = ContextVar("warehouse_named", default=True)
 """Whether the running command has `--warehouse`, and so uses no login."""
@@ -269,7 +271,7 @@ def _options(group: type[Any]) -> Iterator[Parameter]:
         )
 
 
-def parse_parameters(texts: Iterable[str]) -> tuple[PolicyParameter, ...]:
+def parse_parameters(texts: Iterable[str]) -> "tuple[PolicyParameter, ...]":
     """Parse parameters of a policy; returns them sorted by name.
 
     Args:
@@ -291,4 +293,6 @@ def parse_parameters(texts: Iterable[str]) -> tuple[PolicyParameter, ...]:
         if name in parsed:
             raise InputError(f"parameters.{name}", "is given twice", "give it once")
         parsed[name] = number
+    from tasks.record import Parameter as PolicyParameter  # imports NumPy
+
     return tuple(PolicyParameter(name, parsed[name]) for name in sorted(parsed))

@@ -332,10 +332,10 @@ def test_shells_complete_commands_and_names_of_jobs(
             main._run([])
         return capsys.readouterr().out.splitlines()
 
-    assert completed("complete_bash", "shockwave job cancel nigh", 2) == ["night", "nightly"]
-    assert completed("complete_bash", "shockwave uncor", 1) == ["uncordon"]
+    assert completed("complete_bash", "shockwave job cancel nigh", 3) == ["night", "nightly"]
+    assert completed("complete_bash", "shockwave node uncor", 2) == ["uncordon"]
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "none"))
-    assert completed("complete_bash", "shockwave job hold n", 2) == [""]
+    assert completed("complete_bash", "shockwave job hold n", 3) == [""]
     assert any("_SHOCKWAVE_COMPLETE" in line for line in completed("source_bash", "", 0))
 
 

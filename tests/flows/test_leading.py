@@ -34,8 +34,8 @@ import sys, time
 from pathlib import Path
 from threading import Event
 from flows.scheduler import scheduler
-from flows.scheduler.leadership import LeaseSite, leading
-with leading(LeaseSite(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as leader:
+from flows.scheduler.leadership import LeaseSite, lead
+with lead(LeaseSite(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as leader:
     leader.ready()
     print(leader.token, flush=True)
     time.sleep(600)

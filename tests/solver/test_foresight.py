@@ -169,7 +169,7 @@ def test_prices_are_the_same_with_any_number_of_threads() -> None:
     asked = (
         "import numpy as np; from solver.backends import over_time as there;"
         "from tests.solver.test_foresight import unlike; there.STEPS = 3;"
-        "found = [there.prices_over_time(unlike(400, n, np.ones(400))) for n in (5, 9, 12, 25)];"
+        "found = [there.price_over_time(unlike(400, n, np.ones(400))) for n in (5, 9, 12, 25)];"
         "print([each.prices.tobytes().hex() for each in found])"
     )
     said = {
