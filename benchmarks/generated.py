@@ -19,7 +19,8 @@ from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
 from predictor.rows import to_row
 from predictor.throughput import UNTYPED
-from tasks.record import VERSION, RunHeader, Settings, make_pool
+from tasks.layout import VERSION
+from tasks.record import RunHeader, Settings, make_pool
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.store.arrow import rows_to_table, to_table, write_groups, write_table

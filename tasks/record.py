@@ -29,10 +29,6 @@ from tasks.commands import Command
 from tasks.measured import Measurement, PairMeasurement, SpreadMeasurement, make_profile
 from tasks.sources import Workload
 
-VERSION = 1
-"""Layout of the records, raised with any change of their fields. Records of another layout are
-refused."""
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:

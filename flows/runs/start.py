@@ -27,9 +27,9 @@ from solver.policies import (
     policy_class,
 )
 from solver.policies.mst import check_priced
+from tasks.layout import VERSION
 from tasks.measured import Measurement, PairMeasurement, SpreadMeasurement
 from tasks.record import (
-    VERSION,
     Parameter,
     PastJob,
     RunHeader,

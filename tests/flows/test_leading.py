@@ -196,7 +196,7 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed_or_hangs(
             assert found.pid == os.getpid()
         assert process.wait() == -signal.SIGKILL
         hung = number == signal.SIGSTOP
-        assert any(line.endswith("it is killed.") for line in said) == hung
+        assert any(line.endswith("killing it.") for line in said) == hung
 
 
 def test_a_test_of_the_lock_keeps_no_service_from_starting(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
     STORE=1 python -m pytest tests/stored
 
 stores them anew, after a change that is meant to alter them. If fields of records changed, raise
-`VERSION` in `tasks/record.py` as well.
+`VERSION` in `tasks/layout.py` as well.
 """
 
 import os
@@ -17,7 +17,8 @@ from flows.runs.start import make_start
 from predictor.rows import hash_content
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES, for_several_pools
-from tasks.record import VERSION, RuntimeKind, Start
+from tasks.layout import VERSION
+from tasks.record import RuntimeKind, Start
 from tests.runs import make, mixed, tiny
 from warehouse.store.files import HEADER, ROUND, WORKLOAD
 

@@ -22,8 +22,8 @@ from predictor.options import JobOptions
 from predictor.throughput import UNTYPED, Profile
 from solver.market import Price
 from solver.plan import SolveReport
+from tasks.layout import VERSION
 from tasks.record import (
-    VERSION,
     Estimate,
     RoundRecord,
     RunHeader,

@@ -11,8 +11,8 @@ from predictor.throughput import UNTYPED
 from solver.market import Price
 from solver.plan import SolveReport
 from tasks.commands import Command, CommandKind, NewNode
+from tasks.layout import VERSION
 from tasks.record import (
-    VERSION,
     Package,
 )
 from tests.runs import chained, write

@@ -11,7 +11,8 @@ from flows.explain.replay import replay
 from flows.runs.resuming import resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
-from tasks.record import VERSION, RoundRecord, Timings, hash_record
+from tasks.layout import VERSION
+from tasks.record import RoundRecord, Timings, hash_record
 from tasks.replay import Difference
 from tests.runs import POLICIES, Made, chained, ended, start_of, write
 from warehouse.store.checks import check_warehouse

@@ -4,7 +4,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from predictor.rows import from_row, hash_content
-from tasks.record import VERSION, RoundRecord, RunHeader
+from tasks.layout import VERSION
+from tasks.record import RoundRecord, RunHeader
 from warehouse.store.files import HeaderLabel, RoundLabel
 from warehouse.store.folder import other_layout
 

@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 
 from predictor.errors import InputError, WarehouseError, likely
-from tasks.record import VERSION
+from tasks.layout import VERSION
 from warehouse.store.labels import read_labels
 
 WORKLOAD_FILE = "workload.parquet"
