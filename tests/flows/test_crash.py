@@ -191,7 +191,6 @@ def test_an_interrupted_run_says_how_to_go_on(
 @pytest.mark.parametrize(
     "command",
     [
-        "solve {pipe}",
         "simulate --gpus 4 --trace no.trace --profile {pipe}",
         "compare --gpus 4 --trace no.trace --profile {pipe}",
     ],
