@@ -29,6 +29,7 @@ from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
 from flows.runs.start import fit_to_cluster, make_start
 from flows.runs.workload_source import Source
+from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
 from tasks.record import Parameter, RoundRecord, RuntimeKind, Settings, Timings, make_pool
@@ -92,15 +93,12 @@ def cases(data: Path) -> Iterator[Case]:
     for trace in dict.fromkeys(run.trace for run in read_published_runs(data / "gavel")):
         yield Case(f"gavel {trace}", OURS)
         yield Case(f"gavel {trace}", "gavel", ("reference",))
-    smallest = min((run for run in read_published_runs(data / "gavel")), key=_jobs_of)
+    smallest = min(
+        read_published_runs(data / "gavel"), key=lambda run: int(run.trace.rpartition("_")[2])
+    )
     for policy in (OURS, "gavel", "gandiva", "slaq", "antman"):
         packed = ("packed=1",) if policy in (OURS, "gavel") else ()
         yield Case(f"gavel {smallest.trace}", policy, packed)
-
-
-def _jobs_of(run: object) -> int:
-    name = str(getattr(run, "trace"))  # noqa: B009 - a published run, whatever it is called
-    return int(name.rsplit("_", 1)[-1]) if name.rsplit("_", 1)[-1].isdigit() else 10**9
 
 
 def prepared(case: Case, data: Path) -> tuple[Workload, Settings]:
@@ -132,8 +130,8 @@ def decisions(case: Case, data: Path) -> str:
     try:
         workload, settings = prepared(case, data)
         start = make_start(workload, settings)
-    except Exception as error:  # a policy that does not take these GPUs says so in a line
-        return f"{case}: {type(error).__name__}"
+    except InputError as error:  # the policy does not take these GPUs
+        return f"{case}: {error}"
     sink = LeaseHash()
     with prepare(start).under_way(sink) as run, collect_rarely():
         while not run.finished:

@@ -64,12 +64,11 @@ def add_warehouse(remedy: str, warehouse: Path) -> str:
         return remedy
 
     def complete(match: re.Match[str]) -> str:
-        command = find_command([match[1], (match[2] or "").strip()])
-        words = match[2] or ""
+        command = find_command(match[0].split()[1:])
         if not command or command in WITHOUT_RECORDS:
             return match[0]
-        if words and " " not in command:  # a word of the sentence follows the command
-            return f"shockwave {command}{option}{words}{match[3] or ''}"
+        if match[2] and " " not in command:  # a word of the sentence follows the command
+            return f"shockwave {command}{option}{match[2]}{match[3] or ''}"
         return match[0] + option
 
     return _COMMAND.sub(complete, remedy)
