@@ -141,7 +141,7 @@ def make_outlook(situation: Situation) -> Outlook:
         left = samples.mean(axis=1)
     run = np.array([job.belief.run_seconds for job in jobs])
     age = situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs])
-    service = np.array([situation.even.service(job.job_id) for job in jobs])
+    service = np.array([situation.fair_share.service(job.job_id) for job in jobs])
     waited = service > 0.0
     budgets = np.array([job.spec.budget for job in jobs])
     return Outlook(
@@ -154,7 +154,9 @@ def make_outlook(situation: Situation) -> Outlook:
         age=age,
         gangs=np.array([float(allocation.gpus) for allocation in chain(*menus)]),
         service=service,
-        crowding=np.where(waited, age / np.where(waited, service, 1.0), situation.even.contention),
+        crowding=np.where(
+            waited, age / np.where(waited, service, 1.0), situation.fair_share.contention
+        ),
         budgets=budgets / np.mean([job.spec.budget for job in situation.jobs]),
         contention=max(1.0, situation.jobs_seen / situation.inventory.gpus),
     )

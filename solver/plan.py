@@ -132,7 +132,7 @@ class Situation:
         jobs_seen: Number of jobs that have arrived so far.
         ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
         memory: The policy's state from its last plan; empty at first.
-        even: Equal share of the active jobs.
+        fair_share: Equal shares of the active jobs.
         restart_seconds: Cost of restarting a job, as far as it is known.
     """
 
@@ -144,7 +144,7 @@ class Situation:
     jobs_seen: int
     ended_gpu_seconds: tuple[float, ...] = ()
     memory: str = ""
-    even: FairShare = field(default_factory=FairShare)
+    fair_share: FairShare = field(default_factory=FairShare)
     restart_seconds: float = 0.0
 
 

@@ -342,7 +342,7 @@ class QueueSimulation:
                 *now.ended_gpu_seconds,
                 *(job.belief.run_seconds * job.gang for job in ended),
             ),
-            even=now.even.after(clock, arrived, self.jobs, now.inventory.gpus),
+            fair_share=now.fair_share.after(clock, arrived, self.jobs, now.inventory.gpus),
         )
 
     def _eligible_jobs(self) -> Iterator[ActiveJob]:

@@ -219,7 +219,7 @@ def make_situation(run: Run, this: Round) -> RoundInput | None:
         jobs_seen=state.arrived,
         ended_gpu_seconds=state.learning.gpu_seconds,
         memory=state.memory,
-        even=state.fair_share,
+        fair_share=state.fair_share,
         restart_seconds=settings.restart_seconds,
         promises=_promises(run, this),
         cordoned=_cordoned(run, this),

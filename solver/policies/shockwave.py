@@ -65,7 +65,7 @@ class OneType(UtilityParameters, Strategy):
         residual run time, but not before arrivals are expected to end. After the arrivals, the
         longest job is due as soon as it can finish, so it is never delayed for long.
         """
-        even = situation.even
+        even = situation.fair_share
         lost = self.lost_rounds * situation.round_seconds
         level = min(int(self.longest_level * ahead.samples.shape[1]), ahead.samples.shape[1] - 1)
         longest = float(ahead.samples[:, level].max()) * (1.0 + self.blur_share / 2.0)
@@ -176,11 +176,11 @@ class SeveralTypes(Strategy):
         least makespan, in seconds from now.
         """
         oldest = min(job.spec.arrival_seconds for job in situation.jobs)
-        came = sum(submitted >= oldest for submitted in situation.even.arrived)
+        came = sum(submitted >= oldest for submitted in situation.fair_share.arrived)
         active = {job.job_id - job.spec.options.task.place for job in situation.jobs}
         ending = self.paired_ending if self.packed else self.ending
         ending *= max(came / len(active), 1.0)
-        coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
+        coming = arrivals_left(situation.clock_seconds, situation.fair_share.arrived)
         return max(ending * max(1.0 - coming / least, LEAST_ENDING), LEAST_MAKESPAN)
 
     def choose(self, market: Market) -> Solution | None:

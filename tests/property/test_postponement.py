@@ -29,7 +29,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.clock, self.seen = 0.0, 0
-        self.even = FairShare()
+        self.fair_share = FairShare()
         self.active: dict[int, ActiveJob] = {}
 
     def arrive(self, gang: int, rounds: int) -> JobSpec:
@@ -50,10 +50,10 @@ class Stream:
 
     def situation(self, arrivals: list[JobSpec]) -> Situation:
         """Policy input of the coming round."""
-        self.even = self.even.after(self.clock, arrivals, self.active, GPUS)
+        self.fair_share = self.fair_share.after(self.clock, arrivals, self.active, GPUS)
         jobs = tuple(self.active.values())
         return Situation(
-            self.clock, cluster(GPUS), ROUND_SECONDS, 1, jobs, self.seen, even=self.even
+            self.clock, cluster(GPUS), ROUND_SECONDS, 1, jobs, self.seen, fair_share=self.fair_share
         )
 
     def train(self, placement: dict[int, tuple[int, ...]]) -> None:
@@ -87,7 +87,8 @@ BURSTS = st.lists(
 def overdue(situation: Situation, times: float) -> dict[int, float]:
     """Seconds of even service since each job became overdue, by job id."""
     late = {
-        job.job_id: situation.even.service(job.job_id) - times * job.spec.epochs * ROUND_SECONDS
+        job.job_id: situation.fair_share.service(job.job_id)
+        - times * job.spec.epochs * ROUND_SECONDS
         for job in situation.jobs
     }
     return {job_id: seconds for job_id, seconds in late.items() if seconds > 1e-6}
@@ -130,7 +131,7 @@ def test_a_job_is_overdue_by_the_reported_time_unless_others_arrive(
         reported = {} if burst else reported
         assert {*plan.order} == stream.active.keys()
         for job_id, seconds in zip(plan.order, plan.first_by, strict=True):
-            at, contention = stream.clock + seconds, situation.even.contention
+            at, contention = stream.clock + seconds, situation.fair_share.contention
             before, then = reported.setdefault(job_id, (at, contention))
             if job_id in late:
                 assert seconds == 0.0
@@ -170,5 +171,8 @@ def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_e
         arrivals += [stream.arrive(1, 1) for _ in range(5)]
         situation = stream.situation(arrivals)
         arrivals = []
-        assert stream.even.service(gang.job_id) <= (policy.one_type.overdue * 4 + 4) * ROUND_SECONDS
+        assert (
+            stream.fair_share.service(gang.job_id)
+            <= (policy.one_type.overdue * 4 + 4) * ROUND_SECONDS
+        )
         stream.train(dict(policy.plan(situation).placement))

@@ -47,7 +47,7 @@ def situation(*jobs: Holder, gpus: int = 8, per_node: int = 4) -> RoundInput:
         for belief, found, (spec, held) in zip(beliefs, expected, jobs, strict=True)
     )
     even = FairShare(joined=dict.fromkeys((spec.job_id for spec, _ in jobs), 0.0))
-    return RoundInput(0.0, inventory, 60.0, 5, active, len(active), even=even)
+    return RoundInput(0.0, inventory, 60.0, 5, active, len(active), fair_share=even)
 
 
 def job(job_id: int, gpus: int = 1, *, kind: JobKind = OPAQUE, limit: float = 600.0) -> JobSpec:

@@ -168,7 +168,7 @@ def situation(*jobs: ActiveJob, inventory: Inventory = MIXED, clock: float = 0.0
     even = FairShare(
         clock, clock / 2.0, max(1.0, len(jobs) / inventory.gpus), {job.job_id: 0.0 for job in jobs}
     )
-    return Situation(clock, inventory, 100.0, 1, jobs, len(jobs), even=even)
+    return Situation(clock, inventory, 100.0, 1, jobs, len(jobs), fair_share=even)
 
 
 def ran_on(plan: Plan, inventory: Inventory = MIXED) -> dict[int, str]:
@@ -255,7 +255,7 @@ def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
 
     def pressed(*arrived: float) -> float:
         """What a V100 is worth to the long job over what it is worth to a short one."""
-        at = replace(inputs, even=replace(inputs.even, arrived=arrived))
+        at = replace(inputs, fair_share=replace(inputs.fair_share, arrived=arrived))
         worth = {bid.job_id: bid.utility for bid in Shockwave().plan(at).bids[::-1]}
         return worth[0] / worth[1]
 

@@ -70,7 +70,9 @@ def situation(
         now, [job.spec for job in jobs], [job.job_id for job in jobs], gpus
     )
     even = dataclasses.replace(even, contention=max(contention, even.contention))
-    return Situation(now, cluster(gpus), ROUND_SECONDS, WINDOW, jobs, seen or len(jobs), even=even)
+    return Situation(
+        now, cluster(gpus), ROUND_SECONDS, WINDOW, jobs, seen or len(jobs), fair_share=even
+    )
 
 
 @st.composite

@@ -61,7 +61,7 @@ def job(
 
 def situation(*jobs: ActiveJob, inventory: Inventory = MIXED) -> Situation:
     even = FairShare(joined={job.job_id: 0.0 for job in jobs})
-    return Situation(0.0, inventory, 100.0, 1, jobs, len(jobs), even=even)
+    return Situation(0.0, inventory, 100.0, 1, jobs, len(jobs), fair_share=even)
 
 
 def served(*jobs: ActiveJob) -> dict[int, tuple[int, ...]]:

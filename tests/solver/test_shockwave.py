@@ -209,8 +209,8 @@ def test_while_jobs_keep_coming_the_longest_is_not_due() -> None:
     def worth(silence: float) -> float:
         """Of the longest job's coming round, when 40 jobs have come up to some time ago."""
         arrived = np.linspace(0.0, inputs.clock_seconds - silence, 41)[1:]
-        even = dataclasses.replace(inputs.even, arrived=tuple(arrived.tolist()))
-        plan = make_policy("shockwave").plan(dataclasses.replace(inputs, even=even))
+        even = dataclasses.replace(inputs.fair_share, arrived=tuple(arrived.tolist()))
+        plan = make_policy("shockwave").plan(dataclasses.replace(inputs, fair_share=even))
         return dict(zip(plan.order, plan.worth, strict=True))[0]
 
     assert worth(0.0) < 0.1 < worth(2_000.0)
