@@ -277,7 +277,7 @@ def intervals(name: str, policy: str, every: int) -> list[Interval]:
     """
     workload, kept = open_workload(name), Kept()
     start = make_start(workload, Settings(policy=policy, pools=make_pool(gpus_of(name))))
-    with prepare(start).under_way(kept) as run, collect_rarely():
+    with prepare(start).open_run(kept) as run, collect_rarely():
         while not run.finished:
             go_on(run, kept, every)
     return seen(name, run, kept)

@@ -133,7 +133,7 @@ def decisions(case: Case, data: Path) -> str:
     except InputError as error:  # the policy does not take these GPUs
         return f"{case}: {error}"
     sink = LeaseHash()
-    with prepare(start).under_way(sink) as run, collect_rarely():
+    with prepare(start).open_run(sink) as run, collect_rarely():
         while not run.finished:
             run_round(run)
     return f"{case}: {sink.rounds} {sink.hexdigest()[:24]}"

@@ -110,7 +110,7 @@ def measured(
     )
     begun, ends = process_time(), Ends()
     counted = {spec.job_id: spec for spec in workload.specs[first:last]}
-    with prepare(make_start(workload, settings)).under_way(ends) as run, collect_rarely():
+    with prepare(make_start(workload, settings)).open_run(ends) as run, collect_rarely():
         while not (run.finished or counted.keys() <= ends.at.keys()):
             run_round(run)
     jcts = [ends.at[job_id] - spec.arrival_seconds for job_id, spec in counted.items()]

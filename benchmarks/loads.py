@@ -155,9 +155,9 @@ def streamed(workload: Workload, settings: Settings) -> dict[str, float]:
     """The figures of a stream that is simulated with these settings."""
     start = make_start(workload, settings)
     ends = Ends()
-    with prepare(start).under_way(ends) as under_way, collect_rarely():
-        while not under_way.finished:
-            run_round(under_way)
+    with prepare(start).open_run(ends) as active, collect_rarely():
+        while not active.finished:
+            run_round(active)
     arrived = np.array([spec.arrival_seconds for spec in workload.specs])
     ended = np.array([ends.at[spec.job_id] for spec in workload.specs])
     alone = np.array([truth.isolated_seconds for truth in workload.truths])

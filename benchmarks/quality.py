@@ -70,7 +70,7 @@ def workload_of(jobs: int, seed: int, gap: float, mix: Mix | None = None) -> Wor
 def ran(workload: Workload, policy: str, gpus: int) -> list[RoundRecord]:
     """The rounds of a run on a virtual cluster."""
     settings, sink = Settings(policy, (Pool("", gpus, 4),)), Memory()
-    with prepare(make_start(workload, settings)).under_way(sink) as run:
+    with prepare(make_start(workload, settings)).open_run(sink) as run:
         while not run.finished:
             run_round(run)
     return sink.records

@@ -56,7 +56,7 @@ def measure(jobs: int, gpus: int, rounds: int, policy: str, seed: int) -> list[d
     start = make_start(workload, Settings(policy=policy, pools=make_pool(gpus, min(gpus, 8))))
     taken: dict[str, list[float]] = {step.__name__: [] for step in ROUND}
     active = jobs
-    with prepare(start).under_way(Nothing()) as run, collect_rarely():
+    with prepare(start).open_run(Nothing()) as run, collect_rarely():
         for number in range(WARM + rounds):
             if number >= WARM:
                 active = min(active, len(run.state.beliefs))

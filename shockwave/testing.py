@@ -213,7 +213,7 @@ class _Checked:
 
     def run(self) -> list[Observation]:
         """Run to the end, check each plan, and return the runtime's reports."""
-        with prepare(self.start).under_way(self) as run:
+        with prepare(self.start).open_run(self) as run:
             while not run.finished:
                 where = f"{self.where}, round {run.state.round}"
                 assert run.state.round < MOST_ROUNDS, f"{where}: some jobs never end"

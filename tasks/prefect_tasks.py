@@ -25,18 +25,18 @@ RETRY_SECONDS = (1.0, 5.0)
 MOST_BIDS = 50
 """Most bids shown per round. A choice of layout."""
 
-_under_way: dict[tuple[str, int], tuple[Run, Round]] = {}
+_registered: dict[tuple[str, int], tuple[Run, Round]] = {}
 
 
 @contextmanager
-def under_way(run: Run) -> Iterator[Round]:
+def register_round(run: Run) -> Iterator[Round]:
     """Make a run's next round known to the tasks by its ids, within the context."""
     key, this = (run.name, run.state.round), Round()
-    _under_way[key] = (run, this)
+    _registered[key] = (run, this)
     try:
         yield this
     finally:
-        del _under_way[key]
+        del _registered[key]
 
 
 def should_retry(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
@@ -57,7 +57,7 @@ def _task(step: Step) -> Task[[str, int], None]:
         retry_condition_fn=should_retry,
     )
     def call(run: str, number: int) -> None:
-        run_timed(step, *_under_way[run, number])
+        run_timed(step, *_registered[run, number])
 
     return call
 
@@ -77,12 +77,12 @@ def call_tasks(run: str, number: int) -> None:
         state = step(run, number, return_state=True, wait_for=before)
         state.result()
         before = [state]
-    publish(*_under_way[run, number])
+    publish(*_registered[run, number])
 
 
 def call_steps(run: str, number: int) -> None:
     """Run the round's steps in order, without tasks of their own."""
-    run_steps(*_under_way[run, number])
+    run_steps(*_registered[run, number])
 
 
 def publish(run: Run, this: Round) -> None:

@@ -139,7 +139,7 @@ class Made:
 def make(start: Start) -> Made:
     """Run to the end without a warehouse."""
     sink = Memory()
-    with prepare(start).under_way(sink) as run:
+    with prepare(start).open_run(sink) as run:
         states = [run.state]
         while not run.finished:
             run_round(run)

@@ -103,10 +103,10 @@ class JobLogs:
             if name in self._shown:
                 if not log:
                     continue  # the container has just ended; its log is stored soon
-                self._note(name, log, self._find_begin(name, log))
+                self._set_shown(name, log, self._find_begin(name, log))
             while (begin := self._shown.get(name, 0)) < len(log) or name not in self._shown:
                 part = log[begin : begin + MOST_PART]
-                self._note(name, log, begin + len(part))
+                self._set_shown(name, log, begin + len(part))
                 yield name, part
 
     def _find_begin(self, name: str, log: bytes) -> int:
@@ -117,7 +117,7 @@ class JobLogs:
         behind = log[::-1].find(end[::-1])  # finds the last occurrence in linear time
         return len(log) - behind if behind >= 0 else 0
 
-    def _note(self, name: str, log: bytes, shown: int) -> None:
+    def _set_shown(self, name: str, log: bytes, shown: int) -> None:
         self._shown[name], self._ends[name] = shown, log[max(0, shown - MOST_END) : shown]
 
     def read_text(

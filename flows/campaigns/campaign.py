@@ -70,20 +70,20 @@ def campaign(
     """
     log_errors_once()
     check_runner(runner, address)
-    under_way = CampaignExecution(plan, warehouse.resolve(), fresh)
-    under_way.report()
-    under_way.run_all(runner, workers or os.cpu_count() or 1, address)
+    execution = CampaignExecution(plan, warehouse.resolve(), fresh)
+    execution.report()
+    execution.run_all(runner, workers or os.cpu_count() or 1, address)
     keep_fast(warehouse)
-    under_way.publish()
-    failed = [row for row in under_way.rows.values() if row.status is CellStatus.FAILED]
+    execution.publish()
+    failed = [row for row in execution.rows.values() if row.status is CellStatus.FAILED]
     if failed:
         reasons = ", ".join(f"{row.cell} ({row.reason})" for row in failed)
         raise CellsFailed(
-            f"campaign {under_way.id!r}",
-            f"{len(failed)} of {len(under_way.rows)} cells failed: {reasons}",
+            f"campaign {execution.id!r}",
+            f"{len(failed)} of {len(execution.rows)} cells failed: {reasons}",
             "mend them and run it again; finished cells are kept",
         )
-    return under_way.id
+    return execution.id
 
 
 def run_campaign(

@@ -118,8 +118,8 @@ class CommandProgress:
             done = state.arrived - len(state.beliefs)
             if now - shown_at >= UPDATE_SECONDS or done == jobs:
                 shown_at = now
-                under_way = sum(belief.share_done for belief in state.beliefs.values())
-                show(done, jobs, (done + under_way) / max(jobs, 1))
+                partial = sum(belief.share_done for belief in state.beliefs.values())
+                show(done, jobs, (done + partial) / max(jobs, 1))
 
         return after_round
 

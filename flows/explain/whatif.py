@@ -245,7 +245,7 @@ def fork(
         Writer(
             into, start, packages=list_packages(start.header.settings), delay_seconds=DELAY_SECONDS
         ) as writer,
-        prepared.under_way(writer, writer.run) as run,
+        prepared.open_run(writer, writer.run) as run,
     ):
         for record, _ in rounds[:number]:
             linked = replace(record, previous_hash=run.state.last_hash)

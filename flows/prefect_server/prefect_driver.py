@@ -28,7 +28,7 @@ from prefect.settings import (
 from prefect.settings.legacy import Setting
 
 from flows.prefect_server.access import describe_first_start
-from tasks.prefect_tasks import call_steps, call_tasks, under_way
+from tasks.prefect_tasks import call_steps, call_tasks, register_round
 from tasks.round import Round, Run
 
 
@@ -50,14 +50,14 @@ def scheduling_round(run: str, number: int) -> None:
 def run_round_in_prefect(run: Run) -> Round:
     """Run a round as a flow run; `tasks.round.run_round` is the plain driver."""
     number = run.state.round
-    with under_way(run) as this, tags(run.name, run.header.settings.policy):
+    with register_round(run) as this, tags(run.name, run.header.settings.policy):
         scheduling_round(run.name, number)
     return this
 
 
 def run_tasks(run: Run) -> Round:
     """Run a round as five task runs of the current flow run."""
-    with under_way(run) as this:
+    with register_round(run) as this:
         call_tasks(run.name, run.state.round)
     return this
 
@@ -76,7 +76,7 @@ def whole_round(run: str, number: int) -> None:
 
 def run_task(run: Run) -> Round:
     """Run a round as one task run of the current flow run."""
-    with under_way(run) as this:
+    with register_round(run) as this:
         whole_round(run.name, run.state.round)
     return this
 

@@ -132,10 +132,10 @@ class Hosts:
             for place, old in enumerate(before.nodes)
         )
         nodes = replace(before, nodes=(*earlier, node))
-        self._note(nodes, node)
+        self._save_name(nodes, node)
         self._runtime.grow(nodes)
 
-    def _note(self, nodes: Nodes, node: Node) -> None:
+    def _save_name(self, nodes: Nodes, node: Node) -> None:
         path = nodes.storage / self._run.name / NODES
         known: Sequence[dict[str, Any]] = json.loads(path.read_text())[: len(nodes.nodes) - 1]
         write_text(path, json.dumps([*known, node_to_row(node) | {"image": node.image}]))

@@ -60,10 +60,10 @@ def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
     if prepared.place.live:
         at = RunProgress(prepared.state).after_all(start.header, recorded)
         prepared, standing = prepared.at(at)
-        with prepared.under_way(writer, writer.run, standing) as run:
+        with prepared.open_run(writer, writer.run, standing) as run:
             yield run
         return
-    with prepared.under_way(writer, writer.run) as run:
+    with prepared.open_run(writer, writer.run) as run:
         for record, digest in recorded:
             repeat_round(run, record, digest)
         yield run

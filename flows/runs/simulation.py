@@ -67,7 +67,7 @@ class Prepared:
     state: RunState
 
     @contextmanager
-    def under_way(
+    def open_run(
         self, sink: Sink, name: str = "", standing: ResumePoint = BEGINNING
     ) -> Iterator[Run]:
         """Open the runtime at a resume point, by default the beginning, within the context."""
@@ -187,7 +187,7 @@ def simulate(
             packages=list_packages(start.header.settings),
             delay_seconds=delay_of(driver),
         ) as writer,
-        prepared.under_way(writer, writer.run) as run,
+        prepared.open_run(writer, writer.run) as run,
     ):
         return finish(run, warehouse, writer, driver, progress, rounds)
 

@@ -34,13 +34,13 @@ class Target:
     Attributes:
         folder: The warehouse.
         ended: Folders of ended runs.
-        under_way: Folder of a run under way.
+        unfinished: Folder of an unfinished run.
         rng: Draws what is edited.
     """
 
     folder: Path
     ended: tuple[Path, ...]
-    under_way: Path
+    unfinished: Path
     rng: Random
 
     @property
@@ -281,7 +281,7 @@ def forger(rng: Random) -> Key | None:
 
 def all_forged(target: Target) -> None:
     """Forge a run's chain and the ledger, so that they agree."""
-    folder = target.rng.choice([*target.ended, target.under_way])
+    folder = target.rng.choice([*target.ended, target.unfinished])
     forged_chain(target, folder)
     states = {path.name: checksum(path) for path in folder.glob("*.parquet")}
     hashes = [row["hash"] for _, rows in record_rows(folder) for row in rows]
@@ -304,7 +304,7 @@ def all_forged(target: Target) -> None:
 
 def run_gone_from_all(target: Target) -> None:
     """Remove a run, and forge a ledger that never had it."""
-    folder = target.under_way
+    folder = target.unfinished
     shutil.rmtree(folder)
     name = folder.relative_to(target.folder).as_posix()
     forged_ledger(
@@ -325,8 +325,8 @@ def snapshot_and_ledger(target: Target) -> None:
 
 def as_it_was(target: Target) -> None:
     """Remove the newest run and the ledger's lines from its first on: an older state."""
-    name = target.under_way.relative_to(target.folder).as_posix()
+    name = target.unfinished.relative_to(target.folder).as_posix()
     lines = lines_of(target)
     first = next(n for n, line in enumerate(lines) if orjson.loads(line)["folder"] == name)
     (target.folder / LEDGER).write_bytes(b"".join(lines[:first]))
-    shutil.rmtree(target.under_way)
+    shutil.rmtree(target.unfinished)

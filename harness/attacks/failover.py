@@ -98,13 +98,13 @@ def member(place: Place) -> None:
 def steady(place: Place, kind: str, target: int = -1) -> None:
     """Hand in a job that outlasts the walk and keeps rounds going, or cancel it."""
     with (
-        ServiceCommands(place.warehouse, place.url) as desk,
+        ServiceCommands(place.warehouse, place.url) as commands,
         place.acknowledged_file(SUBMITTERS + 1).open("a") as out,
     ):
         if kind == SUBMIT:
-            (entry,) = desk.submit(replace(LONG, epochs=10**6, total_steps=0), key=kind)
+            (entry,) = commands.submit(replace(LONG, epochs=10**6, total_steps=0), key=kind)
         else:
-            (entry,) = desk.command(CommandKind.CANCEL, str(target), key=kind)
+            (entry,) = commands.command(CommandKind.CANCEL, str(target), key=kind)
         keep(out, Acknowledged(kind, kind, target, entry.number))
 
 

@@ -116,8 +116,8 @@ def make(warehouse: Path, *, signed: bool) -> Target:
     materialise(warehouse)
     snapshot.EVERY = 2
     make_service(warehouse)
-    under_way = simulate(start("fifo"), warehouse, rounds=8)
-    places = [place_of(warehouse, run) for run in (*ended, under_way)]
+    unfinished = simulate(start("fifo"), warehouse, rounds=8)
+    places = [place_of(warehouse, run) for run in (*ended, unfinished)]
     assert not warehouse_audit.audit_all(warehouse).findings
     return Target(warehouse, tuple(places[:-1]), places[-1], Random(0))
 
@@ -152,7 +152,7 @@ def kinds() -> dict[str, Edit]:
         "rounds, a wall time": value("round=all.parquet", "timings"),
         "rounds, swapped": lambda t: edits.swapped_rows(t, t.run / "round=all.parquet"),
         "round under way, a value": lambda t: edits.one_value(
-            t, t.rng.choice(sorted(t.under_way.glob("round=*.parquet")))
+            t, t.rng.choice(sorted(t.unfinished.glob("round=*.parquet")))
         ),
         "marts, a value": edits.mart,
         "marts, current.json": lambda t: edits.json_value(t, t.folder / "marts/current.json"),
@@ -162,10 +162,10 @@ def kinds() -> dict[str, Edit]:
         ),
         "snapshot, a value": lambda t: edits.json_value(t, t.folder / SNAPSHOT),
         "chain forged": lambda t: edits.forged_chain(t, t.run),
-        "chain forged, under way": lambda t: edits.forged_chain(t, t.under_way),
+        "chain forged, under way": lambda t: edits.forged_chain(t, t.unfinished),
         "last rounds cut off": lambda t: edits.cut_off(t, t.run),
-        "last rounds cut off, under way": lambda t: edits.cut_off(t, t.under_way),
-        "run removed": lambda t: shutil.rmtree(t.rng.choice([*t.ended, t.under_way])),
+        "last rounds cut off, under way": lambda t: edits.cut_off(t, t.unfinished),
+        "run removed": lambda t: shutil.rmtree(t.rng.choice([*t.ended, t.unfinished])),
         "run planted": edits.planted,
         "ledger, lines moved": edits.moved_lines,
         ROLLED_BACK: edits.as_it_was,
@@ -204,7 +204,7 @@ def moved(made: Target, place: Path, rng: Random) -> Target:
     def there(path: Path) -> Path:
         return place / path.relative_to(made.folder)
 
-    return Target(place, tuple(map(there, made.ended)), there(made.under_way), rng)
+    return Target(place, tuple(map(there, made.ended)), there(made.unfinished), rng)
 
 
 if __name__ == "__main__":

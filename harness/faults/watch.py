@@ -58,15 +58,15 @@ class Watch:
             if RUN not in labels and not name.startswith("shockwave-"):
                 continue
             if lacking := {RUN, JOB, ROUND, GPUS} - labels.keys():
-                self._note(f"container {name} lacks the labels {', '.join(sorted(lacking))}")
+                self._report(f"container {name} lacks the labels {', '.join(sorted(lacking))}")
                 continue
             job, lease = f"{labels[RUN]} {labels[JOB]}", f"round {labels[ROUND]}"
             for gpu in labels[GPUS].split(","):
                 if holders.setdefault(gpu, job) != job:
-                    self._note(f"GPU {gpu} is in containers of {holders[gpu]} and {job}")
+                    self._report(f"GPU {gpu} is in containers of {holders[gpu]} and {job}")
             if leases.setdefault(job, lease) != lease:
-                self._note(f"{job} runs in leases of {leases[job]} and {lease}")
+                self._report(f"{job} runs in leases of {leases[job]} and {lease}")
 
-    def _note(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem not in self.broken:
             self.broken.append(problem)

@@ -120,17 +120,17 @@ def declared(rng: Random) -> dict[str, Any]:
 def end(place: Place) -> None:
     """Release all holds and drains, and wait for the last job's end."""
     with (
-        ServiceCommands(place.warehouse, place.url) as desk,
+        ServiceCommands(place.warehouse, place.url) as commands,
         place.acknowledged_file(SUBMITTERS).open("w") as out,
     ):
         for entry in place.acknowledged():
             if entry.kind == CommandKind.HOLD:
                 key = f"release/{entry.number}"
                 with suppress(InputError):  # it was cancelled
-                    (entry,) = desk.command(CommandKind.RELEASE, str(entry.target), key=key)
+                    (entry,) = commands.command(CommandKind.RELEASE, str(entry.target), key=key)
                     keep(out, Acknowledged(key, "release", entry.target, entry.number))
         for node in range(place.nodes):
-            (entry,) = desk.command(CommandKind.UNCORDON, str(node), key=f"uncordon/{node}")
+            (entry,) = commands.command(CommandKind.UNCORDON, str(node), key=f"uncordon/{node}")
             keep(out, Acknowledged(f"uncordon/{node}", "uncordon", node, entry.number))
-        while waiting(place, desk.inbox):
+        while waiting(place, commands.inbox):
             time.sleep(0.2)

@@ -90,29 +90,29 @@ class Themis:
         """See `SharePolicy.allocate`."""
         if not (self.aware or self.packed):
             jobs = jobs.ignore_types()
-        noted = {int(job): note for job, *note in jobs.notes}
-        earlier = [noted.get(job, [0.0, 0.0, 0.0]) for job in jobs.job_ids]
+        by_job = {int(job): note for job, *note in jobs.notes}
+        earlier = [by_job.get(job, [0.0, 0.0, 0.0]) for job in jobs.job_ids]
         shares, later = self._fairest(jobs, earlier)
         return shares, [(job, *note) for job, note in zip(jobs.job_ids, later, strict=True)]
 
     def _fairest(
-        self, jobs: Contenders, noted: Sequence[Sequence[float]]
+        self, jobs: Contenders, earlier: Sequence[Sequence[float]]
     ) -> tuple[Floats, Sequence[Sequence[float]]]:
         """Return the shares and the notes on each job, given the last computation's notes."""
         isolated_rates = (jobs.rates * jobs.equal_shares).sum(axis=1)
         isolated = np.array(
             [
                 before + ((steps - left) / rate if rate else 0.0)
-                for (before, steps, rate), left in zip(noted, jobs.steps_left, strict=True)
+                for (before, steps, rate), left in zip(earlier, jobs.steps_left, strict=True)
             ]
         )
         alone = isolated + jobs.steps_left / isolated_rates
         if (jobs.steps_left < 0).any() or (alone <= 0.0).any():
             if self.fidelity is Fidelity.FAIR:
-                return jobs.by_row(jobs.equal_shares), noted
+                return jobs.by_row(jobs.equal_shares), earlier
             return jobs.by_row(jobs.equal_shares), [
                 (done, steps, rate)
-                for done, (_, steps, rate) in zip(isolated.tolist(), noted, strict=True)
+                for done, (_, steps, rate) in zip(isolated.tolist(), earlier, strict=True)
             ]
         notes = zip(
             isolated.tolist(), jobs.steps_left.tolist(), isolated_rates.tolist(), strict=True

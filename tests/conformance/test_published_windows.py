@@ -64,7 +64,7 @@ def test_the_first_windows_are_the_recorded_ones(
         parameters=CASES[0].tuning,
     )
     start = make_start(workload, settings)
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         while len(met) < ALIKE:
             run_round(run)
     for ours, theirs in zip(met, recorded, strict=False):

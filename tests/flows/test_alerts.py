@@ -50,8 +50,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(service: Path) -> ServiceHistory:
-    with ServiceCommands(service) as desk:
-        return desk.read_history()
+    with ServiceCommands(service) as commands:
+        return commands.read_history()
 
 
 def new(
@@ -145,12 +145,12 @@ def test_what_could_not_be_kept_is_kept_with_the_next_look(
     seen, file = Watch("r", 1.0, 0.0, stands), service / FOLDER / REPORTED
     file.unlink()
     file.mkdir()
-    with ServiceCommands(service) as desk:
+    with ServiceCommands(service) as commands:
         with pytest.raises(WarehouseError):
-            look(service, desk, seen, stands)
+            look(service, commands, seen, stands)
         assert seen.known == frozenset()  # the node is back
         file.rmdir()
-        assert look(service, desk, seen, stands) == frozenset()
+        assert look(service, commands, seen, stands) == frozenset()
     assert json.loads(file.read_text()) == []
 
 

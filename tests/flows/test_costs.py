@@ -51,8 +51,8 @@ def test_a_service_shows_the_costs_of_its_records_and_of_sql(tmp_path: Path) -> 
             job = replace(JOB, epochs=epochs, total_steps=0, mode=Mode.STATIC, tenant=tenant)
             inbox.submit(replace(job, demand=Demand.gang(gpus)))
     go(tmp_path, 2)
-    with ServiceCommands(tmp_path) as desk:
-        desk.add_node({"price": 7.2, "gpus": 2})
+    with ServiceCommands(tmp_path) as commands:
+        commands.add_node({"price": 7.2, "gpus": 2})
     run = go(tmp_path, 6)
     with Inbox(tmp_path) as inbox:
         inbox.command(CommandKind.CANCEL, 2)
@@ -79,9 +79,9 @@ def test_a_service_shows_the_costs_of_its_records_and_of_sql(tmp_path: Path) -> 
 
     sql = Analytics(tmp_path)
     asked = "SELECT job_id, held_gpu_seconds / 3600, cost, market_cost FROM job_outcomes ORDER BY 1"
-    with ServiceCommands(tmp_path) as desk:
-        courses = {job.job_id: desk.get_job_history(job.job_id) for job in desk.list_jobs()}
-        rows = desk.list_tenants()
+    with ServiceCommands(tmp_path) as commands:
+        courses = {job.job_id: commands.get_job_history(job.job_id) for job in commands.list_jobs()}
+        rows = commands.list_tenants()
     found = {job_id: costs for job_id, *costs in sql.query(asked)[1]}
     assert found.keys() == courses.keys() == by_hand.keys()
     for job_id, course in courses.items():

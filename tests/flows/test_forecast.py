@@ -35,19 +35,19 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_change_is_played_and_nothing_of_it_is_kept(busy: Path) -> None:
-    with ServiceCommands(busy) as desk:
-        last = desk.inbox.last()
-        wide, other = forecast_change(desk, WhatIf())
+    with ServiceCommands(busy) as commands:
+        last = commands.inbox.last()
+        wide, other = forecast_change(commands, WhatIf())
         assert (wide.later_s, other.later_s) == (0.0, 0.0)
         running, waiting = (wide, other) if wide.starts_in_s == 0.0 else (other, wide)
         assert waiting.starts_in_s is not None
         assert waiting.starts_in_s > 0.0
         job = JobFile(name="new", model="conv-small", batch_size=32, epochs=40)
-        *_, new = forecast_change(desk, WhatIf(submit=[job], cancel=[running.name]))
+        *_, new = forecast_change(commands, WhatIf(submit=[job], cancel=[running.name]))
         assert (new.job_id, new.name, new.starts_in_s, new.later_s) == (3, "new", None, None)
         assert new.whatif_ends_in_s is not None
         # A job that comes now is a sign of others to come, behind which the freed one may end.
-        rows = forecast_change(desk, WhatIf(cancel=[running.name]))
+        rows = forecast_change(commands, WhatIf(cancel=[running.name]))
         freed = next(row for row in rows if row.job_id == waiting.job_id)
         assert freed.whatif_starts_in_s is not None
         assert freed.whatif_starts_in_s < waiting.starts_in_s / 2
@@ -55,10 +55,10 @@ def test_a_change_is_played_and_nothing_of_it_is_kept(busy: Path) -> None:
         assert freed.later_s < 0.0
         gone = next(row for row in rows if row.job_id == running.job_id)
         assert (gone.whatif_starts_in_s, gone.later_s) == (None, None)
-        assert desk.inbox.last() == last
-        assert forecast_change(desk, WhatIf()) == [wide, other]
+        assert commands.inbox.last() == last
+        assert forecast_change(commands, WhatIf()) == [wide, other]
         array = job.model_copy(update={"array": "0-3%1", "after": ["wide"]})
-        assert [row.job_id for row in forecast_change(desk, WhatIf(submit=[array, job]))] == [
+        assert [row.job_id for row in forecast_change(commands, WhatIf(submit=[array, job]))] == [
             *range(1, 8)
         ]
 
@@ -107,16 +107,16 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_node_that_would_be_back_lets_a_gang_run(short: Path) -> None:
-    with ServiceCommands(short) as desk:
-        rows = {row.name: row for row in forecast_change(desk, WhatIf(uncordon=["3"]))}
+    with ServiceCommands(short) as commands:
+        rows = {row.name: row for row in forecast_change(commands, WhatIf(uncordon=["3"]))}
     assert rows["wide"].ends_in_s is None
     assert rows["wide"].whatif_ends_in_s is not None
     assert rows["small"].whatif_ends_in_s is not None
 
 
 def test_why_counts_the_gpus_in_service_and_names_the_nodes_that_are_not(short: Path) -> None:
-    with ServiceCommands(short) as desk:
-        answer = desk.explain(1)
+    with ServiceCommands(short) as commands:
+        answer = commands.explain(1)
     assert (answer.supply.total, answer.supply.free, answer.obstacles.gpus_short) == (3, 1, 3)
     text = str(answer)
     assert "It needs 4 GPUs, and only 3 are in service: it cannot run until node 3 is back" in text
@@ -131,8 +131,8 @@ def test_why_says_that_a_job_keeps_running_on_a_cordoned_node(tmp_path: Path) ->
         inbox.command(CommandKind.CORDON, 0)
         inbox.submit(replace(LONG, demand=Demand.gang(4), name="wide"))
     go(tmp_path, 1)
-    with ServiceCommands(tmp_path) as desk:
-        small, wide = desk.explain(1), desk.explain(3)
+    with ServiceCommands(tmp_path) as commands:
+        small, wide = commands.explain(1), commands.explain(3)
     assert small.holding.keeps == "cordoned"
     assert "It runs on a cordoned node, and keeps its GPUs there" in str(small)
     assert "no share" not in str(small)
@@ -146,11 +146,11 @@ def test_why_says_that_a_job_keeps_running_on_a_cordoned_node(tmp_path: Path) ->
 def test_jobs_that_would_not_end_are_listed_with_the_reason(
     short: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with ServiceCommands(short) as desk:
-        queue = {row.name: row.waits_for for row in desk.list_queue()}
-        reasons = {row.name: row.reason for row in desk.list_jobs()}
-        rows = forecast_change(desk, WhatIf(drain=["1", "2"]))
-        asked = forecast_change(desk, WhatIf(cancel=["small"], hold=["wide"]))
+    with ServiceCommands(short) as commands:
+        queue = {row.name: row.waits_for for row in commands.list_queue()}
+        reasons = {row.name: row.reason for row in commands.list_jobs()}
+        rows = forecast_change(commands, WhatIf(drain=["1", "2"]))
+        asked = forecast_change(commands, WhatIf(cancel=["small"], hold=["wide"]))
     assert queue == reasons == {"wide": "4 GPUs, 3 in service", "small": ""}
     too_few = {"wide": "waits for 4 GPUs, 1 in service", "small": "waits for 2 GPUs, 1 in service"}
     assert {row.name: row.whatif_reason for row in rows} == too_few
@@ -167,14 +167,14 @@ def test_what_is_accepted_comes_before_a_change(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(LONG, name="first"))
     go(tmp_path, 1)
-    with ServiceCommands(tmp_path) as desk:
-        (held,) = desk.submit(replace(JOB, name="accepted"))
+    with ServiceCommands(tmp_path) as commands:
+        (held,) = commands.submit(replace(JOB, name="accepted"))
         assert (
-            desk.forecast_job(replace(JOB, options=JobOptions(after=(held.number,)))).status
+            commands.forecast_job(replace(JOB, options=JobOptions(after=(held.number,)))).status
             == "waits"
         )
         job = JobFile(name="new", model="conv-small", batch_size=32, epochs=40, after=["accepted"])
-        _, accepted, new = forecast_change(desk, WhatIf(submit=[job]))
+        _, accepted, new = forecast_change(commands, WhatIf(submit=[job]))
         assert accepted.ends_in_s is not None
         assert new.whatif_starts_in_s is not None
         assert new.whatif_starts_in_s > 0.0
@@ -183,7 +183,7 @@ def test_what_is_accepted_comes_before_a_change(tmp_path: Path) -> None:
 def test_a_change_has_no_more_jobs_than_an_array(busy: Path) -> None:
     array = JobFile(name="new", model="conv-small", batch_size=32, epochs=40, array="0-999")
     with (
-        ServiceCommands(busy) as desk,
+        ServiceCommands(busy) as commands,
         pytest.raises(InputError, match="has more than 1,000 jobs and tasks"),
     ):
-        forecast_change(desk, WhatIf(submit=[array, array.model_copy(update={"array": "0"})]))
+        forecast_change(commands, WhatIf(submit=[array, array.model_copy(update={"array": "0"})]))

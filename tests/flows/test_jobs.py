@@ -357,10 +357,10 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
 
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=80, height=24, highlight=False)
-    with open_local(service) as desk:
-        once = render(lay_out(desk, 80), 80)
+    with open_local(service) as commands:
+        once = render(lay_out(commands, 80), 80)
         with pytest.raises(KeyboardInterrupt):
-            follow(desk, console, wait)
+            follow(commands, console, wait)
     assert any("mine" in line for line in once)
     assert all(len(line) <= 80 for line in once)
     assert out.getvalue().count(name) == 3

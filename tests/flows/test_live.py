@@ -153,21 +153,21 @@ def test_a_host_is_added_to_a_service_and_another_removed(
     with Inbox(tmp_path) as inbox:
         inbox.submit(long(0))
         name = go(1)
-        with ServiceCommands(tmp_path) as desk:
-            assert desk.list_jobs()[0].held_gpus == (0,)
+        with ServiceCommands(tmp_path) as commands:
+            assert commands.list_jobs()[0].held_gpus == (0,)
             with pytest.raises(InputError, match="name: 'two' is not in the cluster file"):
-                desk.add_node({"name": "two"})
+                commands.add_node({"name": "two"})
             file.write_text(head + two + one)  # numbers are those of the order in which they came
-            desk.add_node({"name": "two"})
-            desk.command(CommandKind.REMOVE, "one")
+            commands.add_node({"name": "two"})
+            commands.command(CommandKind.REMOVE, "one")
             go(2)
-            assert [(row.node, row.name) for row in desk.list_nodes()] == [(1, "two")]
-            assert (desk.find_node("two"), desk.find_node("1")) == (1, 1)
+            assert [(row.node, row.name) for row in commands.list_nodes()] == [(1, "two")]
+            assert (commands.find_node("two"), commands.find_node("1")) == (1, 1)
             with pytest.raises(InputError, match="node: there is no node 'one'"):
-                desk.find_node("one")
-            assert desk.list_jobs()[0].held_gpus == (1,)
+                commands.find_node("one")
+            assert commands.list_jobs()[0].held_gpus == (1,)
             with pytest.raises(InputError, match="name: node one is part of the cluster, or was"):
-                desk.add_node({"name": "one"})
+                commands.add_node({"name": "one"})
             # The removed host may be in the file or not; it is not held to its image any more.
             file.write_text(head + two + one.replace(COUNTING, "shockwave-test:moved"))
             go(1)
@@ -175,17 +175,17 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             left = {"shockwave.run": name, "shockwave.node": "one"}
             volumes = [f"{path}:{path}:ro" for path in mounts()]
             daemon.client().containers.run(STUBBORN, detach=True, labels=left, volumes=volumes)
-            desk.add_node({"name": "three"})
+            commands.add_node({"name": "three"})
             go(1)
-            (refused,) = (event for event in desk.list_events() if "three" in event.reason)
+            (refused,) = (event for event in commands.list_events() if "three" in event.reason)
             assert "still runs jobs of node one, which was removed" in refused.reason
-            assert [row.node for row in desk.list_nodes()] == [1]
+            assert [row.node for row in commands.list_nodes()] == [1]
             file.write_text(head + two)
-            assert desk.list_jobs()[0].held_gpus == (1,)
-            assert desk.list_jobs()[0].status == "runs"
-            desk.command(CommandKind.CANCEL, "1")
+            assert commands.list_jobs()[0].held_gpus == (1,)
+            assert commands.list_jobs()[0].status == "runs"
+            commands.command(CommandKind.CANCEL, "1")
             go(2)
-            assert desk.list_jobs()[0].status == "withdrawn"
+            assert commands.list_jobs()[0].status == "withdrawn"
     records = [record for record, _ in Reader(tmp_path).records(name)]
     assert not [event for record in records for event in record.finished if event.kind == "lost"]
     assert audit(tmp_path, name).findings == ()
@@ -207,9 +207,9 @@ def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
         inbox.submit(replace(long(0), tenant="a"))
         with open_run(tmp_path, inbox, options) as run:
             schedule(run, tmp_path, rounds=1)
-        with ServiceCommands(tmp_path) as desk:
-            api = AuthorizedApi(desk, Token("t", Role.TENANT, "a"))
-            (row,), (seen,) = desk.list_nodes(), api.list_nodes()
+        with ServiceCommands(tmp_path) as commands:
+            api = AuthorizedApi(commands, Token("t", Role.TENANT, "a"))
+            (row,), (seen,) = commands.list_nodes(), api.list_nodes()
             assert row.problem == "it does not answer: No such file or directory"
             assert seen.problem == "it does not answer"
             answer = api.explain("1")
@@ -248,18 +248,18 @@ def test_a_full_storage_drains_all_nodes_until_there_is_room(
     with Inbox(tmp_path) as inbox:
         inbox.submit(long(0))
         name = go("900000000t", 1)
-        with ServiceCommands(tmp_path) as desk:
-            (row,) = desk.list_nodes()
+        with ServiceCommands(tmp_path) as commands:
+            (row,) = commands.list_nodes()
             assert (row.drained, row.held_gpus) == (True, ())
             assert row.problem.startswith("the storage has ")
-            assert f"Node 0 (from 0) is out of service: {row.problem}." in str(desk.explain(1))
+            assert f"Node 0 (from 0) is out of service: {row.problem}." in str(commands.explain(1))
             go("1m", 2)
-            (row,) = desk.list_nodes()
+            (row,) = commands.list_nodes()
             assert (row.drained, row.held_gpus, row.problem) == (False, (0,), "")
             go("900000000t", 1)
-            (row,) = desk.list_nodes()
+            (row,) = commands.list_nodes()
             assert (row.drained, row.held_gpus) == (True, ())
-            (end,) = (event for event in desk.list_events() if event.kind == "preempted")
+            (end,) = (event for event in commands.list_events() if event.kind == "preempted")
             assert end.reason.startswith(f"node 0 is out of service: {row.problem}")
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
@@ -296,22 +296,24 @@ slots = [{{ cpus = 1 }}, {{ cpus = 1 }}]
         foreign = replace(job(0), image="somebody/else:1")
         inbox.submit(foreign)
         cancelled = inbox.submit(long(0))
-        with ServiceCommands(tmp_path) as desk:
+        with ServiceCommands(tmp_path) as commands:
             with pytest.raises(InputError, match=r"^image: somebody/else:1 is none of the images"):
-                desk.submit(foreign)
+                commands.submit(foreign)
             reader = Reader(tmp_path)
             check_has_logs(reader, run.name, 1)
             with pytest.raises(InputError, match="job 3: has not started; see shockwave why 3"):
                 check_has_logs(reader, run.name, cancelled.number)
             (while_it_runs,) = read_logs(read_cluster_file(file), run.name, 1)
-            while desk.list_jobs()[0].status != "finished":
-                assert desk.get_status().running + desk.get_status().waiting, desk.list_jobs()
+            while commands.list_jobs()[0].status != "finished":
+                assert commands.get_status().running + commands.get_status().waiting, (
+                    commands.list_jobs()
+                )
                 with open_run(tmp_path, inbox, options) as run:
                     schedule(run, tmp_path, rounds=1)
             inbox.command(CommandKind.CANCEL, cancelled.number)
             with open_run(tmp_path, inbox, options) as run:
                 schedule(run, tmp_path, rounds=2)
-            rows = desk.list_jobs()
+            rows = commands.list_jobs()
     assert [row.status for row in rows] == ["finished", "refused", "withdrawn"]
     assert "somebody/else:1 is none of the images" in rows[1].reason
     name, *_ = while_it_runs.splitlines()

@@ -26,9 +26,9 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "shockwave.json"
 NAME = re.compile(r"shockwave_\w+")
 
 
-def figures(desk: ServiceCommands, now: float) -> dict[tuple[str, str], float]:
+def figures(commands: ServiceCommands, now: float) -> dict[tuple[str, str], float]:
     """Values by name and label."""
-    text = export_metrics(desk, now).decode()
+    text = export_metrics(commands, now).decode()
     samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
     return {(s.name, "".join(s.labels.values())): s.value for s in samples}
 
@@ -39,12 +39,12 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
         inbox.submit(replace(JOB, epochs=4000, total_steps=0))
         inbox.submit(replace(JOB, epochs=1, total_steps=0))
     go(tmp_path, 1)
-    with ServiceCommands(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as commands:
         go(tmp_path, 1)
-        (waits,) = desk.submit(JOB)
-        found = figures(desk, waits.accepted_at + 7.0)
-        status = desk.get_status()
-        (worst,) = (row.ftf for row in desk.list_queue() if row.ftf is not None)
+        (waits,) = commands.submit(JOB)
+        found = figures(commands, waits.accepted_at + 7.0)
+        status = commands.get_status()
+        (worst,) = (row.ftf for row in commands.list_queue() if row.ftf is not None)
     assert found["shockwave_rounds_total", ""] == 2
     assert (found["shockwave_gpus", ""], found["shockwave_busy_gpus", ""]) == (4, status.busy_gpus)
     assert (found["shockwave_jobs", "running"], found["shockwave_jobs", "waiting"]) == (1, 0)

@@ -88,24 +88,24 @@ def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
         return records(reader, run, first, before)
 
     monkeypatch.setattr(Reader, "records", noted)
-    with ServiceCommands(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as commands:
         asked = (
-            desk.get_status(),
-            desk.list_queue(),
-            desk.list_nodes(),
-            desk.list_jobs(),
-            desk.list_events(6),
+            commands.get_status(),
+            commands.list_queue(),
+            commands.list_nodes(),
+            commands.list_jobs(),
+            commands.list_events(6),
         )
         assert read == [7]
         assert {row.round for row in asked[-1]} <= {7, 8}
         snapshot.unlink()
-    with ServiceCommands(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as commands:
         again = (
-            desk.get_status(),
-            desk.list_queue(),
-            desk.list_nodes(),
-            desk.list_jobs(),
-            desk.list_events(6),
+            commands.get_status(),
+            commands.list_queue(),
+            commands.list_nodes(),
+            commands.list_jobs(),
+            commands.list_events(6),
         )
     assert again == asked
 
@@ -121,10 +121,10 @@ def test_a_command_about_a_job_that_ended_reads_no_round_before_the_snapshot(
     run = go(tmp_path, 11)
     assert json.loads(snapshot.read_text())["snapshot"]["position"]["state"]["round"] >= 8
     (place_of(tmp_path, run) / "round=000000-000007.parquet").write_bytes(b"")
-    with ServiceCommands(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as commands:
         for job, ended in ((2, "not finished"), (3, "finished")):
             with pytest.raises(InputError, match=rf"^job: job {job} ended already: {ended}; see"):
-                desk.command(CommandKind.HOLD, str(job))
+                commands.command(CommandKind.HOLD, str(job))
 
 
 @pytest.mark.slow

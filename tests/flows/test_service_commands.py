@@ -1,4 +1,4 @@
-"""The desk of a service: its answers, and the requests that it takes."""
+"""The commands of a service: its answers, and the requests that it takes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +20,8 @@ from warehouse.inbox.inbox import Inbox
 from warehouse.store.folder import place_of
 
 
-def statuses(desk: ServiceCommands) -> dict[int, str]:
-    return {row.job_id: row.status for row in desk.list_jobs()}
+def statuses(commands: ServiceCommands) -> dict[int, str]:
+    return {row.job_id: row.status for row in commands.list_jobs()}
 
 
 def test_a_warehouse_without_a_service_is_a_line(tmp_path: Path) -> None:
@@ -35,22 +35,22 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     name = go(tmp_path, 1)
-    with ServiceCommands(tmp_path) as desk:
-        (held,) = desk.submit(replace(JOB, name="nightly", mode=Mode.STATIC), by="ann")
-        (wide,) = desk.submit(replace(JOB, demand=Demand.gang(4)))
-        (last,) = desk.submit(replace(JOB, demand=Demand.gang(4), name="nightly"))
-        assert statuses(desk) == {1: "runs", 2: "accepted", 3: "accepted", 4: "accepted"}
-        assert [row.status for row in desk.list_queue()] == ["runs", *["accepted"] * 3]
-        assert desk.find_job("nightly") == last.number
-        ahead = desk.forecast_job(replace(JOB, demand=Demand.gang(4)))
+    with ServiceCommands(tmp_path) as commands:
+        (held,) = commands.submit(replace(JOB, name="nightly", mode=Mode.STATIC), by="ann")
+        (wide,) = commands.submit(replace(JOB, demand=Demand.gang(4)))
+        (last,) = commands.submit(replace(JOB, demand=Demand.gang(4), name="nightly"))
+        assert statuses(commands) == {1: "runs", 2: "accepted", 3: "accepted", 4: "accepted"}
+        assert [row.status for row in commands.list_queue()] == ["runs", *["accepted"] * 3]
+        assert commands.find_job("nightly") == last.number
+        ahead = commands.forecast_job(replace(JOB, demand=Demand.gang(4)))
         assert ahead.ends_low_s is not None
         assert 0.0 <= ahead.ends_low_s <= ahead.ends_in_s <= ahead.ends_high_s  # type: ignore[operator]
-        desk.command(CommandKind.HOLD, str(held.number))
-        desk.command(CommandKind.CANCEL, "nightly", by="ann")
+        commands.command(CommandKind.HOLD, str(held.number))
+        commands.command(CommandKind.CANCEL, "nightly", by="ann")
         go(tmp_path, 1)
-        found = desk.get_status()
+        found = commands.get_status()
         assert (found.run, found.rounds, found.pending, found.held) == (name, 2, 0, 1)
-        queue = {row.job_id: row for row in desk.list_queue()}
+        queue = {row.job_id: row for row in commands.list_queue()}
         assert queue[held.number].status == "held"
         assert queue[held.number].starts_in_s is None
         assert queue[last.number].status == "cancelled"
@@ -58,13 +58,13 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         assert {row.status for row in active} == {"runs", "waits"}
         assert all(row.ends_in_s is not None and row.ftf is not None for row in active)
         for job in (1, wide.number, held.number):  # as from the beginning of the records
-            assert desk.explain(job) == why(job, tmp_path, name)
+            assert commands.explain(job) == why(job, tmp_path, name)
         go(tmp_path, 1)
-        assert desk.explain(last.number) == why(last.number, tmp_path, name)
-        assert desk.explain(last.number).round == 1
-        assert statuses(desk)[last.number] == "withdrawn"
-        assert {row.job_id: row.done for row in desk.list_jobs()}[last.number] is None
-        events = desk.list_events(after_round=0)
+        assert commands.explain(last.number) == why(last.number, tmp_path, name)
+        assert commands.explain(last.number).round == 1
+        assert statuses(commands)[last.number] == "withdrawn"
+        assert {row.job_id: row.done for row in commands.list_jobs()}[last.number] is None
+        events = commands.list_events(after_round=0)
         assert ("cancel", last.number, "nightly", "by ann") in [
             (row.kind, row.job_id, row.name, row.reason) for row in events
         ]
@@ -77,8 +77,8 @@ def test_a_job_that_no_node_in_service_can_hold_has_no_start(tmp_path: Path) -> 
         inbox.submit(replace(JOB, demand=Demand.gang(4)))
         inbox.command(CommandKind.DRAIN, 1)
     go(tmp_path, 2)
-    with ServiceCommands(tmp_path) as desk:
-        small, large = sorted(desk.list_queue(), key=lambda row: row.job_id)
+    with ServiceCommands(tmp_path) as commands:
+        small, large = sorted(commands.list_queue(), key=lambda row: row.job_id)
         assert (small.status, large.status) == ("runs", "waits")
         assert small.ends_in_s is not None
         assert large.starts_in_s is None
@@ -101,15 +101,15 @@ def test_a_command_about_nothing_is_refused(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     go(tmp_path, 1)
-    with ServiceCommands(tmp_path) as desk:
+    with ServiceCommands(tmp_path) as commands:
         for kind, target, value, problem in ABOUT_NOTHING:
             with pytest.raises(InputError, match=problem):
-                desk.command(kind, target, value=value)
+                commands.command(kind, target, value=value)
         with pytest.raises(InputError, match="no throughputs of 'x'"):
-            desk.submit(replace(JOB, model="x"))
+            commands.submit(replace(JOB, model="x"))
         with pytest.raises(InputError, match="8 are asked for, and the cluster has 4"):
-            desk.submit(replace(JOB, demand=Demand.gang(8)))
-        assert desk.inbox.last() == 1
+            commands.submit(replace(JOB, demand=Demand.gang(8)))
+        assert commands.inbox.last() == 1
 
 
 @pytest.mark.slow
@@ -117,14 +117,14 @@ def test_records_that_were_changed_on_disk_are_not_shown(tmp_path: Path) -> None
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     run = go(tmp_path, 3)
-    with ServiceCommands(tmp_path) as desk:
-        assert desk.list_jobs()
+    with ServiceCommands(tmp_path) as commands:
+        assert commands.list_jobs()
         path = sorted(place_of(tmp_path, run).glob("round=0*.parquet"))[0]
         table = pq.read_table(path, partitioning=None)
         at = table.schema.get_field_index("clock_seconds")
         later = pc.add(table["clock_seconds"], 1.0)
         pq.write_table(table.set_column(at, table.schema.field(at), later), path)
-        for ask in (desk.list_jobs, desk.list_events, desk.list_prices):
+        for ask in (commands.list_jobs, commands.list_events, commands.list_prices):
             with pytest.raises(WarehouseError, match="was changed: its bytes are not those"):
                 ask()
 
@@ -142,8 +142,8 @@ def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None
             go(tmp_path, 1)
             return found
 
-    with Meanwhile(tmp_path) as desk:
-        statuses = [(row.job_id, row.status) for row in desk.list_jobs()]
+    with Meanwhile(tmp_path) as commands:
+        statuses = [(row.job_id, row.status) for row in commands.list_jobs()]
         assert statuses == [(1, "runs"), (2, "accepted")]
 
 
@@ -153,21 +153,25 @@ def test_what_is_asked_of_nodes_again_is_what_was_asked_first(tmp_path: Path) ->
         inbox.submit(JOB)
     go(tmp_path, 1)
 
-    def asked(desk: ServiceCommands) -> list[Entry]:
-        removed = desk.command(CommandKind.REMOVE, "1", key="remove")
-        return [*removed, desk.add_node({}, key="any"), desk.add_node({"gpus": 2}, key="two")]
+    def asked(commands: ServiceCommands) -> list[Entry]:
+        removed = commands.command(CommandKind.REMOVE, "1", key="remove")
+        return [
+            *removed,
+            commands.add_node({}, key="any"),
+            commands.add_node({"gpus": 2}, key="two"),
+        ]
 
-    with ServiceCommands(tmp_path) as desk:
-        first = asked(desk)
+    with ServiceCommands(tmp_path) as commands:
+        first = asked(commands)
         go(tmp_path, 1)
-        assert 1 not in [row.node for row in desk.list_nodes()]
-        assert asked(desk) == first
+        assert 1 not in [row.node for row in commands.list_nodes()]
+        assert asked(commands) == first
         for other in ({"gpus": 3}, {"name": "x"}):
             with pytest.raises(InputError, match=r"^key: 'two' is that of entry"):
-                desk.add_node(other, key="two")
+                commands.add_node(other, key="two")
         with pytest.raises(InputError, match=r"^key: 'any' is that of entry"):
-            desk.command(CommandKind.DRAIN, "1", key="any")
+            commands.command(CommandKind.DRAIN, "1", key="any")
         with pytest.raises(InputError, match=r"^key: 'remove' is that of entry"):
-            desk.add_node({}, key="remove")
+            commands.add_node({}, key="remove")
         with pytest.raises(InputError, match=r"there is no node '1'"):
-            desk.command(CommandKind.REMOVE, "1", key="new")
+            commands.command(CommandKind.REMOVE, "1", key="new")

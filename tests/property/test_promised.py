@@ -89,7 +89,7 @@ def test_an_overdue_job_that_trades_waits_for_those_before_it_and_for_cells_only
     for seed in range(3):
         begun = start("shockwave", 2, CELLS, seed, jobs=24)
         asked = replace(begun.header.settings, parameters=(Parameter("overdue", 0.2),))
-        with prepare(make_start(begun.workload, asked)).under_way(Memory()) as run:
+        with prepare(make_start(begun.workload, asked)).open_run(Memory()) as run:
             while not run.finished:
                 this = run_round(run)
                 gpus = {job: len(held) for job, held in this.plan.placement.items()}

@@ -115,7 +115,7 @@ def test_a_stream_of_opaque_jobs_keeps_no_gang_waiting_for_longer_than_is_report
     asked = Settings("fifo", make_pool(4), round_seconds=100.0)
     bounds, began, clock = dict[int, float](), dict[int, float](), 0.0
     start = make_start(with_jobs(NOTHING, [*stream, large]), asked)
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         while not run.finished:
             this = run_round(run)
             clock = this.observation.clock_seconds

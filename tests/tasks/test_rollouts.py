@@ -28,7 +28,7 @@ def asked(
     workload = generate_workload(jobs, rng=np.random.default_rng(5), mean_interarrival_seconds=1e-6)
     settings = Settings(policy, make_pool(gpus, gpus), forecasts=Basis.ORACLE)
     kept = Memory()
-    with prepare(make_start(workload, settings)).under_way(kept) as run:
+    with prepare(make_start(workload, settings)).open_run(kept) as run:
         run_round(run)
         this, found = Round(), {}
         for step in ROUND:
@@ -85,7 +85,7 @@ def test_intervals_hold_about_four_fifths_of_starts_though_many_plays_agree(roun
 def test_a_job_that_waits_for_no_other_finishes_in_the_interval_of_its_run_time(seed: int) -> None:
     workload = generate_workload(1, rng=np.random.default_rng(seed))
     start = make_start(workload, Settings("fifo", make_pool(16, 16)))
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         this, _ = planned(run)
         found = forecast_times(run, this, {0})[0]
         low, high = run.state.learning.calibration.interval_of(
@@ -104,7 +104,7 @@ def test_an_interval_holds_the_start_that_all_plays_agree_on() -> None:
 def test_a_round_ends_before_a_step_does(seconds: float) -> None:
     workload = generate_workload(1, rng=np.random.default_rng(0))
     start = make_start(workload, Settings("fifo", make_pool(4, 4)))
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         this = Round()
         for step in (collect, predict):
             step(run, this)
@@ -125,7 +125,7 @@ def test_a_play_of_several_rounds_at_a_time_is_that_of_one_at_a_time() -> None:
     workload = generate_workload(1, rng=np.random.default_rng(0))
     start = make_start(workload, Settings("fifo", make_pool(4, 4)))
     ends = []
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         this, now = planned(run)
         for rounds in (1, 30):
             jobs = {0: QueuedJob(this.active[0], 2_360.0, cut=1.5)}
@@ -143,7 +143,7 @@ def test_a_play_goes_on_with_those_that_wait_where_jobs_share_gpus(policy: str) 
     start = mixed(policy, jobs=24, together=0.8, parameters=(Parameter("packed", 1.0),))
     specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
     again = make_start(replace(start.workload, specs=specs), start.header.settings)
-    with prepare(again).under_way(Memory()) as run:
+    with prepare(again).open_run(Memory()) as run:
         this, now = planned(run)
         jobs = {job_id: QueuedJob(job, 1_000.0) for job_id, job in this.active.items()}
         play = QueueSimulation(
@@ -166,7 +166,7 @@ def test_jobs_that_share_gpus_finish_as_forecast(runtime: RuntimeKind) -> None:
     specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
     kept, this = Memory(), Round()
     again = make_start(replace(start.workload, specs=specs), settings)
-    with prepare(again).under_way(kept) as run:
+    with prepare(again).open_run(kept) as run:
         run_round(run)
         for step in ROUND:
             this.milliseconds[step.__name__] = 0.0
@@ -194,7 +194,7 @@ def test_a_play_ends_with_the_jobs_that_are_asked_for() -> None:
         this, _ = planned(run)
         return forecast_times(run, this, jobs)
 
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         for _ in range(4):
             run_round(run)
         (job_id, *_) = run.state.beliefs
@@ -214,7 +214,7 @@ def test_arrays_come_as_often_as_jobs_and_with_all_their_tasks() -> None:
     start = make_start(
         replace(workload, specs=(*alone, *array)), Settings("fifo", make_pool(4, 4), seed=3)
     )
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         while run.state.arrived < len(workload.specs):
             run_round(run)
         this = Round()

@@ -161,7 +161,7 @@ def test_plays_go_by_rates_of_allocations_on_which_a_gang_can_run() -> None:
     """The next job in line takes any free GPUs, even of two nodes."""
     never = replace(PROFILE, by_nodes={2: Profile({FAST: 0.0})})
     specs = (job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000), job(3, 2, 5_000))
-    with prepare(start(*specs, profile=never)).under_way(Memory()) as run:
+    with prepare(start(*specs, profile=never)).open_run(Memory()) as run:
         this, now = planned(run)
         jobs = {n: QueuedJob(active, 1_000.0 if n else 80.0) for n, active in this.active.items()}
         play = QueueSimulation(

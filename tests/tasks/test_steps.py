@@ -150,7 +150,7 @@ def test_same_inputs_end_in_the_same_hash_and_another_seed_in_another(policy: st
 
 def test_policy_inputs_are_made_anew_only_for_jobs_with_news() -> None:
     start, kept = tiny("fifo", jobs=20), 0
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         while not run.finished:
             before = run.active
             this = run_round(run)
@@ -170,7 +170,7 @@ def test_the_wait_for_the_round_before_is_no_time_of_collecting(
     clock = [0.0]
     monkeypatch.setattr("tasks.round.perf_counter", lambda: clock[0])
     start, sink = tiny("srtf", jobs=2), Memory()
-    with prepare(start).under_way(sink) as run:
+    with prepare(start).open_run(sink) as run:
         advance, observe = run.runtime.advance, run.runtime.observe
 
         def wait(idle_until: float | None) -> None:

@@ -104,7 +104,7 @@ def test_a_quota_is_charged_until_a_job_ends(tmp_path: Path) -> None:
 
 def test_a_play_charges_jobs_that_end_in_it_until_they_end(tmp_path: Path) -> None:
     text = f'[[jobs]]\n{JOB}tenant = "a"\nscale_factor = 2\n'
-    with prepare(service(tmp_path, text, TERMS)).under_way(Memory()) as run:
+    with prepare(service(tmp_path, text, TERMS)).open_run(Memory()) as run:
         this, now = planned(run)
         now = replace(now, restart_seconds=0.0)
         jobs = {1: QueuedJob(this.active[1], 130.0)}

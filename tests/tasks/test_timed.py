@@ -156,7 +156,7 @@ def test_forecasts_of_jobs_that_report_are_scored_with_those_alike(reporting: bo
         Settings("fifo", make_pool(1), round_seconds=100.0),
     )
     lengths = {truth.job_id: truth.isolated_seconds for truth in start.workload.truths}
-    with prepare(start).under_way(Memory()) as run:
+    with prepare(start).open_run(Memory()) as run:
         run.runtime = Reporting(run.runtime, lengths) if reporting else run.runtime
         while not run.finished:
             run_round(run)

@@ -82,8 +82,10 @@ def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
     job = JobSpec(0, "conv-small", 32, 32, Demand.gang(2), Mode.STATIC, 500, 40_000, 0.0)
     with Inbox(up.warehouse) as inbox:
         inbox.submit(job, key="a")
-        with ServiceCommands(up.warehouse) as desk:
-            wait_for(lambda: desk.list_jobs()[0].status, lambda status: status == "runs", every=0.5)
+        with ServiceCommands(up.warehouse) as commands:
+            wait_for(
+                lambda: commands.list_jobs()[0].status, lambda status: status == "runs", every=0.5
+            )
             (scheduler,) = [
                 number
                 for number in up.descendants()
@@ -93,12 +95,12 @@ def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
             inbox.submit(job, key="b")
             inbox.command(CommandKind.CANCEL, 1)
             wait_for(
-                lambda: [row.status for row in desk.list_jobs()],
+                lambda: [row.status for row in commands.list_jobs()],
                 lambda found: found in (["cancelled", "runs"], ["withdrawn", "runs"]),
                 every=0.5,
             )
             inbox.command(CommandKind.CANCEL, 2)
-    assert audit(up.warehouse, desk.run).findings == ()
+    assert audit(up.warehouse, commands.run).findings == ()
 
 
 def test_a_second_server_on_the_same_port_says_so(up: Up, here: Command, tmp_path: Path) -> None:
