@@ -54,10 +54,10 @@ def test_a_file_that_is_no_report_is_not_replaced(
     ran = here("report", finished.run, *options)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        f"error: {tmp_path / 'jobs.trace'}: is there already, and is no report; "
+        f"error: {tmp_path / 'jobs.trace'}: exists and is no report; "
         "name another file, or remove this one\n"
     )
-    with pytest.raises(InputError, match="is there already, and is no report"):
+    with pytest.raises(InputError, match="exists and is no report"):
         shockwave.report(finished.run, tmp_path / "jobs.trace", warehouse=finished.warehouse)
     assert tree(tmp_path) == {"jobs.trace": b"mine", "empty.html": b""}
     check_replaced(tmp_path / "empty.html")

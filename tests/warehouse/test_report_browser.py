@@ -167,9 +167,9 @@ def jobs(browser: Any, file: Path) -> Any:
 
 
 def test_a_link_opens_what_it_leads_to(jobs: Any) -> None:
-    folded = jobs.locator("[id^='regimes-shockwave']")
+    folded = jobs.locator("[id^='solver-shockwave']")
     assert folded.locator(".chart svg").count() == 0
-    jobs.evaluate("location.hash = document.querySelector(`[id^='regimes-shockwave']`).id")
+    jobs.evaluate("location.hash = document.querySelector(`[id^='solver-shockwave']`).id")
     folded.locator(".chart svg").wait_for()
 
 

@@ -12,7 +12,7 @@ import pytest
 import shockwave
 from flows.campaigns.summary import compare_policies, summarize
 from predictor.errors import InputError
-from tests.runs import ended, start_of, write
+from tests.runs import ended, write
 from warehouse.analytics.intervals import in_three_digits
 from warehouse.analytics.listing import list_campaigns
 from warehouse.analytics.marts import materialise
@@ -20,7 +20,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.report.comparison import front, paired, policies
 from warehouse.report.contents import report_of
 from warehouse.report.selection import ReportedRun, entries_of
-from warehouse.report.tiles import of_policies, of_run, published_beside
+from warehouse.report.tiles import of_policies, of_run
 from warehouse.store.campaigns import read_cells, write_cells
 from warehouse.store.files import CellRow, CellStatus
 
@@ -210,24 +210,11 @@ def test_the_front_holds_whom_nobody_beats(campaign: Analytics) -> None:
     assert front(laid[:2]) is None
 
 
-def test_tiles_hold_makespan_against_its_bound_and_the_published_system(tmp_path: Path) -> None:
+def test_tiles_hold_makespan_against_its_bound(tmp_path: Path) -> None:
     made = ended("srtf", jobs=3)
-    analytics = Analytics(tmp_path)
-    (entry,) = entries_of(analytics, write(tmp_path, made.start, made.rounds))
-    assert published_beside(analytics, entry) is None
-    settings = replace(made.start.header.settings, policy="shockwave-published")
-    other = start_of(replace(made.start.header, settings=settings), made.start.workload)
-    write(tmp_path, other, made.rounds)
-    dearer = replace(settings, restart_seconds=settings.restart_seconds + 1)
-    write(
-        tmp_path,
-        start_of(replace(other.header, settings=dearer), made.start.workload),
-        made.rounds[:2],
-    )
-    tiles = of_run(entry, 2, published_beside(analytics, entry))
+    (entry,) = entries_of(Analytics(tmp_path), write(tmp_path, made.start, made.rounds))
+    tiles = of_run(entry, 2)
     assert [tile.name for tile in tiles] == ["Makespan", "Mean JCT", "Worst ρ", "Cost of restarts"]
     makespan, bound = entry.figures["makespan_s"], entry.figures["makespan_bound_s"]
     assert tiles[0].notes[0].startswith(f"{makespan / bound:.3g} × the lower bound of ")
-    assert tiles[0].notes[1] == f"published system: {tiles[0].value}"
     assert tiles[2].job == 2
-    assert of_run(entry, 2, None)[0].notes == tiles[0].notes[:1]

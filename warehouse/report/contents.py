@@ -9,11 +9,11 @@ from warehouse.analytics.paired import reference
 from warehouse.analytics.questions import Analytics
 from warehouse.report import accounts
 from warehouse.report.comparison import front, paired, policies
-from warehouse.report.distributions import DISTRIBUTIONS, distributions
+from warehouse.report.distributions import distributions
 from warehouse.report.fairness import fairness
 from warehouse.report.figure import Figure, Row, thinned
-from warehouse.report.forecasts import ERRORS, errors, forecasts, regimes
-from warehouse.report.gantt import HELD, gantt
+from warehouse.report.forecasts import errors, forecasts
+from warehouse.report.gantt import gantt
 from warehouse.report.jobs import OF_JOBS, RunJobs, jobs_of
 from warehouse.report.matrix import RECIPE, matrix
 from warehouse.report.metrics import HEADLINES
@@ -27,8 +27,11 @@ from warehouse.report.selection import (
     labels_of,
 )
 from warehouse.report.table import Table
-from warehouse.report.tiles import COST, Tile, of_policies, of_run, published_beside
-from warehouse.report.timeline import LOAD, PRICES, SOLVES, load, market, solver
+from warehouse.report.tiles import Tile, of_policies, of_run
+from warehouse.report.timeline import load, market, solver
+
+OF_RUNS = ("held", "fairness", "solves", "prices", "errors", "cost")
+"""Queries of the chapters of runs, besides those of their jobs."""
 
 FIGURE_ROWS = 24
 """Most rows of a figure's table; the warehouse has all. An engineering choice."""
@@ -131,9 +134,9 @@ def report_of(
     reference([entry.policy for entry in entries], against)
     shown = detailed(entries)
     drawn = firsts(entries)
-    asked = by_run(analytics, (DISTRIBUTIONS, LOAD), [entry.run for entry in drawn])
+    asked = by_run(analytics, ("distributions", "load"), [entry.run for entry in drawn])
     runs = [entry.run for entry in shown]
-    asked |= by_run(analytics, (HELD, SOLVES, PRICES, ERRORS, COST, *OF_JOBS), runs)
+    asked |= by_run(analytics, (*OF_RUNS, *OF_JOBS), runs)
     jobs = {run: jobs_of(run, *(asked[sql][run] for sql in OF_JOBS)) for run in runs}
     alone = len(entries) == 1
     chapters = [] if alone else [_all(entries, drawn, asked, against)]
@@ -146,6 +149,7 @@ def report_of(
 
 
 Asked = Mapping[str, Mapping[str, Sequence[Row]]]
+"""Rows by query and run."""
 
 
 def _all(
@@ -157,8 +161,8 @@ def _all(
         Section(compared.key, compared.title, compared, _by_policy(entries)),
         _section(paired(entries, against)),
         _section(front(entries)),
-        _section(distributions(drawn, asked[DISTRIBUTIONS])),
-        _section(load(drawn, asked[LOAD])),
+        _section(distributions(drawn, asked["distributions"])),
+        _section(load(drawn, asked["load"])),
         Section("runs", "Which runs are these?", table=_by_run(entries)),
     ]
     sections = [section for section in found if section is not None]
@@ -222,13 +226,13 @@ def _run(
 ) -> Chapter:
     run = entry.run
     explorer = accounts.table(jobs)
-    solves = asked[SOLVES][run]
+    solves = asked["solves"][run]
     found = [
         Section(f"jobs-{run}", "How did each job fare, and why?", table=explorer),
-        _section(fairness(list(jobs.rows.values()), f"fairness-{run}")),
+        _section(fairness(asked["fairness"][run], f"fairness-{run}")),
         _section(
             gantt(
-                asked[HELD][run],
+                asked["held"][run],
                 jobs.rows,
                 entry.settings["gpus"],
                 f"gantt-{run}",
@@ -242,14 +246,13 @@ def _run(
     )
     if alone:
         found += [
-            _section(load([entry], asked[LOAD])),
-            _section(distributions([entry], asked[DISTRIBUTIONS])),
+            _section(load([entry], asked["load"])),
+            _section(distributions([entry], asked["distributions"])),
         ]
     found += [
-        _section(market(solves, asked[PRICES][run], f"market-{run}")),
-        _section(errors(asked[ERRORS][run], f"errors-{run}")),
+        _section(market(solves, asked["prices"][run], f"market-{run}")),
+        _section(errors(asked["errors"][run], f"errors-{run}")),
         _section(forecasts(jobs, f"forecasts-{run}")),
-        _section(regimes(jobs, f"regimes-{run}"), folded=True),
         _section(solver(solves, f"solver-{run}"), folded=True),
     ]
     ended = [job for job in jobs.rows.values() if job["ftf"] is not None]
@@ -257,9 +260,7 @@ def _run(
     return Chapter(
         f"run-{run}",
         title,
-        of_run(
-            entry, worst, published_beside(analytics, entry) if alone else None, asked[COST][run]
-        ),
+        of_run(entry, worst, asked["cost"][run]),
         [section for section in found if section is not None],
         jobs,
         folded=not alone,

@@ -10,11 +10,6 @@ from warehouse.report.selection import ReportedRun, grouped, labels_of
 POINTS = 200
 """Most points of a distribution; more are not visible. An engineering choice."""
 
-DISTRIBUTIONS = """
-SELECT run, metric, value, share FROM distributions
-WHERE metric IN ('ftf', 'jct_seconds') ORDER BY run, metric, share, job_id
-"""
-
 SHOWN = {"ftf": ("ρ", 1.0), "jct_seconds": ("JCT (h)", 3600.0)}
 """Axis title and divisor by metric of the mart `distributions`."""
 
@@ -24,7 +19,7 @@ def distributions(
 ) -> Figure:
     """Draw the cumulative distributions of ρ and JCT over jobs, with a line per run.
 
-    `asked` has each run's rows of `DISTRIBUTIONS`.
+    `asked` has each run's rows of the query `distributions`.
     """
     about = (
         "Share of the finished jobs with at most so large a ρ and job completion time (JCT). The "

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -34,41 +35,8 @@ STEP = 22
 LABEL = 260
 """Largest width of a line's label, in pixels. A choice of layout."""
 
-CONFIG: dict[str, Any] = {
-    "font": "sans-serif",
-    "background": "transparent",
-    "view": {"stroke": None},
-    "mark": {"aria": False},
-    "axis": {
-        "aria": False,
-        "labelColor": INK,
-        "titleColor": INK,
-        "titleFontWeight": "normal",
-        "gridColor": "#dfe3e8",
-        "domainColor": "#8a929c",
-        "tickColor": "#8a929c",
-        "labelFontSize": 11,
-        "titleFontSize": 12,
-        "labelLimit": 150,
-        "labelFlush": False,
-        "labelSeparation": 6,
-    },
-    "legend": {
-        "aria": False,
-        "orient": "top",
-        "title": None,
-        "labelColor": INK,
-        "titleColor": INK,
-        "labelFontSize": 12,
-        "labelLimit": 260,
-        "symbolStrokeWidth": 2,
-        "columns": 4,
-    },
-    "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12},
-    "title": {"color": INK, "fontSize": 12, "fontWeight": "normal", "anchor": "start"},
-    "rule": {"color": INK},
-    "text": {"color": INK},
-}
+CONFIG: dict[str, Any] = json.loads((Path(__file__).parent / "theme.json").read_bytes())
+"""Theme of all charts (Vega's configuration)."""
 
 
 WORKLOAD = "Workload"

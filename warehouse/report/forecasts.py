@@ -1,4 +1,4 @@
-"""Forecasts against true run times, and the regimes of a few jobs."""
+"""Forecasts against true run times, and the charts of a job's section."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,58 +8,12 @@ import altair as alt
 from warehouse.report.figure import COLOURS, Figure, Row, data
 from warehouse.report.jobs import RunJobs
 
-ERRORS = """
-SELECT run, tenth / 10 AS done, sum(forecasts)::BIGINT AS forecasts,
-    round(sum(error * forecasts ORDER BY job_id) / sum(forecasts), 5) AS mean_error,
-    round(sum(covered * forecasts ORDER BY job_id) / sum(forecasts), 5) AS covered
-FROM forecast_errors GROUP BY run, tenth ORDER BY run, tenth
-"""
-
-TWO_ABREAST = {"least": 220}
-"""How a page fits panels of jobs: two side by side from 500 pixels. A choice of layout."""
-
 BATCH = alt.Y(
     "batch_size:Q",
     title="batch size",
     scale=alt.Scale(type="log", base=2, nice=True),
     axis=alt.Axis(format="d", values=[2**power for power in range(20)]),
 )
-
-
-def regimes(jobs: RunJobs, key: str = "regimes") -> Figure:
-    """Draw the observed trajectories of notable jobs: batch size by epoch."""
-    about = (
-        "Batch size of each epoch completed, on a logarithmic scale, of the jobs with the worst ρ, "
-        "the most preemptions, the longest completion time and the most regimes."
-    )
-    title = "How did notable jobs change their batch size?"
-    rows = [
-        {"job": jobs.name(job), **_of_regime(row)}
-        for job in jobs.notable()
-        for row in jobs.regimes[job]
-    ]
-    if not rows:
-        return Figure(key, title, about, missing="No epoch has been completed yet.")
-    order = {jobs.name(job): number for number, job in enumerate(jobs.notable())}
-    points = [{"order": order[str(point["job"])], **point} for row in rows for point in _ends(row)]
-    chart = (
-        _steps(alt.Chart(data(points), width=180, height=110))
-        .facet(facet=_facet(), columns=3)
-        .resolve_scale(x="independent", y="independent")
-        .properties(usermeta=TWO_ABREAST)
-    )
-    return Figure(key, title, about, chart, rows)
-
-
-def _of_regime(row: Row) -> Row:
-    return {name: row[name] for name in ("epoch", "epoch_end", "batch_size")}
-
-
-def _ends(row: Row) -> list[Row]:
-    return [
-        {"job": row["job"], "epoch": row[end], "batch_size": row["batch_size"]}
-        for end in ("epoch", "epoch_end")
-    ]
 
 
 def _steps(chart: alt.Chart) -> alt.Chart:
@@ -90,11 +44,16 @@ def forecasts(jobs: RunJobs, key: str = "forecasts") -> Figure:
         return Figure(key, title, about, missing="None of these jobs has ended: no truth is known.")
     order = {jobs.name(job): number for number, job in enumerate(jobs.notable())}
     points = [{"order": order[str(row["job"])], **row} for row in rows]
+    # Panels are sorted by number: sorting by name would insert arbitrary names into an expression.
+    by_order = alt.EncodingSortField(field="order", op="min")
+    facet = alt.Facet("job:N", sort=by_order, header=alt.Header(title=None))
     chart = (
         _residual(alt.Chart(data(points), width=180, height=110))
-        .facet(facet=_facet(), columns=3)
+        .facet(facet=facet, columns=3)
         .resolve_scale(x="independent", y="independent")
-        .properties(usermeta=TWO_ABREAST)
+        .properties(
+            usermeta={"least": 220}
+        )  # a page fits two panels side by side from 500 pixels on
     )
     return Figure(key, title, about, chart, rows)
 
@@ -128,7 +87,7 @@ def _of(name: str) -> alt.Chart:
 
 
 def errors(rows: Sequence[Mapping[str, Any]], key: str = "errors") -> Figure:
-    """Draw forecast error and interval coverage by job progress, from a run's rows of `ERRORS`."""
+    """Draw forecast error and interval coverage by job progress, from a run's query `errors`."""
     about = (
         "All forecasts of finished jobs by the part of its epochs that the job had done: mean "
         "error of the run time, and how often the 80 % interval held the truth, whose dashed "
@@ -163,12 +122,3 @@ def _by_done(
         )
     )
     return chart
-
-
-def _facet() -> alt.Facet:
-    """Return a panel per job, in the order of the jobs.
-
-    Panels are sorted by number: sorting by name would insert arbitrary names into an expression.
-    """
-    order = alt.EncodingSortField(field="order", op="min")
-    return alt.Facet("job:N", sort=order, header=alt.Header(title=None))

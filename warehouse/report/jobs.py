@@ -4,58 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-JOBS = """
-SELECT o.* EXCLUDE (run), o.run AS run, r.round AS admitted_round,
-    r.active_jobs / nullif(r.busy_gpus + r.idle_gpus, 0) AS load
-FROM job_outcomes AS o
-LEFT JOIN rounds AS r ON r.run = o.run AND r.clock_seconds = o.admitted_seconds
-ORDER BY o.run, job_id
-"""
-
-LEASES = """
-SELECT l.run AS run, l.job_id AS job_id, l.start_seconds AS start_seconds,
-    l.end_seconds AS end_seconds, l.gpus AS gpus, l.ended AS ended, e.round AS ended_round,
-    coalesce(e.reason, '') AS reason
-FROM leases AS l
-LEFT JOIN events AS e ON e.run = l.run AND e.job_id = l.job_id AND e.kind = l.ended
-    AND e.at_seconds = l.end_seconds
-ORDER BY l.run, l.job_id, l.start_seconds
-"""
-
-REGIMES = """
-SELECT run, job_id, min(epoch) AS epoch, max(epoch + epochs) AS epoch_end, batch_size
-FROM (
-    SELECT *, sum(changed::INT) OVER (PARTITION BY run, job_id ORDER BY epoch, round) AS regime
-    FROM (
-        SELECT run, round, job_id, epoch, epochs, batch_size, batch_size IS DISTINCT FROM
-            lag(batch_size) OVER (PARTITION BY run, job_id ORDER BY epoch, round) AS changed
-        FROM telemetry
-    )
-)
-GROUP BY run, job_id, regime, batch_size ORDER BY run, job_id, epoch
-"""
-"""Query that merges consecutive reports at one batch size into a regime."""
-
-POINTS = 20
-"""Most forecasts kept per job, evenly spaced. An engineering choice."""
-
-FORECASTS = f"""
-SELECT run, job_id, round(trained / 3600, 4) AS trained, round(forecast / 3600, 4) AS forecast,
-    round(low / 3600, 4) AS low, round(high / 3600, 4) AS high, round(truth / 3600, 4) AS truth
-FROM (
-    SELECT f.run AS run, f.job_id AS job_id, f.round AS round, f.run_seconds AS trained,
-        remaining_seconds AS forecast, low_seconds AS low, high_seconds AS high,
-        CASE WHEN o.finish_seconds IS NOT NULL THEN o.run_seconds - f.run_seconds END AS truth,
-        row_number() OVER (PARTITION BY f.run, f.job_id ORDER BY f.round) - 1 AS number,
-        greatest(1, count(*) OVER (PARTITION BY f.run, f.job_id) - 1) AS of_all
-    FROM forecasts AS f JOIN job_outcomes AS o USING (run, job_id)
-)
-WHERE number IN (0, of_all)
-    OR number * {POINTS - 1} // of_all > (number - 1) * {POINTS - 1} // of_all
-ORDER BY run, job_id, round
-"""
-
-OF_JOBS = (JOBS, LEASES, REGIMES, FORECASTS)
+OF_JOBS = ("jobs", "leases", "regimes", "forecasts")
+"""Queries of what a report says of single jobs."""
 
 Rows = Sequence[dict[str, Any]]
 
@@ -65,17 +15,15 @@ class RunJobs:
     """The jobs of a run.
 
     Attributes:
-        rows: Rows of `JOBS`, by job id.
-        leases: Rows of `LEASES`, by job id.
-        regimes: Rows of `REGIMES`, by job id.
-        forecasts: Rows of `FORECASTS`, by job id.
+        rows: Rows of the query `jobs`, by job id.
+        leases: Rows of the query `leases`, by job id; `regimes` and `forecasts` are alike.
     """
 
     run: str
     rows: Mapping[int, dict[str, Any]]
-    leases: Mapping[int, Sequence[dict[str, Any]]]
-    regimes: Mapping[int, Sequence[dict[str, Any]]]
-    forecasts: Mapping[int, Sequence[dict[str, Any]]]
+    leases: Mapping[int, Rows]
+    regimes: Mapping[int, Rows]
+    forecasts: Mapping[int, Rows]
 
     def notable(self) -> dict[int, str]:
         """Return up to six jobs with the reason: worst ρ, most preempted, longest, most regimes."""
@@ -102,11 +50,8 @@ class RunJobs:
 def jobs_of(run: str, rows: Rows, *parts: Rows) -> RunJobs:
     """Return the jobs of a run from its results of the queries `OF_JOBS`."""
     jobs = {row["job_id"]: row for row in rows}
-    return RunJobs(run, jobs, *(_by_job(part, list(jobs)) for part in parts))
-
-
-def _by_job(rows: Rows, jobs: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = {job: [] for job in jobs}
-    for row in rows:
-        found[row["job_id"]].append(row)
-    return found
+    found: list[dict[int, list[dict[str, Any]]]] = [{job: [] for job in jobs} for _ in parts]
+    for by_job, part in zip(found, parts, strict=True):
+        for row in part:
+            by_job[row["job_id"]].append(row)
+    return RunJobs(run, jobs, *found)

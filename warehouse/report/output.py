@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from predictor.errors import InputError
-from warehouse.store.durable import check_writable, temporary_name
+from warehouse.store.durable import check_writable, write_file
 
 NAME_LENGTH = 80
 """Longest report name without a hash; lists of many runs are longer. An engineering choice."""
@@ -64,13 +64,11 @@ def check_replaced(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError as error:
-        raise InputError(
-            str(path), f"cannot be read ({error.strerror})", "name another file"
-        ) from None
+        problem = f"cannot be read ({error.strerror})"
+        raise InputError(str(path), problem, "name another file") from None
     if head and GENERATOR not in head:
-        raise InputError(
-            str(path), "is there already, and is no report", "name another file, or remove this one"
-        )
+        problem, remedy = "exists and is no report", "name another file, or remove this one"
+        raise InputError(str(path), problem, remedy)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -79,17 +77,11 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         InputError: The file cannot be written.
     """
-    temporary = temporary_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(content)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with write_file(path) as file:
+            file.write(content)
     except OSError as error:
-        raise InputError(
-            str(path),
-            f"cannot be written ({error.strerror or error})",
-            "give another place for the page or its figures",
-        ) from None
+        problem = f"cannot be written ({error.strerror or error})"
+        remedy = "give another place for the page or its figures"
+        raise InputError(str(path), problem, remedy) from None

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,30 +36,26 @@ _SVG_SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write each chart as SVG and PNG on white, named by `file_name`; return the files.
+    """Write each chart as SVG and PNG on white, named by figure and choice; return the files.
 
     Raises:
         InputError: The folder cannot be written.
     """
     written = []
-    for figure in figures:
-        for choice, spec in figure.specs.items():
-            text = json.dumps({**spec, "config": {**spec["config"], "background": "#ffffff"}})
-            images = {
-                "svg": vl_convert.vegalite_to_svg(text, vl_version=VEGA_LITE).encode(),
-                "png": vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=PNG_SCALE),
-            }
-            for kind, image in images.items():
-                path = folder / f"{file_name(figure, choice)}.{kind}"
-                write_bytes(path, image)
-                written.append(path)
+    for name, spec in _charts(figures):
+        text = json.dumps({**spec, "config": {**spec["config"], "background": "#ffffff"}})
+        svg = vl_convert.vegalite_to_svg(text, vl_version=VEGA_LITE).encode()
+        png = vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=PNG_SCALE)
+        for kind, image in (("svg", svg), ("png", png)):
+            written.append(folder / f"{name}.{kind}")
+            write_bytes(written[-1], image)
     return written
 
 
 def write_pdfs(
     figures: Sequence[Figure], folder: Path, inches: float = COLUMN_INCHES
 ) -> list[Path]:
-    """Write each chart as a PDF of the given width, named by `file_name`; return the files.
+    """Write each chart as a PDF of the given width, named by figure and choice; return the files.
 
     Fonts are embedded as TrueType, which submission systems require.
 
@@ -67,32 +63,31 @@ def write_pdfs(
         InputError: The width is out of bounds, or the folder cannot be written.
     """
     if not LEAST_INCHES <= inches <= MOST_INCHES:
-        raise InputError(
-            "inches",
-            f"{inches:g} is out of range",
-            f"give {LEAST_INCHES:g} to {MOST_INCHES:g}, such as {COLUMN_INCHES} or {PAGE_INCHES:g}",
-        )
+        usual = f"such as {COLUMN_INCHES} or {PAGE_INCHES:g}"
+        remedy = f"give {LEAST_INCHES:g} to {MOST_INCHES:g}, {usual}"
+        raise InputError("inches", f"{inches:g} is out of range", remedy)
     written = []
-    points = inches * POINTS_PER_INCH
-    for figure in figures:
-        for choice, spec in figure.specs.items():
-            path = folder / f"{file_name(figure, choice)}.pdf"
-            pdf = vl_convert.svg_to_pdf(_drawn_for_paper(spec, points))
-            write_bytes(path, pdf)
-            written.append(path)
+    for name, spec in _charts(figures):
+        written.append(folder / f"{name}.pdf")
+        drawn = _draw_for_paper(spec, inches * POINTS_PER_INCH)
+        write_bytes(written[-1], vl_convert.svg_to_pdf(drawn))
     return written
 
 
-def file_name(figure: Figure, choice: str) -> str:
-    """Return the name of a chart's file without its suffix: the figure's, then the choice's.
+def _charts(figures: Iterable[Figure]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name of each chart's file without its suffix, and the chart.
 
-    The first choice has no part in the name if all choices show the same data, as with colours.
+    The name is the figure's, then the choice's. The first choice has no part in the name if all
+    choices show the same data, as with colours.
     """
-    first = "" if figure.choose == WORKLOAD else next(iter(figure.choices), "")
-    return figure.key if choice in ("", first) else f"{figure.key}-{report_name(choice)}"
+    for figure in figures:
+        first = "" if figure.choose == WORKLOAD else next(iter(figure.choices), "")
+        for choice, spec in figure.specs.items():
+            same = choice in ("", first)
+            yield figure.key if same else f"{figure.key}-{report_name(choice)}", spec
 
 
-def _drawn_for_paper(spec: Mapping[str, Any], points: float) -> str:
+def _draw_for_paper(spec: Mapping[str, Any], points: float) -> str:
     """Return the chart as an SVG of the given width, with small type and as many columns as fit.
 
     Views shrink in proportion, but axes and legends keep their size, so the result is slightly too

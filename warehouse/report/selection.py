@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from predictor.errors import InputError, likely
@@ -12,20 +13,6 @@ from warehouse.store.labelling import find_run
 
 DETAILED = 4
 """Most runs with their own chapters; campaigns can have hundreds of runs. An engineering choice."""
-
-BEGUN = """
-SELECT run, r.run IS NOT NULL AS begun
-FROM (SELECT run FROM headers) AS h LEFT JOIN (SELECT DISTINCT run FROM records) AS r USING (run)
-"""
-
-SETTINGS = """
-SELECT run, policy, fidelity, parameters, asked_backend AS backend, round_seconds,
-    restart_seconds, window_rounds, seed, trace, gpus, pools, gpus_per_node, packages, first_hash,
-    settings.forecasts AS forecasts
-FROM runs JOIN (SELECT run, settings FROM headers) USING (run)
-"""
-
-SUMMARY = "SELECT * FROM run_summary"
 
 NAMED = (
     "fidelity",
@@ -71,28 +58,26 @@ class ReportedRun:
         return self.group, self.options, self.seed
 
 
-def rows_of(
-    analytics: Analytics, asked: Sequence[str], runs: Sequence[str]
-) -> list[list[dict[str, Any]]]:
-    """Return the rows of each query over a few runs, as dictionaries."""
-    answers = analytics.queries(asked, runs)
-    return [[dict(zip(columns, row, strict=True)) for row in rows] for columns, rows in answers]
-
-
 def by_run(
     analytics: Analytics, asked: Sequence[str], runs: Sequence[str]
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Return the rows of queries over a few runs, by query and run; every run has a list."""
+    """Return the rows of queries (files of `queries/`) by name and run; every run has a list."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {
-        sql: {run: [] for run in runs} for sql in asked
+        name: {run: [] for run in runs} for name in asked
     }
     if not runs:
         return found
-    answers = rows_of(analytics, asked, list(dict.fromkeys(runs)))
-    for sql, rows in zip(asked, answers, strict=True):
+    answers = analytics.queries([*map(query_sql, asked)], list(dict.fromkeys(runs)))
+    for name, (columns, rows) in zip(asked, answers, strict=True):
         for row in rows:
-            found[sql][row.pop("run")].append(row)
+            cells = dict(zip(columns, row, strict=True))
+            found[name][cells.pop("run")].append(cells)
     return found
+
+
+def query_sql(name: str) -> str:
+    """Return a query of reports, from its file."""
+    return (Path(__file__).parent / "queries" / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[ReportedRun]:
@@ -110,9 +95,9 @@ def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[Reporte
     """
     named = _named(analytics, about)
     runs = list(dict.fromkeys(entry.run for entry in named))
-    settings, figures = (
-        {row["run"]: row for row in rows} for rows in rows_of(analytics, (SETTINGS, SUMMARY), runs)
-    )
+    asked = by_run(analytics, ("settings", "summary"), runs)
+    figures = {run: row for run, (row,) in asked["summary"].items()}
+    settings = {run: {"run": run, **row} for run, (row,) in asked["settings"].items()}
     for row in settings.values():
         row["group"] = _group(row)
     several = len({entry.options for entry in named if isinstance(entry, CellRow)}) > 1
@@ -137,7 +122,7 @@ class _Run:
 
 def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | CellRow]:
     """Return the runs that have begun, or the finished cells, that a name stands for."""
-    known = dict(analytics.query(BEGUN)[1])
+    known = dict(analytics.query(query_sql("begun"))[1])
     parts = about.split(",") if isinstance(about, str) else about
     asked = filter(None, (part.strip() for part in parts))
     names = list(dict.fromkeys(find_run(analytics.warehouse, part) for part in asked))

@@ -5,30 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from warehouse.analytics.intervals import in_three_digits
-from warehouse.analytics.questions import Analytics
 from warehouse.report.figure import Row
 from warehouse.report.metrics import MAKESPAN, MEAN_JCT, RESTARTS, UNFAIR, WORST_FTF
-from warehouse.report.selection import SUMMARY, ReportedRun, rows_of
-
-PUBLISHED = "shockwave-published"
-"""The policy that is Shockwave as its authors published it."""
-
-SAME_WORK = f"""
-SELECT p.run AS run
-FROM runs AS h JOIN runs AS p ON p.workload = h.workload AND p.pools = h.pools
-    AND p.round_seconds = h.round_seconds AND p.restart_seconds = h.restart_seconds
-WHERE h.run = '{{run}}' AND p.policy = '{PUBLISHED}'
-    AND p.run IN (SELECT run FROM records)
-ORDER BY p.created_at DESC, p.run DESC LIMIT 1
-"""
-"""Query of the newest run of the published system on the same jobs, cluster and terms."""
-
-COST = """
-SELECT run, sum(cost::DECIMAL(18, 6))::DOUBLE AS cost,
-    sum((scale_factor * (seconds - shared_seconds / 2))::DECIMAL(18, 6))::DOUBLE / 3600 AS gpu_hours
-FROM leases GROUP BY run
-"""
-"""Query of a run's GPU-hours and their cost, in the currency of the prices."""
+from warehouse.report.selection import ReportedRun
 
 
 @dataclass(frozen=True)
@@ -47,79 +26,40 @@ class Tile:
     job: int | None = None
 
 
-def of_run(
-    entry: ReportedRun, worst: int | None, published: Row | None, costs: Sequence[Row] = ()
-) -> list[Tile]:
+def of_run(entry: ReportedRun, worst: int | None, costs: Sequence[Row] = ()) -> list[Tile]:
     """Return the tiles of one run.
 
     Args:
         entry: The run.
         worst: The job with the worst ρ, if a job has ended.
-        published: The published system's figures on the same work, if known.
-        costs: The run's rows of `COST`; without prices of GPUs there is no tile of costs.
+        costs: The run's rows of the query `cost`; without prices of GPUs there is no tile of costs.
     """
     figures = entry.figures
-    makespan, bound = figures["makespan_s"], figures["makespan_bound_s"]
+    makespan, bound, jct = (
+        figures[name] for name in ("makespan_s", "makespan_bound_s", "mean_jct_s")
+    )
     if not figures["complete"]:
-        against = ["so far: not all jobs have ended"]
+        against = "so far: not all jobs have ended"
     elif bound:
-        against = [f"{makespan / bound:.3g} × the lower bound of {_hours(bound)}"]
+        against = f"{makespan / bound:.3g} × the lower bound of {_hours(bound)}"
     else:
-        against = ["its lower bound is known on one GPU type only, with true run times"]
+        against = "its lower bound is known on one GPU type only, with true run times"
+    slowest = f"99th percentile {_hours(figures['jct_p99_s'])}"
+    unfair = f"{_plain(UNFAIR.of(entry))} % of the jobs unfairly treated"
     restarts = RESTARTS.of(entry)
-    jct = figures["mean_jct_s"]
-    return [
-        Tile("Makespan", _hours(makespan), against + _beside(published, "makespan_s", _hours)),
-        Tile(
-            "Mean JCT",
-            _hours(jct),
-            ([] if jct is None else [f"99th percentile {_hours(figures['jct_p99_s'])}"])
-            + _beside(published, "mean_jct_s", _hours),
-        ),
-        Tile(
-            "Worst ρ",
-            _plain(figures["worst_ftf"]),
-            ([] if jct is None else [f"{_plain(UNFAIR.of(entry))} % of the jobs unfairly treated"])
-            + _beside(published, "worst_ftf", _plain),
-            worst,
-        ),
-        Tile(
-            "Cost of restarts",
-            "–" if restarts is None else f"{_plain(restarts)} %",
-            [
-                "of the leased GPU time",
-                f"{figures['preemptions']:,} preemptions, {figures['launches']:,} launches",
-            ],
-        ),
-        *(
-            Tile("Cost", f"{row['cost']:,.2f}", [f"of {row['gpu_hours']:,.1f} GPU-hours held"])
-            for row in costs
-            if row["cost"]
-        ),
+    lost = "–" if restarts is None else f"{_plain(restarts)} %"
+    events = f"{figures['preemptions']:,} preemptions, {figures['launches']:,} launches"
+    tiles = [
+        Tile("Makespan", _hours(makespan), [against]),
+        Tile("Mean JCT", _hours(jct), [] if jct is None else [slowest]),
+        Tile("Worst ρ", _plain(figures["worst_ftf"]), [] if jct is None else [unfair], worst),
+        Tile("Cost of restarts", lost, ["of the leased GPU time", events]),
     ]
-
-
-def published_beside(analytics: Analytics, entry: ReportedRun) -> Row | None:
-    """Return the published system's figures on the same work, if the warehouse has such a run.
-
-    Raises:
-        WarehouseError: A file is damaged.
-    """
-    if entry.settings["policy"] == PUBLISHED:
-        return None
-    found = analytics.query(SAME_WORK.replace("{run}", entry.run.replace("'", "''")))[1]
-    if not found:
-        return None
-    ((row,),) = rows_of(analytics, [SUMMARY], [found[0][0]])
-    return row if row["complete"] else None
-
-
-def _beside(
-    published: Row | None, column: str, as_text: Callable[[float | None], str]
-) -> list[str]:
-    if published is None:
-        return []
-    return [f"published system: {as_text(published[column])}"]
+    for row in costs:
+        if row["cost"]:
+            held = f"of {row['gpu_hours']:,.1f} GPU-hours held"
+            tiles.append(Tile("Cost", f"{row['cost']:,.2f}", [held]))
+    return tiles
 
 
 def of_policies(entries: Sequence[ReportedRun]) -> list[Tile]:

@@ -1,0 +1,2 @@
+-- Headline figures of runs.
+SELECT * FROM run_summary
