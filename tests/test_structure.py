@@ -93,11 +93,7 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 print(json.dumps({k: v for k, v in os.environ.items() if before.get(k) != v}))
 """
-    own = [
-        name
-        for name in modules()
-        if not name.startswith((TRAINER, "warehouse.inbox.migrations.")) and "__main__" not in name
-    ]
+    own = [name for name in modules() if not name.startswith(TRAINER) and "__main__" not in name]
     done = subprocess.run(
         [sys.executable, "-c", program, *own], cwd=ROOT, capture_output=True, text=True, check=True
     )

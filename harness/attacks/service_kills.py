@@ -26,8 +26,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-import alembic.command  # noqa: F401 (what each process would import by itself)
-import sqlalchemy.dialects.sqlite  # noqa: F401 (likewise)
+import sqlalchemy.dialects.sqlite  # noqa: F401 (what each process would import by itself)
 
 from flows.explain.replay import replay
 from flows.scheduler.options import ServiceOptions

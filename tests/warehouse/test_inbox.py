@@ -21,7 +21,7 @@ from warehouse.inbox.database import Database
 from warehouse.inbox.entries import SUBMIT, Submission
 from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.inbox.lease import Leases
-from warehouse.inbox.tables import ENTRIES, VERSION_TABLE
+from warehouse.inbox.tables import ENTRIES, VERSIONS
 
 JOB = JobSpec(0, "conv-small", 32, 32, Demand.gang(1), Mode.STATIC, 5, 40_000, 0.0, "a")
 POSTGRES = os.environ.get("SHOCKWAVE_POSTGRES", "")
@@ -146,7 +146,7 @@ def test_a_changed_entry_is_an_error_of_a_line(tmp_path: Path, change: str) -> N
 def test_an_inbox_of_another_version_is_refused(tmp_path: Path) -> None:
     Inbox(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
-        database.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+        database.execute(f"UPDATE {VERSIONS.name} SET version = 9999")
         database.commit()
     with pytest.raises(InputError, match="is of an unknown version"):
         Inbox(tmp_path)

@@ -1,6 +1,6 @@
 """The databases of the inbox and of the lease: a SQLite file each, or one Postgres database.
 
-Opening a database migrates its tables.
+Opening an empty database creates its tables.
 """
 
 import asyncio
@@ -11,14 +11,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, table
-from sqlalchemy import column as sql_column
+from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from predictor.errors import InputError, WarehouseBusy, first_line
-from warehouse.inbox.tables import ENTRIES, VERSION, VERSION_TABLE
+from warehouse.inbox.tables import ENTRIES, METADATA, VERSION, VERSIONS
 from warehouse.store.durable import check_regular, writing
 
 BUSY_SECONDS = 60.0
@@ -61,7 +60,7 @@ class Database:
         self._sqlite = None if postgres else _sqlite(file)
         self._shown = without_password(asked) if asked is not None and postgres else str(file)
         self._lock = lock
-        self._do(_migrate, LOCK)
+        self._do(_create_tables, LOCK)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """Run a query; in SQLite, within a single snapshot.
@@ -162,23 +161,14 @@ class _Postgres:
         self._loop.close()
 
 
-def _migrate(connection: Connection) -> None:
-    version = table(VERSION_TABLE, sql_column("version_num"))
-    if inspect(connection).has_table(VERSION_TABLE):
-        if connection.scalar(select(version.c.version_num)) == VERSION:
-            return
-    elif inspect(connection).has_table(ENTRIES.name):
+def _create_tables(connection: Connection) -> None:
+    """Create the tables in an empty database; refuse a database of other tables."""
+    versions, entries = (inspect(connection).has_table(t.name) for t in (VERSIONS, ENTRIES))
+    if not versions and entries:
         raise InputError("database_url", "has tables of another program", "give another database")
-    # Alembic takes 0.1 s to import, and is needed once in a database's life.
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util.exc import CommandError
-
-    config = Config()
-    config.set_main_option("script_location", "warehouse.inbox:migrations")
-    config.attributes["connection"] = connection
-    try:
-        command.upgrade(config, "head")
-    except CommandError:
+    if not versions:
+        METADATA.create_all(connection)
+        connection.execute(insert(VERSIONS), {"version": VERSION})
+    elif connection.scalar(select(VERSIONS.c.version)) != VERSION:
         problem = "is of an unknown version"
-        raise InputError("database_url", problem, "use the program that wrote it") from None
+        raise InputError("database_url", problem, "use the program that wrote it")

@@ -1,14 +1,14 @@
-"""Tables of the inbox, which migrations create."""
+"""Tables of the inbox."""
 
 from sqlalchemy import BigInteger, Column, Double, MetaData, String, Table, Text
 
-VERSION = "0001"
-"""The newest migration."""
-
-VERSION_TABLE = "shockwave_version"
-"""Table with the database's last migration; Prefect's has another name."""
+VERSION = 1
+"""Version of the tables; a database of another version is refused."""
 
 METADATA = MetaData()
+
+VERSIONS = Table("shockwave_version", METADATA, Column("version", BigInteger, primary_key=True))
+"""One row: the version of the database's tables."""
 
 ENTRIES = Table(
     "shockwave_entries",

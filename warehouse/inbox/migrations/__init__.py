@@ -1,1 +1,0 @@
-"""Migrations of the inbox's database, by Alembic."""
