@@ -34,7 +34,7 @@ class Terms:
 
     def menu(self, job: JobSpec) -> tuple[Allocation, ...]:
         """Return the allocations that a job may get in a simulation."""
-        if self._alike or self.inventory is None:
+        if self.inventory is None:
             return (self.throughputs.reference(job),)
         menu = self.inventory.menu_of(job, job.batch_size, self.throughputs)
         spread = (
@@ -54,15 +54,9 @@ class Terms:
 
     def allocation(self, job: JobSpec, gpus: Sequence[int]) -> Allocation:
         """Return the allocation that decides a job's simulated rate on some GPUs."""
-        if self._alike or self.inventory is None:
+        if self.inventory is None:
             return self.throughputs.reference(job)
         return self.inventory.allocation(gpus)
-
-    @property
-    def _alike(self) -> bool:
-        """Whether GPUs never affect a job's rate."""
-        single_pool = self.inventory is None or len(self.inventory.pools) == 1
-        return single_pool and not self.throughputs.placement_matters
 
     def restart(self, allocation: Allocation) -> float:
         """Return the simulated seconds from a launch to the first training step."""

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from trainer import files
 from trainer.errors import DONE, PREEMPTED
-from trainer.gang import run_guarded
+from trainer.gang import Stop, run_guarded
 from trainer.job import read_job
 from trainer.place import read_place
-from trainer.stop import Stop
-from trainer.telemetry import EpochLine, TrainingProgress
+from trainer.telemetry import append_epoch, write_progress
 
 CHECKPOINT = "checkpoint.json"
 STEP_SECONDS = 0.05
@@ -42,7 +41,15 @@ def count(folder: Path, stop: Stop) -> int:
         if not writes:
             return
         epoch, step = divmod(steps, each)
-        TrainingProgress(epoch, step, each, size, steps * STEP_SECONDS, attempt).write(folder)
+        progress = {
+            "epoch": epoch,
+            "step": step,
+            "steps_per_epoch": each,
+            "batch_size": size,
+            "run_seconds": steps * STEP_SECONDS,
+            "attempt": attempt,
+        }
+        write_progress(folder, progress)
 
     print(f"counts from step {steps}", flush=True)
     report()
@@ -50,9 +57,16 @@ def count(folder: Path, stop: Stop) -> int:
         time.sleep(STEP_SECONDS)
         steps += 1
         if writes and steps % each == 0:
-            seconds, loss = each * STEP_SECONDS, each / steps
-            figures = (each * size, each, seconds, loss, 1.0, None, "none", attempt)
-            EpochLine(steps // each - 1, size, *figures).append(folder)
+            epoch = {
+                "epoch": steps // each - 1,
+                "batch_size": size,
+                "samples": each * size,
+                "steps": each,
+                "seconds": each * STEP_SECONDS,
+                "loss": each / steps,
+                "attempt": attempt,
+            }
+            append_epoch(folder, epoch)
             report()
     if writes:
         files.replace(checkpoint, json.dumps([steps, attempt]).encode(), durable=False)

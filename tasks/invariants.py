@@ -264,9 +264,8 @@ class Invariants:
     def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:
         """Check that GPUs are of one pool, and of a type that the job can run on."""
         inventory = self._inventory(number)
-        alike = len(inventory.pools) == 1 and not self.header.throughputs.placement_matters
-        if alike or not all(0 <= gpu < inventory.gpus for gpu in gpus):
-            return
+        if not all(0 <= gpu < inventory.gpus for gpu in gpus):
+            return  # reported before
         if len(set(map(inventory.pool, gpus))) > 1:
             yield f"the GPUs {list(gpus)} of job {spec.job_id} span pools"
         found = inventory.allocation(gpus)

@@ -34,9 +34,6 @@ class LastRound:
         header, job = self.header, belief.spec
         other = self._shares_with(job.job_id) if header.pairs else None
         gpus, reference = self.leases[job.job_id], header.throughputs.reference(job)
-        alike = not (self.inventory.mixed or header.throughputs.placement_matters)
-        if alike and not other and len(gpus) == reference.gpus:
-            return 1.0
         held, rate = self.inventory.allocation(gpus), header.throughputs.rate
         if other:
             shared, size = header.throughputs.shared_rate, belief.batch_size

@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class Finding:
 
     Attributes:
         node: Name of the node; `storage` for the shared storage.
-        remedy: Remedy if the check failed, or advice if it passed; may be empty.
+        remedy: Remedy; empty if the check passed.
     """
 
     node: str
@@ -42,17 +42,6 @@ class Finding:
     sound: bool
     found: str
     remedy: str = ""
-
-    @property
-    def row(self) -> dict[str, str | bool]:
-        """The finding as a printed row."""
-        return {
-            "node": self.node,
-            "check": self.check,
-            "sound": self.sound,
-            "found": self.found,
-            "remedy": self.remedy,
-        }
 
 
 def check_before_run(nodes: Nodes) -> None:
@@ -62,38 +51,48 @@ def check_before_run(nodes: Nodes) -> None:
         InputError: The storage is not writable; a daemon does not answer, lacks its image, has an
             image with volumes or runs containers of another run; or two nodes share a GPU.
     """
-    storage = _storage(nodes)
-    if not storage.sound:
-        raise InputError(str(nodes.storage), storage.found, storage.remedy)
+    _check_storage(nodes)
     daemons: dict[str, list[Node]] = {}
     for node in nodes.nodes:
-        try:
+        with _explained(node):
             daemon = Daemon(node)
-            own = _own_gpus(node, daemons.setdefault(daemon.info()["ID"], []))
+            _check_own_gpus(node, daemons.setdefault(daemon.info()["ID"], []))
             daemon.image(node.image)
-            others = daemon.runs()
-        except NodeGone as error:
-            remedy = "see shockwave cluster check"
-            raise InputError(f"node {node.name}", f"does not answer: {error}", remedy) from None
-        except Refused as error:
-            raise InputError(f"node {node.name}", str(error), "see docs/images.md") from None
-        if not own.sound:
-            raise InputError(f"node {node.name}", own.found, own.remedy)
-        if others:
-            raise InputError(
-                f"node {node.name}",
-                f"runs jobs of run {min(others)}",
-                TAKEN_REMEDY,
-            )
+            if others := daemon.runs():
+                raise _unsound(node, f"runs jobs of run {min(others)}", TAKEN_REMEDY)
 
 
 def check_cluster(nodes: Nodes) -> list[Finding]:
     """Return the findings for the storage, then for each node."""
+    findings = [_find("storage", "writable", lambda: _check_storage(nodes))]
     daemons: dict[str, list[Node]] = {}
-    return [
-        _storage(nodes),
-        *(finding for place in range(len(nodes.nodes)) for finding in _node(nodes, place, daemons)),
-    ]
+    for place in range(len(nodes.nodes)):
+        findings += _check_node(nodes, place, daemons)
+    return findings
+
+
+def _find(node: str, check: str, call: Callable[[], str]) -> Finding:
+    """Call a check, which returns what it found and raises `InputError` if that is not sound."""
+    try:
+        return Finding(node, check, True, call())
+    except InputError as error:
+        return Finding(node, check, False, error.problem, error.remedy)
+
+
+def _unsound(node: Node, problem: str, remedy: str) -> InputError:
+    return InputError(f"node {node.name}", problem, remedy)
+
+
+@contextmanager
+def _explained(node: Node) -> Iterator[None]:
+    """Convert errors of a node's daemon to an `InputError`."""
+    try:
+        yield
+    except NodeGone as error:
+        remedy = "see shockwave cluster check"
+        raise _unsound(node, f"does not answer: {error}", remedy) from None
+    except Refused as error:
+        raise _unsound(node, str(error), "see docs/images.md") from None
 
 
 def list_images(nodes: Iterable[Node]) -> dict[str, str]:
@@ -104,13 +103,8 @@ def list_images(nodes: Iterable[Node]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for node in nodes:
-        try:
-            with closing(Daemon(node)) as daemon:
-                found[node.name] = daemon.image(node.image)
-        except NodeGone:
-            continue
-        except Refused as error:
-            raise InputError(f"node {node.name}", str(error), "see docs/images.md") from None
+        with _explained(node), suppress(NodeGone), closing(Daemon(node)) as daemon:
+            found[node.name] = daemon.image(node.image)
     return found
 
 
@@ -129,12 +123,8 @@ def describe_machine(node: Node) -> dict[str, str | int]:
     Raises:
         InputError: The node does not answer, or lacks its image.
     """
-    try:
-        with closing(Daemon(node)) as daemon:
-            info, image = daemon.info(), daemon.image(node.image)
-    except (NodeGone, Refused) as error:
-        remedy = "see shockwave cluster check"
-        raise InputError(f"node {node.name}", str(error), remedy) from None
+    with _explained(node), closing(Daemon(node)) as daemon:
+        info, image = daemon.info(), daemon.image(node.image)
     return {
         "docker": info["ServerVersion"],
         "system": f"{info['OperatingSystem']}, {info['KernelVersion']}, {info['Architecture']}",
@@ -144,58 +134,49 @@ def describe_machine(node: Node) -> dict[str, str | int]:
     }
 
 
-def _storage(nodes: Nodes) -> Finding:
+def _check_storage(nodes: Nodes) -> str:
     """Check that the scheduler can make folders that containers can write to."""
-    path = nodes.storage / f".probe-{uuid4().hex}"
+    path, place = nodes.storage / f".probe-{uuid4().hex}", str(nodes.storage)
     user, _ = map(int, nodes.user.split(":"))
     try:
         nodes.storage.mkdir(parents=True, exist_ok=True)
         path.mkdir()
         path.rmdir()
     except OSError as error:
-        return Finding(
-            "storage", "writable", False, f"{error.strerror}: {nodes.storage}", "let it be written"
-        )
+        problem = f"{error.strerror}: {nodes.storage}"
+        raise InputError(place, problem, "make it writable") from None
     if os.geteuid() not in (0, user):
-        return Finding(
-            "storage",
-            "writable",
-            False,
-            f"containers run as user {user}, and the scheduler as {os.geteuid()}",
-            "leave user out of the cluster file, or run the scheduler as that user",
-        )
-    return Finding("storage", "writable", True, f"{nodes.storage}, as user {nodes.user}")
+        problem = f"containers run as user {user}, and the scheduler as {os.geteuid()}"
+        remedy = "leave user out of the cluster file, or run the scheduler as that user"
+        raise InputError(place, problem, remedy)
+    return f"{nodes.storage}, as user {nodes.user}"
 
 
-def _node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Iterator[Finding]:
+def _check_node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Iterator[Finding]:
     node = nodes.nodes[place]
     try:
         daemon = Daemon(node)
         info = daemon.info()
+        found = f"Docker {info['ServerVersion']} at {node.endpoint}"
+        yield Finding(node.name, "endpoint", True, found)
+        here = daemons.setdefault(info["ID"], [])
+        checks: dict[str, Callable[[], str]] = {
+            "daemon": lambda: _check_own_gpus(node, here),
+            "clock": lambda: _check_clock(node, info),
+            "limits": lambda: _check_limits(node, info),
+            "gpus": lambda: _check_hardware(node, here, info),
+            "versions": lambda: _list_versions(daemon),
+            "image": lambda: _check_image(node, daemon),
+            "container": lambda: _check_container(nodes, place, daemon),
+        }
+        if nodes.network:
+            checks["network"] = lambda: _check_network(nodes, place, daemon)
+        for check, call in checks.items():
+            yield _find(node.name, check, call)
     except NodeGone as error:
         yield Finding(node.name, "endpoint", False, f"{node.endpoint}: {error}", _reach(node))
-        return
     except Refused as error:
         yield Finding(node.name, "endpoint", False, str(error), "let this user use the daemon")
-        return
-    found = f"Docker {info['ServerVersion']} at {node.endpoint}"
-    yield Finding(node.name, "endpoint", True, found)
-    checks: tuple[Callable[[], Finding], ...] = (
-        lambda: _own_gpus(node, daemons.setdefault(info["ID"], [])),
-        lambda: _clock(node, info),
-        lambda: _limits(node, info),
-        lambda: _hardware(node, daemons[info["ID"]], info),
-        lambda: _versions(node, daemon),
-        lambda: _image(node, daemon),
-        lambda: _container(nodes, place, daemon),
-        *((lambda: _network(nodes, place, daemon),) if nodes.network else ()),
-    )
-    for check in checks:
-        try:
-            yield check()
-        except NodeGone as error:
-            yield Finding(node.name, "endpoint", False, str(error), _reach(node))
-            return
 
 
 def _reach(node: Node) -> str:
@@ -206,28 +187,18 @@ def _reach(node: Node) -> str:
     return "let dockerd listen there with TLS, and give certificates that it accepts"
 
 
-def _own_gpus(node: Node, others: list[Node]) -> Finding:
+def _check_own_gpus(node: Node, others: list[Node]) -> str:
     """Check that no other node of the daemon has a GPU of this node; adds the node to `others`."""
     before = tuple(others)
     others.append(node)
     for other in before:
-        if shared := _shared(node, other):
-            found = f"is the daemon of node {other.name}, and both have GPU {min(shared)}"
+        shared = [gpu for gpu in node.devices if any(_may_be_one(gpu, b) for b in other.devices)]
+        if shared:
+            problem = f"is the daemon of node {other.name}, and both have GPU {min(shared)}"
             remedy = "give each GPU once, and on one daemon all by number or all by GPU-…"
-            return Finding(node.name, "daemon", False, found, remedy)
-    if before:
-        names = ", ".join(other.name for other in before)
-        return Finding(node.name, "daemon", True, f"is the daemon of {names}, with other GPUs")
-    return Finding(node.name, "daemon", True, "its own")
-
-
-def _shared(node: Node, other: Node) -> set[str]:
-    """Return the node's GPUs that the other node has, or may have."""
-    return {
-        device
-        for device in node.devices
-        if any(_may_be_one(device, there) for there in other.devices)
-    }
+            raise _unsound(node, problem, remedy)
+    names = ", ".join(other.name for other in before)
+    return f"is the daemon of {names}, with other GPUs" if before else "its own"
 
 
 def _may_be_one(first: str, second: str) -> bool:
@@ -236,106 +207,103 @@ def _may_be_one(first: str, second: str) -> bool:
     return kind == kind_there and (name == there or name.isdecimal() != there.isdecimal())
 
 
-def _clock(node: Node, info: dict[str, Any]) -> Finding:
+def _check_clock(node: Node, info: dict[str, Any]) -> str:
     skew = parse_system_time(info["SystemTime"]) - time.time()
-    sound = abs(skew) <= SKEW_SECONDS
-    remedy = "" if sound else "synchronise clocks (NTP)"
-    return Finding(node.name, "clock", sound, f"{abs(skew):.0f} s off", remedy)
+    found = f"{abs(skew):.0f} s off"
+    if abs(skew) > SKEW_SECONDS:
+        raise _unsound(node, found, "synchronise clocks (NTP)")
+    return found
 
 
-def _limits(node: Node, info: dict[str, Any]) -> Finding:
+def _check_limits(node: Node, info: dict[str, Any]) -> str:
     wanted = {"MemoryLimit": "memory", "PidsLimit": "pids", "CpuCfsQuota": "cpus"}
-    missing = [name for key, name in wanted.items() if not info.get(key)]
-    if missing:
-        found = f"cannot limit {', '.join(missing)}"
-        return Finding(node.name, "limits", False, found, "enable these cgroup controllers")
-    return Finding(node.name, "limits", True, "memory, pids and cpus can be limited")
+    if missing := [name for key, name in wanted.items() if not info.get(key)]:
+        problem = f"cannot limit {', '.join(missing)}"
+        raise _unsound(node, problem, "enable these cgroup controllers")
+    return "memory, pids and cpus can be limited"
 
 
-def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding:
+def _check_hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> str:
     """Check that Docker can use the node's GPUs or, if emulated, that its processors suffice."""
     if node.by_cdi:
         folders = info.get("CDISpecDirs") or []
         found = f"{len(node.gpus)} GPUs, CDI {'in ' + ', '.join(folders) if folders else 'is off'}"
-        remedy = "" if folders else "use Docker 25 or later, with features.cdi in its daemon.json"
-        return Finding(node.name, "gpus", bool(folders), found, remedy)
+        if not folders:
+            remedy = "use Docker 25 or later, with features.cdi in its daemon.json"
+            raise _unsound(node, found, remedy)
+        return found
     if node.devices:
         there = "nvidia" in info.get("Runtimes", {})
-        found = f"{len(node.gpus)} GPUs, NVIDIA runtime {'there' if there else 'missing'}"
-        remedy = "" if there else "install nvidia-container-toolkit and restart dockerd"
-        return Finding(node.name, "gpus", there, found, remedy)
-    slots = [gpu for owner in all_here for gpu in owner.gpus]
+        found = f"{len(node.gpus)} GPUs, NVIDIA runtime {'found' if there else 'missing'}"
+        if not there:
+            remedy = "install nvidia-container-toolkit and restart dockerd"
+            raise _unsound(node, found, remedy)
+        return found
     named = [int(text) for gpu in node.gpus for text in re.findall(r"\d+", gpu.cpuset)]
     last = max(named, default=0)
     if last >= info["NCPU"]:
-        found = f"a cpuset names processor {last}, and there are {info['NCPU']}, counted from 0"
-        return Finding(node.name, "gpus", False, found, "give slots processors that are there")
+        problem = f"a cpuset names processor {last}, and there are {info['NCPU']}, counted from 0"
+        raise _unsound(node, problem, "give slots processors that exist")
+    slots = [gpu for owner in all_here for gpu in owner.gpus]
     cpus = sum(gpu.cpus for gpu in slots)
     found = f"{len(slots)} emulated GPUs take {cpus:g} of {info['NCPU']} processors"
-    sound = cpus <= info["NCPU"]
-    remedy = "" if sound else "give slots fewer cpus: they slow each other down"
-    return Finding(node.name, "gpus", sound, found, remedy)
+    if cpus > info["NCPU"]:
+        raise _unsound(node, found, "give slots fewer cpus: they slow each other down")
+    return found
 
 
-def _versions(node: Node, daemon: Daemon) -> Finding:
+def _list_versions(daemon: Daemon) -> str:
     components = daemon.components()
-    found = [f"{name} {components.get(name) or 'unknown'}" for name in ("Engine", "runc")]
-    return Finding(node.name, "versions", True, ", ".join(found), "")
+    return ", ".join(f"{name} {components.get(name) or 'unknown'}" for name in ("Engine", "runc"))
 
 
-def _of_nvidia(node: Node) -> list[str]:
-    """Return a node's NVIDIA GPUs, which `nvidia-smi` lists."""
-    return [device for device in node.devices if cdi_name(device).startswith(f"{NVIDIA}=")]
-
-
-def _image(node: Node, daemon: Daemon) -> Finding:
+def _check_image(node: Node, daemon: Daemon) -> str:
     try:
-        return Finding(node.name, "image", True, f"{node.image} is {daemon.image(node.image)}")
+        return f"{node.image} is {daemon.image(node.image)}"
     except Refused as error:
-        return Finding(node.name, "image", False, str(error), "see docs/images.md")
+        raise _unsound(node, str(error), "see docs/images.md") from None
 
 
-def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
+def _check_network(nodes: Nodes, place: int, daemon: Daemon) -> str:
     """Check that a container can join the gangs' network; swarm workers list it only afterwards."""
-    tried = _container(nodes, place, daemon, nodes.network)
-    if tried.sound:
-        found = f"a container gets onto {nodes.network}"
-        return Finding(tried.node, "network", True, found)
-    create = f"docker network create --driver overlay --attachable --internal {nodes.network}"
-    remedy = create if nodes.network in tried.found else tried.remedy
-    return replace(tried, check="network", remedy=remedy)
+    try:
+        _check_container(nodes, place, daemon, nodes.network)
+    except InputError as error:
+        create = f"docker network create --driver overlay --attachable --internal {nodes.network}"
+        remedy = create if nodes.network in error.problem else error.remedy
+        raise InputError(error.place, error.problem, remedy) from None
+    return f"a container joins {nodes.network}"
 
 
-def _container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") -> Finding:
+def _check_container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") -> str:
     """Check that a job's container starts, and that the scheduler sees its files."""
     node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
     (rendered,) = render(nodes, run, 0, Lease(0, tuple(nodes.inventory.gpus_of(place))))
     folder = nodes.folder(run, 0)
-    gpus = _of_nvidia(node)
+    # nvidia-smi lists only NVIDIA's GPUs.
+    gpus = [device for device in node.devices if cdi_name(device).startswith(f"{NVIDIA}=")]
     try:
         folder.mkdir(parents=True)
         nodes.hand_over(folder)
         code, said = daemon.probe(_probing(rendered, gpus, nodes.datasets, network))
         seen = (folder / "seen").exists()
     except (Refused, OSError) as error:
-        return Finding(node.name, "container", False, str(error), "see docs/docker.md")
+        raise _unsound(node, str(error), "see docs/docker.md") from None
     finally:
         _forget(folder)
     if code == NO_DATA:
-        found = f"a container finds nothing in {nodes.datasets}"
         remedy = f"put the data sets there on that host, for user {nodes.user} to read"
-        return Finding(node.name, "container", False, found, remedy)
+        raise _unsound(node, f"a container finds nothing in {nodes.datasets}", remedy)
     if code:
-        found = f"a container exits with code {code}: {said[-200:]}"
-        return Finding(node.name, "container", False, found, "see docs/docker.md")
+        problem = f"a container exits with code {code}: {said[-200:]}"
+        raise _unsound(node, problem, "see docs/docker.md")
     if not seen:
-        found = f"what a container writes is not in {nodes.storage} here"
         remedy = "mount the same storage on this machine and on the node, at the same path"
-        return Finding(node.name, "container", False, found, remedy)
+        raise _unsound(node, f"files that a container writes are not in {nodes.storage}", remedy)
     if gpus and said.count("GPU ") != len(gpus):
-        found = f"a container with {len(gpus)} GPUs sees {said.count('GPU ')}"
-        return Finding(node.name, "container", False, found, "compare gpus with nvidia-smi -L")
-    return Finding(node.name, "container", True, f"starts as user {nodes.user}, and writes")
+        problem = f"a container with {len(gpus)} GPUs sees {said.count('GPU ')}"
+        raise _unsound(node, problem, "compare gpus with nvidia-smi -L")
+    return f"starts as user {nodes.user}, and writes"
 
 
 def _probing(rendered: Rendered, gpus: list[str], datasets: Path | None, network: str) -> Rendered:

@@ -6,8 +6,7 @@ import stat
 from pathlib import Path
 
 MOST_FILES = 10_000
-"""Most files and folders in a job's folder; bounds the time to count them. An engineering
-bound."""
+"""Most files and folders in a job's folder; bounds the time to count them. An engineering bound."""
 HIDING = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
 """Errors of folders that only the job can have made unreadable."""
 
@@ -15,9 +14,8 @@ HIDING = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
 def describe_excess(folder: Path, most_bytes: int) -> str:
     """Explain why a job's folder exceeds its limits; empty if it does not.
 
-    The measure is the storage space of files, without following links. Deleted files that are
-    still open are not counted; their space is freed when the container ends. The folder may be
-    missing.
+    The measure is the storage space of files, without following links. Deleted files that are still
+    open are not counted; their space is freed when the container ends. The folder may be missing.
     """
     taken, files, left = 0, 0, [str(folder)]
     while left:

@@ -37,8 +37,7 @@ OPTIONS = (
 )
 """Options of `ssh`, on top of the user's configuration."""
 AT_ONCE = 5
-"""Most connections to a host that may start at once: above 10, sshd drops some
-(`MaxStartups`)."""
+"""Most connections to a host that may start at once: above 10, sshd drops some (`MaxStartups`)."""
 PING = b"GET /_ping HTTP/1.1\r\nHost: ssh\r\n\r\n"
 """Docker's health check, whose answer shows that a connection is established."""
 END_SECONDS = 1.0

@@ -6,24 +6,16 @@ a restart, batch sizes change at the end of epochs, and a round can end within a
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import accumulate
 
-from containers.runtime import (
-    BY_ITS_OWNER,
-    ContainerEvent,
-    EventKind,
-    Lease,
-    Observation,
-    ResumePoint,
-    Terms,
-)
-from containers.virtual.truth import GroundTruth, TruthFactory, check_jobs, losses_of
+from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
+from containers.virtual.simulated_cluster import SimulatedCluster, TruthFactory
+from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.throughput import Profile
-from solver.inventory import Inventory
 
 
 @dataclass
@@ -153,72 +145,42 @@ class ClusterState:
     leases: Mapping[int, Holder]
 
 
-class FaithfulFactory(TruthFactory):
-    """A virtual clock with jobs that behave as containers do; targets are batch sizes of epochs."""
-
-    published_rules = False
-
-    def open(self, terms: Terms, standing: ResumePoint) -> "FaithfulCluster":
-        """See `TruthFactory.open`."""
-        return FaithfulCluster(self._truths, terms, standing)
-
-
-class FaithfulCluster:
+class FaithfulCluster(SimulatedCluster):
     """A `Runtime` on a virtual clock that behaves as containers do; a `FaithfulFactory` opens it.
 
-    Raises:
-        InputError: See `FaithfulFactory.check`.
+    Targets are batch sizes of epochs.
     """
+
+    published_rules = False
 
     def __init__(
         self, truths: Mapping[int, GroundTruth], terms: Terms, standing: ResumePoint
     ) -> None:
-        self._truths, self._terms = truths, terms
         self._jobs: dict[int, VirtualJob] = {}
-        self._clock = standing.clock_seconds
         self._leases: dict[int, Holder] = {}
         self._ran: list[int] = []
-        self._finished: list[ContainerEvent] = []
-        self._withdrawn: dict[int, str] = {}
-        self.admit(standing.jobs)
+        super().__init__(truths, terms, standing)
 
     def state(self) -> ClusterState:
         """Return the state after `launch`; valid until the next call."""
         return ClusterState(self._clock, self._jobs, self._leases)
 
-    def admit(self, jobs: Sequence[JobSpec]) -> None:
-        """See `Runtime.admit`."""
-        check_jobs(jobs, self._truths, self._terms, published_rules=False)
+    @property
+    def _active(self) -> Set[int]:
+        return self._jobs.keys()
+
+    def _add(self, jobs: Sequence[JobSpec]) -> None:
         for spec in jobs:
             allocation = self._terms.throughputs.reference(spec)
             job = VirtualJob(spec, self._truths[spec.job_id], allocation)
             self._jobs.setdefault(spec.job_id, job)
 
-    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
-        """See `Runtime.withdraw`."""
-        self._withdrawn[job_id] = reason
+    def _reset(self, job_id: int) -> None:
+        self._jobs[job_id].restart()
 
-    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
-        """See `Runtime.resize`."""
-        self._terms = replace(self._terms, inventory=inventory)
-
-    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
-        """See `Runtime.preempt`."""
-        for job in reasons:
-            self._jobs[job].restart()
-        return tuple(
-            ContainerEvent(job, EventKind.PREEMPTED, self._clock, self._lease_of(job), reason)
-            for job, reason in reasons.items()
-        )
-
-    def _lease_of(self, job_id: int) -> tuple[int, ...]:
-        """Take a lease back; return its GPUs, none without a lease."""
+    def _release(self, job_id: int) -> tuple[int, ...]:
         lease = self._leases.pop(job_id, None)
         return lease.gpus if lease else ()
-
-    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
-        """See `Runtime.launch`."""
-        return tuple(map(self._launch, leases))
 
     def _launch(self, lease: Lease) -> ContainerEvent:
         job, held = self._jobs[lease.job_id], self._leases.get(lease.job_id)
@@ -294,33 +256,19 @@ class FaithfulCluster:
             passed += lasts
         return passed
 
-    def observe(self) -> Observation:
-        """See `Runtime.observe`."""
-        ended = {event.job_id for event in self._finished}
-        for job_id in sorted(self._withdrawn.keys() & self._jobs.keys() - ended):
-            gpus = self._lease_of(job_id)
-            self._finished.append(
-                ContainerEvent(
-                    job_id, EventKind.WITHDRAWN, self._clock, gpus, self._withdrawn[job_id]
-                )
-            )
-        self._withdrawn.clear()
-        ran, finished = [self._jobs[job_id] for job_id in self._ran], self._finished
-        self._ran, self._finished = [], []
+    def _report(self) -> tuple[tuple[EpochReport, ...], tuple[JobProgress, ...]]:
+        ran, self._ran = [self._jobs[job_id] for job_id in self._ran], []
         reports = tuple(report for job in ran for report in job.reports())
-        return Observation(
-            clock_seconds=self._clock,
-            finished=tuple(sorted(finished, key=lambda event: (event.at_seconds, event.job_id))),
-            reports=reports,
-            losses=losses_of(self._truths, reports),
-            progress=tuple(job.progress() for job in ran),
-        )
+        return reports, tuple(job.progress() for job in ran)
 
     def reap(self, job_ids: Sequence[int]) -> None:
         """See `Runtime.reap`."""
         for job_id in job_ids:
             del self._jobs[job_id]
-            self._leases.pop(job_id, None)
+            self._release(job_id)
 
-    def close(self) -> None:
-        """See `Runtime.close`; nothing to release."""
+
+class FaithfulFactory(TruthFactory):
+    """A virtual clock with jobs that behave as containers do."""
+
+    cluster = FaithfulCluster

@@ -1,12 +1,10 @@
 """Ground truth: the true future of jobs, which virtual clusters simulate."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import ClassVar
 
-from containers.runtime import ResumePoint, Runtime, RuntimeFactory, Terms
+from containers.runtime import Terms
 from predictor.errors import InputError
 from predictor.job import EpochLoss, EpochReport, JobSpec, Mode, Regime
 
@@ -58,12 +56,8 @@ def check_jobs(
 ) -> None:
     """Refuse jobs that a virtual cluster cannot simulate.
 
-    Args:
-        jobs: The jobs.
-        truths: Ground truths by job id.
-        terms: The terms of the run.
-        published_rules: Whether GNS jobs double their batch size on the way to a target and rounds
-            hold only whole steps, as in `containers.virtual.virtual_cluster`.
+    Under the `published_rules`, GNS jobs double their batch size on the way to a target, and rounds
+    hold only whole steps.
 
     Raises:
         InputError: A job has no ground truth, the profile cannot run it, or it cannot finish a
@@ -89,34 +83,6 @@ def check_jobs(
                 f"cannot finish a training step{where} in a round of {terms.round_seconds:g} s",
                 "give longer rounds" + remedy * several,
             )
-
-
-class TruthFactory(RuntimeFactory, ABC):
-    """A virtual clock, and the ground truths that jobs follow on it."""
-
-    published_rules: ClassVar[bool]
-    """See `check_jobs`."""
-
-    def __init__(self, truths: Iterable[GroundTruth]) -> None:
-        self._truths = by_id(truths)
-
-    def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
-        """Refuse jobs that cannot run here.
-
-        Raises:
-            InputError: See `check_jobs`.
-        """
-        check_jobs(jobs, self._truths, terms, published_rules=self.published_rules)
-
-    @abstractmethod
-    def open(self, terms: Terms, standing: ResumePoint) -> Runtime:
-        """See `RuntimeFactory.open`; begins a run, or replays it from its beginning.
-
-        No job of the resume point may have started, since it does not hold their completed work.
-
-        Raises:
-            InputError: A job of the resume point cannot run here.
-        """
 
 
 def _on_the_way(spec: JobSpec, largest: int) -> set[int]:

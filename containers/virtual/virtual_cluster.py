@@ -5,25 +5,16 @@ Gavel's (OSDI '20): whole steps, restart overhead, completion inside a round, an
 size at a round's end. `docs/simulation.md` has the details.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from containers.runtime import (
-    BY_ITS_OWNER,
-    ContainerEvent,
-    EventKind,
-    Lease,
-    Observation,
-    ResumePoint,
-    Terms,
-)
+from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
+from containers.virtual.simulated_cluster import SimulatedCluster, TruthFactory
 from containers.virtual.simulated_jobs import SimulatedJobs
-from containers.virtual.truth import GroundTruth, TruthFactory, check_jobs, losses_of
+from containers.virtual.truth import GroundTruth
 from predictor.arrays import Bools, Floats, Ints
-from predictor.job import EpochReport, JobSpec
-from solver.inventory import Inventory
+from predictor.job import EpochReport, JobProgress, JobSpec
 
 SHORT_RUN_SECONDS = 5.0
 """A restart is charged only to a run that ends within this time of the full round, as in the
@@ -34,66 +25,38 @@ STALL_ROUNDS = 5
 simulator (docs/simulation.md)."""
 
 
-class VirtualFactory(TruthFactory):
-    """A virtual clock, with jobs that follow the published simulator's rules."""
-
-    published_rules = True
-
-    def open(self, terms: Terms, standing: ResumePoint) -> "VirtualCluster":
-        """See `TruthFactory.open`."""
-        return VirtualCluster(self._truths, terms, standing)
-
-
-class VirtualCluster:
+class VirtualCluster(SimulatedCluster):
     """A `Runtime` on a virtual clock; a `VirtualFactory` opens it.
 
     A job without a lease in the previous round spends `Terms.restart` of a full round on restoring
     its checkpoint. The first round of a run charges no restart.
-
-    Raises:
-        InputError: See `VirtualFactory.check`.
     """
+
+    published_rules = True
 
     def __init__(
         self, truths: Mapping[int, GroundTruth], terms: Terms, standing: ResumePoint
     ) -> None:
-        self._truths, self._terms = truths, terms
         self._jobs = SimulatedJobs(tuple(truths.values()), terms.throughputs)
         self._round_seconds = terms.round_seconds
-        self._clock = standing.clock_seconds
         self._first_round = True
         self._leases: dict[int, tuple[int, ...]] = {}
         self._ran = np.zeros(len(truths), bool)
-        self._finished: list[ContainerEvent] = []
-        self._withdrawn: dict[int, str] = {}
         self._reports: list[EpochReport] = []
-        self.admit(standing.jobs)
+        super().__init__(truths, terms, standing)
 
-    def admit(self, jobs: Sequence[JobSpec]) -> None:
-        """See `Runtime.admit`."""
-        check_jobs(jobs, self._truths, self._terms, published_rules=True)
+    @property
+    def _active(self) -> Set[int]:
+        return self._jobs.rows.keys()
+
+    def _add(self, jobs: Sequence[JobSpec]) -> None:
         self._jobs.add(jobs)
 
-    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
-        """See `Runtime.withdraw`."""
-        self._withdrawn[job_id] = reason
+    def _reset(self, job_id: int) -> None:
+        self._jobs.restart(job_id)
 
-    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
-        """See `Runtime.resize`."""
-        self._terms = replace(self._terms, inventory=inventory)
-
-    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
-        """See `Runtime.preempt`."""
-        for job in reasons:
-            self._jobs.restart(job)
-        return tuple(
-            ContainerEvent(job, EventKind.PREEMPTED, self._clock, self._leases.pop(job, ()), reason)
-            for job, reason in reasons.items()
-        )
-
-    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
-        """See `Runtime.launch`."""
-        return tuple(map(self._launch, leases))
+    def _release(self, job_id: int) -> tuple[int, ...]:
+        return self._leases.pop(job_id, ())
 
     def _launch(self, lease: Lease) -> ContainerEvent:
         row, held = self._jobs.rows[lease.job_id], self._leases.get(lease.job_id, ())
@@ -185,32 +148,18 @@ class VirtualCluster:
         jobs.look_ahead(going)
         self._reports += reports
 
-    def observe(self) -> Observation:
-        """See `Runtime.observe`."""
-        ended = {event.job_id for event in self._finished}
-        for job_id in sorted(self._withdrawn.keys() & self._jobs.rows.keys() - ended):
-            gpus = self._leases.pop(job_id, ())
-            self._finished.append(
-                ContainerEvent(
-                    job_id, EventKind.WITHDRAWN, self._clock, gpus, self._withdrawn[job_id]
-                )
-            )
-        self._withdrawn.clear()
-        observation = Observation(
-            clock_seconds=self._clock,
-            finished=tuple(sorted(self._finished, key=lambda e: (e.at_seconds, e.job_id))),
-            reports=tuple(self._reports),
-            progress=self._jobs.progress(np.flatnonzero(self._ran)),
-            losses=losses_of(self._truths, self._reports),
-        )
-        self._finished, self._reports = [], []
-        return observation
+    def _report(self) -> tuple[tuple[EpochReport, ...], tuple[JobProgress, ...]]:
+        reports, self._reports = tuple(self._reports), []
+        return reports, self._jobs.progress(np.flatnonzero(self._ran))
 
     def reap(self, job_ids: Sequence[int]) -> None:
         """See `Runtime.reap`."""
         for job_id in job_ids:
             self._ran[self._jobs.rows.pop(job_id)] = False
-            self._leases.pop(job_id, None)
+            self._release(job_id)
 
-    def close(self) -> None:
-        """See `Runtime.close`; nothing to release."""
+
+class VirtualFactory(TruthFactory):
+    """A virtual clock, with jobs that follow the published simulator's rules."""
+
+    cluster = VirtualCluster

@@ -1,6 +1,7 @@
 """Commands about Docker hosts."""
 
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -165,6 +166,6 @@ def check(
     from flows.runs.cluster_file import read_cluster_file
 
     findings = check_cluster(read_cluster_file(cluster))
-    print_rows([finding.row for finding in findings], as_json)
+    print_rows([asdict(finding) for finding in findings], as_json)
     if not all(finding.sound for finding in findings):
         raise typer.Exit(1)

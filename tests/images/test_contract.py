@@ -27,8 +27,8 @@ from tests.images.trainers import (
 from trainer import errors
 from trainer.__main__ import main
 from trainer.data import FOLDER_VARIABLE
+from trainer.files import LEASE_VARIABLE
 from trainer.job import MODELS, SIZE_VARIABLE, read_job
-from trainer.lease import VARIABLE
 from trainer.loop import CHECKPOINT_VARIABLE
 from trainer.shapes import RECIPES, SHAPES
 
@@ -198,11 +198,11 @@ def test_a_trainer_that_lost_its_lease_writes_nothing_and_exits(
     assert "lease second holds, not first" in said
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     # The rest in this process: the code that the exception ends with is the same.
-    monkeypatch.setenv(VARIABLE, "first")
+    monkeypatch.setenv(LEASE_VARIABLE, "first")
     with pytest.raises(errors.LeaseLost):
         train_here(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
-    monkeypatch.setenv(VARIABLE, "second")
+    monkeypatch.setenv(LEASE_VARIABLE, "second")
     before = epochs()
     assert train_here(folder, After(30)) == 75
     assert epochs() > before

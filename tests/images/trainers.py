@@ -15,10 +15,10 @@ from harness.waiting import HANG_SECONDS
 from tests.images.forked import Forked
 from trainer.checkpoint import CURRENT
 from trainer.collective import Collective
+from trainer.gang import Stop
 from trainer.job import read_job
 from trainer.loop import train
 from trainer.place import WorkerPlace
-from trainer.stop import Stop
 
 IMAGES = Path(__file__).parents[2] / "containers" / "images"
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.errors import DONE, InvalidInput
-from trainer.gang import run_guarded, supervise
+from trainer.gang import Stop, run_guarded, supervise
 from trainer.job import read_job
 from trainer.place import read_place
-from trainer.stop import Stop
 from trainer.telemetry import read_progress
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

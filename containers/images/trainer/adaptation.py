@@ -1,7 +1,7 @@
 """The three modes of adapting the batch size between epochs."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from trainer.job import Job
 from trainer.noise import NoiseScale
@@ -36,45 +36,28 @@ class EpochEnd:
     noise: NoiseScale
 
 
-class Adaptation(Protocol):
-    """A mode's rule for batch sizes."""
+class Adaptation:
+    """A mode's rule for batch sizes; that of static jobs, which keep theirs."""
 
     def next_batch_size(self, end: EpochEnd) -> int:
         """Return the batch size of the next epoch."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return the state, as JSON."""
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore the state of an earlier instance."""
-        ...
-
-
-class Static:
-    """A constant batch size."""
-
-    def next_batch_size(self, end: EpochEnd) -> int:
-        """Return the present batch size."""
         return end.batch_size
 
     def state(self) -> dict[str, Any]:
-        """Return an empty state."""
+        """Return the state between epochs, as JSON; empty if there is none."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Do nothing: there is no state."""
+        """Restore the state of an earlier instance."""
 
 
-class Accordion:
+class Accordion(Adaptation):
     """Small batches in critical regimes, large ones between them.
 
-    It follows Agarwal et al., "Adaptive gradient communication via critical learning regime
-    identification" (MLSys 2021), algorithm 1, with the whole model's accumulated gradient as in
-    their batch-size experiments. A regime is critical at the start, if the gradient norm changed
-    by half or more since the last detection, or if the learning rate is about to decay. Gradients
-    are accumulated per sample, so that epochs of different batch sizes are comparable.
+    Algorithm 1 of Agarwal et al. (MLSys 2021), with the whole model's accumulated gradient as in
+    their batch-size experiments. A regime is critical at the start, if the gradient norm changed by
+    half or more since the last detection, or if the learning rate is about to decay. Gradients are
+    accumulated per sample, so that epochs of different batch sizes are comparable.
     """
 
     def __init__(self, job: Job) -> None:
@@ -102,8 +85,11 @@ class Accordion:
         self._last_norm = state["last_norm"]
 
 
-class GradientNoise:
-    """Doubling once the gradient noise scale reaches the doubled batch size; never shrinks."""
+class GradientNoise(Adaptation):
+    """Doubling once the gradient noise scale reaches the doubled batch size; never shrinks.
+
+    The trainer stores the noise, which it measures in all modes.
+    """
 
     def __init__(self, job: Job) -> None:
         self._most = job.max_batch_size
@@ -112,13 +98,6 @@ class GradientNoise:
         """Return the doubled batch size, capped, if the noise scale reaches it."""
         doubled = 2 * end.batch_size
         return min(doubled, self._most) if end.noise.reaches(doubled) else end.batch_size
-
-    def state(self) -> dict[str, Any]:
-        """Return an empty state: the trainer stores the noise, which all modes have."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Do nothing: there is no state."""
 
 
 def make_adaptation(job: Job) -> Adaptation:
@@ -129,7 +108,7 @@ def make_adaptation(job: Job) -> Adaptation:
         case "gns":
             return GradientNoise(job)
         case _:
-            return Static()
+            return Adaptation()
 
 
 def decay(epochs: int, epoch: int) -> float:

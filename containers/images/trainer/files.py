@@ -1,10 +1,34 @@
-"""Writes of files that stay atomic if the trainer is killed."""
+"""Atomic writes to a job's folder, under the lease that allows them.
+
+A scheduler that loses contact with a container may start the job elsewhere. The job's folder names
+the current lease; containers of other leases exit before they write.
+"""
 
 import os
 from pathlib import Path
 
-from trainer import lease
-from trainer.errors import StorageError
+from trainer.errors import LeaseLost, StorageError
+
+LEASE = "lease"
+LEASE_VARIABLE = "SHOCKWAVE_LEASE"
+"""Environment variable with this container's lease; if unset, no lease is checked."""
+
+
+def check_lease(folder: Path) -> None:
+    """Refuse to write under a lease other than this container's.
+
+    Raises:
+        LeaseLost: Another lease holds.
+    """
+    own = os.environ.get(LEASE_VARIABLE)
+    if not own:
+        return
+    try:
+        holds = (folder / LEASE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return  # no lease is named
+    if holds != own:
+        raise LeaseLost(f"{folder / LEASE}: lease {holds} holds, not {own}; leaving")
 
 
 def replace(path: Path, payload: bytes, durable: bool, keep: Path | None = None) -> None:
@@ -16,7 +40,7 @@ def replace(path: Path, payload: bytes, durable: bool, keep: Path | None = None)
         StorageError: It cannot be written; the file is unchanged.
         LeaseLost: The job runs under another lease.
     """
-    lease.check_lease(path.parent)
+    check_lease(path.parent)
     temporary = path.with_name(f".{path.name}.part")
     try:
         try:
@@ -46,7 +70,7 @@ def append_line(path: Path, line: bytes) -> None:
         StorageError: It cannot be written; the file is unchanged.
         LeaseLost: The job runs under another lease.
     """
-    lease.check_lease(path.parent)
+    check_lease(path.parent)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:

@@ -9,10 +9,29 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 
 from trainer.errors import DONE, PREEMPTED, InvalidInput, StorageError, TrainerError
 from trainer.place import WorkerPlace
-from trainer.stop import SIGNALS, Stop
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stop:
+    """A request to stop after the current step, by SIGTERM or SIGINT."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def listen(self) -> "Stop":
+        """Handle the signals from now on."""
+        for number in SIGNALS:
+            signal.signal(number, self._take)
+        return self
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+
 
 Work = Callable[[WorkerPlace, Stop], int]
 

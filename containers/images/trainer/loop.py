@@ -15,11 +15,11 @@ from trainer.checkpoint import Checkpoint
 from trainer.collective import Collective
 from trainer.data import SYNTHETIC, open_data
 from trainer.errors import DONE, PREEMPTED, InvalidInput
+from trainer.gang import Stop
 from trainer.job import Job
 from trainer.noise import NoiseScale
 from trainer.steps import Stepper, TrainingPosition
-from trainer.stop import Stop
-from trainer.telemetry import SECONDS_BETWEEN, EpochLine, TrainingProgress, read_progress
+from trainer.telemetry import SECONDS_BETWEEN, append_epoch, read_progress, write_progress
 
 CHECKPOINT_VARIABLE = "SHOCKWAVE_CHECKPOINT_SECONDS"
 """Environment variable with the least time between checkpoints at epoch ends."""
@@ -106,10 +106,15 @@ class Training:
         """Write the progress."""
         at = self._position
         if self._writes:
-            steps = self._job.steps_per_epoch(at.batch_size)
-            TrainingProgress(
-                at.epoch, at.step, steps, at.batch_size, at.run_seconds, at.attempt
-            ).write(self._folder)
+            progress = {
+                "epoch": at.epoch,
+                "step": at.step,
+                "steps_per_epoch": self._job.steps_per_epoch(at.batch_size),
+                "batch_size": at.batch_size,
+                "run_seconds": at.run_seconds,
+                "attempt": at.attempt,
+            }
+            write_progress(self._folder, progress)
         self._reported = time.monotonic()
 
     def _end_epoch(self) -> None:
@@ -117,18 +122,19 @@ class Training:
         at, noise = self._position, self._stepper.noise
         norm = self._stepper.accumulated.norm().item() / at.samples
         if self._writes:
-            EpochLine(
-                at.epoch,
-                at.batch_size,
-                at.samples,
-                at.step,
-                at.seconds,
-                at.loss / at.samples,
-                norm,
-                noise.scale,
-                self._data.source,
-                at.attempt,
-            ).append(self._folder)
+            epoch = {
+                "epoch": at.epoch,
+                "batch_size": at.batch_size,
+                "samples": at.samples,
+                "steps": at.step,
+                "seconds": at.seconds,
+                "loss": at.loss / at.samples,
+                "gradient_norm": norm,
+                "noise_scale": noise.scale,
+                "data": self._data.source,
+                "attempt": at.attempt,
+            }
+            append_epoch(self._folder, epoch)
         end = EpochEnd(at.epoch, at.batch_size, norm, noise)
         at.batch_size = self._mode.next_batch_size(end)
         at.epoch, at.step, at.samples, at.loss, at.seconds = at.epoch + 1, 0, 0, 0.0, 0.0

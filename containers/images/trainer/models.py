@@ -4,8 +4,8 @@ from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from trainer.recommendation import Autoencoder
 from trainer.shapes import SHAPES, ModelShape
 from trainer.text import LanguageModel
 from trainer.translation import Translator
@@ -22,6 +22,25 @@ class Model(Protocol):
     def losses(self, *batch: Tensor) -> Tensor:
         """Return the loss of each sample of a batch, shape (samples,)."""
         ...
+
+
+class Autoencoder(nn.Module):
+    """A denoising recommender with multinomial likelihood, after Liang et al. (WWW 2018)."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(shape.dropout)
+        self.encode = nn.Linear(shape.classes, shape.width)
+        self.decode = nn.Linear(shape.width, shape.classes)
+
+    def losses(self, items: Tensor) -> Tensor:
+        """Return the negative log likelihood of each user's items, averaged over the items.
+
+        `items` has shape (users, items): 1 if the user has the item, else 0.
+        """
+        hidden = self.encode(self.dropout(functional.normalize(items))).tanh()
+        likelihood = functional.log_softmax(self.decode(hidden), dim=1)
+        return -(likelihood * items).sum(1) / items.sum(1)
 
 
 def build(name: str, size: str, seed: int) -> nn.Module:
