@@ -30,7 +30,7 @@ from tasks.record import Parameter, RoundRecord, Settings, Start, Timings, make_
 from tasks.round import ROUND, Round, Run, make_situation, run_timed, solve
 from tasks.sources import Workload
 from warehouse.workloads.generator import generate_workload
-from warehouse.workloads.modelled import tabulated
+from warehouse.workloads.plugged import tabulate
 from warehouse.workloads.trace import read_jobs
 
 CLUSTERS = ((8, 1), (8, 4))
@@ -88,8 +88,8 @@ def check_throughputs(name: str, trace: str | Path) -> None:
     if plugin is None:
         raise InputError(f"throughput model {name!r}", "is not installed", "install its package")
     jobs = read_jobs(Path(trace))
-    table = tabulated(plugin, jobs)
-    assert tabulated(plugin, jobs).rates == table.rates, "the same request gives other rates"
+    table = tabulate(plugin, jobs)
+    assert tabulate(plugin, jobs).rates == table.rates, "the same request gives other rates"
     for job in jobs:
         runs = table.can_run(job, job.batch_size, table.reference(job))
         assert runs, f"job {job.job_id} ({job.model}) cannot run as declared"

@@ -14,7 +14,7 @@ from flows.runs.settings import SEED
 from predictor.errors import InputError, check_plain, meant
 from predictor.job import Mode
 from predictor.plugins import Kind, find_plugin, plugins
-from warehouse.workloads.kinds import MOST_JOBS, Arrivals, Format
+from warehouse.workloads.kinds import MOST_JOBS, TABLE_COLUMNS, Arrivals, Format
 
 if TYPE_CHECKING:
     from tasks.sources import Workload
@@ -143,8 +143,8 @@ FOR_FORMAT: Mapping[str, set[str]] = {
     Format.PUBLIC: {"profile", "throughputs", "regimes"},
     Format.TIRESIAS: set(),
     Format.JOBS: {"profile", "throughputs"},
-    Format.PHILLY: {"seed", "modes", "only", "skip_unusable"},
     Format.TABLE: {"seed", "modes", "only", "skip_unusable", "columns"},
+    **{name: {"seed", "modes", "only", "skip_unusable"} for name in TABLE_COLUMNS},
 }
 """Settings of generated jobs, of all traces, of traces with another package's reader, and of each
 format."""
@@ -310,17 +310,14 @@ class Source(WorkloadSettings):
         import numpy as np
 
         from warehouse.workloads.job_table import read_job_table
-        from warehouse.workloads.philly import read_philly
 
-        rng = np.random.default_rng(self.seed)
-        modes, only = _modes(self.modes), _pairs("only", self.only)
-        if format_ is Format.PHILLY:
-            return read_philly(
-                trace, rng=rng, modes=modes, only=only, skip_unusable=self.skip_unusable
-            )
-        columns = _pairs("columns", self.columns)
         return read_job_table(
-            trace, columns, rng=rng, modes=modes, only=only, skip_unusable=self.skip_unusable
+            trace,
+            TABLE_COLUMNS.get(format_) or _pairs("columns", self.columns),
+            rng=np.random.default_rng(self.seed),
+            modes=_modes(self.modes),
+            only=_pairs("only", self.only),
+            skip_unusable=self.skip_unusable,
         )
 
 

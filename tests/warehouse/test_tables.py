@@ -18,6 +18,7 @@ from tasks.record import make_pool
 from tasks.sources import Workload
 from warehouse.workloads.families import FAMILIES
 from warehouse.workloads.job_table import read_job_table
+from warehouse.workloads.kinds import TABLE_COLUMNS, Format
 
 COLUMNS = {"arrival": "at", "duration": "took", "gpus": "n"}
 
@@ -109,30 +110,16 @@ def test_times_in_other_units(table: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("later", "said"),
+    ("dates", "gap"),
     [
-        ("2026-03-02T09:00Z", "'2026-03-02T09:00Z' is a date with a time zone"),
-        ("90", "'90' is a number"),
+        (("2026-03-02T08:00+01:00", "2026-03-02T07:01Z"), 60.0),
+        (("2026-03-02T07:00", "2026-03-02T07:01Z"), 60.0),
+        (("2020-01-01", "2020-01-02T00:00:01"), 86_401.0),
     ],
 )
-def test_times_that_cannot_be_held_against_each_other_are_refused(
-    table: Path, later: str, said: str
-) -> None:
-    write(table, "at,took,n", "2026-03-02T08:00,60,1", f"{later},60,1")
-    assert refusal(table) == (
-        f"t.csv:3, at: {said}, and t.csv:2 has a date without a time zone; "
-        "give all times alike, dates all with a time zone or all without (UTC)"
-    )
-
-
-def test_time_zones_may_differ(table: Path) -> None:
-    write(table, "at,took,n", "2026-03-02T08:00+01:00,60,1", "2026-03-02T07:01Z,60,1")
-    assert [spec.arrival_seconds for spec in read(table).specs] == [0.0, 60.0]
-
-
-def test_gaps_between_dates_are_seconds(table: Path) -> None:
-    write(table, "at,took,n", "2020-01-01,60,1", "2020-01-02T00:00:01,60,1")
-    assert [spec.arrival_seconds for spec in read(table).specs] == [0.0, 86_401.0]
+def test_gaps_between_dates_are_seconds(table: Path, dates: tuple[str, str], gap: float) -> None:
+    write(table, "at,took,n", *(f"{date},60,1" for date in dates))
+    assert [spec.arrival_seconds for spec in read(table).specs] == [0.0, gap]
 
 
 @pytest.mark.parametrize(
@@ -304,3 +291,11 @@ def test_quoted_fields(table: Path) -> None:
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([["at", "took", "n", "who"], [0, 600, 1, "Doe, Jane"]])
     assert read(table, COLUMNS | {"tenant": "who"}).specs[0].tenant == "Doe, Jane"
+
+
+def test_the_published_philly_table(table: Path) -> None:
+    lines = ["1507000100,7200,4,28800,one", "1507000000,3600,3,10800,two", "1507000160,90,0,0,one"]
+    write(table, "timestamp,duration,num_gpus,gpu_time,cluster", *lines)
+    workload = read(table, dict(TABLE_COLUMNS[Format.PHILLY]), skip_unusable=True)
+    found = [(spec.job_id, spec.arrival_seconds, spec.demand.least) for spec in workload.specs]
+    assert found == [(1, 0.0, 3), (0, 100.0, 4)]

@@ -5,7 +5,7 @@ run time is as close to the table's duration as whole epochs allow.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from predictor.image import NAME
 from predictor.job import Mode
 from tasks.sources import Workload, sort_by_arrival
 from warehouse.wording import counted
-from warehouse.workloads.families import FAMILIES, Family, generated_profile
+from warehouse.workloads.families import FAMILIES, generated_profile
 from warehouse.workloads.fields import LARGEST, Row, mended, read_text, rows_of
 from warehouse.workloads.generator import (
     JobRequest,
@@ -28,25 +28,14 @@ from warehouse.workloads.generator import (
 )
 from warehouse.workloads.mix import MODE_WEIGHTS, MOST_SECONDS, check_weights
 
-ROLES = (
-    "arrival",
-    "duration",
-    "start",
-    "end",
-    "gpus",
-    "gpu_percent",
-    "instances",
-    "name",
-    "tenant",
-    "model",
-)
-"""Roles of columns."""
-
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 """Units of numeric times, in seconds."""
 
 TIMES = ("arrival", "duration", "start", "end")
 """Roles whose columns can have a unit."""
+
+ROLES = (*TIMES, "gpus", "gpu_percent", "instances", "name", "tenant", "model")
+"""Roles of columns."""
 
 MOMENT = "2026-03-02T08:00:00+01:00"
 """Example of an ISO date and time, for error messages."""
@@ -107,19 +96,16 @@ def read_job_table(
     only = only or {}
     _check_roles(columns)
     text = read_text(path)
-    _check_units(columns, text.partition("\n")[0])
-    columns, units = _with_units(columns)
+    table = _Columns.of(columns, text.partition("\n")[0])
     check_weights("modes", modes)
     jobs: list[TableJob] = []
     skipped = 0
-    clocks: dict[str, tuple[str, str]] = {}
-    for row in rows_of(path, text, dict.fromkeys([*columns.values(), *only])):
+    for row in rows_of(path, text, dict.fromkeys([*table.names.values(), *only])):
         if any(row.values[column].strip() != value for column, value in only.items()):
             continue
-        unusable = _why_unusable(row, columns, units)
+        unusable = table.why_unusable(row)
         if unusable is None:
-            jobs.append(_parse_job(row, columns, units))
-            _check_clock(row, columns, clocks)
+            jobs.append(table.parse_job(row))
         elif skip_unusable:
             skipped += 1
         else:
@@ -132,7 +118,7 @@ def read_job_table(
     source = [path.name, *(f"{column}={value}" for column, value in only.items())]
     if skipped:
         source.append(f"{counted(skipped, 'line')} skipped")
-    return drawn(", ".join(source), jobs, rng, modes)
+    return draw_workload(", ".join(source), jobs, rng, modes)
 
 
 def _check_roles(columns: Mapping[str, str]) -> None:
@@ -149,159 +135,117 @@ def _check_roles(columns: Mapping[str, str]) -> None:
     elif ("gpus" in columns) == ("gpu_percent" in columns):
         problem = "needed is either gpus or gpu_percent"
     if problem:
-        raise InputError(
-            "columns", problem, "give for instance arrival=submit_time,duration=run_time,gpus=n"
+        remedy = "give for instance arrival=submit_time,duration=run_time,gpus=n"
+        raise InputError("columns", problem, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Names of columns by role, and units of times by role, in seconds."""
+
+    names: Mapping[str, str]
+    units: Mapping[str, float]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str], header: str) -> "_Columns":
+        """Split the units off the columns; refuse suffixes that are no units of their roles."""
+        names, units = dict(columns), dict.fromkeys(TIMES, 1.0)
+        for role, column in columns.items():
+            name, _, unit = column.rpartition(":")
+            if name and role in TIMES and unit in UNITS:
+                names[role], units[role] = name, UNITS[unit]
+            elif not name or column in header or name not in header:
+                continue  # a colon of the column's own, or a column that the table lacks
+            elif role not in TIMES:
+                problem = f"{role} has the unit {unit!r}, and only {', '.join(TIMES)} have units"
+                raise InputError("columns", problem, f"give {role}={name}")
+            else:
+                remedy = f"known are {', '.join(UNITS)}, as in {role}={name}:h"
+                raise InputError("columns", f"unknown unit {unit!r} of {role}", remedy)
+        return cls(names, units)
+
+    def why_unusable(self, row: Row) -> InputError | None:
+        """Return why a well-formed line is not a job; None if it is one."""
+        remedy = "leave the line out or skip unusable ones"
+        for role, column in self.names.items():
+            if role not in ("name", "tenant", "model") and self._name(row, role) is None:
+                return row.refusal(column, "holds no value", remedy)
+        seconds, column = self._seconds(row)
+        if not seconds > 0:
+            return row.refusal(column, f"a run time of {seconds:g} s is not positive", remedy)
+        gpus, column = self._gpus(row)
+        return None if gpus else row.refusal(column, "the job has no GPUs", remedy)
+
+    def parse_job(self, row: Row) -> TableJob:
+        """Return the job of a usable line."""
+        seconds, column = self._seconds(row)
+        if seconds > MOST_SECONDS:
+            raise row.refusal(column, f"{seconds:g} s are beyond all bounds", "mend the field")
+        name = self._name(row, "name") or ""
+        if name and not NAME.fullmatch(name):
+            allowed = "letters, digits, '.', '_' and '-', at most 100"
+            remedy = f"use {allowed}, or do without the role name"
+            raise row.refusal(self.names["name"], f"{name!r} is not a name", remedy)
+        return TableJob(
+            place=row.place,
+            arrival_seconds=self._time(row, "arrival"),
+            seconds=seconds,
+            gpus=self._gpus(row)[0],
+            name=name,
+            tenant=self._name(row, "tenant") or "default",
+            model=self._name(row, "model"),
         )
 
+    def _name(self, row: Row, role: str) -> str | None:
+        """Return a field; None if the table lacks the role or the field is empty."""
+        column = self.names.get(role)
+        if column is None or row.values[column].strip().lower() in _MISSING:
+            return None
+        return row.name(column)
 
-def _check_units(columns: Mapping[str, str], header: str) -> None:
-    """Refuse suffixes of columns that are no units of their roles."""
-    for role, column in columns.items():
-        name, _, unit = column.rpartition(":")
-        if not name or column in header or name not in header:
-            continue
-        if role not in TIMES:
-            problem = f"{role} has the unit {unit!r}, and only {', '.join(TIMES)} have units"
-            raise InputError("columns", problem, f"give {role}={name}")
-        if unit not in UNITS:
-            remedy = f"known are {', '.join(UNITS)}, as in {role}={name}:h"
-            raise InputError("columns", f"unknown unit {unit!r} of {role}", remedy)
-
-
-def _check_clock(row: Row, columns: Mapping[str, str], clocks: dict[str, tuple[str, str]]) -> None:
-    """Refuse times that cannot be compared with those of an earlier line.
-
-    `clocks` has the form and first place of the times of arrivals and of runs; it is updated.
-    """
-    for role in ("arrival", "start", "end"):
-        if role in columns:
-            text = row.values[columns[role]].strip()
-            known, place = clocks.setdefault(
-                "arrival" if role == "arrival" else "run", (_clock(text), row.place)
-            )
-            if _clock(text) != known:
-                raise row.refusal(
-                    columns[role],
-                    f"{text!r} is {_clock(text)}, and {place} has {known}",
-                    "give all times alike, dates all with a time zone or all without (UTC)",
-                )
-
-
-def _clock(text: str) -> str:
-    """Describe the form of a time."""
-    try:
-        float(check_plain(text))
-    except ValueError:
-        aware = datetime.fromisoformat(text).tzinfo is not None
-        return "a date with a time zone" if aware else "a date without a time zone"
-    return "a number"
-
-
-def _with_units(columns: Mapping[str, str]) -> tuple[dict[str, str], dict[str, float]]:
-    """Return columns by role, and units of times by role, in seconds."""
-    names, units = dict(columns), dict.fromkeys(TIMES, 1.0)
-    for role in TIMES:
-        name, _, unit = names.get(role, "").rpartition(":")
-        if name and unit in UNITS:
-            names[role], units[role] = name, UNITS[unit]
-    return names, units
-
-
-def _why_unusable(
-    row: Row, columns: Mapping[str, str], units: Mapping[str, float]
-) -> InputError | None:
-    """Return why a well-formed line is not a job; None if it is one."""
-    remedy = "leave the line out or skip unusable ones"
-    for role, column in columns.items():
-        if role not in ("name", "tenant", "model") and _missing(row, column):
-            return row.refusal(column, "holds no value", remedy)
-    seconds, column = _seconds(row, columns, units)
-    if not seconds > 0:
-        return row.refusal(column, f"a run time of {seconds:g} s is not positive", remedy)
-    gpus, column = _gpus(row, columns)
-    if not gpus:
-        return row.refusal(column, "the job has no GPUs", remedy)
-    return None
-
-
-def _parse_job(row: Row, columns: Mapping[str, str], units: Mapping[str, float]) -> TableJob:
-    seconds, column = _seconds(row, columns, units)
-    if seconds > MOST_SECONDS:
-        raise row.refusal(column, f"{seconds:g} s are beyond all bounds", "mend the field")
-    return TableJob(
-        place=row.place,
-        arrival_seconds=_time(row, columns["arrival"], units["arrival"]),
-        seconds=seconds,
-        gpus=_gpus(row, columns)[0],
-        name=_name_of_job(row, columns.get("name")),
-        tenant=_name(row, columns.get("tenant")) or "default",
-        model=_name(row, columns.get("model")),
-    )
-
-
-def _missing(row: Row, column: str) -> bool:
-    return row.values[column].strip().lower() in _MISSING
-
-
-def _name(row: Row, column: str | None) -> str | None:
-    return None if column is None or _missing(row, column) else row.name(column)
-
-
-def _name_of_job(row: Row, column: str | None) -> str:
-    name = _name(row, column) or ""
-    if column is not None and name and not NAME.fullmatch(name):
-        remedy = "use letters, digits, '.', '_' and '-', at most 100, or do without the role name"
-        raise row.refusal(column, f"{name!r} is not a name", remedy)
-    return name
-
-
-def _time(row: Row, column: str, unit: float) -> float:
-    """Parse a number of units, or an ISO date and time, by default in UTC."""
-    text = row.values[column].strip()
-    try:
-        seconds = float(check_plain(text)) * unit
-    except ValueError:
+    def _time(self, row: Row, role: str) -> float:
+        """Parse a number of units, or an ISO date and time, by default in UTC."""
+        column = self.names[role]
+        text = row.values[column].strip()
         try:
-            moment = datetime.fromisoformat(text)
+            seconds = float(check_plain(text)) * self.units[role]
         except ValueError:
-            raise row.refusal(
-                column,
-                f"{text!r} is neither a number nor an ISO date and time",
-                mended(text) if "," in text else f"write it as a number, or as {MOMENT}",
-            ) from None
-        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if not abs(seconds) <= LARGEST:
-        raise row.refusal(column, f"{text} is not a time", "mend the field")
-    return seconds
+            try:
+                moment = datetime.fromisoformat(text)
+            except ValueError:
+                problem = f"{text!r} is neither a number nor an ISO date and time"
+                remedy = mended(text) if "," in text else f"write it as a number, or as {MOMENT}"
+                raise row.refusal(column, problem, remedy) from None
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if not abs(seconds) <= LARGEST:
+            raise row.refusal(column, f"{text} is not a time", "mend the field")
+        return seconds
 
-
-def _seconds(row: Row, columns: Mapping[str, str], units: Mapping[str, float]) -> tuple[float, str]:
-    """Return the run time, and the column for its error messages."""
-    if "duration" in columns:
-        column = columns["duration"]
-        seconds = row.number(column, float) * units["duration"]
+    def _seconds(self, row: Row) -> tuple[float, str]:
+        """Return the run time, and the column for its error messages."""
+        if "duration" not in self.names:
+            return self._time(row, "end") - self._time(row, "start"), self.names["end"]
+        column = self.names["duration"]
+        seconds = row.number(column, float) * self.units["duration"]
         if not math.isfinite(seconds):
             raise row.refusal(column, f"{seconds} is not a run time", "mend the field")
         return seconds, column
-    start, end = columns["start"], columns["end"]
-    return _time(row, end, units["end"]) - _time(row, start, units["start"]), end
 
-
-def _gpus(row: Row, columns: Mapping[str, str]) -> tuple[int, str]:
-    """Return the GPUs of the whole job, and the column for its error messages."""
-    instances = _count(row, columns["instances"]) if "instances" in columns else 1
-    if "gpus" in columns:
-        column = columns["gpus"]
-        gpus = instances * _count(row, column)
-    else:
-        column = columns["gpu_percent"]
-        percent = max(row.number(column, float), 0.0)
-        if not percent <= LARGEST:
-            raise row.refusal(column, f"{percent} is not a share of a GPU", "mend the field")
-        gpus = math.ceil(round(instances * percent / 100, 6))  # so that ten times 0.1 is 1
-    if gpus > LARGEST:
-        raise row.refusal(column, f"{gpus} GPUs are beyond all bounds", "mend the field")
-    return gpus, column
+    def _gpus(self, row: Row) -> tuple[int, str]:
+        """Return the GPUs of the whole job, and the column for its error messages."""
+        instances = _count(row, self.names["instances"]) if "instances" in self.names else 1
+        if "gpus" in self.names:
+            column = self.names["gpus"]
+            gpus = instances * _count(row, column)
+        else:
+            column = self.names["gpu_percent"]
+            percent = max(row.number(column, float), 0.0)
+            if not percent <= LARGEST:
+                raise row.refusal(column, f"{percent} is not a share of a GPU", "mend the field")
+            gpus = math.ceil(round(instances * percent / 100, 6))  # so that ten times 0.1 is 1
+        if gpus > LARGEST:
+            raise row.refusal(column, f"{gpus} GPUs are beyond all bounds", "mend the field")
+        return gpus, column
 
 
 def _count(row: Row, column: str) -> int:
@@ -312,7 +256,7 @@ def _count(row: Row, column: str) -> int:
     return max(int(value), 0)
 
 
-def drawn(
+def draw_workload(
     source: str,
     jobs: Sequence[TableJob],
     rng: np.random.Generator,
@@ -320,7 +264,9 @@ def drawn(
 ) -> Workload:
     """Return a workload of bare jobs, at least one, with missing attributes drawn."""
     profile = generated_profile(sorted({job.gpus for job in jobs}))
-    families = _draw_families(rng, (job.model for job in jobs if job.model))
+    families = {family.name: family for family in FAMILIES}
+    for model in dict.fromkeys(job.model for job in jobs if job.model):
+        families[model] = families.get(model) or draw_family(rng)
     first = min(job.arrival_seconds for job in jobs)
     made = []
     for job_id, (job, mode) in enumerate(zip(jobs, draw_modes(rng, len(jobs), modes), strict=True)):
@@ -331,9 +277,3 @@ def drawn(
     specs, truths = sort_by_arrival(made)
     places = {job_id: job.place for job_id, job in enumerate(jobs) if job.place}
     return Workload(source=source, specs=specs, truths=truths, profile=profile, places=places)
-
-
-def _draw_families(rng: np.random.Generator, models: Iterable[str]) -> dict[str, Family]:
-    """Return a family for each model; a family's name maps to that family."""
-    ours = {family.name: family for family in FAMILIES}
-    return {model: ours.get(model) or draw_family(rng) for model in dict.fromkeys(models)}

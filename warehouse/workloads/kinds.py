@@ -1,5 +1,6 @@
 """Kinds of workloads: formats of traces, and arrival processes of generated jobs."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 MOST_JOBS = 1_000_000
@@ -28,3 +29,10 @@ class Format(StrEnum):
     """Any CSV table of jobs, with columns mapped to roles; models and regimes are drawn."""
     JOBS = "jobs"
     """A TOML file of jobs of any kind (docs/jobs.md)."""
+
+
+TABLE_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    Format.PHILLY: {"arrival": "timestamp", "duration": "duration", "gpus": "num_gpus"}
+}
+"""Columns by role of published tables, which `job_table.read_job_table` reads. For a format of this
+kind, its name and columns are all that must be added."""

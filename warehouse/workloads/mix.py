@@ -48,11 +48,8 @@ class Mix:
             ("longest_seconds", self.longest_seconds, self.shortest_seconds),
         ):
             if not least <= value <= MOST_SECONDS:
-                raise InputError(
-                    name,
-                    f"{value:g} is out of range",
-                    f"give seconds from {least:g} to {MOST_SECONDS:g}",
-                )
+                remedy = f"give seconds from {least:g} to {MOST_SECONDS:g}"
+                raise InputError(name, f"{value:g} is out of range", remedy)
         check_weights("scale_factors", self.scale_factors)
         check_weights("modes", self.modes)
         for gpus in self.scale_factors:
@@ -94,20 +91,16 @@ class Mix:
             InputError: An argument is out of range; the error names it.
         """
         if not 0 < contention_factor < math.inf:
-            raise InputError(
-                "contention_factor",
-                f"{contention_factor:g} is not a positive number",
-                "give the work that arrives over the work that can be done",
-            )
+            problem = f"{contention_factor:g} is not a positive number"
+            remedy = "give the work that arrives over the work that can be done"
+            raise InputError("contention_factor", problem, remedy)
         if gpus < 1:
             raise InputError("gpus", f"{gpus} is not positive", "give at least 1")
         gap = self.mean_gpu_seconds() / (contention_factor * gpus)
         if not 0 < gap <= MOST_SECONDS:
-            raise InputError(
-                "contention_factor",
-                f"{contention_factor:g} gives a mean gap of {gap:g} s between arrivals",
-                f"give one that leaves more than 0 s, and {MOST_SECONDS:g} s at most",
-            )
+            problem = f"{contention_factor:g} gives a mean gap of {gap:g} s between arrivals"
+            remedy = f"give one that leaves more than 0 s, and {MOST_SECONDS:g} s at most"
+            raise InputError("contention_factor", problem, remedy)
         return gap
 
 
@@ -125,8 +118,7 @@ def check_weights(field: str, weights: Mapping[int, float] | Mapping[Mode, float
     """
     for name, weight in weights.items():
         if not 0 <= weight <= LARGEST:
-            raise InputError(
-                field, f"the weight {weight:g} of {name} is out of range", "give 0 or more"
-            )
+            problem = f"the weight {weight:g} of {name} is out of range"
+            raise InputError(field, problem, "give 0 or more")
     if not sum(weights.values()) > 0:
         raise InputError(field, "nothing has a weight above 0", "give one of them a weight")

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -53,9 +53,8 @@ class OwnRegimes:
         targets = self._closed("schedule", self.targets, spec)
         profiled = self._closed("profiled", self.profiled or self.targets, spec)
         if sum(regime.epochs for regime in profiled) != spec.epochs:
-            raise self.row.refusal(
-                "profiled", f"does not end with the job's {spec.epochs} epochs", "give no end"
-            )
+            problem = f"does not end with the job's {spec.epochs} epochs"
+            raise self.row.refusal("profiled", problem, "give no end")
         try:
             isolated = isolated_seconds(spec, profiled, profile)
         except InputError as error:
@@ -70,18 +69,17 @@ class OwnRegimes:
     def _check(self, spec: JobSpec) -> None:
         kind = spec.cohort
         if kind != self.kind:
-            raise InputError(
-                self.row.place,
-                f"job {spec.job_id} is {_described(kind)}, not {_described(self.kind)}",
-                "give the job's own model, initial batch size and scale factor",
+            problem = (
+                f"job {spec.job_id} is {_describe_kind(kind)}, not {_describe_kind(self.kind)}"
             )
+            remedy = "give the job's own model, initial batch size and scale factor"
+            raise InputError(self.row.place, problem, remedy)
         sizes = [regime.batch_size for regime in self.targets]
         if spec.mode is Mode.STATIC and len(sizes) > 1:
             raise self.row.refusal("schedule", "a static job never changes", "give one regime")
         if spec.mode is Mode.GNS and sizes != sorted(sizes):
-            raise self.row.refusal(
-                "schedule", "the batch size of a GNS job never shrinks", "give ascending ones"
-            )
+            problem = "the batch size of a GNS job never shrinks"
+            raise self.row.refusal("schedule", problem, "give ascending ones")
 
     def _closed(
         self, column: str, regimes: tuple[Regime, ...], spec: JobSpec
@@ -92,11 +90,8 @@ class OwnRegimes:
         if not math.isinf(last.epochs):
             return regimes
         if begun >= spec.epochs:
-            raise self.row.refusal(
-                column,
-                f"epoch {begun} is beyond the job's {spec.epochs}",
-                "let the last regime begin before the job ends",
-            )
+            problem = f"epoch {begun} is beyond the job's {spec.epochs}"
+            raise self.row.refusal(column, problem, "let the last regime begin before the job ends")
         return (*before, Regime(last.batch_size, spec.epochs - begun))
 
 
@@ -121,9 +116,8 @@ class RegimeTable:
         known = set(job_ids)
         for job_id, own in self.own.items():
             if job_id not in known:
-                raise own.row.refusal(
-                    "job_id", f"the trace has no job {job_id}", "give the table of this trace"
-                )
+                problem = f"the trace has no job {job_id}"
+                raise own.row.refusal("job_id", problem, "give the table of this trace")
 
 
 def read_regimes(path: Path) -> RegimeTable:
@@ -142,10 +136,9 @@ def read_regimes(path: Path) -> RegimeTable:
         )
         if not row.values.get("job_id"):
             if kind in gns:
-                raise row.refusal(
-                    "model", f"{_described(kind)} is there twice", "leave one row out"
-                )
-            gns[kind] = _schedule(row, initial_batch_size=kind[1])
+                problem = f"{_describe_kind(kind)} is there twice"
+                raise row.refusal("model", problem, "leave one row out")
+            gns[kind] = _kind_schedule(row, kind[1])
             continue
         job_id = row.number("job_id", int)
         if job_id in own:
@@ -153,8 +146,8 @@ def read_regimes(path: Path) -> RegimeTable:
         own[job_id] = OwnRegimes(
             row=row,
             kind=kind,
-            targets=_own_schedule(row, "schedule"),
-            profiled=_own_schedule(row, "profiled") if row.values.get("profiled") else None,
+            targets=_schedule(row, "schedule"),
+            profiled=_schedule(row, "profiled") if row.values.get("profiled") else None,
             isolated_seconds=row.positive("isolated_seconds", float)
             if row.values.get("isolated_seconds")
             else None,
@@ -180,62 +173,41 @@ def own_schedule(spec: JobSpec, targets: tuple[Regime, ...]) -> str:
     return ";".join(steps if starts[-1] == spec.epochs else [*steps, str(starts[-1])])
 
 
-def _schedule(row: Row, initial_batch_size: int) -> tuple[Regime, ...]:
-    text = row.values["schedule"]
-    try:
-        starts, sizes = _parse(text.split(";"))
-        if not _ascends(sizes):
-            raise ValueError
-    except ValueError:
-        raise row.refusal(
-            "schedule",
-            f"{text!r} is not like '0:16;31:32'",
-            "give ascending epochs from 0, each with a larger batch size",
-        ) from None
+def _kind_schedule(row: Row, initial_batch_size: int) -> tuple[Regime, ...]:
+    """Parse the schedule of a kind of GNS jobs: open-ended, and the batch size only grows."""
+    regimes = _schedule(row, "schedule")
+    sizes = [regime.batch_size for regime in regimes]
+    if not _ascends(sizes) or not math.isinf(regimes[-1].epochs):
+        problem = f"{row.values['schedule']!r} does not grow until the job ends"
+        raise row.refusal("schedule", problem, "give larger and larger batch sizes, and no end")
     if sizes[0] != initial_batch_size:
-        raise row.refusal(
-            "schedule",
-            f"begins with batch size {sizes[0]}, not {initial_batch_size}",
-            "begin with the initial batch size",
-        )
-    return _regimes(starts, sizes, math.inf)
+        problem = f"begins with batch size {sizes[0]}, not {initial_batch_size}"
+        raise row.refusal("schedule", problem, "begin with the initial batch size")
+    return regimes
 
 
-def _own_schedule(row: Row, column: str) -> tuple[Regime, ...]:
+def _schedule(row: Row, column: str) -> tuple[Regime, ...]:
     text = row.values[column]
     try:
         steps, end = text.split(";"), math.inf
         if ":" not in steps[-1]:
             end = int(check_plain(steps.pop()))
-        starts, sizes = _parse(steps)
-        if end <= starts[-1] or min(sizes) < 1:
+        pairs = [tuple(int(check_plain(part)) for part in step.split(":")) for step in steps]
+        starts, sizes = zip(*((start, size) for start, size in pairs), strict=True)
+        if starts[0] != 0 or not _ascends([*starts, end]) or min(sizes) < 1:
             raise ValueError
     except (ValueError, IndexError):
-        raise row.refusal(
-            column,
-            f"{text!r} is not like '0:16;31:32' or '0:16;31:32;90'",
-            "give ascending epochs from 0, each with a batch size, and if need be the end",
-        ) from None
-    return _regimes(starts, sizes, end)
-
-
-def _parse(steps: list[str]) -> tuple[list[int], list[int]]:
-    pairs = [tuple(int(check_plain(part)) for part in step.split(":")) for step in steps]
-    starts = [start for start, _ in pairs]
-    if starts[0] != 0 or not _ascends(starts):
-        raise ValueError
-    return starts, [size for _, size in pairs]
-
-
-def _ascends(numbers: list[int]) -> bool:
-    return all(a < b for a, b in pairwise(numbers))
-
-
-def _regimes(starts: list[int], sizes: list[int], end: float) -> tuple[Regime, ...]:
+        problem = f"{text!r} is not like '0:16;31:32' or '0:16;31:32;90'"
+        remedy = "give ascending epochs from 0, each with a batch size, and if need be the end"
+        raise row.refusal(column, problem, remedy) from None
     lengths = [b - a for a, b in pairwise([*starts, end])]
     return tuple(Regime(size, length) for size, length in zip(sizes, lengths, strict=True))
 
 
-def _described(kind: tuple[str, int, int]) -> str:
+def _ascends(numbers: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(numbers))
+
+
+def _describe_kind(kind: tuple[str, int, int]) -> str:
     model, batch_size, scale_factor = kind
     return f"{model} (batch size {batch_size}) on {counted(scale_factor, 'GPU')}"

@@ -23,7 +23,7 @@ from tasks.sources import Workload, sort_by_arrival
 from warehouse.workloads import gavel
 from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, read_text
 from warehouse.workloads.mix import MOST_SECONDS
-from warehouse.workloads.modelled import tabulated
+from warehouse.workloads.plugged import tabulate
 from warehouse.workloads.published_rules import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
 from warehouse.workloads.regimes import RegimeTable, read_regimes
 from warehouse.workloads.tables import read_throughputs
@@ -81,7 +81,7 @@ def read_workload(
     if plugin is None:
         table = read_throughputs(profile, gpu_types)
     else:
-        table = tabulated(plugin, read_jobs(trace), gpu_types)
+        table = tabulate(plugin, read_jobs(trace), gpu_types)
     changes = read_regimes(regimes) if regimes is not None else RegimeTable()
     declared = _jobs(trace)
     jobs = {job_id: _known(line, table, changes) for job_id, line in declared.items()}
