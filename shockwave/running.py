@@ -142,7 +142,7 @@ class Campaign:
         Raises:
             InputError: The file is missing, or a field is invalid; names the field.
         """
-        from flows.campaigns.campaign_file import read_campaign
+        from flows.campaigns.plan import read_campaign
 
         return cls(read_campaign(Path(file)), find_warehouse(warehouse))
 
@@ -180,10 +180,10 @@ class Campaign:
             return self._run(runner, workers, fresh, progress)
 
     def _run(self, runner: str, workers: int, fresh: bool, progress: Progress) -> str:
+        from flows.campaigns import Runner
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.cells import check_start
         from flows.campaigns.execution import watch_campaigns
-        from flows.campaigns.runners import Runner
         from warehouse.store.durable import check_writable
 
         _end_quietly()

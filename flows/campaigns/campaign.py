@@ -7,9 +7,10 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
+from flows.campaigns import Runner
 from flows.campaigns.execution import CampaignExecution
 from flows.campaigns.plan import CampaignPlan
-from flows.campaigns.runners import Runner, check_runner
+from flows.campaigns.runners import check_runner
 from flows.prefect_server.failures import log_errors_once
 from flows.prefect_server.own_server import run_own_server
 from flows.prefect_server.prefect_driver import embedded_prefect

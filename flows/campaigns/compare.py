@@ -27,21 +27,6 @@ def select_parameters(policy: str, asked: Iterable[Parameter]) -> tuple[Paramete
     return tuple(parameter for parameter in asked if parameter.name in known)
 
 
-def check_parameters(policies: Sequence[str], asked: Iterable[Parameter]) -> None:
-    """Refuse a parameter that none of the policies has.
-
-    Raises:
-        InputError: A parameter belongs to none of the policies.
-    """
-    for parameter in asked:
-        if not any(select_parameters(policy, [parameter]) for policy in policies):
-            raise InputError(
-                f"parameters.{parameter.name}",
-                f"is a parameter of none of {', '.join(policies)}",
-                "shockwave policy list lists those that there are",
-            )
-
-
 def plan_comparison(
     source: Source,
     size: ClusterSize,
@@ -54,7 +39,7 @@ def plan_comparison(
     """Plan a comparison, and check every run before any starts; see `make_comparison`.
 
     Raises:
-        ShockwaveError: A file, a policy or a setting is invalid.
+        ShockwaveError: A file, a policy or a setting is invalid, or no policy has a parameter.
     """
     check_history(history, settings.forecasts)
     first = make_settings(policies[0], size, settings)
@@ -63,7 +48,13 @@ def plan_comparison(
         taken = select_parameters(name, parameters)
         asked = make_settings(name, size, settings, parameters=taken, seed=source.seed)
         prepare(make_start(workload, asked, past))
-    check_parameters(policies, parameters)
+    for parameter in parameters:
+        if not any(select_parameters(policy, [parameter]) for policy in policies):
+            raise InputError(
+                f"parameters.{parameter.name}",
+                f"is a parameter of none of {', '.join(policies)}",
+                "see shockwave policy list",
+            )
     check_writable(warehouse)
     title = f"{','.join(policies)} ({settings.fidelity})"
     return make_comparison(title, source, size, settings, policies, parameters, history)
@@ -76,9 +67,9 @@ def run_comparison(plan: CampaignPlan, warehouse: Path, watch: "Watch | None" = 
         CellsFailed: A run failed.
         Interrupted: The user stopped it.
     """
+    from flows.campaigns import Runner
     from flows.campaigns.campaign import run_campaign
     from flows.campaigns.execution import watch_campaigns
-    from flows.campaigns.runners import Runner
     from warehouse.store.campaigns import read_cells
 
     with watch_campaigns(rounds=watch):

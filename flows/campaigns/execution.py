@@ -18,7 +18,6 @@ from uuid import UUID
 
 from prefect import task
 from prefect.artifacts import (
-    create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
     update_progress_artifact,
@@ -26,15 +25,10 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 
+from flows.campaigns import Runner
 from flows.campaigns.cells import CampaignCell, CellStarts, expand_cells, finish_cell, make_cell_key
 from flows.campaigns.plan import CampaignPlan
-from flows.campaigns.runners import (
-    Runner,
-    is_lost_worker,
-    keep_quiet,
-    make_task_runner,
-    stop_processes,
-)
+from flows.campaigns.runners import is_lost_worker, keep_quiet, make_task_runner, stop_processes
 from flows.campaigns.summary import summarize
 from flows.runs.code_version import hash_code
 from flows.runs.simulation import Watch
@@ -63,6 +57,9 @@ once a second, and at the end."""
 REPORT_SECONDS = 1.0
 """Minimum interval between progress reports, whose cost grows with the number of cells. An
 engineering choice."""
+
+SHOWN = ("cell", "status", "run", "seconds", "reason")
+"""Fields of the cells that Prefect's UI shows."""
 
 _round_watchers: list[Watch] = []
 _cell_watchers: list[CellWatch] = []
@@ -281,10 +278,9 @@ class CampaignExecution:
                 key=f"summary-{self._slug}",
                 description=f"Campaign {self.id}: means over seeds ± 95 % confidence",
             )
-        create_markdown_artifact(
-            _listed(self.id, list(self.rows.values())),
-            key=f"cells-{self._slug}",
-            description=self._progress_text,
+        cells = [{name: getattr(row, name) for name in SHOWN} for row in self.rows.values()]
+        create_table_artifact(
+            table=cells, key=f"cells-{self._slug}", description=self._progress_text
         )
 
 
@@ -296,16 +292,3 @@ def _finished(row: CellRow, cell: FinishedCell) -> CellRow:
         hash=cell.hash,
         seconds=cell.seconds,
     )
-
-
-def _listed(campaign: str, rows: Sequence[CellRow]) -> str:
-    lines = [
-        f"| {row.cell} | {row.status} | {row.run} | {row.seconds:.1f} | {_cell(row.reason)} |"
-        for row in rows
-    ]
-    head = ["| cell | status | run | wall (s) | reason |", "| --- | --- | --- | ---: | --- |"]
-    return "\n".join([f"# Campaign {campaign}", "", *head, *lines, ""])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

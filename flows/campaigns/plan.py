@@ -6,6 +6,7 @@ command line's groups of settings.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -20,9 +21,15 @@ from flows.runs.settings import (
     make_settings,
     runtime_names,
 )
-from flows.runs.toml_file import LOWER_CASE, LOWER_CASE_OR_EMPTY
+from flows.runs.toml_file import (
+    LOWER_CASE,
+    LOWER_CASE_OR_EMPTY,
+    read_toml,
+    validate_fields,
+)
 from flows.runs.workload_source import Source, WorkloadSettings, format_names
 from predictor.errors import InputError, meant
+from predictor.plugins import Kind, plugins
 from solver.policies import policy_names
 from tasks.record import Parameter, Settings
 from warehouse.workloads.kinds import Format
@@ -214,3 +221,38 @@ def _known(place: str, kind: str, asked: Iterable[str], names: Sequence[str]) ->
     for name in asked:
         if name not in names:
             raise ValueError(f"{place}: no {kind} is named {name!r}; there are {', '.join(names)}")
+
+
+FILES = ("trace", "profile", "throughputs", "regimes")
+"""Fields of a workload that hold paths, relative to the campaign's file."""
+
+
+def read_campaign(path: Path) -> CampaignPlan:
+    """Read a campaign.
+
+    Raises:
+        InputError: The file is missing or no TOML, or a field is invalid; the error names the
+            file and the field.
+    """
+    fields = read_toml(path, "a campaign's TOML file")
+    _resolve_files(path, fields)
+    return validate_fields(path, CampaignPlan, fields, "a campaign")
+
+
+def _resolve_files(path: Path, fields: dict[str, Any]) -> None:
+    """Resolve paths relative to the folder of the campaign's file; refuse missing files."""
+    workloads = fields.get("workloads")
+    for number, workload in enumerate(workloads if isinstance(workloads, list) else ()):
+        for field in FILES:
+            if isinstance(workload, dict) and isinstance(workload.get(field), str):
+                named = field in ("profile", "throughputs")
+                if named and workload[field] in plugins(Kind.THROUGHPUTS):
+                    continue
+                file = (path.parent / workload[field]).resolve()
+                if not file.is_file():
+                    raise InputError(
+                        f"{path}: workloads[{number}].{field}",
+                        f"there is no file {file}",
+                        "paths start from the folder of the campaign's file",
+                    )
+                workload[field] = str(file)

@@ -9,7 +9,6 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from functools import cache
 from multiprocessing.connection import wait
 from threading import Thread
@@ -18,23 +17,10 @@ from urllib.parse import urlsplit
 
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
+from flows.campaigns import Runner
 from flows.prefect_server.teardown import silence_teardown
 from flows.runs.extras import require
 from predictor.errors import InputError
-
-
-class Runner(StrEnum):
-    """Task runner of the cells."""
-
-    THREADS = "threads"
-    """Threads of this process, which start at once but run little in parallel."""
-    PROCESSES = "processes"
-    """Processes on this machine, each with one cell at a time."""
-    DASK = "dask"
-    """An existing Dask cluster, or a local one on this machine."""
-    RAY = "ray"
-    """An existing Ray cluster, or a local one on this machine."""
-
 
 CLUSTERS = (Runner.DASK, Runner.RAY)
 """Runners that take an address."""

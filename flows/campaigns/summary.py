@@ -2,10 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.analytics.intervals import Interval, as_columns, interval_of
+from warehouse.analytics.intervals import FigureRow, interval_of
 from warehouse.analytics.listing import figures_of_jobs
 from warehouse.analytics.paired import ALL, PairedDifference, difference, reference
 from warehouse.analytics.questions import Analytics
@@ -23,6 +22,9 @@ FIGURES = (
 )
 """Columns of the view `run_summary` that are averaged over seeds."""
 
+GROUPED = ("policy", "workload", "cluster", "options", "seeds")
+"""Labels of the means over cells that differ only in their seed."""
+
 PAIRED = {
     "makespan_difference_s": ("makespan_s", 1.0),
     "makespan_percent": ("makespan_s", 1.0),
@@ -37,52 +39,9 @@ PAIRED = {
 """Column of each paired difference, and its factor unless the difference is in percent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The finished cells that differ only in their seed.
-
-    Attributes:
-        options: Name of the variant of the settings.
-        seeds: Number of cells.
-        figures: Interval by figure; None if no run of the group has a value.
-    """
-
-    policy: str
-    workload: str
-    cluster: str
-    options: str
-    seeds: int
-    figures: dict[str, Interval | None]
-
-    def row(self) -> dict[str, object]:
-        """Return plain numbers: mean and interval bounds of each figure."""
-        row: dict[str, object] = {
-            "policy": self.policy,
-            "workload": self.workload,
-            "cluster": self.cluster,
-            "options": self.options,
-            "seeds": self.seeds,
-        }
-        for name, figure in self.figures.items():
-            row |= as_columns(name, figure)
-        return row
-
-    def shown(self) -> dict[str, object]:
-        """Format the group for a table."""
-        row: dict[str, object] = {
-            "policy": self.policy,
-            "workload": self.workload,
-            "cluster": self.cluster,
-        }
-        if self.options:
-            row["options"] = self.options
-        row["seeds"] = self.seeds
-        for name, figure in self.figures.items():
-            row[name] = "" if figure is None else str(figure)
-        return row
-
-
-def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = None) -> list[Group]:
+def summarize(
+    warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = None
+) -> list[FigureRow]:
     """Return means over the seeds of a campaign, in the order of its cells.
 
     Args:
@@ -100,49 +59,12 @@ def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = N
     for cell in done:
         groups[cell.policy, cell.workload, cell.cluster, cell.options].append(cell.run)
     return [
-        Group(
-            *key,
-            len(group),
+        FigureRow(
+            dict(zip(GROUPED, (*key, len(group)), strict=True)),
             {name: interval_of(rows_by_run[run][name] for run in group) for name in names},
         )
         for key, group in groups.items()
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Paired differences between two policies on the same cells.
-
-    Attributes:
-        against: Name of the policy it is compared with.
-        workload: Name of the workload, or `ALL` for the pairs of several workloads.
-        figures: Differences by the keys of `PAIRED`; None if no pair has a value.
-    """
-
-    policy: str
-    against: str
-    workload: str
-    figures: dict[str, PairedDifference | None]
-
-    def row(self) -> dict[str, object]:
-        """Return plain numbers: mean and interval bounds of each difference."""
-        row: dict[str, object] = self._named()
-        for name, paired in self.figures.items():
-            row |= as_columns(name, None if paired is None else paired.change)
-        return row
-
-    def shown(self) -> dict[str, object]:
-        """Format the differences for a table."""
-        texts = {
-            name: "" if paired is None else str(paired.change)
-            for name, paired in self.figures.items()
-        }
-        return self._named() | texts
-
-    def _named(self) -> dict[str, object]:
-        found = [paired.pairs for paired in self.figures.values() if paired is not None]
-        about = {"policy": self.policy, "against": self.against, "workload": self.workload}
-        return about | {"pairs": max(found, default=0)}
 
 
 def compare_policies(
@@ -150,7 +72,7 @@ def compare_policies(
     cells: Iterable[CellRow],
     of_jobs: str | None = None,
     against: str | None = None,
-) -> list[Pairs]:
+) -> list[FigureRow]:
     """Compare policies with one of them, over pairs of cells that differ only in the policy.
 
     If a campaign has several workloads, the pairs of all workloads precede those of each.
@@ -177,7 +99,15 @@ def compare_policies(
     for cell in done:
         by_policy[cell.policy][cell.workload, cell.cluster, cell.options, cell.seed] = cell.run
 
-    def compared(policy: str, workload: str, key: str) -> PairedDifference | None:
+    def compare(policy: str, workload: str) -> FigureRow:
+        found = {key: find_difference(policy, workload, key) for key in paired}
+        pairs = max((each.pairs for each in found.values() if each), default=0)
+        labels = {"policy": policy, "against": base, "workload": workload, "pairs": pairs}
+        return FigureRow(
+            labels, {key: each.change if each else None for key, each in found.items()}
+        )
+
+    def find_difference(policy: str, workload: str, key: str) -> PairedDifference | None:
         column, scale = PAIRED[key]
 
         def value(run: str | None) -> float | None:
@@ -191,12 +121,7 @@ def compare_policies(
         )
         return difference(pairs, percent=key.endswith("_percent"))
 
-    return [
-        Pairs(policy, base, view, {key: compared(policy, view, key) for key in paired})
-        for view in views
-        for policy in names
-        if policy != base
-    ]
+    return [compare(policy, view) for view in views for policy in names if policy != base]
 
 
 def _finished(

@@ -1,11 +1,11 @@
 """Commands about campaigns."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flows.campaigns import Runner
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
 from flows.cli.progress import get_progress
@@ -14,18 +14,9 @@ from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
 
-class RunnerName(StrEnum):
-    """Task runners; mirrors `flows.campaigns.runners.Runner`, whose module imports Prefect."""
-
-    THREADS = "threads"
-    PROCESSES = "processes"
-    DASK = "dask"
-    RAY = "ray"
-
-
 def run(
     file: Annotated[Path, typer.Argument(help="File (TOML) of the campaign.")],
-    runner: Annotated[RunnerName, typer.Option(help="What runs the cells.")] = RunnerName.PROCESSES,
+    runner: Annotated[Runner, typer.Option(help="What runs the cells.")] = Runner.PROCESSES,
     workers: Annotated[
         int, typer.Option(min=0, max=1024, help="Cells at the same time; 0: one per core.")
     ] = 0,
@@ -39,8 +30,9 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run all cells of a campaign as one Prefect flow run."""
-    from flows.campaigns.campaign_file import read_campaign
     from flows.campaigns.cells import check_start
+    from flows.campaigns.plan import read_campaign
+    from warehouse.store.campaigns import write_plan
     from warehouse.store.durable import check_writable
 
     plan = read_campaign(file)
@@ -50,29 +42,22 @@ def run(
     shown.begin("importing Prefect")
     from flows.campaigns.campaign import CellsFailed, run_campaign
     from flows.campaigns.execution import campaign_id, watch_campaigns
-    from flows.campaigns.runners import Runner, check_runner
+    from flows.campaigns.runners import check_runner
     from flows.prefect_server.prefect_driver import describe_wait
 
-    kind = Runner(runner)
-    check_runner(kind, address)
+    check_runner(runner, address)
     shown.begin(describe_wait())
     failure: CellsFailed | None = None
     with watch_campaigns(cells=shown.count_cells(plan.name)):
         try:
-            run_campaign(plan, kind, workers, address, warehouse, fresh)
+            run_campaign(plan, runner, workers, address, warehouse, fresh)
         except CellsFailed as error:
             failure = error
     name = campaign_id(plan)
-    _keep_file(file, warehouse, name)
+    write_plan(warehouse, name, "campaign.toml", file.read_text(encoding="utf-8"))
     _report(warehouse, name, as_json)
     if failure is not None:
         raise failure
-
-
-def _keep_file(file: Path, warehouse: Path, campaign: str) -> None:
-    from warehouse.store.campaigns import write_plan
-
-    write_plan(warehouse, campaign, "campaign.toml", file.read_text(encoding="utf-8"))
 
 
 def show(
@@ -139,9 +124,10 @@ def _report(
     asked = ("workload", "cluster", "options", "mean_jct_s", "jct_p99_s") if of_jobs else ()
     print_rows([group.shown() for group in groups], as_json, important=asked)
     if pairs:
-        say(f"\ndifferences from {pairs[0].against} over pairs that share all else, ± 95 %")
+        base = pairs[0].labels["against"]
+        say(f"\ndifferences from {base} over pairs that share all else, ± 95 %")
         rows = [pair.shown() for pair in pairs]
-        if len({pair.workload for pair in pairs}) == 1:
+        if len({pair.labels["workload"] for pair in pairs}) == 1:
             for row in rows:
                 del row["workload"]
         print_rows(rows, as_json)

@@ -18,12 +18,12 @@ from threading import Event, Thread
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
 
+from flows.campaigns import Runner
 from flows.campaigns.campaign import CellsFailed, campaign
-from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.cells import CellStarts, expand_cells
 from flows.campaigns.execution import campaign_id
-from flows.campaigns.plan import CampaignPlan
-from flows.campaigns.runners import CLUSTERS, Runner
+from flows.campaigns.plan import CampaignPlan, read_campaign
+from flows.campaigns.runners import CLUSTERS
 from flows.explain.replay import replay
 from flows.explain.whatif import Change, whatif
 from flows.prefect_server.access import Access

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.cells import check_start, expand_cells
 from flows.campaigns.plan import (
     CampaignPlan,
@@ -14,6 +13,7 @@ from flows.campaigns.plan import (
     PolicyPlan,
     SettingsPlan,
     WorkloadPlan,
+    read_campaign,
 )
 from flows.runs.settings import SimulationSettings
 from flows.runs.workload_source import Source, WorkloadSettings

@@ -10,11 +10,10 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.client.schemas.objects import Artifact
 
-from flows.campaigns import execution
+from flows.campaigns import Runner, execution
 from flows.campaigns.campaign import campaign
-from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.execution import campaign_id
-from flows.campaigns.runners import Runner
+from flows.campaigns.plan import read_campaign
 from flows.cli.progress import VARIABLE
 from tests.flows.conftest import Command
 from tests.flows.test_campaign import PLAN, plan
@@ -78,8 +77,8 @@ def test_what_prefect_shows(
     assert [row["policy"] for row in json.loads(summary.data)] == ["fifo", "shockwave"]
     cells = artifact(client, f"cells-{name}").data
     assert isinstance(cells, str)
-    for row in read_cells(warehouse, name):
-        assert f"| {row.cell} | finished | {row.run} |" in cells
+    shown = [(row["cell"], row["status"], row["run"]) for row in json.loads(cells)]
+    assert shown == [(row.cell, "finished", row.run) for row in read_cells(warehouse, name)]
 
 
 def cell_changes(warehouse: Path, name: str, figure: str) -> list[float]:

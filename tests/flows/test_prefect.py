@@ -24,10 +24,10 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 
+from flows.campaigns import Runner
 from flows.campaigns.campaign import campaign
 from flows.campaigns.compare import make_comparison
 from flows.campaigns.execution import watch_campaigns
-from flows.campaigns.runners import Runner
 from flows.cli.progress import VARIABLE
 from flows.deployments.deployments import FILE, read_deployments
 from flows.explain.replay import replay

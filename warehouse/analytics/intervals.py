@@ -1,7 +1,7 @@
 """Means over runs, with confidence intervals."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -60,6 +60,31 @@ def as_columns(name: str, found: Interval | None) -> dict[str, float | None]:
         f"{name}_low": None if wide is None else wide.low,
         f"{name}_high": None if wide is None else wide.high,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """Means with their intervals, and the labels of what they are taken over.
+
+    Attributes:
+        figures: Interval by name; None if no value is known.
+    """
+
+    labels: Mapping[str, object]
+    figures: Mapping[str, Interval | None]
+
+    def row(self) -> dict[str, object]:
+        """Return plain numbers: mean and interval bounds of each figure."""
+        row = dict(self.labels)
+        for name, figure in self.figures.items():
+            row |= as_columns(name, figure)
+        return row
+
+    def shown(self) -> dict[str, object]:
+        """Format the row for a table, without empty labels."""
+        labels = {name: label for name, label in self.labels.items() if label != ""}
+        texts = {name: "" if found is None else str(found) for name, found in self.figures.items()}
+        return labels | texts
 
 
 def in_three_digits(value: float) -> str:
