@@ -74,11 +74,6 @@ def add_warehouse(remedy: str, warehouse: Path) -> str:
     return _COMMAND.sub(complete, remedy)
 
 
-def is_in_file(place: str) -> bool:
-    """Whether a place is a field of a TOML file, `FILE: FIELD`, which no option sets."""
-    return ".toml: " in place
-
-
 def name_options(remedy: str, parameters: Sequence[Any]) -> str:
     """Replace fields in a remedy by options: `scale_factors`; one word only after `set`."""
     for parameter in parameters:
@@ -99,12 +94,10 @@ def escape(text: str) -> str:
 
 
 def convert_place(place: str, parameters: Sequence[Any]) -> str:
-    """Replace a field, as place of an error, by the option that sets it.
+    """Replace a field, as place of an error, by the option of the command that sets it.
 
-    Args:
-        place: A field such as `gpus`, or an element of a repeatable field, such as
-            `parameters.lateness`. Any other place, such as a file, is returned unchanged.
-        parameters: The command's parameters.
+    The place may be an element of a repeatable field, such as `parameters.lateness`. Any other
+    place, such as a file, is returned unchanged.
     """
     for parameter in parameters:
         options = [option for option in parameter.opts if option.startswith("--")]

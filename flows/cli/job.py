@@ -36,14 +36,10 @@ def print_accepted(accepted: "Accepted", name: str, as_json: bool) -> None:
     """Print the number and job of each accepted entry."""
     first, kind, job = accepted.entry, accepted.kind, accepted.job_id
     if as_json:
+        ids = [None if job is None else job + n for n in range(accepted.jobs)]
         rows = (
-            {
-                "entry": first + n,
-                "kind": kind,
-                "job_id": None if job is None else job + n,
-                "name": name,
-            }
-            for n in range(accepted.jobs)
+            {"entry": n, "kind": kind, "job_id": id, "name": name}
+            for n, id in enumerate(ids, first)
         )
         print_rows(rows, as_json)
         return

@@ -14,22 +14,9 @@ import typer
 from typer.core import TyperCommand
 
 from flows.cli.commands import GLOSSARY
-from flows.cli.errors import (
-    WAREHOUSE_VARIABLE,
-    add_warehouse,
-    convert_place,
-    is_in_file,
-    name_options,
-)
+from flows.cli.errors import WAREHOUSE_VARIABLE, add_warehouse, convert_place, name_options
 from flows.runs.setting import Setting, settings_in
-from flows.runs.settings import (
-    BACKEND,
-    GPUS,
-    POLICY,
-    POOLS,
-    ClusterSize,
-    pools_of,
-)
+from flows.runs.settings import BACKEND, GPUS, POLICY, POOLS, ClusterSize, pools_of
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError, check_plain
 
@@ -80,7 +67,7 @@ class ShockwaveCommand(TyperCommand):
         except ShockwaveError as error:
             place = convert_place(error.place, self.params)
             remedy, kept = error.remedy, ctx.params.get("warehouse")
-            if not is_in_file(error.place):
+            if ".toml: " not in error.place:  # no option sets the field of a file
                 remedy = name_options(remedy, self.params)
             if kept is not None:
                 remedy = add_warehouse(remedy, Path(kept))
@@ -173,10 +160,7 @@ class ClusterOptions(ClusterSize):
     ] = None
 
     def size(self, default: int | None = None) -> ClusterSize:
-        """Return the requested cluster.
-
-        Args:
-            default: Number of GPUs if none is given; None makes it an error.
+        """Return the requested cluster, by default of `default` GPUs.
 
         Raises:
             InputError: No size is given, both size and file are given, or the file is invalid.
@@ -201,11 +185,6 @@ class ClusterOptions(ClusterSize):
 
 def resolve_gpus(source: Source, gpus: int | None, pools: str) -> tuple[int | None, list[str]]:
     """Return the number of GPUs, if known, and the GPU types of the cluster.
-
-    Args:
-        source: The jobs.
-        gpus: Number of GPUs.
-        pools: Pools, in place of the number.
 
     Raises:
         InputError: Both are given, pools are invalid, or the jobs have no throughputs by GPU type.
@@ -253,10 +232,10 @@ def expand(**groups: Expansion) -> Callable[[Callable[..., None]], Callable[...,
 def expand_settings(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Expand parameters of a command that are dataclasses of settings into options."""
 
-    def make(group: type[Any]) -> Callable[[dict[str, Any]], Any]:
-        return lambda values: group(**values)
+    def make(group: type[Any]) -> Expansion:
+        return [*_options(group)], lambda values: group(**values)
 
-    return expand(**{name: ([*_options(group)], make(group)) for name, group in groups.items()})
+    return expand(**{name: make(group) for name, group in groups.items()})
 
 
 def _options(group: type[Any]) -> Iterator[Parameter]:
@@ -272,13 +251,10 @@ def _options(group: type[Any]) -> Iterator[Parameter]:
 
 
 def parse_parameters(texts: Iterable[str]) -> "tuple[PolicyParameter, ...]":
-    """Parse parameters of a policy; returns them sorted by name.
-
-    Args:
-        texts: Texts of the form NAME=VALUE.
+    """Parse parameters of a policy, NAME=VALUE; return them sorted by name.
 
     Raises:
-        InputError: A text is not of that form, a value is not finite, or a name is repeated.
+        InputError: A text has another form, a value is not finite, or a name is repeated.
     """
     parsed: dict[str, float] = {}
     for text in texts:

@@ -67,14 +67,7 @@ def print_rows(
     paged: bool = False,
     important: Sequence[str] = (),
 ) -> None:
-    """Print rows: as JSON lines as they arrive, or as a table of all rows.
-
-    Args:
-        rows: The rows, with the same columns.
-        as_json: Whether to print JSON lines.
-        paged: Whether a table that is longer than the terminal goes to a pager.
-        important: Columns to leave out last if the table does not fit.
-    """
+    """Print rows: as JSON lines as they arrive, or as a table (`print_table`)."""
     if as_json:
         for row in rows:
             typer.echo(json.dumps(plain(row), allow_nan=False))
@@ -83,21 +76,23 @@ def print_rows(
         print_table(list(shown[0]), cells, paged=paged, important=important)
 
 
+def print_result(row: dict[str, Any], text: str, as_json: bool) -> None:
+    """Print a single result, as a JSON line or as text."""
+    if as_json:
+        print_rows([row], as_json)
+    else:
+        say(text)
+
+
 def print_filled(
     rows: Sequence[dict[str, Any]],
     as_json: bool,
     important: Sequence[str] = (),
     always: Sequence[str] = (),
 ) -> None:
-    """Print rows, paged, without the columns that are empty in all rows.
+    """Print rows, paged, without columns that are empty in all rows, except those in `always`.
 
     If the table does not fit, bounds of intervals are left out first, `important` columns last.
-
-    Args:
-        rows: The rows.
-        as_json: Whether to print JSON lines.
-        important: Columns to leave out last if the table does not fit.
-        always: Columns to print even if they are empty.
     """
     if as_json or not rows:
         print_rows(rows, as_json)
@@ -118,11 +113,8 @@ def print_table(
 ) -> None:
     """Print a table on stdout: complete into a pipe or file, fitting on a terminal.
 
-    Args:
-        columns: The columns' names.
-        rows: One value per column.
-        paged: Whether a table that is longer than the terminal goes to a pager.
-        important: Columns to leave out last if the table does not fit.
+    Columns that do not fit are left out, those in `important` last. If `paged`, a table longer than
+    the terminal goes to a pager.
     """
     from flows.cli.tables import join_table, make_table
 
@@ -174,11 +166,11 @@ def subtract(after: float | None, before: float | None) -> float | None:
 
 def make_jct_columns(difference: "PairedDifference | None", as_json: bool) -> dict[str, Any]:
     """Make the columns of a difference of jobs' JCTs, in seconds."""
-    from warehouse.analytics.intervals import as_columns
+    from warehouse.analytics.intervals import FigureRow
 
-    name, change = "jct_difference_s", None if difference is None else difference.change
-    row: dict[str, Any] = (
-        as_columns(name, change) if as_json else {name: None if change is None else str(change)}
-    )
-    counts = (None, None) if difference is None else (difference.less, difference.more)
-    return row | dict(zip(("sooner", "later"), counts, strict=True))
+    change = None if difference is None else difference.change
+    row = FigureRow({}, {"jct_difference_s": change})
+    return (row.row() if as_json else row.shown()) | {
+        "sooner": None if difference is None else difference.less,
+        "later": None if difference is None else difference.more,
+    }

@@ -54,12 +54,7 @@ VARIABLE = "SHOCKWAVE_PROGRESS"
 
 
 class CommandProgress:
-    """The progress of a command.
-
-    Args:
-        command: Its name.
-        clock: Returns the time, in seconds.
-    """
+    """The progress of a command; `clock` returns the time in seconds."""
 
     def __init__(self, command: str, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._began = clock, clock()
@@ -131,12 +126,7 @@ class CommandProgress:
         return f"{self._name}{self._count}{about}"
 
     def show(self, every: float, bar: bool) -> None:
-        """Show the progress until it ends.
-
-        Args:
-            every: Seconds between two lines.
-            bar: Whether to show a bar in place of lines.
-        """
+        """Show the progress until it ends: as a bar, or as a line `every` so many seconds."""
         wait = BAR_SECONDS if bar else min(every, FIRST_SECONDS)
         while not self._ended.wait(wait):
             with self._lock:
@@ -196,11 +186,7 @@ def end_progress() -> None:
 
 @contextmanager
 def show_progress(command: str, *, lines: bool = False) -> Iterator[None]:
-    """Show a command's progress within the context.
-
-    Args:
-        command: Its name.
-        lines: Whether to print lines on a terminal as well.
+    """Show a command's progress within the context; with `lines`, as lines on a terminal as well.
 
     Raises:
         InputError: The environment variable is not a number of seconds.

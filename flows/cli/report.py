@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_rows, say
+from flows.cli.output import print_result
 from flows.cli.progress import get_progress
 from flows.runs.extras import require
 from warehouse import DEFAULT_WAREHOUSE
@@ -50,17 +50,7 @@ def report(
     write_page(content, path, f"Shockwave: {title}")
     shown.begin("drawing figures")
     drawn = write_figures(content.figures, figures) if figures else []
-    print_written(path, runs, figures, drawn, as_json)
-
-
-def print_written(
-    path: Path, runs: list[str], figures: Path | None, drawn: list[Path], as_json: bool
-) -> None:
-    """Print what was written: the page with its size, and the figures."""
-    if as_json:
-        summary = {"report": str(path), "bytes": path.stat().st_size, "runs": runs}
-        print_rows([{**summary, "figures": [str(figure) for figure in drawn]}], as_json)
-        return
-    say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
-    if drawn:
-        say(f"{figures}: {len(drawn)} figures")
+    size, names = path.stat().st_size, [str(figure) for figure in drawn]
+    row = {"report": str(path), "bytes": size, "runs": runs, "figures": names}
+    text = f"{path}: {size / 1e6:.1f} MB" + f"\n{figures}: {len(drawn)} figures" * bool(drawn)
+    print_result(row, text, as_json)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.options import Json, RunId, Warehouse
-from flows.cli.output import make_jct_columns, print_fields, print_filled, print_rows, say, subtract
+from flows.cli.output import (
+    make_jct_columns,
+    print_fields,
+    print_filled,
+    print_result,
+    print_rows,
+    say,
+    subtract,
+)
 from flows.cli.progress import end_progress, get_progress
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -20,6 +28,7 @@ from warehouse.wording import counted
 
 if TYPE_CHECKING:
     from warehouse.analytics.listing import Selection
+    from warehouse.store.labels import Label
 
 
 IMPORTANT = ("policy", "name", "gpus", "jobs", "makespan_s", "mean_jct_s", "worst_ftf")
@@ -106,7 +115,7 @@ def print_runs(
 
 
 def _list_sorted(sort: str) -> tuple[str, ...]:
-    """List the columns to leave out last: the policy, then those that an order names."""
+    """List the columns to leave out last: the policy, then those of the order."""
     return ("policy", *re.findall(r"\w+", sort.lower()))
 
 
@@ -128,17 +137,15 @@ def _get_conditions(row: dict[str, Any]) -> tuple[object, int]:
 
 def _print_policies(rows: list[dict[str, Any]], selected: "Selection", as_json: bool) -> None:
     """Print the means over the runs of each policy, and warn if these are not comparable."""
-    from warehouse.analytics.intervals import as_columns
+    from warehouse.analytics.intervals import FigureRow
     from warehouse.analytics.listing import by_policy
 
     ran = Counter(row["policy"] for row in rows)
-    shown = list[dict[str, Any]]()
-    for policy, figures in by_policy(rows, selected).items():
-        about = {"policy": policy, "runs": ran[policy]}
-        for name, mean in figures.items():
-            text = "" if mean is None else str(mean)
-            about |= as_columns(name, mean) if as_json else {name: text}
-        shown.append(about)
+    means = [
+        FigureRow({"policy": policy, "runs": ran[policy]}, figures)
+        for policy, figures in by_policy(rows, selected).items()
+    ]
+    shown = [mean.row() if as_json else mean.shown() for mean in means]
     print_filled(shown, as_json, _list_sorted(selected.sort or ""))
     if as_json:
         return
@@ -152,10 +159,8 @@ def _print_policies(rows: list[dict[str, Any]], selected: "Selection", as_json: 
     ]
     which = "select runs with --campaign, --tag or --where"
     if any(share != shares[0] for share in shares):
-        say(
-            f"(the policies ran different jobs or GPUs, or in different proportions: {which})",
-            err=True,
-        )
+        different = "different jobs or GPUs, or in different proportions"
+        say(f"(the policies ran {different}: {which})", err=True)
     if mixed := sorted(policy for policy, found in settings.items() if len(found) > 1):
         of = ", ".join(mixed)
         say(f"(runs of {of} differ in parameters, forecasts or other settings: {which})", err=True)
@@ -199,14 +204,13 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
 
 
 def _format_pools(pools: Iterable[dict[str, Any]]) -> str:
-    return ", ".join(map(_format_pool, pools))
-
-
-def _format_pool(pool: dict[str, Any]) -> str:
-    """Return a pool as `--pools` takes it."""
-    price = f"@{pool['price']:g}" if pool.get("price") else ""
-    nodes, each = pool["gpus"] // pool["gpus_per_node"], pool["gpus_per_node"]
-    return f"{pool['gpu_type'] or 'gpu'}:{nodes}x{each}{price}"
+    """Return pools as `--pools` takes them."""
+    texts = []
+    for pool in pools:
+        price = f"@{pool['price']:g}" if pool.get("price") else ""
+        nodes, each = pool["gpus"] // pool["gpus_per_node"], pool["gpus_per_node"]
+        texts.append(f"{pool['gpu_type'] or 'gpu'}:{nodes}x{each}{price}")
+    return ", ".join(texts)
 
 
 def name(
@@ -221,7 +225,7 @@ def name(
 
     new = _check_label("name", name, remove)
     label = read_label(warehouse, run) if new is None else name_run(warehouse, run, new)
-    _print_label(run, asdict(label), as_json)
+    _print_label(run, label, as_json)
 
 
 def tag(
@@ -236,7 +240,7 @@ def tag(
     """Add, remove or show a run's tags."""
     from warehouse.store.labelling import tag_run
 
-    _print_label(run, asdict(tag_run(warehouse, run, tags or (), remove or ())), as_json)
+    _print_label(run, tag_run(warehouse, run, tags or (), remove or ()), as_json)
 
 
 def note(
@@ -251,7 +255,7 @@ def note(
 
     new = _check_label("text", text, remove)
     label = read_label(warehouse, run) if new is None else note_run(warehouse, run, new)
-    _print_label(run, asdict(label), as_json)
+    _print_label(run, label, as_json)
 
 
 def _check_label(field: str, text: str | None, remove: bool) -> str | None:
@@ -263,13 +267,11 @@ def _check_label(field: str, text: str | None, remove: bool) -> str | None:
     return "" if remove else text
 
 
-def _print_label(run: str, label: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_rows([{"run": run} | label], as_json)
-        return
-    label["tags"] = " ".join(label["tags"])
-    fields = "; ".join(f"{field} {text}" for field, text in label.items() if text)
-    say(f"{run}: {fields or 'no name, tags or note'}")
+def _print_label(run: str, label: "Label", as_json: bool) -> None:
+    fields = asdict(label)
+    texts = fields | {"tags": " ".join(label.tags)}
+    shown = "; ".join(f"{field} {text}" for field, text in texts.items() if text)
+    print_result({"run": run} | fields, f"{run}: {shown or 'no name, tags or note'}", as_json)
 
 
 def compare_runs(
@@ -282,10 +284,8 @@ def compare_runs(
     from flows.explain.difference import compare_runs
     from warehouse.analytics.paired import job_by_job
 
-    found, jobs = (
-        compare_runs(warehouse, run, other),
-        job_by_job(warehouse, run, [other]).get(other),
-    )
+    found = compare_runs(warehouse, run, other)
+    jobs = job_by_job(warehouse, run, [other]).get(other)
     settings = [{"setting": name, "one": a, "other": b} for name, a, b in found.settings]
     figures = [
         {"figure": name, "one": a, "other": b, "difference": subtract(b, a)}
@@ -343,10 +343,7 @@ def rm(
             return
     remove_run(warehouse, run)
     build(warehouse)  # views without the run
-    if as_json:
-        print_rows([{"run": run, "removed": True}], as_json)
-    else:
-        say(f"{run}: deleted")
+    print_result({"run": run, "removed": True}, f"{run}: deleted", as_json)
 
 
 def export(
@@ -362,11 +359,9 @@ def export(
     check_writable(file)
     exported = export_run(warehouse, run, file)
     size = file.stat().st_size
-    if as_json:
-        row = {"run": run, "file": str(file), "bytes": size, "rounds": exported.rounds}
-        print_rows([row], as_json)
-    else:
-        say(f"{file}: {run}, {counted(exported.rounds, 'round')}, {size / 1e6:.1f} MB")
+    row = {"run": run, "file": str(file), "bytes": size, "rounds": exported.rounds}
+    text = f"{file}: {run}, {counted(exported.rounds, 'round')}, {size / 1e6:.1f} MB"
+    print_result(row, text, as_json)
 
 
 def import_(
@@ -385,10 +380,6 @@ def import_(
     imported = import_run(warehouse, file, memory)
     build(warehouse)
     keep_fast(warehouse, get_progress().count("copying figures", "files"))
-    if as_json:
-        print_rows(
-            [{"run": imported.run, "rounds": imported.rounds, "jobs": imported.jobs}], as_json
-        )
-    else:
-        held = f"{counted(imported.rounds, 'round')}, {counted(imported.jobs, 'job')}"
-        say(f"{imported.run}: {held}, chain and rounds are intact")
+    row = {"run": imported.run, "rounds": imported.rounds, "jobs": imported.jobs}
+    held = f"{counted(imported.rounds, 'round')}, {counted(imported.jobs, 'job')}"
+    print_result(row, f"{imported.run}: {held}, chain and rounds are intact", as_json)

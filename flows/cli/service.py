@@ -1,6 +1,7 @@
 """Commands about the service as a whole."""
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -41,11 +42,8 @@ def _refuse_password(ctx: typer.Context, option: typer.CallbackParam, url: str) 
     source = ctx.get_parameter_source(option.name or "")
     if source and source.name == "COMMANDLINE" and re.search(r"//[^/@]*:[^/]+@|[?&]password=", url):
         problem = "has a password, which all users of this machine see in the list of processes"
-        raise InputError(
-            "--database-url",
-            problem,
-            f"give the URL in {DATABASE_URL}, or keep the password in ~/.pgpass",
-        )
+        remedy = f"give the URL in {DATABASE_URL}, or keep the password in ~/.pgpass"
+        raise InputError("--database-url", problem, remedy)
     return url
 
 
@@ -95,14 +93,14 @@ def start(
         log_format,
     )
     if standby and detach:
-        raise InputError(
-            "standby", "cannot be detached", "start it by systemd, or with nohup and &"
-        )
+        remedy = "start it by systemd, or with nohup and &"
+        raise InputError("standby", "cannot be detached", remedy)
     if detach:
         from flows.supervisor.service import start_detached
 
         get_progress().begin("starting the service")
-        say(start_detached(service), err=True)
+        command = [word for word in sys.argv[1:] if word != "--detach"]
+        say(start_detached(service, command), err=True)
     else:
         serve(service, _print_line)
 
@@ -152,7 +150,6 @@ def login(
     ],
 ) -> None:
     """Send commands to a remote service; reads a token from stdin."""
-    import sys
     from getpass import getpass
 
     from flows.api.client import Client, check_url
@@ -230,8 +227,6 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Forecast starts and ends of the active jobs, with and without a change."""
-    from dataclasses import asdict
-
     from flows.api.requests import WhatIf, parse_budget_factor
     from flows.api.rows import SHOWN
     from flows.api.submission import parse_job
@@ -304,13 +299,7 @@ def watch(
 
 
 def follow(service: "AuthorizedApi | Client", console: "Console", wait: Callable[[], None]) -> None:
-    """Show the cluster on a terminal, again and again.
-
-    Args:
-        service: The service.
-        console: The terminal.
-        wait: Waits for the next refresh.
-    """
+    """Show the cluster on a terminal again and again; `wait` waits for the next refresh."""
     from rich.console import Group
     from rich.live import Live
 

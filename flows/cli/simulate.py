@@ -202,14 +202,9 @@ def print_summary(
     as_json: bool,
     jobs: "Mapping[str, PairedDifference] | None" = None,
 ) -> None:
-    """Print the headline figures of runs.
+    """Print the headline figures of runs, which took `wall_seconds`.
 
-    Args:
-        warehouse: The warehouse that holds them.
-        runs: The runs.
-        wall_seconds: How long they took.
-        as_json: Whether to print JSON lines.
-        jobs: By run, differences of its jobs' JCTs from the first run's.
+    `jobs` has, by run, the differences of its jobs' JCTs from those of the first run.
     """
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
@@ -222,24 +217,20 @@ def print_summary(
     wall = {"wall_s": round(wall_seconds, 3)}
     figures = [{name: (summaries[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
     if jobs:
-        figures = [
-            row | make_jct_columns(jobs.get(run), as_json)
-            for run, row in zip(runs, figures, strict=True)
-        ]
+        for run, row in zip(runs, figures, strict=True):
+            row |= make_jct_columns(jobs.get(run), as_json)
     if as_json:
         print_rows(figures, as_json)
-    else:
-        first = figures[0]
-        say(
-            f"{counted(first['jobs'], 'job')} ({escape(first['trace'])}) "
-            f"on {counted(first['gpus'], 'GPU')}, fidelity {first['fidelity']}, "
-            f"in {wall_seconds:.1f} s"
-        )
-        said = ("fidelity", "trace", "gpus", "jobs", "wall_s")
-        print_side_by_side(
-            [{name: row[name] for name in row if name not in said} for row in figures],
-            heading="policy",
-        )
-        ((_, solvers),) = others
-        for backend, reason, rounds in solvers:
-            say(f"{counted(rounds, 'round')} solved by {backend} ({reason})")
+        return
+    first = figures[0]
+    say(
+        f"{counted(first['jobs'], 'job')} ({escape(first['trace'])}) "
+        f"on {counted(first['gpus'], 'GPU')}, fidelity {first['fidelity']}, "
+        f"in {wall_seconds:.1f} s"
+    )
+    said = ("fidelity", "trace", "gpus", "jobs", "wall_s")
+    shown = [{name: row[name] for name in row if name not in said} for row in figures]
+    print_side_by_side(shown, heading="policy")
+    ((_, solvers),) = others
+    for backend, reason, rounds in solvers:
+        say(f"{counted(rounds, 'round')} solved by {backend} ({reason})")

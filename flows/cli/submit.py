@@ -110,11 +110,9 @@ def submit(
 
 @contextmanager
 def _name_options(given: Collection[str], file: str | None) -> Iterator[None]:
-    """Name the option, in errors about a field of the job, unless its file gave the field.
+    """Name the option, in errors about a field of the job, unless the job's file gave the field.
 
-    Args:
-        given: Fields that options gave.
-        file: The job's file; None without one, where options give all fields.
+    `given` are the fields that options gave; without a file, these are all.
     """
     try:
         yield
@@ -123,8 +121,7 @@ def _name_options(given: Collection[str], file: str | None) -> Iterator[None]:
         found = re.fullmatch(r"(\w+)([.\[].*)?", place)
         if found is None or (file is not None and found[1] not in given):
             raise
-        options = {field.name: name for name, field in FIELDS.items()}
-        place = options.get(found[1], found[1])
+        place = next((o for o, field in FIELDS.items() if field.name == found[1]), found[1])
         raise type(error)(place, error.problem, error.remedy) from None
 
 

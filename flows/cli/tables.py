@@ -29,13 +29,9 @@ def make_table(
     width: int,
     important: Sequence[str] = (),
 ) -> Iterator[RenderableType]:
-    """Lay out a table, and a note that names the columns left out.
+    """Lay out a table of `width` characters, and a note that names the columns left out.
 
-    Args:
-        columns: The columns' names.
-        rows: One value per column.
-        width: Width of the terminal, in characters.
-        important: Columns to keep longest after the first column, the most important first.
+    Those in `important` are kept longest after the first column, the most important first.
     """
     cells = [[to_text(value) for value in row] for row in rows]
     numeric = [any(map(is_number, values)) for values in zip(*rows, strict=True)]

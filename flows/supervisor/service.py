@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import fields
 from threading import Event
 from time import monotonic, sleep
 from types import FrameType
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS, Child
 from flows.prefect_server.command import REPORTS, WAREHOUSE, answers, make_server_command, shows
-from flows.prefect_server.logs import LogFormat, start_log
+from flows.prefect_server.logs import start_log
 from flows.scheduler.leadership import TOKEN, LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.process import FOLDER, find_service
@@ -97,8 +96,8 @@ LOG = "service.log"
 """Log of a detached service, in the inbox's folder."""
 
 
-def start_detached(service: Service) -> str:
-    """Start a service in the background; once it is ready, return its addresses as text.
+def start_detached(service: Service, command: Sequence[str]) -> str:
+    """Start a service in the background by a command; once it is ready, return its addresses.
 
     Raises:
         InputError: See `Service.check`.
@@ -109,11 +108,7 @@ def start_detached(service: Service) -> str:
     log = service.warehouse / FOLDER / LOG
     with log.open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _COMMAND, "up", *_arguments(service)],
-            env={
-                **os.environ,
-                **({DATABASE_URL: service.database_url} if service.database_url else {}),
-            },
+            [sys.executable, "-P", "-c", _COMMAND, *command],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -127,34 +122,6 @@ def start_detached(service: Service) -> str:
         sleep(POLL_SECONDS)
     ready = f"Ready: {server.url}/deployments (process {server.pid}; shockwave down stops it)"
     return "\n".join((*describe_access(service.listening), ready))
-
-
-def _arguments(service: Service) -> list[str]:
-    """Return the service's options for a command line.
-
-    The database's URL is left out, because it contains a password.
-    """
-    listening, chosen = service.listening, service.options
-    default = ServiceOptions()
-    options = {
-        "host": listening.host,
-        "port": listening.port,
-        "tls_cert": listening.tls_cert,
-        "tls_key": listening.tls_key,
-        "behind_proxy": listening.proxy,
-        "warehouse": service.warehouse,
-        "log_format": "" if service.log_format is LogFormat.TEXT else service.log_format.value,
-    } | {
-        field.name: value
-        for field in fields(chosen)
-        if (value := getattr(chosen, field.name)) != getattr(default, field.name)
-    }
-    return [
-        text
-        for name, value in options.items()
-        if value not in (None, "")
-        for text in (f"--{name.replace('_', '-')}", str(value))
-    ]
 
 
 Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float]

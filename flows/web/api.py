@@ -1,7 +1,8 @@
 """The HTTP API of a service, `/v1`: its routes call the methods of `AuthorizedApi`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
 
+from flows.api.authorization import AuthorizedApi
 from flows.api.forecast import ForecastRow
 from flows.api.job_history import JobHistory, PriceRow, TenantRow
 from flows.api.log_format import format_logs
@@ -69,28 +71,32 @@ async def forecast_job(job: JobFile, api: Api, backend: Service) -> QueueRow:
     return await backend.read(lambda: api.forecast_job(job))
 
 
-@routes.get("/jobs")
-async def list_jobs(api: Api, backend: Service) -> list[JobRow]:
-    """List all jobs by id."""
-    return await backend.read(api.list_jobs)
+def _add_query(path: str, query: Callable[..., Any], answer: Any) -> None:
+    """Add a route that reads by a method of `AuthorizedApi`, about the job of its path if any."""
+
+    async def read(api: Api, backend: Service) -> Any:
+        return await backend.read(partial(query, api))
+
+    async def read_of_job(job: Target, api: Api, backend: Service) -> Any:
+        return await backend.read(partial(query, api, job))
+
+    about = (query.__doc__ or "").partition("\n")[0]
+    call = read_of_job if "{job}" in path else read
+    routes.get(path, name=query.__name__, description=about, response_model=answer)(call)
 
 
-@routes.get("/jobs/{job}")
-async def get_job(job: Target, api: Api, backend: Service) -> JobRow:
-    """Return a job."""
-    return await backend.read(lambda: api.get_job(job))
-
-
-@routes.get("/jobs/{job}/why")
-async def explain(job: Target, api: Api, backend: Service) -> Answer:
-    """Explain why a job holds GPUs or not, in the last round in which it was active."""
-    return await backend.read(lambda: api.explain(job))
-
-
-@routes.get("/jobs/{job}/history")
-async def get_job_history(job: Target, api: Api, backend: Service) -> JobHistory:
-    """List a job's leases, costs, forecasts and losses."""
-    return await backend.read(lambda: api.get_job_history(job))
+for _path, _query, _answer in (
+    ("/jobs", AuthorizedApi.list_jobs, list[JobRow]),
+    ("/jobs/{job}", AuthorizedApi.get_job, JobRow),
+    ("/jobs/{job}/why", AuthorizedApi.explain, Answer),
+    ("/jobs/{job}/history", AuthorizedApi.get_job_history, JobHistory),
+    ("/queue", AuthorizedApi.list_queue, list[QueueRow]),
+    ("/nodes", AuthorizedApi.list_nodes, list[NodeRow]),
+    ("/tenants", AuthorizedApi.list_tenants, list[TenantRow]),
+    ("/prices", AuthorizedApi.list_prices, list[PriceRow]),
+    ("/status", AuthorizedApi.get_status, Status),
+):
+    _add_query(_path, _query, _answer)
 
 
 @routes.get("/jobs/{job}/logs", response_class=StreamingResponse, responses=LOGS)
@@ -139,28 +145,10 @@ async def add_node(node: NodeRequest, api: Api, backend: Service, key: Key = "")
     return await backend.write(lambda: api.add_node(node, key=key))
 
 
-@routes.get("/queue")
-async def list_queue(api: Api, backend: Service) -> list[QueueRow]:
-    """List the active jobs in queue order, with their expected starts and ends."""
-    return await backend.read(api.list_queue)
-
-
 @routes.post("/forecast")
 async def forecast(change: WhatIf, api: Api, backend: Service) -> list[ForecastRow]:
     """Forecast the active jobs, with and without a hypothetical change."""
     return await backend.read(lambda: api.forecast(change))
-
-
-@routes.get("/nodes")
-async def list_nodes(api: Api, backend: Service) -> list[NodeRow]:
-    """List the nodes, their GPUs, and the jobs that hold them."""
-    return await backend.read(api.list_nodes)
-
-
-@routes.get("/tenants")
-async def list_tenants(api: Api, backend: Service) -> list[TenantRow]:
-    """List the tenants, their budgets and the GPUs they hold."""
-    return await backend.read(api.list_tenants)
 
 
 @routes.patch("/tenants/{tenant}", status_code=202)
@@ -173,12 +161,6 @@ async def update_tenant(
 ) -> Accepted:
     """Change terms of a tenant; omitted terms keep their values."""
     return await backend.write(lambda: api.update_tenant(tenant, terms, key=key))
-
-
-@routes.get("/prices")
-async def list_prices(api: Api, backend: Service) -> list[PriceRow]:
-    """List the market prices of the last rounds."""
-    return await backend.read(api.list_prices)
 
 
 @routes.get("/events")
@@ -198,12 +180,6 @@ async def export_metrics(api: Api, backend: Service) -> PlainTextResponse:
     """Export metrics in the text format of Prometheus."""
     text = await backend.read(api.export_metrics)
     return PlainTextResponse(text, media_type="text/plain; version=1.0.0; charset=utf-8")
-
-
-@routes.get("/status")
-async def get_status(api: Api, backend: Service) -> Status:
-    """Summarize the state of the service."""
-    return await backend.read(api.get_status)
 
 
 def create_api(backend: ServiceBackend) -> ASGIApp:

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from flows.cli import campaign, report, simulate
+from flows.cli import campaign, simulate
 from flows.cli.commands import COMMANDS
 from flows.cli.output import print_log, print_rows
 from flows.evaluation.conformance import FIGURES
@@ -117,6 +117,7 @@ CHANGING = (
 
 ELSEWHERE = {
     "login": "has a test of its own, with a server",
+    "report": "prints two lines",
     "tenant set": "prints a line",
     "token add": "prints a token, which is another each time",
     "token rm": "prints a line",
@@ -183,8 +184,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         inbox.command(CommandKind.DRAIN, 1)
         go(folder / "service", 1)
     (folder / "cluster.toml").write_text(CLUSTER)
-    (folder / "page.html").touch()
-    os.truncate(folder / "page.html", 1_650_000)
     made = Kept(folder, names)
     for name in CHANGING:
         made.printed(LINES[name], None)
@@ -262,9 +261,6 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
     ),
     "campaign run": lambda kept: campaign._report(Path("w"), CAMPAIGN, False),
     "cluster run": lambda kept: simulate.print_summary(Path("w"), [kept.runs["fifo"]], 0.0, False),
-    "report": lambda kept: report.print_written(
-        Path("page.html"), [kept.runs["fifo"]], Path("figures"), [Path()] * 14, False
-    ),
     "cluster profile": lambda kept: print_rows(
         [{"gpu_type": "v100", **measured.row} for measured in MEASURED], as_json=False
     ),
