@@ -314,7 +314,7 @@ def check_url(url: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise InputError("url", f"{url!r} is no address", "give one like http://127.0.0.1:4200")
+        raise InputError("url", f"{url!r} is not a URL", "give one such as http://127.0.0.1:4200")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         problem = f"{url} would send the token unencrypted over the network"
         raise InputError("url", problem, "give an address with https://, or one of this machine")

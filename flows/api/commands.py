@@ -101,8 +101,8 @@ class ServiceCommands(ServiceQueries):
         self._check_fits(job)
         for row in self.list_jobs() if job.options.after else ():
             if row.job_id in job.options.after and row.status in UNSUCCESSFUL:
-                problem = f"job {row.job_id} is {row.status}, so that nothing can start after it"
-                raise InputError("after", problem, "leave it out, or submit that job once more")
+                problem = f"job {row.job_id} is {row.status}, so no job can start after it"
+                raise InputError("after", problem, "submit that job again, or leave this out")
         if job.image:
             check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None
@@ -177,7 +177,7 @@ class ServiceCommands(ServiceQueries):
         ends = dict.fromkeys(
             "finished" if job in state.learning.finished_ids else "not finished" for job in jobs
         )
-        problem = f"{format_jobs(jobs)} ended already: {', '.join(ends)}"
+        problem = f"{format_jobs(jobs)} already ended: {', '.join(ends)}"
         raise InputError("job", problem, "see shockwave job list")
 
     def add_node(self, fields: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
@@ -201,13 +201,13 @@ class ServiceCommands(ServiceQueries):
         hosts, name = self.read_hosts(), fields.get("name") or ""
         if hosts is None:
             if name:
-                remedy = "leave it out; only clusters of Docker hosts name their nodes"
-                raise InputError("name", "is no node of a virtual cluster", remedy)
+                remedy = "leave it out; only Docker hosts have names"
+                raise InputError("name", "has no effect on a virtual cluster", remedy)
             own = NewNode(gpu_type=last.gpu_type, gpus=last.gpus_per_node, price=last.price)
             return replace(own, **fields)
         there = next((node for node in hosts.nodes if node.name == name), None)
         if there is None or len(fields) > 1:
-            remedy = f"write it into {self.inbox.cluster}, and give its name alone"
+            remedy = f"add it to {self.inbox.cluster}, and give only its name"
             raise InputError("name", f"{name[:80]!r} is not in the cluster file", remedy)
         from flows.runs.hosts import check_new
 

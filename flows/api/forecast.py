@@ -78,7 +78,7 @@ def forecast_change(
         specs = service.make_specs(job, find)
         if len(jobs) + len(specs) > MOST_TASKS:
             problem = f"has more than {MOST_TASKS:,} jobs and tasks"
-            raise InputError("submit", problem, "suppose fewer")
+            raise InputError("submit", problem, "give fewer")
         service.check_job(specs[0])
         number = first + len(jobs)
         jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))
@@ -123,7 +123,7 @@ def _make_budgets(history: ServiceHistory, change: WhatIf) -> Iterator[Command]:
     for tenant, factor in change.budget.items():
         if tenant not in known:
             problem = f"tenant {tenant[:80]!r} has no active job"
-            raise InputError("budget", problem, "name one that has: shockwave queue")
+            raise InputError("budget", problem, "name a tenant with one; see shockwave queue")
         terms = tenancy.terms.get(tenant, TenantTerms(tenant))
         new = replace(terms, budget=terms.budget * factor)
         check_terms(new)

@@ -45,7 +45,7 @@ def read_login(env: Mapping[str, str] = os.environ) -> Login | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no login"
+        reason = getattr(error, "strerror", None) or "it is not a login"
         raise InputError(str(file), f"cannot be used ({reason})", "remove it") from None
 
 
@@ -66,7 +66,9 @@ def save_login(login: Login, env: Mapping[str, str] = os.environ) -> Path:
         temporary.replace(file)
     except OSError as error:
         raise WarehouseError(
-            str(file), f"cannot be written ({error.strerror})", "mend it or set XDG_CONFIG_HOME"
+            str(file),
+            f"cannot be written ({error.strerror})",
+            "make it writable, or set XDG_CONFIG_HOME",
         ) from None
     return file
 

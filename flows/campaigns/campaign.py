@@ -82,7 +82,7 @@ def campaign(
         raise CellsFailed(
             f"campaign {execution.id!r}",
             f"{len(failed)} of {len(execution.rows)} cells failed: {reasons}",
-            "mend them and run it again; finished cells are kept",
+            "correct them and run it again; finished cells are kept",
         )
     return execution.id
 

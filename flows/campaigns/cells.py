@@ -175,7 +175,7 @@ def finish_cell(
     if make_cell_key(start, hash_code(start.header.settings)) != key:
         raise InputError(
             f"cell {cell.name!r}",
-            "starts from something else, or runs other code, than where the campaign was started",
+            "this worker has other code or files than the process that started the campaign",
             "give all workers the same code and files",
         )
     store, on_round = CellStore(warehouse), watch(start) if watch else None

@@ -48,7 +48,7 @@ def check_runner(runner: Runner, address: str | None) -> None:
             missing.
     """
     if address is not None and runner not in CLUSTERS:
-        raise InputError("address", f"has no meaning for the runner {runner}", "leave it out")
+        raise InputError("address", f"has no effect with the runner {runner}", "leave it out")
     if runner in CLUSTERS:
         require(runner, "runner")
         if address is not None:

@@ -52,7 +52,7 @@ def run(
     from flows.runs.start import make_start, read_past_jobs
 
     if source.trace is None:
-        raise InputError("trace", "missing: no trainer knows generated jobs", "give a job trace")
+        raise InputError("trace", "missing: generated jobs cannot be trained", "give a job trace")
     nodes = read_cluster_file(cluster)
     start = make_start(
         add_default_profile(source, nodes).open(nodes.gpus, nodes.inventory.types),

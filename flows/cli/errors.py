@@ -27,11 +27,11 @@ def convert_error(error: BaseException) -> ShockwaveError | None:
     if isinstance(error, ShockwaveError):
         return error
     if isinstance(error, OSError):
-        remedy = remedy_of(error, "let it be read and written")
+        remedy = remedy_of(error, "make it readable and writable")
         place = next((text for text in (error.filename, error.filename2) if text), "shockwave")
         return ShockwaveError(str(place), error.strerror or first_line(error), remedy)
     if isinstance(error, MemoryError):
-        return ShockwaveError("shockwave", "there is not enough memory", "allow it more")
+        return ShockwaveError("shockwave", "ran out of memory", "raise its memory limit")
     if getattr(error, "title", "") == "Settings":  # pydantic's, of Prefect's own settings
         problem = f"is refused by Prefect ({' '.join(str(error).split())})"
         return InputError("PREFECT_ setting", problem, "correct it, or unset it")

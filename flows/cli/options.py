@@ -192,7 +192,7 @@ def resolve_gpus(source: Source, gpus: int | None, pools: str) -> tuple[int | No
     if not pools:
         return gpus, []
     if source.throughputs is None and source.profile is None:
-        problem = "mean nothing without throughputs by GPU type"
+        problem = "need throughputs by GPU type"
         raise InputError("pools", problem, "give --throughputs, or leave them out")
     parsed = pools_of(ClusterSize(gpus, pools=pools))
     return sum(pool.gpus for pool in parsed), list(dict.fromkeys(pool.gpu_type for pool in parsed))

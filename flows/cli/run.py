@@ -185,7 +185,7 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
 
     folder, label = run_folder(warehouse, run), read_label(warehouse, run)
     if next(folder.glob("round=*.parquet"), None) is None:
-        raise InputError(f"run {run!r}", "has no rounds yet", "ask again later")
+        raise InputError(f"run {run!r}", "has no rounds yet", "try again later")
     about: dict[str, Any] = {}
     for view in ("runs", "run_summary"):
         columns, (row,) = Analytics(warehouse).query(f"FROM {view}", [run])
@@ -261,7 +261,7 @@ def note(
 def _check_label(field: str, text: str | None, remove: bool) -> str | None:
     """Return the new name or note: empty to remove it, None to keep it."""
     if remove and text is not None:
-        raise InputError("remove", f"and {text!r} were given", "give one of them")
+        raise InputError("remove", f"cannot be combined with {text!r}", "give one of the two")
     if text == "":
         raise InputError(field, "is empty", "give a text, or delete the current one with --remove")
     return "" if remove else text

@@ -41,7 +41,7 @@ def _refuse_password(ctx: typer.Context, option: typer.CallbackParam, url: str) 
     """Refuse a database URL with a password on the command line."""
     source = ctx.get_parameter_source(option.name or "")
     if source and source.name == "COMMANDLINE" and re.search(r"//[^/@]*:[^/]+@|[?&]password=", url):
-        problem = "has a password, which all users of this machine see in the list of processes"
+        problem = "has a password, which every user of this machine sees in the process list"
         remedy = f"give the URL in {DATABASE_URL}, or keep the password in ~/.pgpass"
         raise InputError("--database-url", problem, remedy)
     return url

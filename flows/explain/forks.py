@@ -19,8 +19,7 @@ def check_own(name: str, header: RunHeader, number: int | None) -> None:
         raise InputError(
             "round",
             f"run {name!r} is a fork that took over round {number} from its parent run",
-            f"ask for it in run {settings.forked[-1].run!r}, or for a round from "
-            f"{settings.first_own_round} on",
+            f"name run {settings.forked[-1].run!r}, or a round from {settings.first_own_round} on",
         )
 
 

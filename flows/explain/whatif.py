@@ -94,11 +94,11 @@ class Change:
 
     def _cluster(self, recorded: tuple[Pool, ...]) -> tuple[Pool, ...]:
         if self.gpus is not None and (self.pools or len(recorded) > 1):
-            raise InputError("gpus", "does not describe several pools", "give pools instead")
+            raise InputError("gpus", "sets the size of a single pool", "give pools instead")
         if self.gpus is not None:
             nodes_of = recorded[0].gpus_per_node
             if self.gpus % nodes_of:
-                problem = f"{self.gpus} are not whole nodes of {nodes_of} GPUs, as the run has them"
+                problem = f"{self.gpus} GPUs do not fill the run's nodes of {nodes_of} GPUs"
                 remedy = f"give a multiple of {nodes_of}, enough for each job"
                 raise InputError("gpus", problem, remedy)
             return (replace(recorded[0], gpus=self.gpus),)
@@ -106,15 +106,16 @@ class Change:
             last = before is recorded[-1] and now is self.pools[-1]
             alike = (before.gpu_type, before.gpus_per_node) == (now.gpu_type, now.gpus_per_node)
             if not alike or (before.gpus != now.gpus and not last):
-                problem = "other GPUs a node" if before.gpu_type == now.gpu_type else "another type"
-                if alike:
-                    problem = "so GPUs behind it would have other numbers"
+                problem = "would renumber the GPUs of later pools"
+                if before.gpu_type != now.gpu_type:
+                    problem = "has another GPU type"
+                elif not alike:
+                    problem = "has another number of GPUs per node"
                 own, asked, all_own = map(format_pools, ([before], [now], recorded))
                 raise InputError(
                     "pools",
-                    f"{asked} in place of the run's {own}: {problem}",
-                    f"the run has {all_own}: change the number of nodes of the last, "
-                    "leave out the last, or add pools behind it",
+                    f"{asked} in place of the run's {own} {problem}",
+                    f"the run has {all_own}: resize or drop the last pool, or append pools",
                 )
         pools = []
         for number, now in enumerate(self.pools):
@@ -238,7 +239,7 @@ def fork(
         where = "in containers" if runtime == RuntimeKind.DOCKER else f"under {runtime}"
         raise InputError(
             f"run {name!r}",
-            f"ran {where}; its rounds cannot be carried out again",
+            f"ran {where}; its rounds cannot be executed again",
             "simulate its trace with --runtime faithful and fork the simulation",
         )
     with (
@@ -272,8 +273,8 @@ def _forked(
     if (change.gpus is not None or change.pools) and any(c.kind in changes for c in commands):
         raise InputError(
             "gpus" if change.gpus is not None else "pools",
-            f"run {name!r} had nodes added or removed while it was under way",
-            "leave it out: the fork then has the nodes of the run, round by round",
+            f"nodes were added to or removed from run {name!r}",
+            "leave it out: the fork then has the run's nodes in each round",
         )
     arrived = sum(len(record.arrivals) for record in rounds[:number])
     ended = {job_id for record in rounds[: number + 1] for job_id in record.ended}
@@ -284,7 +285,9 @@ def _forked(
         if job_id not in jobs:
             raise InputError("without", f"there is no job {job_id}", "give a job of the run")
         if job_id in ended:
-            raise InputError("without", f"job {job_id} has ended by then", "fork earlier")
+            raise InputError(
+                "without", f"job {job_id} has already ended in that round", "fork earlier"
+            )
     coming = [spec.job_id for spec in known.specs[arrived:]]
     for job_id in set(change.without) & set(coming):
         del jobs[job_id]

@@ -129,7 +129,7 @@ def _round(
     )
     if arrived is None:
         raise InputError(
-            f"job {job_id}", f"has not arrived by round {len(recorded) - 1}", "ask again later"
+            f"job {job_id}", f"has not arrived by round {len(recorded) - 1}", "try again later"
         )
     last = len(recorded) - 1 if ended is None else ended - 1
     if asked is None and not done:
@@ -144,7 +144,7 @@ def _round(
         raise InputError(
             "round",
             f"job {job_id} is not active in round {asked}",
-            f"it is from round {arrived} to {last}",
+            f"it is active from round {arrived} to {last}",
         )
     return asked, None
 
@@ -156,7 +156,7 @@ def check_same(name: str, this: Round, record: RoundRecord) -> None:
         raise WarehouseError(
             f"run {name!r}, round {record.round}",
             "the replayed decision differs from the recorded decision",
-            f"ask with the version that recorded it; see shockwave run replay {name}",
+            f"use the version that recorded it; see shockwave run replay {name}",
         )
 
 

@@ -29,19 +29,21 @@ def read_secret(file: Path) -> str:
             raise InputError(
                 str(file),
                 f"others can read or change it (mode {mode:o})",
-                "remove it; the next start makes another",
+                "remove it; the next start creates another",
             )
         secret = file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise WarehouseError(
-            str(file), f"cannot be read or written ({reason})", "mend it or set PREFECT_HOME"
+            str(file),
+            f"cannot be read or written ({reason})",
+            "make it accessible, or set PREFECT_HOME",
         ) from None
     if not secret.startswith(f"{USER}:") or len(secret) < _BYTES:
         raise InputError(
             str(file),
             f"has no secret {USER}:PASSWORD of at least {_BYTES} characters",
-            "remove it; the next start makes another",
+            "remove it; the next start creates another",
         )
     return secret
 

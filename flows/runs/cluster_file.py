@@ -122,7 +122,7 @@ class NodePart(_Part):
     @classmethod
     def _of_containers(cls, limits: LimitsPart | None) -> LimitsPart | None:
         if limits is not None and "folder" in limits.model_fields_set:
-            raise ValueError("folder is not a node's own: all share the storage; give it above")
+            raise ValueError("folder cannot differ by node: all share the storage; set it above")
         return limits
 
     @field_validator("endpoint")
@@ -137,7 +137,7 @@ class NodePart(_Part):
     @classmethod
     def _no_key(cls, gpu_type: str) -> str:
         if gpu_type in (MEASURED, LOSSES):
-            raise ValueError(f"{gpu_type!r} is no GPU type in a throughput table; name the GPU")
+            raise ValueError(f"{gpu_type!r} is not a GPU type of throughput tables; name the GPU")
         return gpu_type
 
     @field_validator("tls")
@@ -160,7 +160,7 @@ class NodePart(_Part):
                 f"or names of the Container Device Interface like {NVIDIA}=0"
             )
         if self.mps and self.slots:
-            raise ValueError("has slots, and mps is for GPUs; leave mps out")
+            raise ValueError("has slots, but mps needs GPUs; leave mps out")
         if self.endpoint.startswith("tcp://") and not self.tls:
             raise ValueError(
                 f"anyone who reaches a tcp:// endpoint is root on that host; {TLS_REMEDY}"
@@ -220,7 +220,9 @@ class ClusterFile(_Part):
     def _absolute(cls, paths: str | list[str]) -> str | list[str]:
         for path in [paths] if isinstance(paths, str) else paths:
             if path and not (Path(path).is_absolute() and path.isprintable()):
-                raise ValueError(f"{path!r} is no absolute path; give the path that all nodes use")
+                raise ValueError(
+                    f"{path!r} is not an absolute path; give the path that all nodes use"
+                )
             if ":" in path or ".." in Path(path).parts:
                 raise ValueError(f"{path!r} contains a colon or '..'; give a plain path")
         return paths

@@ -56,7 +56,7 @@ def read_service_nodes(
     except FileNotFoundError:
         raise InputError(str(nodes.storage), f"has no files of run {run}", remedy) from None
     except (OSError, ValueError) as error:
-        remedy = "let it be read and written"
+        remedy = "make it readable and writable"
         raise InputError(str(path), f"cannot be used: {error}", remedy) from None
     # The last addition may not have been accepted.
     known = known[: inventory.nodes + len(orders.added)]
@@ -67,8 +67,8 @@ def read_service_nodes(
             name: entry[name] for name in entry if name != "image"
         }
         if place not in orders.removed and not same:
-            problem = f"node {entry['name']} is missing, or has other GPUs than {path} says"
-            raise InputError("cluster", problem, "write it into the cluster file as it was")
+            problem = f"node {entry['name']} is missing, or has other GPUs than in {path}"
+            raise InputError("cluster", problem, "restore it in the cluster file")
     renamed = tuple(
         _removed(entry, there) if place in orders.removed else there[entry["name"]]
         for place, entry in enumerate(known)
@@ -84,7 +84,7 @@ def check_new(name: str, nodes: Collection[str]) -> None:
         InputError: `nodes` contains the name.
     """
     if name in nodes:
-        problem = f"node {name} is part of the cluster, or was"
+        problem = f"node {name} is or was part of the cluster"
         raise InputError("name", problem, "give it another name in the cluster file")
 
 
@@ -123,8 +123,8 @@ class Hosts:
         there = {node.name: node for node in read_cluster_file(self._path).nodes}
         node = there.get(new.name)
         if node is None or node.pool != new.pool:
-            problem = f"node {new.name} is not in the cluster file as it was accepted"
-            raise InputError("name", problem, "add it once more")
+            problem = f"node {new.name} is not in the cluster file as it was when accepted"
+            raise InputError("name", problem, "add it again")
         staying = {old.name for place, old in enumerate(before.nodes) if place not in removed}
         node = replace(node, image=_image(node, self._run.name, staying))
         earlier = (

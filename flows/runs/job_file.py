@@ -325,7 +325,9 @@ def read_job(
     job = validate_fields(path, JobFile, fields, "a job")
     like = {spec.model: spec.samples_per_epoch for spec in workload.specs}
     if job.array:
-        raise InputError(f"{path}: array", "is one job here", "leave it out, or give it to submit")
+        raise InputError(
+            f"{path}: array", "applies only to jobs of a service", "leave it out, or submit the job"
+        )
     known = [spec for spec in workload.specs if spec.job_id not in without]
     after = _before(job, str(path), known, arrival_seconds)
     ((spec, truth),) = _made(job, str(path), job_id, arrival_seconds, like, workload.profile, after)
@@ -364,12 +366,12 @@ def _before(
     for name in job.after:
         jobs = [*find_named(name, known)]
         if not jobs:
-            problem, remedy = f"{name!r} is no job before it", "give the name of one that is"
+            problem, remedy = f"{name!r} is not an earlier job of the file", "name an earlier job"
             raise InputError(f"{place}: after", problem, remedy)
         late = [spec for spec in jobs if spec.arrival_seconds > arrival_seconds]
         if late:
             problem = f"{name!r} arrives at {late[0].arrival_seconds:g} s, later than the job"
-            raise InputError(f"{place}: after", problem, "name jobs that come before it")
+            raise InputError(f"{place}: after", problem, "name jobs that arrive earlier")
         ids |= dict.fromkeys(spec.job_id for spec in jobs)
     return tuple(ids)
 

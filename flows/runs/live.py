@@ -232,7 +232,7 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
         recorded = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(
-            str(path), f"cannot be used: {error}", "let it be read and written"
+            str(path), f"cannot be used: {error}", "make it readable and writable"
         ) from None
     if recorded != mine:
         raise InputError("cluster", f"its nodes differ from those recorded in {path}", remedy)
@@ -259,5 +259,5 @@ def _running(
         with closing(place.open(at, standing)) as runtime:
             yield LiveRun(prepared.on(runtime, writer, writer.run), writer, runtime)
     except Interrupted as error:
-        remedy = f"its containers run on; {error.remedy} --cluster FILE"
+        remedy = f"its containers keep running; {error.remedy} --cluster FILE"
         raise Interrupted(error.place, error.problem, remedy) from None

@@ -70,7 +70,7 @@ def parse_pools(text: str) -> tuple[Pool, ...]:
         per_node, price = int(match["gpus"]), match["price"] or "0"
         try:
             if not _PRICE.fullmatch(price):
-                raise InputError("price", f"{price!r} is no price", "give 0 or more")
+                raise InputError("price", f"{price!r} is not a price", "give 0 or more")
             gpus = int(match["nodes"]) * per_node
             pools.append(Pool(match["type"], gpus, per_node, float(price)))
         except InputError as error:

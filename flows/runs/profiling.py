@@ -125,7 +125,7 @@ def parse_combinations(
 def _counts(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and part.isascii() and 0 < int(part) <= LARGEST for part in parts):
-        raise InputError(option, f"{text!r} is no list like 16,32", "give whole numbers from 1 on")
+        raise InputError(option, f"{text!r} is not a list such as 16,32", "give positive integers")
     return [int(part) for part in parts]
 
 

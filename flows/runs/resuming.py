@@ -40,7 +40,9 @@ def resume(
     if header.settings.forked:
         raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave run whatif")
     if header.service:
-        raise InputError(f"run {name!r}", "is a service's", "go on with: shockwave up")
+        raise InputError(
+            f"run {name!r}", "is the run of a service", "continue it with: shockwave up"
+        )
     if header.settings.runtime == RuntimeKind.DOCKER:
         raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
     check_plugins(name, start, reader)
@@ -77,7 +79,9 @@ def check_plugins(name: str, start: Start, reader: Reader) -> None:
     """
     for change in describe_changed_plugins(start.header.settings, reader.packages(name)):
         raise InputError(
-            f"run {name!r}", change, "install what it began with, or fork it: shockwave run whatif"
+            f"run {name!r}",
+            change,
+            "install the versions that it began with, or fork it: shockwave run whatif",
         )
 
 

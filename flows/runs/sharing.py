@@ -37,7 +37,7 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
         by = f"--policy {settings.policy}{f' --set {PACKED}=1' * asked}"
         raise InputError(
             f"parameters.{PACKED}" if asked else "policy",
-            f"{settings.policy} has jobs share GPUs, and the run recorded no throughputs of pairs",
+            f"{settings.policy} lets jobs share GPUs, but the run recorded no throughputs of pairs",
             f"run its workload anew: shockwave simulate {by} --throughputs FILE; "
             f"or fork it with {PACKED}=0",
         )
@@ -45,7 +45,7 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
         raise InputError(
             f"parameters.{PACKED}",
             "the throughputs have no pairs of jobs",
-            "give a table that has (docs/traces.md), or leave the parameter out",
+            "give a table with pairs (docs/traces.md), or leave the parameter out",
         )
     return packs
 

@@ -224,7 +224,7 @@ def finish(
         raise Interrupted(
             f"run {run.name!r}",
             f"interrupted in round {run.state.round}",
-            f"go on with: shockwave resume {run.name} --warehouse {quote(str(warehouse))}",
+            f"continue with: shockwave resume {run.name} --warehouse {quote(str(warehouse))}",
         ) from None
     return run.name
 

@@ -151,7 +151,7 @@ def make_header(
     if settings.restart_seconds >= settings.round_seconds:
         raise InputError(
             "restart_seconds",
-            f"{settings.restart_seconds:g} leaves nothing of a round",
+            f"{settings.restart_seconds:g} is not shorter than a round",
             f"give less than the round's {settings.round_seconds:g}",
         )
     check_prices(settings, settings.pools)
@@ -282,8 +282,8 @@ def _typed(asked: Settings, profile: Profile) -> Settings:
     kinds = tuple(dict.fromkeys(pool.gpu_type for pool in pools))
     for field, parts in (("levels", asked.levels), ("cells", asked.cells)):
         if len(kinds) > 1 and not all(part.gpu_type for part in parts):
-            problem = "a GPU type is missing, and the cluster has several"
-            raise InputError(field, problem, f"say of which type: {', '.join(kinds)}")
+            problem = "a GPU type is missing, but the cluster has several"
+            raise InputError(field, problem, f"name one of its types: {', '.join(kinds)}")
     return replace(
         asked,
         pools=tuple(pools),
@@ -326,7 +326,7 @@ def check_recorded(name: str, settings: Settings) -> None:
         raise WarehouseError(
             f"run {name!r}",
             f"{error.place}: {error.problem}",
-            "ask with the version that recorded it",
+            "use the version that recorded it",
         ) from None
 
 

@@ -73,7 +73,7 @@ def make_input_error(
     place = f"{path}: {_field(parts)}" if parts else path
     if first["type"] == "extra_forbidden":
         known = _fields(model, parts[:-1])
-        return InputError(place, f"is no field of {what}", meant(str(parts[-1]), known))
+        return InputError(place, f"is not a field of {what}", meant(str(parts[-1]), known))
     if first["type"] == "missing":
         return InputError(place, "is missing", "add it")
     if first["type"] == "value_error":

@@ -220,12 +220,10 @@ class Source(WorkloadSettings):
             if generated:
                 problem = "has no effect on jobs drawn from throughputs"
                 raise InputError(field.name, problem, "leave it out")
-            raise InputError(
-                field.name, f"says nothing about a {self.format} trace", "leave it out"
-            )
+            raise InputError(field.name, f"has no effect on a {self.format} trace", "leave it out")
         for name in ("mean_interarrival_seconds", "contention_factor"):
             if getattr(self, name) is not None and Arrivals(self.arrivals) is Arrivals.AT_ONCE:
-                raise InputError(name, "means nothing if all jobs arrive at once", "leave it out")
+                raise InputError(name, "has no effect if all jobs arrive at once", "leave it out")
 
     def _generate(self, gpus: int | None) -> "Workload":
         import numpy as np

@@ -42,7 +42,7 @@ def check_budget(field: str, value: float) -> None:
     """Raise `InputError` if a budget is out of bounds."""
     if not LEAST_BUDGET <= value <= LARGEST_BUDGET:
         remedy = f"give a number from {LEAST_BUDGET:g} to {LARGEST_BUDGET:g}"
-        raise InputError(field, f"{value:g} is no budget", remedy)
+        raise InputError(field, f"{value:g} is not a valid budget", remedy)
 
 
 def check_terms(terms: TenantTerms) -> None:
@@ -55,8 +55,8 @@ def check_terms(terms: TenantTerms) -> None:
             raise InputError(name, problem, remedy)
     for form in terms.images:
         if not PATTERN.fullmatch(form):
-            problem = f"{form[:80]!r} is no pattern of images"
-            raise InputError("images", problem, "give one like team/*:v?")
+            problem = f"{form[:80]!r} is not an image pattern"
+            raise InputError("images", problem, "give one such as team/*:v?")
 
 
 def check_tenant(spec: JobSpec, terms: TenantTerms | None) -> None:
@@ -85,7 +85,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
             no throughputs of the GPU type; the policy schedules only one pool; or it needs a price.
     """
     if header.settings.cells:
-        problem = "cells are promised to tenants, of the nodes at the start"
+        problem = "cells are promised to tenants on the nodes of its start"
         raise InputError("node", problem, "start a service on the new cluster")
     if inventory.gpus + node.gpus > MOST_GPUS:
         raise InputError("gpus", f"{node.gpus} are too many", f"a cluster has {MOST_GPUS} at most")
@@ -100,8 +100,8 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
         raise InputError(
             "node",
             f"it would form a second pool, and {header.settings.policy} schedules only one",
-            f"give one of {last.gpus_per_node} GPUs of the same type and price, "
-            f"or begin with one of {', '.join(for_several_pools())}",
+            f"add a node of {last.gpus_per_node} GPUs of the last type and price, "
+            f"or start a service with one of {', '.join(for_several_pools())}",
         )
     check_prices(header.settings, [node.pool])
 
@@ -130,8 +130,8 @@ def check_job(
     if not menu or spec.demand.most > LARGEST:
         raise InputError(
             "gpus",
-            f"{spec.demand.least} are asked for, and the cluster has {gpus}",
-            "request fewer, or types that it has",
+            f"{spec.demand.least} are requested, but the cluster has {gpus}",
+            "request fewer, or other types",
         )
     if not spec.timed:
         profile.check_model(spec.model)

@@ -120,7 +120,7 @@ class ServiceOptions(RunSettings):
         if not table.exists():
             raise InputError(
                 "profile",
-                f"is missing: there is none for {' and '.join(kinds)}",
+                f"is missing: no table is shipped for {' and '.join(kinds)}",
                 "measure one: shockwave cluster profile",
             )
         return read_throughputs(table, kinds)
@@ -139,6 +139,6 @@ class ServiceOptions(RunSettings):
                 name = "gpus" if field.name == "pools" else field.name
                 raise InputError(
                     name,
-                    f"differs from that of the service {run!r} of this warehouse",
+                    f"differs from the setting of this warehouse's service {run!r}",
                     "leave it out, or give another warehouse",
                 )

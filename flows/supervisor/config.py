@@ -83,18 +83,20 @@ class ListenAddress:
             addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError):
             raise InputError(
-                "host", f"{self.host!r} is no known address", "try 127.0.0.1"
+                "host", f"{self.host!r} is not a known address", "try 127.0.0.1"
             ) from None
         public = [entry[4][0] for entry in addresses if not ip_address(entry[4][0]).is_loopback]
         if public and not self.tls and not self.proxy:
             raise InputError(
                 "host",
-                f"other machines reach {self.host}, and HTTP would show them the secret",
+                f"other machines reach {self.host}, and HTTP would expose the secret to them",
                 "give --tls-cert and --tls-key, or --behind-proxy URL if a proxy serves HTTPS",
             )
         if self.tls and self.host in _EVERY:
             raise InputError(
-                "host", f"{self.host} is in no certificate", "give the name or address that is"
+                "host",
+                f"{self.host} is valid in no certificate",
+                "give the name or address of its certificate",
             )
         family, kind, protocol, _, address = addresses[0]
         try:
@@ -134,13 +136,13 @@ class ListenAddress:
         if not parts.hostname or plain != self.proxy or port == default or "@" in plain:
             raise InputError(
                 "behind_proxy",
-                f"{self.proxy!r} is not an address as browsers write it",
-                "give https://HOST or https://HOST:PORT, without a path",
+                f"{self.proxy!r} is not a plain URL",
+                "give https://HOST or https://HOST:PORT, without path and default port",
             )
         if parts.scheme != "https" and not (parts.scheme == "http" and local):
             raise InputError(
                 "behind_proxy",
-                f"{self.proxy} would show the secret to the network",
+                f"{self.proxy} would expose the secret to the network",
                 "give an address with https://, or one of this machine",
             )
 
@@ -148,7 +150,7 @@ class ListenAddress:
         if error.errno != errno.EADDRINUSE:
             return InputError(
                 "port",
-                f"{self.host}:{self.port} cannot be listened on ({error.strerror})",
+                f"cannot listen on {self.host}:{self.port} ({error.strerror})",
                 "give another host or port",
             )
         prefect = answers(self.url)
@@ -156,7 +158,7 @@ class ListenAddress:
         stop = "stop it (a service: shockwave down --warehouse FOLDER)"
         return InputError(
             "port",
-            f"{who if prefect else 'another program'} is on port {self.port} already",
+            f"{who if prefect else 'another program'} already listens on port {self.port}",
             f"{stop if prefect else 'stop it'} or give another port",
         )
 
@@ -228,7 +230,7 @@ def _check_database(url: str) -> None:
     try:
         asked = make_url(url)
     except ArgumentError:
-        raise InputError("database_url", "is no URL of a database", f"give {DATABASES}") from None
+        raise InputError("database_url", "is not a database URL", f"give {DATABASES}") from None
     if asked.drivername not in ("postgresql+asyncpg", "sqlite+aiosqlite"):
         raise InputError(
             "database_url", f"{asked.drivername} is not supported", f"give {DATABASES}"

@@ -118,7 +118,9 @@ def start_detached(service: Service, command: Sequence[str]) -> str:
     while not ((server := find_service(service.warehouse)) and server.ready):
         if process.poll() is not None or monotonic() > deadline:
             lines = log.read_text().splitlines() or ["it printed nothing"]
-            raise WarehouseError(str(log), f"the service did not start ({lines[-1]})", "see there")
+            raise WarehouseError(
+                str(log), f"the service did not start ({lines[-1]})", "read this log"
+            )
         sleep(POLL_SECONDS)
     ready = f"Ready: {server.url}/deployments (process {server.pid}; shockwave down stops it)"
     return "\n".join((*describe_access(service.listening), ready))
@@ -232,7 +234,7 @@ class SupervisedProcess:
 
     def _check_alive(self) -> None:
         if monotonic() - self._child.heard_at > self._silent_seconds:
-            problem, remedy = "makes no progress", "see what it waits for"
+            problem, remedy = "makes no progress", "see its log"
             raise WarehouseError(self._child.name, problem, remedy)
 
     def close(self) -> None:

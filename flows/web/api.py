@@ -223,7 +223,7 @@ def _answer_problems(api: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         where, *field = (first := error.errors()[0])["loc"]
         if first["type"] == "json_invalid":
-            problem = Problem(place=where, problem="is no JSON", remedy="send a JSON object")
+            problem = Problem(place=where, problem="is not JSON", remedy="send a JSON object")
         else:
             first = {**first, "loc": tuple(field)}
             problem = of(make_input_error(str(where), first, JobFile, "a job"))

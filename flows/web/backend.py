@@ -92,7 +92,7 @@ class ServiceBackend:
         """Open the service for a caller.
 
         Raises:
-            WarehouseBusy: The service has not begun.
+            WarehouseBusy: The service has not started.
         """
         async with self._opening:
             if self._service is None:
@@ -101,8 +101,8 @@ class ServiceBackend:
                         lambda: ServiceCommands(*self._where), limiter=self._finders
                     )
                 except InputError:
-                    problem = "has not begun"
-                    raise WarehouseBusy("service", problem, "try again in some seconds") from None
+                    problem = "has not started"
+                    raise WarehouseBusy("service", problem, "try again in a few seconds") from None
         return AuthorizedApi(self._service, caller)
 
     async def authenticate(self, credentials: str) -> Token | None:
@@ -186,7 +186,7 @@ class BodyLimit:
             if taken > MOST_BYTES:
                 problem = f"is larger than {MOST_BYTES // 2**10} KiB"
                 status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                raise RequestRefused(status, "body", problem, "send a job's declaration alone")
+                raise RequestRefused(status, "body", problem, "send only a job's declaration")
             return message
 
         await self._app(scope, received, send)

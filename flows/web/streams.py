@@ -190,5 +190,5 @@ def _parse_places(text: str) -> dict[str, LogPlace]:
 
 
 def _refuse_id(text: str) -> InputError:
-    problem = f"{text[:100]!r} is no id of this stream"
+    problem = f"{text[:100]!r} is not an event id of this stream"
     return InputError("Last-Event-ID", problem, "leave it out to start from the beginning")

@@ -228,13 +228,13 @@ def test_a_token_that_is_removed_is_refused(api: Api) -> None:
     ("body", "problem"),
     [
         (b"", "body: is missing; add it"),
-        (b"{", "body: is no JSON; send a JSON object"),
+        (b"{", "body: is not JSON; send a JSON object"),
         (b"[]", "body: [] is refused"),
         (b"[" * 50_000, "/v1/jobs: There was an error parsing the body"),
         (b"{}", "body: model: is missing; add it"),
-        (json.dumps(FILE | {"gpus": 1}).encode(), "body: gpus: is no field of a job; "),
+        (json.dumps(FILE | {"gpus": 1}).encode(), "body: gpus: is not a field of a job; "),
         (json.dumps(FILE | {"model": "x"}).encode(), "model: there are no throughputs"),
-        (json.dumps(FILE | {"scale_factor": 64}).encode(), "gpus: 64 are asked for"),
+        (json.dumps(FILE | {"scale_factor": 64}).encode(), "gpus: 64 are requested"),
         (json.dumps(FILE | {"name": "\ud800"}).encode(), "name: '\\ud800' is not a name; "),
         (json.dumps(FILE | {"\ud800": 1}).encode(), "body: '\\ud800' is refused; "),
         (json.dumps(FILE | {"tenant": "a\0"}).encode(), "tenant: "),
@@ -273,7 +273,7 @@ def test_a_service_that_has_not_begun_says_so(tmp_path: Path) -> None:
     client = Client(tmp_path)
     answer = client.request("GET", "/v1/jobs", auth=("shockwave", "secret"))
     client.close()
-    assert (answer.status_code, answer.json()["problem"]) == (503, "has not begun")
+    assert (answer.status_code, answer.json()["problem"]) == (503, "has not started")
 
 
 def test_nobody_takes_all_streams() -> None:

@@ -181,7 +181,7 @@ DASK, RAY = (["--runner", runner, "--address"] for runner in ("dask", "ray"))
         (["no.toml"], "No such file"),
         (
             [EXAMPLE, "--address", "tcp://127.0.0.1:1"],
-            "--address: has no meaning for the runner processes",
+            "--address: has no effect with the runner processes",
         ),
         ([EXAMPLE, *DASK, "tcp://127.0.0.1:1"], "--address: tcp://127.0.0.1:1 cannot be reached ("),
         ([EXAMPLE, *RAY, "ray://127.0.0.1:1"], "--address: ray://127.0.0.1:1 cannot be reached ("),

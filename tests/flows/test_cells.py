@@ -120,7 +120,7 @@ def test_a_begun_run_that_is_damaged_fails_its_cell_and_none_is_started(tmp_path
 
 
 def test_a_worker_with_other_code_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="runs other code"):
+    with pytest.raises(InputError, match="this worker has other code or files"):
         finish_cell(CELL, key_of(tmp_path, code="other"), tmp_path)
     assert tree(tmp_path / "records") == {}
 

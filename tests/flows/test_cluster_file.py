@@ -223,13 +223,13 @@ WHOLE = {
     "needs either GPUs or slots": ({"slots": "[{ cpus = 1 }]"}, {}),
     "'1' would be mistaken for a node's number": ({}, {"name": '"1"'}),
     "a GPU is listed twice": ({"gpus": '[0, "0"]'}, {}),
-    "mps is for GPUs": ({"gpus": "", "slots": "[{ cpus = 1.0 }]", "mps": '{ folder = "/m" }'}, {}),
+    "mps needs GPUs": ({"gpus": "", "slots": "[{ cpus = 1.0 }]", "mps": '{ folder = "/m" }'}, {}),
     "a GPU is not a device id": ({"gpus": '["all"]'}, {}),
     "like nvidia.com/gpu=0": ({"gpus": '["nvidia.com/gpu=all"]'}, {}),
     "node one: gpus has ids and CDI names": ({"gpus": '["nvidia.com/gpu=0", 1]'}, {}),
     "is root on that host": ({"endpoint": '"tcp://x:2376"'}, {}),
     "two nodes have the same name": ({}, {"name": '"one"'}),
-    "folder is not a node's own": ({}, {"name": '"two"', "limits": '{ folder = "1g" }'}),
+    "folder cannot differ by node": ({}, {"name": '"two"', "limits": '{ folder = "1g" }'}),
 }
 
 

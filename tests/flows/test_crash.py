@@ -174,7 +174,7 @@ def test_an_interrupted_run_says_how_to_go_on(
 ) -> None:
     warehouse, said = interrupted
     (line,) = said.splitlines()
-    hint = re.fullmatch(r"error: run '(.+)': interrupted in round \d+; go on with: (.+)", line)
+    hint = re.fullmatch(r"error: run '(.+)': interrupted in round \d+; continue with: (.+)", line)
     assert hint is not None
     run, command = hint.groups()
     assert run == undisturbed.run

@@ -100,11 +100,11 @@ def test_an_invalid_secret_is_reported(tmp_path: Path, text: str, mode: int, sai
             ("--tls-cert", "/no/cert", "--tls-key", "/no/key"),
             "--tls-cert: cannot be served with its key (No such file or directory)",
         ),
-        (("--behind-proxy", "gpu.example"), "--behind-proxy: 'gpu.example' is not an address"),
-        (("--behind-proxy", "https://gpu.example/ui"), "is not an address as browsers write it"),
-        (("--behind-proxy", "https://gpu.example:443"), "is not an address as browsers write it"),
-        (("--behind-proxy", "https://gpu.example:port"), "is not an address as browsers write it"),
-        (("--behind-proxy", "http://gpu.example"), "would show the secret to the network"),
+        (("--behind-proxy", "gpu.example"), "--behind-proxy: 'gpu.example' is not a plain URL"),
+        (("--behind-proxy", "https://gpu.example/ui"), "is not a plain URL"),
+        (("--behind-proxy", "https://gpu.example:443"), "is not a plain URL"),
+        (("--behind-proxy", "https://gpu.example:port"), "is not a plain URL"),
+        (("--behind-proxy", "http://gpu.example"), "would expose the secret to the network"),
     ],
 )
 def test_what_would_be_open_to_a_network_is_refused(
@@ -125,7 +125,7 @@ def test_a_certificate_needs_a_name_that_it_holds_for(
     options = ("--port", free_port(), "--warehouse", tmp_path / "w", "--tls-cert", cert)
     ran = here("up", *options, "--tls-key", key, "--host", "0.0.0.0")
     assert ran.code == 2
-    assert "--host: 0.0.0.0 is in no certificate" in ran.err
+    assert "--host: 0.0.0.0 is valid in no certificate" in ran.err
     ran = here("up", *options, "--tls-key", cert)
     assert ran.code == 2
     assert "--tls-cert: cannot be served with its key (" in ran.err

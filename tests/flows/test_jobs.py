@@ -109,7 +109,7 @@ MISTAKES = {
     ("submit",): "model",
     ("submit", "--model", "conv-small", "--batch-size", "32"): "epochs",
     ("submit", *SMALL, "--model", "x", "--samples-per-epoch", "9"): "--model: there are no thr",
-    ("submit", *SMALL, "--gpus", "64"): "--gpus: 64 are asked for",
+    ("submit", *SMALL, "--gpus", "64"): "--gpus: 64 are requested",
     ("submit", *SMALL, "--budget", "-1"): "budget",
     ("submit", *SMALL, "--priority", "0"): "priority",
     ("submit", "none.toml"): "none.toml",
@@ -129,7 +129,7 @@ MISTAKES = {
     ("submit", "--image", "x", "--", "echo"): "^--kind: is missing",
     ("why", "none"): "job none: is not in run|there is no job 'none'",
     ("job", "cancel", "9"): "there is no job '9'",
-    ("job", "budget", "1", "0"): "is no budget",
+    ("job", "budget", "1", "0"): "is not a valid budget",
     ("job", "logs", "9"): "there is no job '9'",
     ("job", "logs", "1"): "job 1: is on a virtual cluster, where jobs print nothing",
     ("node", "drain", "x"): "there is no node 'x'",
@@ -241,7 +241,7 @@ def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(tmp_path:
     assert (answer["job"]["job_id"], answer["obstacles"]["order"]) == (6, "held")
     typed(tmp_path, "job", "cancel", "prepare")
     go(tmp_path, 2)
-    with pytest.raises(InputError, match="job 2 is withdrawn, so that nothing can start after it"):
+    with pytest.raises(InputError, match="job 2 is withdrawn, so no job can start after it"):
         typed(tmp_path, "submit", *SMALL, "--after", "prepare")
     go(tmp_path, 1)
     rows = {row["job_id"]: row for row in typed(tmp_path, "job", "list")}

@@ -166,7 +166,7 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             with pytest.raises(InputError, match="node: there is no node 'one'"):
                 commands.find_node("one")
             assert commands.list_jobs()[0].held_gpus == (1,)
-            with pytest.raises(InputError, match="name: node one is part of the cluster, or was"):
+            with pytest.raises(InputError, match="name: node one is or was part of the cluster"):
                 commands.add_node({"name": "one"})
             # The removed host may be in the file or not; it is not held to its image any more.
             file.write_text(head + two + one.replace(COUNTING, "shockwave-test:moved"))

@@ -185,7 +185,7 @@ def test_a_job_of_the_form_that_is_refused_is_there_to_be_mended(shown: SimpleNa
         ("environment", "A", "job: environment: &#39;A&#39; is not NAME=VALUE"),
         ("environment", "A=1\nA=2", "environment: &#39;A&#39; is given twice"),
         ("model", "conv-smal", "conv-small"),
-        ("scale_factor", "640", "gpus: 640 are asked for"),
+        ("scale_factor", "640", "gpus: 640 are requested"),
         ("image", "b" * 5000, "job: image: has more than 4,000 characters"),
     ):
         answer = ask("/live/submit", FORM | {field: text})
@@ -309,7 +309,7 @@ def test_a_database_that_is_away_is_a_line(tmp_path: Path) -> None:
     with served(tmp_path) as url, closing((browser := Browser(url)).client) as client:
         browser.log_in(token)
         page = browser.get("/live/whatif")
-        assert (page.status_code, "has not begun" in page.text) == (503, True)
+        assert (page.status_code, "has not started" in page.text) == (503, True)
         with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
             database.execute("DROP TABLE shockwave_tokens")
         fields, origin = {"token": token, "do": "submit"}, {"Origin": url}

@@ -70,7 +70,7 @@ def test_rounds_and_what_happens_in_them_have_ids(
     ]
     refused, drain, *others = rows[2:]
     assert (refused["level"], refused["job"]) == ("warning", 2)
-    assert refused["message"].startswith("refused job 2: gpus: 64 are asked for")
+    assert refused["message"].startswith("refused job 2: gpus: 64 are requested")
     drained = "drain node 1 by ann"
     assert drain == {"level": "info", "message": drained, **about, "node": 1}
     budget, tenant, added, refused = others

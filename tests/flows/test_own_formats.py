@@ -65,7 +65,7 @@ def test_a_trace_of_ones_own_format_is_read_by_its_name(
     spaced.unlink()  # the jobs are in the record
     assert here("run", "replay", row["run"], "--warehouse", tmp_path / "w").code == 0
     for options, error in (
-        (("--format", "spaced", "--only", "a=b"), "--only: says nothing about a spaced trace"),
+        (("--format", "spaced", "--only", "a=b"), "--only: has no effect on a spaced trace"),
         (
             ("--format", "spacd"),
             "--format: unknown format 'spacd'; did you mean spaced? known are public, ",

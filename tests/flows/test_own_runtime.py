@@ -87,7 +87,7 @@ def test_its_run_is_slower_and_goes_on_to_the_same_end(slower: Path, tmp_path: P
     assert forked.figures
     begun = own(tmp_path, rounds=4)
     slower.write_text(slower.read_text() + "# another version\n")
-    with pytest.raises(InputError, match="install what it began with"):
+    with pytest.raises(InputError, match="install the versions that it began with"):
         resume(begun, tmp_path)
     slower.unlink()
     sys.modules.pop("slower")
@@ -135,7 +135,7 @@ def test_a_live_runtime_goes_on_from_its_standing(slower: Path, tmp_path: Path) 
     assert stood.clock_seconds == records[-1].clock_seconds
     assert stood.leases == {lease.job_id: lease.gpus for lease in records[-1].leases}
     assert stood.started == {lease.job_id for record in records for lease in record.leases}
-    with pytest.raises(InputError, match="ran under slower; its rounds cannot be carried out"):
+    with pytest.raises(InputError, match="ran under slower; its rounds cannot be executed"):
         whatif(run, tmp_path, 1, Change(gpus=8))
 
 

@@ -253,7 +253,7 @@ def test_replay_with_other_code_says_so(site: Site, here: Command, tmp_path: Pat
     assert verdict.endswith("all identical byte for byte")
     done = here("run", "replay", run, "--warehouse", tmp_path / "w", "--json")
     assert len(done.rows[-1]["remarks"]) == 1
-    with pytest.raises(InputError, match="install what it began with"):
+    with pytest.raises(InputError, match="install the versions that it began with"):
         resume(begun, tmp_path / "w")
     forked = ("run", "whatif", run, "--round", 0, "--warehouse", tmp_path / "w")
     assert here(*forked).err == f"{remark}\n"

@@ -36,7 +36,7 @@ def test_other_texts_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("price", ["-1", "nan", "1e400", "9" * 400, "free"])
 def test_prices_are_0_or_more(price: str) -> None:
-    said = f"pools: v100:2x1@{price}: .* is no price; give 0 or more"
+    said = f"pools: v100:2x1@{price}: .* is not a price; give 0 or more"
     with pytest.raises(InputError, match=said):
         parse_pools(f"v100:2x1@{price}")
 
@@ -100,10 +100,10 @@ def test_pools_of_a_form_stand_in_place_of_its_gpus() -> None:
         ("v100:2x1,k80:2x4", ""),
         ("v100:2x1", ""),
         ("v100:2x1,k80:1x4,v100:8x1", ""),
-        ("v100:3x1,k80:1x4", "v100:3x1 in place of the run's v100:2x1: so GPUs behind it would"),
-        ("v100:2x1,p100:1x4", "p100:1x4 in place of the run's k80:1x4: another type"),
-        ("v100:1x2,k80:1x4", "v100:1x2 in place of the run's v100:2x1: other GPUs a node"),
-        ("v100:2x1,k80:2x4,v100:8x1", "k80:2x4 in place of the run's k80:1x4: so GPUs behind"),
+        ("v100:3x1,k80:1x4", "v100:3x1 in place of the run's v100:2x1 would renumber"),
+        ("v100:2x1,p100:1x4", "p100:1x4 in place of the run's k80:1x4 has another GPU type"),
+        ("v100:1x2,k80:1x4", "v100:1x2 in place of the run's v100:2x1 has another number of"),
+        ("v100:2x1,k80:2x4,v100:8x1", "k80:2x4 in place of the run's k80:1x4 would renumber"),
     ],
 )
 def test_a_what_if_keeps_the_numbers_of_the_gpus(pools: str, problem: str) -> None:
@@ -113,9 +113,9 @@ def test_a_what_if_keeps_the_numbers_of_the_gpus(pools: str, problem: str) -> No
         assert [pool.price for pool in found] == [2.48, 0.0, 2.48][: len(found)], "those of the run"
         assert [replace(pool, price=0.0) for pool in found] == [*change.pools]
     else:
-        with pytest.raises(InputError, match=f"pools: {problem}.*run has v100:2x1,k80:1x4: change"):
+        with pytest.raises(InputError, match=f"pools: {problem}.*run has v100:2x1,k80:1x4: resize"):
             change.settings(recorded)
-    with pytest.raises(InputError, match="gpus: does not describe several pools"):
+    with pytest.raises(InputError, match="gpus: sets the size of a single pool"):
         Change(gpus=3).settings(recorded)
 
 
@@ -128,7 +128,7 @@ def test_a_what_if_keeps_prices_that_it_is_not_given_and_nodes_as_they_are() -> 
     ):
         found = Change(pools=parse_pools(text)).settings(Settings("mst", pools)).pools
         assert [pool.price for pool in found] == prices
-    said = "gpus: 3 are not whole nodes of 2 GPUs, as the run has them; give a multiple of 2"
+    said = "gpus: 3 GPUs do not fill the run's nodes of 2 GPUs; give a multiple of 2"
     with pytest.raises(InputError, match=said):
         Change(gpus=3).settings(Settings("mst", pools[1:]))
 
@@ -207,7 +207,7 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
     for command in (["workload", "generate", tmp_path / "other"],):
         refused = here(*command, "--pools", "v100:2x1")
         assert (refused.code, refused.out) == (2, "")
-        assert "--pools: mean nothing without throughputs by GPU type; give --th" in refused.err
+        assert "--pools: need throughputs by GPU type; give --th" in refused.err
         (known,) = here(*command, *asked, "--pools", "a100:1x1").err.splitlines()
         assert "has no GPU type 'a100'; did you mean v100? it has k80, v100" in known
 

@@ -123,7 +123,7 @@ def test_a_command_about_a_job_that_ended_reads_no_round_before_the_snapshot(
     (place_of(tmp_path, run) / "round=000000-000007.parquet").write_bytes(b"")
     with ServiceCommands(tmp_path) as commands:
         for job, ended in ((2, "not finished"), (3, "finished")):
-            with pytest.raises(InputError, match=rf"^job: job {job} ended already: {ended}; see"):
+            with pytest.raises(InputError, match=rf"^job: job {job} already ended: {ended}; see"):
                 commands.command(CommandKind.HOLD, str(job))
 
 

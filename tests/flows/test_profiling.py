@@ -59,10 +59,10 @@ def test_models_are_measured_with_each_batch_size_on_each_count_of_gpus() -> Non
     [
         (None, "", "16", "1", "trace: is needed, or models, but not both"),
         (Path("t"), "LM", "16", "1", "trace: is needed, or models, but not both"),
-        (None, "LM", "", "1", "batch_sizes: '' is no list like 16,32"),
-        (None, "LM", "16,", "1", "batch_sizes: '16,' is no list like 16,32"),
-        (None, "LM", "16", "0", "scale_factors: '0' is no list like 16,32"),
-        (None, "LM", "16", "-1", "scale_factors: '-1' is no list like 16,32"),
+        (None, "LM", "", "1", "batch_sizes: '' is not a list such as 16,32"),
+        (None, "LM", "16,", "1", "batch_sizes: '16,' is not a list such as 16,32"),
+        (None, "LM", "16", "0", "scale_factors: '0' is not a list such as 16,32"),
+        (None, "LM", "16", "-1", "scale_factors: '-1' is not a list such as 16,32"),
         (None, "LM", "1" * 20, "1", "batch_sizes: "),
     ],
 )

@@ -170,7 +170,7 @@ def test_generate_refuses_options(
 def test_a_login_checks_the_address_before_it_asks_for_a_token(
     here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert_refused(here("login", "ftp://foo"), "url: 'ftp://foo' is no address")
+    assert_refused(here("login", "ftp://foo"), "url: 'ftp://foo' is not a URL")
     monkeypatch.setattr(sys, "stdin", StringIO())
     said = here("login", "http://127.0.0.1:4200").err
     assert "token: is missing; type one, or read it from a file: shockwave login URL <" in said

@@ -45,7 +45,7 @@ def test_a_policy_remembers_across_an_interruption_and_in_a_replay(
         if run.state.round == 11:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="go on with: shockwave resume"):
+    with pytest.raises(Interrupted, match="continue with: shockwave resume"):
         simulate(start, tmp_path, progress=stop_early)
     (run,) = map(name_of, run_folders(tmp_path))
     resume(run, tmp_path)

@@ -185,7 +185,7 @@ def test_labels_are_kept_beside_the_records(ask: Ask, warehouse: Path) -> None:
     assert_clean(ask)
     for command in ("name", "note"):
         assert rows_of(ask, "run", command, run) == rows_of(ask, "run", "tag", run)
-        assert "give one of them" in ask("run", command, run, "x", "--remove").err
+        assert "give one of the two" in ask("run", command, run, "x", "--remove").err
         assert "delete the current one with --remove" in ask("run", command, run, "").err
         assert rows_of(ask, "run", command, run, "--remove")[0][command] == ""
     ask("run", "tag", run, "--remove", "paper")

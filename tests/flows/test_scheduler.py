@@ -105,7 +105,7 @@ def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: 
     assert sorted([*jobs, *(c.number for c in commands)]) == [*range(1, last + 1)]
     (refused,) = [c for c in commands if c.kind is CommandKind.REFUSED]
     assert refused.number == big.number
-    assert "8 are asked for, and the cluster has 4" in refused.reason
+    assert "8 are requested, but the cluster has 4" in refused.reason
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
     asked = "SELECT job_id, finish_seconds IS NULL, ftf > 0 FROM job_outcomes ORDER BY job_id"
@@ -149,7 +149,7 @@ def test_a_service_keeps_what_it_began_with(tmp_path: Path) -> None:
         inbox.submit(JOB)
     go(tmp_path, 1)
     go(tmp_path, 1, replace(FAST, gpus=8))  # the default: as it began
-    with pytest.raises(InputError, match="gpus: differs from that of the service"):
+    with pytest.raises(InputError, match="gpus: differs from the setting of this"):
         go(tmp_path, 1, replace(FAST, gpus=16))
     with pytest.raises(InputError, match="policy: differs"):
         go(tmp_path, 1, replace(FAST, policy="srtf"))

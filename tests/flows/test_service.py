@@ -61,15 +61,16 @@ def test_a_taken_port_is_reported(
 ) -> None:
     monkeypatch.setattr(command, "ANSWER_SECONDS", 0.5)  # which that program never gives
     assert refused(here, tmp_path, "--port", taken) == (
-        f"error: --port: another program is on port {taken} already; stop it or give another port"
+        f"error: --port: another program already listens on port {taken}; "
+        "stop it or give another port"
     )
 
 
 def test_a_host_that_is_not_this_machine_is_reported(here: Command, tmp_path: Path) -> None:
-    assert "--port: 192.0.2.1:4200 cannot be listened on" in refused(
+    assert "--port: cannot listen on 192.0.2.1:4200" in refused(
         here, tmp_path, "--host", "192.0.2.1", "--behind-proxy", "https://gpu.example"
     )
-    assert "--host: 'no such host' is no known address" in refused(
+    assert "--host: 'no such host' is not a known address" in refused(
         here, tmp_path, "--host", "no such host"
     )
 
@@ -77,7 +78,7 @@ def test_a_host_that_is_not_this_machine_is_reported(here: Command, tmp_path: Pa
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("nonsense", "is no URL of a database"),
+        ("nonsense", "is not a database URL"),
         ("mysql://somewhere/prefect", "mysql is not supported"),
         ("postgresql://somewhere/prefect", "postgresql is not supported"),
         ("sqlite+aiosqlite:////no/such/folder/file.db", "unable to open database file"),
@@ -114,7 +115,7 @@ def test_a_password_on_the_command_line_is_refused(
     here: Command, tmp_path: Path, given: str
 ) -> None:
     line = refused(here, tmp_path, "--database-url", f"postgresql+asyncpg:{given}")
-    assert line.startswith("error: --database-url: has a password, which all users")
+    assert line.startswith("error: --database-url: has a password, which every user")
     assert DATABASE_URL in line
     assert "cret" not in line
 

@@ -89,8 +89,8 @@ ABOUT_NOTHING = (
     (CommandKind.CANCEL, "other", 0.0, "there is no job 'other'"),
     (CommandKind.CANCEL, "", 0.0, "there is no job ''"),
     (CommandKind.CANCEL, "\udcff", 0.0, "there is no job"),
-    (CommandKind.BUDGET, "1", 0.0, "is no budget"),
-    (CommandKind.BUDGET, "1", 1e300, "is no budget"),
+    (CommandKind.BUDGET, "1", 0.0, "is not a valid budget"),
+    (CommandKind.BUDGET, "1", 1e300, "is not a valid budget"),
     (CommandKind.DRAIN, "4", 0.0, "there is no node '4'"),
     (CommandKind.DRAIN, "4" * 5_000, 0.0, "there is no node"),
 )
@@ -107,7 +107,7 @@ def test_a_command_about_nothing_is_refused(tmp_path: Path) -> None:
                 commands.command(kind, target, value=value)
         with pytest.raises(InputError, match="no throughputs of 'x'"):
             commands.submit(replace(JOB, model="x"))
-        with pytest.raises(InputError, match="8 are asked for, and the cluster has 4"):
+        with pytest.raises(InputError, match="8 are requested, but the cluster has 4"):
             commands.submit(replace(JOB, demand=Demand.gang(8)))
         assert commands.inbox.last() == 1
 

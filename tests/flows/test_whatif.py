@@ -94,7 +94,7 @@ def test_a_fork_is_a_sound_run_and_the_same_up_to_its_round(
     for ask in (lambda: why(active, tmp_path, forked, 8), lambda: replay(forked, tmp_path, only=8)):
         with pytest.raises(
             InputError,
-            match="is a fork that took over round 8 from its parent run; ask for it in run",
+            match="is a fork that took over round 8 from its parent run; name run",
         ):
             ask()
     with pytest.raises(InputError, match="is a fork; fork it anew"):
@@ -184,7 +184,7 @@ def test_a_run_with_parameters_of_another_version_is_asked_by_that_one(
     run = write(tmp_path, start, chained(start, made.records[:9]))
     said = (
         f"run '{run}': parameters.mixed_fairness: "
-        "policy shockwave has no parameter 'mixed_fairness'; ask with the version that recorded it"
+        "policy shockwave has no parameter 'mixed_fairness'; use the version that recorded it"
     )
     job = made.records[5].leases[0].job_id
     for ask in (
@@ -300,7 +300,7 @@ def test_a_run_under_way_is_held_against_its_own_end(
         ('model = "x"\nbatch_size = 32\nepochs = 2\ntenant = 5', "tenant: 5 is refused"),
         ('model = "x"\nbatch_size = 32\nepochs = 2\nregimes = []', "regimes"),
         ('model = "x"\nbatch_size = 32\nepochs = 2\nconsolidate = "no"', "consolidate: 'no' is"),
-        ('model = "x"\nbatch_size = 32\nepochs = 2\ncolour = 1', "colour: is no field of a job"),
+        ('model = "x"\nbatch_size = 32\nepochs = 2\ncolour = 1', "colour: is not a field of a job"),
         ('model = "x"\nbatch_size = 32', "epochs: is missing"),
         ('model = "x"\nbatch_size = 32\nepochs = 2', "model: there are no throughputs of 'x'"),
         ('model = "MODEL"\nbatch_size = 32\nepochs = 0', "epochs: 0 is refused"),
@@ -336,7 +336,11 @@ def test_what_makes_no_sense_is_refused(made: Made, kept: tuple[Path, str], tmp_
         (3, Change(policy="nothing"), "policy: unknown policy 'nothing'"),
         (3, Change(gpus=1), r"needs \d GPUs, and .*; give a larger .* the job out$"),
         (3, Change(without=(77,)), "without: there is no job 77"),
-        (len(made.records) - 1, Change(without=(first,)), "without: job .* has ended by then"),
+        (
+            len(made.records) - 1,
+            Change(without=(first,)),
+            "without: job .* has already ended in that round",
+        ),
     ):
         with pytest.raises(InputError, match=problem):
             whatif(run, warehouse, number, change)
@@ -353,8 +357,16 @@ def test_an_added_job_comes_after_no_job_that_comes_later_or_is_taken_out(
     text = JOB.format(model=late.model, size=late.batch_size)
     file.write_text(f'{text}after = ["{late.job_id}"]\n')
     for when, change, problem in (
-        (number, Change(jobs=(file,)), "arrives at .* s, later than the job; name jobs that come"),
-        (number + 1, Change(jobs=(file,), without=(late.job_id,)), "is no job before it"),
+        (
+            number,
+            Change(jobs=(file,)),
+            "arrives at .* s, later than the job; name jobs that arrive",
+        ),
+        (
+            number + 1,
+            Change(jobs=(file,), without=(late.job_id,)),
+            "is not an earlier job of the file",
+        ),
     ):
         with pytest.raises(InputError, match=rf"job\.toml: after: .*{problem}"):
             whatif(kept[1], kept[0], when, change)
@@ -362,7 +374,7 @@ def test_an_added_job_comes_after_no_job_that_comes_later_or_is_taken_out(
 
 def test_what_is_refused_leaves_nothing(made: Made, kept: tuple[Path, str], tmp_path: Path) -> None:
     first = next(record.finished[0].job_id for record in made.records if record.finished)
-    with pytest.raises(InputError, match="has ended by then"):
+    with pytest.raises(InputError, match="has already ended in that round"):
         whatif(*kept[::-1], len(made.records) - 1, Change(without=(first,)), tmp_path / "kept")
     assert list(tmp_path.iterdir()) == []
 

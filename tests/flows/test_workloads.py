@@ -88,29 +88,29 @@ TRACE = Path("a.csv")
         ({"skip_unusable": True}, "skip_unusable: belongs to a trace; give the trace as well"),
         (
             {"trace": TRACE, "contention_factor": 1.0},
-            "contention_factor: says nothing about a public trace; leave it out",
+            "contention_factor: has no effect on a public trace; leave it out",
         ),
-        ({"trace": TRACE, "jobs": 9}, "jobs: says nothing about a public trace; leave it out"),
-        ({"trace": TRACE, "seed": 9}, "seed: says nothing about a public trace; leave it out"),
+        ({"trace": TRACE, "jobs": 9}, "jobs: has no effect on a public trace; leave it out"),
+        ({"trace": TRACE, "seed": 9}, "seed: has no effect on a public trace; leave it out"),
         (
             {"trace": TRACE, "format": Format.PHILLY, "arrivals": Arrivals.AT_ONCE},
-            "arrivals: says nothing about a philly trace; leave it out",
+            "arrivals: has no effect on a philly trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.TIRESIAS, "profile": TRACE},
-            "profile: says nothing about a tiresias trace; leave it out",
+            "profile: has no effect on a tiresias trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.TIRESIAS, "modes": "static=1"},
-            "modes: says nothing about a tiresias trace; leave it out",
+            "modes: has no effect on a tiresias trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.PHILLY, "columns": "arrival=x"},
-            "columns: says nothing about a philly trace; leave it out",
+            "columns: has no effect on a philly trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "scale_factors": "1=1"},
-            "scale_factors: says nothing about a table trace; leave it out",
+            "scale_factors: has no effect on a table trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "columns": "arrival"},
@@ -134,11 +134,11 @@ TRACE = Path("a.csv")
         ),
         (
             {"arrivals": Arrivals.AT_ONCE, "contention_factor": 1.0},
-            "contention_factor: means nothing if all jobs arrive at once; leave it out",
+            "contention_factor: has no effect if all jobs arrive at once; leave it out",
         ),
         (
             {"arrivals": Arrivals.AT_ONCE, "mean_interarrival_seconds": 1.0},
-            "mean_interarrival_seconds: means nothing if all jobs arrive at once; leave it out",
+            "mean_interarrival_seconds: has no effect if all jobs arrive at once; leave it out",
         ),
         (
             {"modes": "magic=1"},

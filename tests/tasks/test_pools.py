@@ -261,7 +261,7 @@ def test_cells_on_several_types_say_of_which() -> None:
         ("cells", replace(settings, cells=cells)),
         ("levels", replace(settings, levels=(TypeLevel("", "node", 1),))),
     ):
-        said = f"{field}: a GPU type is missing, .*; say of which type: {kinds}"
+        said = f"{field}: a GPU type is missing, .*; name one of its types: {kinds}"
         with pytest.raises(InputError, match=said):
             make_start(start.workload, asked)
     typed = replace(settings, pools=(Pool("v100", 4),), cells=cells)
