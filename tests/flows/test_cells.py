@@ -12,7 +12,6 @@ from flows.campaigns.summary import summarize
 from flows.runs.code_version import PACKAGES, ROOT, code_version
 from flows.runs.simulation import simulate
 from predictor.errors import InputError, Interrupted, WarehouseError
-from tasks.record import Start
 from tasks.round import Run
 from tests.flows.conftest import tree
 from warehouse.analytics.intervals import interval
@@ -43,6 +42,20 @@ def runs(warehouse: Path) -> list[str]:
     return [name_of(folder) for folder in run_folders(warehouse)]
 
 
+def interrupt(warehouse: Path) -> tuple[str, str]:
+    """Interrupt a cell's run after three rounds; returns the cell's key and the run."""
+
+    def progress(run: Run) -> None:
+        if run.state.round == 3:
+            raise KeyboardInterrupt
+
+    key = key_of(warehouse)
+    with pytest.raises(Interrupted):
+        finish_cell(CELL, key, warehouse, watch=lambda start: progress)
+    (run,) = runs(warehouse)
+    return key, run
+
+
 def test_a_finished_cell_is_found_again_and_nothing_is_written(tmp_path: Path) -> None:
     key = key_of(tmp_path)
     done = finish_cell(CELL, key, tmp_path)
@@ -66,17 +79,7 @@ def test_a_finished_cell_runs_again_if_asked_or_if_its_run_is_gone(tmp_path: Pat
 
 @pytest.mark.slow
 def test_an_interrupted_cell_goes_on_with_its_run(tmp_path: Path) -> None:
-    def stop(start: Start):  # type: ignore[no-untyped-def]
-        def progress(run: Run) -> None:
-            if run.state.round == 3:
-                raise KeyboardInterrupt
-
-        return progress
-
-    key = key_of(tmp_path)
-    with pytest.raises(Interrupted):
-        finish_cell(CELL, key, tmp_path, watch=stop)
-    (run,) = runs(tmp_path)
+    key, run = interrupt(tmp_path)
     kept = Reader(tmp_path).records(run)
     assert len(kept) == 3
     assert CellStore(tmp_path).find_begun(key) == run
@@ -100,17 +103,7 @@ def test_a_begun_run_that_is_gone_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_begun_run_that_is_damaged_fails_its_cell_and_none_is_started(tmp_path: Path) -> None:
-    def stop(start: Start):  # type: ignore[no-untyped-def]
-        def progress(run: Run) -> None:
-            if run.state.round == 3:
-                raise KeyboardInterrupt
-
-        return progress
-
-    key = key_of(tmp_path)
-    with pytest.raises(Interrupted):
-        finish_cell(CELL, key, tmp_path, watch=stop)
-    (run,) = runs(tmp_path)
+    key, run = interrupt(tmp_path)
     (place_of(tmp_path, run) / "round=000001.parquet").unlink()
     for _ in range(2):
         with pytest.raises(WarehouseError, match=r"round=000001\.parquet: is gone"):

@@ -9,7 +9,7 @@ from containers.docker.nodes import ContainerLimits, Gpu, Mps, Node, Nodes
 from flows.runs.cluster_file import read_cluster_file
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
-from tests.flows.conftest import Command
+from tests.flows.conftest import Command, assert_refused
 
 PAGE = Path(__file__).parents[2] / "docs" / "docker.md"
 
@@ -91,9 +91,7 @@ def test_tenants_are_promised_cells_that_can_be_kept(here: Command, path: Path) 
         ("rack = 1", "there is no level 'rack'"),
     ):
         path.write_text(whole + tenant.format("speech", more))
-        ran = here("cluster", "check", path)
-        assert (ran.code, ran.out) == (2, "")
-        assert said in ran.err
+        assert_refused(here("cluster", "check", path), said)
 
 
 def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
@@ -213,10 +211,7 @@ def test_a_mistake_is_one_line_that_names_file_and_field(
     given = {name: "" if value == "MISSING" else value}
     top, node = (TOP | (given if part == "top" else {})), (NODE | (given if part == "node" else {}))
     path.write_text(text(top, node, limits=f"{name} = {value}" if part == "limits" else ""))
-    ran = here("cluster", "check", path)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
-    assert line.startswith(f"error: {path}: {field}"), line
+    assert_refused(here("cluster", "check", path), f"error: {path}: {field}")
 
 
 WHOLE = {
@@ -237,18 +232,13 @@ WHOLE = {
 def test_a_node_and_the_nodes_must_agree(here: Command, path: Path, problem: str) -> None:
     first, second = WHOLE[problem]
     path.write_text(text(TOP, NODE | first, *([NODE | second] if second else [])))
-    ran = here("cluster", "check", path)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
-    assert line.startswith(f"error: {path}")
-    assert problem in line
+    assert_refused(here("cluster", "check", path), f"error: {path}", problem)
 
 
 def test_a_folder_that_shows_what_jobs_may_not_see(here: Command, path: Path) -> None:
     path.write_text(text(TOP | {"datasets": '"/mnt"'}, NODE))
-    ran = here("cluster", "check", path)
-    assert ran.code == 2
-    assert ran.err.startswith(f"error: {path}: /mnt: would show /mnt/jobs to every job")
+    said = f"error: {path}: /mnt: would show /mnt/jobs to every job"
+    assert_refused(here("cluster", "check", path), said)
 
 
 @pytest.mark.parametrize("lacking", ["ca.pem", "cert.pem", "key.pem"])
@@ -259,21 +249,14 @@ def test_a_certificate_that_is_missing_is_named(
         (tmp_path / name).touch()
     node = NODE | {"endpoint": '"tcp://x:2376"', "tls": f"'{tmp_path}'"}
     path.write_text(text(TOP, node))
-    ran = here("cluster", "check", path)
-    assert ran.code == 2
-    assert f"nodes[0].tls: file {lacking} is missing in" in ran.err
+    assert_refused(here("cluster", "check", path), f"nodes[0].tls: file {lacking} is missing in")
 
 
 @pytest.mark.parametrize("content", ["storage = ", "\xff", "nodes = []", "", "nodes = 3"])
 def test_a_file_that_is_no_cluster(here: Command, path: Path, content: str) -> None:
     path.write_bytes(content.encode("latin-1"))
-    ran = here("cluster", "check", path)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
-    assert line.startswith(f"error: {path}")
+    assert_refused(here("cluster", "check", path), f"error: {path}")
 
 
 def test_a_file_that_is_not_there(here: Command, path: Path) -> None:
-    ran = here("cluster", "check", path)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith(f"error: {path}: No such file")
+    assert_refused(here("cluster", "check", path), f"error: {path}: No such file")

@@ -9,13 +9,19 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from prefect.settings import (
+    PREFECT_API_DATABASE_CONNECTION_URL,
+    PREFECT_HOME,
+    temporary_settings,
+)
 
+from flows.prefect_server.access import describe_first_start
 from flows.prefect_server.command import answers
 from flows.prefect_server.secret import read_secret
 from harness.up import PROGRAM, descendants, free_port, running
 from harness.waiting import wait_for
 from predictor.errors import InputError, WarehouseError
-from tests.flows.conftest import Command
+from tests.flows.conftest import Command, assert_refused
 from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 from tests.ui.attacks import ask, attacked
 from tests.ui.service import own_server
@@ -111,9 +117,7 @@ def test_what_would_be_open_to_a_network_is_refused(
     here: Command, tmp_path: Path, options: tuple[str, ...], said: str
 ) -> None:
     ran = here("up", "--port", free_port(), "--warehouse", tmp_path / "w", *options)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
-    assert said in line
+    assert_refused(ran, said)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,11 +128,9 @@ def test_a_certificate_needs_a_name_that_it_holds_for(
     cert, key = certificate
     options = ("--port", free_port(), "--warehouse", tmp_path / "w", "--tls-cert", cert)
     ran = here("up", *options, "--tls-key", key, "--host", "0.0.0.0")
-    assert ran.code == 2
-    assert "--host: 0.0.0.0 is valid in no certificate" in ran.err
+    assert_refused(ran, "--host: 0.0.0.0 is valid in no certificate")
     ran = here("up", *options, "--tls-key", cert)
-    assert ran.code == 2
-    assert "--tls-cert: cannot be served with its key (" in ran.err
+    assert_refused(ran, "--tls-cert: cannot be served with its key (")
 
 
 @pytest.mark.process
@@ -144,3 +146,21 @@ def test_a_certificate_of_another_name_is_reported(
         Thread(target=server.handle_request, daemon=True).start()
         with pytest.raises(InputError, match=r"^tls_cert: does not hold for https://127\.0\.0\.1"):
             answers(f"https://127.0.0.1:{server.server_port}")
+
+
+def test_only_a_database_that_is_made_is_waited_for(tmp_path: Path) -> None:
+    there = tmp_path / "there.db"
+    there.touch()
+    remote = "postgresql+asyncpg://u:p@db:5432/prefect"
+    with temporary_settings({PREFECT_HOME: tmp_path}):
+        assert "first start" in describe_first_start()
+        assert (
+            describe_first_start(remote)
+            == describe_first_start(f"sqlite+aiosqlite:///{there}")
+            == ""
+        )
+        assert "first start" in describe_first_start(f"sqlite+aiosqlite:///{tmp_path / 'other.db'}")
+        (tmp_path / "prefect.db").touch()
+        assert describe_first_start() == ""
+    with temporary_settings({PREFECT_API_DATABASE_CONNECTION_URL: remote}):
+        assert describe_first_start() == ""

@@ -5,10 +5,12 @@ from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.docker.logs import append_log, log_file
+from containers.docker.nodes import Nodes
 from containers.docker.rendering import container_name
 from flows.api import job_logs
 from flows.api.job_logs import MOST_END, MOST_PART, MOST_TAIL, JobLogs
@@ -28,11 +30,22 @@ slots = [{{ cpus = 1.0 }}]
 RUN = "service-000000-1"
 
 
-def test_no_output_is_missed_or_repeated(tmp_path: Path) -> None:
+@pytest.fixture
+def nodes(tmp_path: Path) -> Nodes:
+    """A cluster whose only host does not answer."""
     (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
-    nodes = read_cluster_file(file)
-    log = log_file(nodes, RUN, 1)
-    log.parent.mkdir(parents=True)
+    return read_cluster_file(file)
+
+
+@pytest.fixture
+def log(nodes: Nodes) -> Path:
+    """The file of a job's log, in its folder."""
+    file = log_file(nodes, RUN, 1)
+    file.parent.mkdir(parents=True)
+    return file
+
+
+def test_no_output_is_missed_or_repeated(nodes: Nodes, log: Path) -> None:
     long = b"x" * (MOST_PART + 5) + b"\xff\n"
     append_log(log, "first", long)
     append_log(log, "second", b"")
@@ -55,11 +68,7 @@ def test_no_output_is_missed_or_repeated(tmp_path: Path) -> None:
     assert b"".join(job_logs.read_logs(nodes, RUN, 1)) == log.read_bytes()
 
 
-def test_the_place_in_many_containers_fits_a_proxy_s_header(tmp_path: Path) -> None:
-    (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
-    nodes = read_cluster_file(file)
-    log = log_file(nodes, RUN, 1)
-    log.parent.mkdir(parents=True)
+def test_the_place_in_many_containers_fits_a_proxy_s_header(nodes: Nodes, log: Path) -> None:
     for number in range(100):
         append_log(log, container_name(RUN, 123_456, 1_000_000 + number, 10), b"x" * 10**4)
     with closing(JobLogs(nodes, RUN, 1)) as found:
@@ -70,11 +79,7 @@ def test_the_place_in_many_containers_fits_a_proxy_s_header(tmp_path: Path) -> N
         assert [*again.read_new()] == []
 
 
-def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
-    (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
-    nodes = read_cluster_file(file)
-    log = log_file(nodes, RUN, 1)
-    log.parent.mkdir(parents=True)
+def test_following_goes_on_when_a_log_loses_its_begin(nodes: Nodes, log: Path) -> None:
     lines = [b"step %6d\n" % number for number in range(70_000)]
     window = 2 * MOST_END // len(lines[0])
 
@@ -135,12 +140,8 @@ def test_no_job_prints_the_name_of_a_container(
 
 
 def test_kept_logs_are_those_that_were_printed_and_those_from_before_are_read(
-    tmp_path: Path,
+    nodes: Nodes, log: Path
 ) -> None:
-    (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
-    nodes = read_cluster_file(file)
-    log = log_file(nodes, RUN, 1)
-    log.parent.mkdir(parents=True)
     log.write_bytes(b"--- before\n--- --- a\nb\n")
     kept = {"first": b"--- second\n--- --- x\n", "second": b"2\n", "third": b"--- first\n"}
     for name, text in kept.items():

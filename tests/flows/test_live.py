@@ -47,6 +47,33 @@ from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
 
+def write_options(folder: Path, text: str, round_seconds: float = 2.0) -> ServiceOptions:
+    """Write a cluster file and the profile of a model; returns the options of a service on them."""
+    (file := folder / "cluster.toml").write_text(text)
+    rates = {f"('Recommendation (batch size 32)', {gpus})": {"null": 40.0} for gpus in (1, 2)}
+    (profile := folder / "profile.json").write_text(json.dumps({"cpu": rates}))
+    return ServiceOptions(
+        cluster=file,
+        profile=profile,
+        round_seconds=round_seconds,
+        restart_seconds=round_seconds / 3,
+        driver="plain",
+    )
+
+
+def head(storage: Path) -> str:
+    """The fields of a cluster file before its nodes."""
+    read = ", ".join(f'"{path}"' for path in mounts())
+    return f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
+
+
+def drive(warehouse: Path, inbox: Inbox, options: ServiceOptions, rounds: int = 1) -> str:
+    """Drive some rounds of a service; returns its run."""
+    with open_run(warehouse, inbox, options) as run:
+        schedule(run, warehouse, rounds=rounds)
+        return run.name
+
+
 def test_a_run_goes_on_with_the_images_that_it_began_with(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
@@ -133,22 +160,14 @@ def test_a_run_takes_no_container_of_another_warehouse_for_its_own(
 def test_a_host_is_added_to_a_service_and_another_removed(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
-    read = ", ".join(f'"{path}"' for path in mounts())
-    head = f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
+    first = head(storage)
     one, two, three = (
         node_table(name, daemon.endpoint, image=COUNTING) for name in ("one", "two", "three")
     )
-    (file := tmp_path / "cluster.toml").write_text(head + one)
-    rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
-    (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
-    options = ServiceOptions(
-        cluster=file, profile=profile, round_seconds=3.0, restart_seconds=1.0, driver="plain"
-    )
+    options, file = write_options(tmp_path, first + one, 3.0), tmp_path / "cluster.toml"
 
     def go(rounds: int) -> str:
-        with open_run(tmp_path, inbox, options) as run:
-            schedule(run, tmp_path, rounds=rounds)
-            return run.name
+        return drive(tmp_path, inbox, options, rounds)
 
     with Inbox(tmp_path) as inbox:
         inbox.submit(long(0))
@@ -157,7 +176,7 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             assert commands.list_jobs()[0].held_gpus == (0,)
             with pytest.raises(InputError, match="name: 'two' is not in the cluster file"):
                 commands.add_node({"name": "two"})
-            file.write_text(head + two + one)  # numbers are those of the order in which they came
+            file.write_text(first + two + one)  # numbers are those of the order in which they came
             commands.add_node({"name": "two"})
             commands.command(CommandKind.REMOVE, "one")
             go(2)
@@ -169,9 +188,9 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             with pytest.raises(InputError, match="name: node one is or was part of the cluster"):
                 commands.add_node({"name": "one"})
             # The removed host may be in the file or not; it is not held to its image any more.
-            file.write_text(head + two + one.replace(COUNTING, "shockwave-test:moved"))
+            file.write_text(first + two + one.replace(COUNTING, "shockwave-test:moved"))
             go(1)
-            file.write_text(head + two + three)
+            file.write_text(first + two + three)
             left = {"shockwave.run": name, "shockwave.node": "one"}
             volumes = [f"{path}:{path}:ro" for path in mounts()]
             daemon.client().containers.run(STUBBORN, detach=True, labels=left, volumes=volumes)
@@ -180,7 +199,7 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             (refused,) = (event for event in commands.list_events() if "three" in event.reason)
             assert "still runs jobs of node one, which was removed" in refused.reason
             assert [row.node for row in commands.list_nodes()] == [1]
-            file.write_text(head + two)
+            file.write_text(first + two)
             assert commands.list_jobs()[0].held_gpus == (1,)
             assert commands.list_jobs()[0].status == "runs"
             commands.command(CommandKind.CANCEL, "1")
@@ -194,19 +213,11 @@ def test_a_host_is_added_to_a_service_and_another_removed(
 
 
 def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
-    (file := tmp_path / "cluster.toml").write_text(
-        f'storage = "{tmp_path}/jobs"\nuser = "1000:1000"\n'
-        + node_table("one", f"unix://{tmp_path}/none")
-    )
-    rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
-    (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
-    options = ServiceOptions(
-        cluster=file, profile=profile, round_seconds=1.0, restart_seconds=0.1, driver="plain"
-    )
+    node = node_table("one", f"unix://{tmp_path}/none")
+    options = write_options(tmp_path, head(tmp_path / "jobs") + node, 1.0)
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(long(0), tenant="a"))
-        with open_run(tmp_path, inbox, options) as run:
-            schedule(run, tmp_path, rounds=1)
+        drive(tmp_path, inbox, options)
         with ServiceCommands(tmp_path) as commands:
             api = AuthorizedApi(commands, Token("t", Role.TENANT, "a"))
             (row,), (seen,) = commands.list_nodes(), api.list_nodes()
@@ -230,20 +241,11 @@ def test_tenants_do_not_see_how_a_host_is_reached(tmp_path: Path) -> None:
 def test_a_full_storage_drains_all_nodes_until_there_is_room(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
-    read = ", ".join(f'"{path}"' for path in mounts())
-    head = f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
-    node, file = node_table("one", daemon.endpoint, image=COUNTING), tmp_path / "c.toml"
-    rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
-    (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
-    options = ServiceOptions(
-        cluster=file, profile=profile, round_seconds=2.0, restart_seconds=1.0, driver="plain"
-    )
+    node = node_table("one", daemon.endpoint, image=COUNTING)
 
     def go(least_free: str, rounds: int) -> str:
-        file.write_text(f'{head}least_free = "{least_free}"\n{node}')
-        with open_run(tmp_path, inbox, options) as run:
-            schedule(run, tmp_path, rounds=rounds)
-            return run.name
+        text = f'{head(storage)}least_free = "{least_free}"\n{node}'
+        return drive(tmp_path, inbox, write_options(tmp_path, text), rounds)
 
     with Inbox(tmp_path) as inbox:
         inbox.submit(long(0))
@@ -269,30 +271,11 @@ def test_a_full_storage_drains_all_nodes_until_there_is_room(
 def test_a_service_runs_in_containers_what_it_is_handed_and_goes_on(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
-    read = ", ".join(f'"{path}"' for path in mounts())
-    (file := tmp_path / "cluster.toml").write_text(
-        f'''storage = "{storage}"
-user = "1000:1000"
-mounts = [{read}]
-grace_seconds = 1
-[[nodes]]
-name = "one"
-endpoint = "{daemon.endpoint}"
-gpu_type = "cpu"
-image = "{COUNTING}"
-slots = [{{ cpus = 1 }}, {{ cpus = 1 }}]
-'''
-    )
-    rates = {f"('Recommendation (batch size 32)', {gpus})": {"null": 40.0} for gpus in (1, 2)}
-    table = {"cpu": rates}
-    (profile := tmp_path / "profile.json").write_text(json.dumps(table))
-    options = ServiceOptions(
-        cluster=file, profile=profile, round_seconds=2.0, restart_seconds=1.0, driver="plain"
-    )
+    node = node_table("one", daemon.endpoint, slots=2, image=COUNTING)
+    options, file = write_options(tmp_path, head(storage) + node), tmp_path / "cluster.toml"
     with Inbox(tmp_path) as inbox:
         inbox.submit(job(0, epochs=4, samples=320))
-        with open_run(tmp_path, inbox, options) as run:
-            schedule(run, tmp_path, rounds=1)
+        name = drive(tmp_path, inbox, options)
         foreign = replace(job(0), image="somebody/else:1")
         inbox.submit(foreign)
         cancelled = inbox.submit(long(0))
@@ -300,25 +283,23 @@ slots = [{{ cpus = 1 }}, {{ cpus = 1 }}]
             with pytest.raises(InputError, match=r"^image: somebody/else:1 is none of the images"):
                 commands.submit(foreign)
             reader = Reader(tmp_path)
-            check_has_logs(reader, run.name, 1)
+            check_has_logs(reader, name, 1)
             with pytest.raises(InputError, match="job 3: has not started; see shockwave why 3"):
-                check_has_logs(reader, run.name, cancelled.number)
-            (while_it_runs,) = read_logs(read_cluster_file(file), run.name, 1)
+                check_has_logs(reader, name, cancelled.number)
+            (while_it_runs,) = read_logs(read_cluster_file(file), name, 1)
             while commands.list_jobs()[0].status != "finished":
                 assert commands.get_status().running + commands.get_status().waiting, (
                     commands.list_jobs()
                 )
-                with open_run(tmp_path, inbox, options) as run:
-                    schedule(run, tmp_path, rounds=1)
+                drive(tmp_path, inbox, options)
             inbox.command(CommandKind.CANCEL, cancelled.number)
-            with open_run(tmp_path, inbox, options) as run:
-                schedule(run, tmp_path, rounds=2)
+            drive(tmp_path, inbox, options, 2)
             rows = commands.list_jobs()
     assert [row.status for row in rows] == ["finished", "refused", "withdrawn"]
     assert "somebody/else:1 is none of the images" in rows[1].reason
-    name, *_ = while_it_runs.splitlines()
-    kept = b"".join(read_logs(read_cluster_file(file), run.name, 1))
-    assert name == f"--- {container_name(run.name, 1, 0, 0)}".encode()
+    heading, *_ = while_it_runs.splitlines()
+    kept = b"".join(read_logs(read_cluster_file(file), name, 1))
+    assert heading == f"--- {container_name(name, 1, 0, 0)}".encode()
     assert kept.startswith(while_it_runs.rstrip()), (while_it_runs, kept)
     with served(tmp_path) as url, Client(url, SECRET) as there, open_local(tmp_path) as own:
         assert b"".join(there.read_logs("1")) == b"".join(own.read_logs("1")) == kept
@@ -329,8 +310,8 @@ slots = [{{ cpus = 1 }}, {{ cpus = 1 }}]
         shown = make_log_page(*open_logs(own, "1"))
         assert (shown["text"].encode(), shown["cut"]) == (kept, False)
         _a_host_that_is_silent_holds_up_its_log_page_alone(file, daemon, url, there)
-    assert audit(tmp_path, run.name).findings == ()
-    assert replay(run.name, tmp_path).differences == []
+    assert audit(tmp_path, name).findings == ()
+    assert replay(name, tmp_path).differences == []
     daemon.remove_containers()
 
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,18 +12,19 @@ import shockwave
 from predictor.plugins import plugins
 from shockwave.testing import check_throughputs
 from tests.documents import blocks
-from tests.flows.conftest import Command
+from tests.flows.conftest import Command, assert_refused
 from warehouse.store.reader import Reader
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
+PAGE = Path(__file__).parents[2] / "docs" / "own-trace.md"
 
 TRACE = "0 1 0.5\n60 2 0.25\n"
 
 
-def install(site: Path, module: str, code: str, entry: str) -> Path:
-    """Install a module with an entry point; returns its file."""
+@contextmanager
+def installed(site: Path, module: str, code: str, entry: str) -> Iterator[Path]:
+    """A module with an entry point, its file, which this process sees within the context."""
     info = site / f"{module}-1.2.dist-info"
     info.mkdir(parents=True)
     name = module.replace("_", "-")
@@ -31,22 +33,21 @@ def install(site: Path, module: str, code: str, entry: str) -> Path:
     (info / "entry_points.txt").write_text(points)
     file = site / f"{module}.py"
     file.write_text(code)
-    return file
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(site)
+        plugins.cache_clear()
+        yield file
+    plugins.cache_clear()
+    sys.modules.pop(module, None)
 
 
 @pytest.fixture
-def spaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def spaced(tmp_path: Path) -> Iterator[Path]:
     """The module of the trace reader of the page, installed."""
-    page = ROOT / "docs" / "own-trace.md"
-    (code, _), (entry, _) = blocks(page, "python"), blocks(page, "toml")
-    module = install(tmp_path / "site", "spaced_trace", code, entry)
+    (code, _), (entry, _) = blocks(PAGE, "python"), blocks(PAGE, "toml")
     (tmp_path / "jobs.txt").write_text(TRACE)
-    monkeypatch.syspath_prepend(module.parent)
-    plugins.cache_clear()
-    yield module
-    monkeypatch.undo()
-    plugins.cache_clear()
-    sys.modules.pop("spaced_trace", None)
+    with installed(tmp_path / "site", "spaced_trace", code, entry) as module:
+        yield module
 
 
 def test_a_trace_of_ones_own_format_is_read_by_its_name(
@@ -71,9 +72,7 @@ def test_a_trace_of_ones_own_format_is_read_by_its_name(
             "--format: unknown format 'spacd'; did you mean spaced? known are public, ",
         ),
     ):
-        refused = here(*asked, *options, *kept)
-        assert refused.code == 2
-        assert refused.err.startswith(f"error: {error}")
+        assert_refused(here(*asked, *options, *kept), f"error: {error}")
 
 
 READERS = {
@@ -103,24 +102,17 @@ def test_a_reader_that_fails_is_named(
         *("simulate", "--gpus", 4, "--trace", trace, "--format", "spaced"),
         *("--warehouse", tmp_path / "w"),
     )
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: format 'spaced' of spaced-trace 1.2: ")
-    assert READERS[body].replace("*", str(trace)) in done.err
+    said = READERS[body].replace("*", str(trace))
+    assert_refused(done, "error: format 'spaced' of spaced-trace 1.2: ", said)
     assert not (tmp_path / "w").exists()
 
 
 @pytest.fixture
-def amdahl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The module of the throughput model of the page, installed, and a trace beside it."""
-    page = ROOT / "docs" / "own-trace.md"
-    (_, code), (_, entry) = blocks(page, "python"), blocks(page, "toml")
-    module = install(tmp_path / "site", "amdahl", code, entry)
-    monkeypatch.syspath_prepend(module.parent)
-    plugins.cache_clear()
-    yield module
-    monkeypatch.undo()
-    plugins.cache_clear()
-    sys.modules.pop("amdahl", None)
+def amdahl(tmp_path: Path) -> Iterator[Path]:
+    """The module of the throughput model of the page, installed."""
+    (_, code), (_, entry) = blocks(PAGE, "python"), blocks(PAGE, "toml")
+    with installed(tmp_path / "site", "amdahl", code, entry) as module:
+        yield module
 
 
 def test_a_throughput_model_of_ones_own_is_recorded_as_its_table(
@@ -150,8 +142,7 @@ def test_a_throughput_model_of_ones_own_is_recorded_as_its_table(
     amdahl.unlink()  # its table is in the record
     assert here("run", "replay", row["run"], *kept).code == 0
     refused = here(*asked, "--profile", "amdal", *kept)
-    assert refused.code == 2
-    assert "amdal: No such file or directory" in refused.err
+    assert_refused(refused, "amdal: No such file or directory")
 
 
 def test_a_throughput_model_knows_several_gpu_types(
@@ -160,10 +151,8 @@ def test_a_throughput_model_knows_several_gpu_types(
     twice = "return 500.0 * speedup * (1 + (allocation.gpu_type == 'a100'))"
     text = amdahl.read_text().replace('("v100",)', '("v100", "a100")')
     amdahl.write_text(text.replace("return 500.0 * speedup", twice))
-    assert (
-        here("workload", "generate", tmp_path / "t", "--jobs", 2, "--scale-factors", "1=1").code
-        == 0
-    )
+    drawn = ("--jobs", 2, "--scale-factors", "1=1")
+    assert here("workload", "generate", tmp_path / "t", *drawn).code == 0
     asked = ("--trace", tmp_path / "t" / "jobs.trace", "--profile", "amdahl", "--policy", "fifo")
     (row,) = here(
         *("simulate", "--pools", "v100:2x1,a100:1x1", *asked, "--round-seconds", 3600),
@@ -196,7 +185,6 @@ def test_a_throughput_model_that_fails_is_named(
     assert here("workload", "generate", tmp_path / "t", "--jobs", 20).code == 0
     asked = ("--trace", tmp_path / "t" / "jobs.trace", "--profile", "amdahl")
     done = here("simulate", "--gpus", 8, *asked, "--warehouse", tmp_path / "w")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: throughput model 'amdahl' of amdahl 1.2: ")
-    assert all(part in done.err for part in MODELS[body].split("*"))
+    said = MODELS[body].split("*")
+    assert_refused(done, "error: throughput model 'amdahl' of amdahl 1.2: ", *said)
     assert not (tmp_path / "w").exists()

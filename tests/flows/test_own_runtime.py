@@ -21,12 +21,11 @@ from flows.runs.settings import RUNTIMES, VIRTUAL_RUNTIMES, ClusterSize
 from flows.runs.simulation import simulate
 from flows.runs.start import make_simulation_start
 from predictor.errors import InputError, PluginError
-from predictor.plugins import plugins
 from shockwave.testing import check_runtime
 from tasks.record import RuntimeKind
 from tests.documents import blocks, check_commands
-from tests.flows.conftest import Command
-from tests.flows.test_own_formats import install
+from tests.flows.conftest import Command, assert_refused
+from tests.flows.test_own_formats import installed
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.process
@@ -35,17 +34,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "own-runtime.md"
 
 
 @pytest.fixture
-def slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def slower(tmp_path: Path) -> Iterator[Path]:
     """The module of the page, installed."""
-    code, _ = blocks(PAGE, "python")
-    entry, _ = blocks(PAGE, "toml")
-    module = install(tmp_path / "site", "slower", code, entry)
-    monkeypatch.syspath_prepend(module.parent)
-    plugins.cache_clear()
-    yield module
-    monkeypatch.undo()
-    plugins.cache_clear()
-    sys.modules.pop("slower", None)
+    (code, _), (entry, _) = blocks(PAGE, "python"), blocks(PAGE, "toml")
+    with installed(tmp_path / "site", "slower", code, entry) as module:
+        yield module
 
 
 def own(warehouse: Path, rounds: int | None = None, runtime: str = "slower") -> str:
@@ -189,10 +182,7 @@ def test_a_runtime_that_fails_is_named_before_it_is_recorded(
         *("simulate", "--gpus", 4, "--jobs", 3, "--seed", 1, "--runtime", "slower"),
         *("--policy", "srtf", "--round-seconds", 900, "--warehouse", tmp_path / "w"),
     )
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: runtime 'slower' of slower 1.2: ")
-    assert WRONG[change] in done.err
-    assert done.err.count("\n") == 1
+    assert_refused(done, "error: runtime 'slower' of slower 1.2: ", WRONG[change])
     assert here("run", "audit", "--all", "--warehouse", tmp_path / "w").code == 0
 
 

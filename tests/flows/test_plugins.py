@@ -23,7 +23,7 @@ from predictor.plugins import Kind, plugins
 from shockwave.testing import check_policy
 from solver.policies import POLICIES, policy_names
 from tests.documents import blocks, check_commands, check_python
-from tests.flows.conftest import Command
+from tests.flows.conftest import Command, assert_refused
 from warehouse.store.reader import Reader
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -171,10 +171,7 @@ def test_a_failure_is_one_line_that_names_it(
         *("simulate", "--gpus", 4, "--jobs", 1, "--policy", "smallest-first"),
         *("--warehouse", tmp_path / "w"),
     )
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"error: policy 'smallest-first' of {PACKAGE}: ")
-    assert said in done.err
-    assert done.err.count("\n") == 1
+    assert_refused(done, f"error: policy 'smallest-first' of {PACKAGE}: ", said)
     if fault in ("an import", "an exit", "an exception"):
         assert f"({MODULE}:" in done.err
     assert here("policy", "list").code == 0
@@ -269,8 +266,7 @@ def test_a_policy_that_fails_while_played_forward_is_named(
     site.change("        def rank(", f"        {far}\n        def rank(")
     run = own(tmp_path / "w", rounds=2)
     done = here("why", 0, "--run", run, "--round", 0, "--warehouse", tmp_path / "w")
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert done.err.startswith(f"error: policy 'smallest-first' of {PACKAGE}: cannot plan")
+    assert_refused(done, f"error: policy 'smallest-first' of {PACKAGE}: cannot plan")
 
 
 def test_names_are_ours_first_and_never_ambiguous(site: Site, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from predictor.errors import InputError
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from tasks.record import Settings, make_pool
-from tests.flows.conftest import Command
+from tests.flows.conftest import Command, assert_refused
 from tests.warehouse.test_gavel import HEADER, TEN
 
 MIXED = "v100:2x1@2.48,k80:1x4"
@@ -82,10 +82,7 @@ def test_cells_that_cannot_be_promised_are_refused(
     here: Command, cells: str, levels: str, said: str
 ) -> None:
     size = ("--gpus", 8, "--gpus-per-node", 4, "--cells", cells, "--levels", levels)
-    ran = here("simulate", *size, "--jobs", 1)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
-    assert said in line
+    assert_refused(here("simulate", *size, "--jobs", 1), said)
 
 
 def test_pools_of_a_form_stand_in_place_of_its_gpus() -> None:
@@ -153,23 +150,13 @@ def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
     run = row["run"]
     (held,) = here("sql", f"SELECT pools FROM runs WHERE run = '{run}'", *warehouse, "--json").rows
     assert [pool["gpu_type"] for pool in held["pools"]] == ["v100", "k80"]
-    more = [
-        "run",
-        "whatif",
-        run,
-        "--round",
-        "1",
-        "--pools",
-        "v100:1x1,k80:2x1",
-        *warehouse,
-        "--json",
-    ]
-    figures = {row["figure"]: row for row in here(*more).rows if "figure" in row}
+    forked = ("run", "whatif", run, "--round", 1, *warehouse)
+    more = here(*forked, "--pools", "v100:1x1,k80:2x1", "--json").rows
+    figures = {row["figure"]: row for row in more if "figure" in row}
     assert figures["mean_jct_s"]["whatif"] < figures["mean_jct_s"]["recorded"]
     assert figures["cost"]["recorded"] > 0.0
     for empty, said in (("--pools", "'' is not like v100:12x1"), ("--policy", "unknown policy ''")):
-        refused = here("run", "whatif", run, "--round", "1", empty, "", *warehouse)
-        assert (refused.code, refused.err.startswith(f"error: {empty}: {said}")) == (2, True)
+        assert_refused(here(*forked, empty, ""), f"error: {empty}: {said}")
 
 
 def test_jobs_are_drawn_from_a_table_of_throughputs(here: Command, tmp_path: Path) -> None:
@@ -204,12 +191,11 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
     files = ["--trace", tmp_path / "j" / "jobs.trace", "--profile", EXAMPLE]
     (again,) = here("workload", "generate", tmp_path / "again", *files, "--json").rows
     assert (again["throughputs"], "profile" in again) == (EXAMPLE, False)
-    for command in (["workload", "generate", tmp_path / "other"],):
-        refused = here(*command, "--pools", "v100:2x1")
-        assert (refused.code, refused.out) == (2, "")
-        assert "--pools: need throughputs by GPU type; give --th" in refused.err
-        (known,) = here(*command, *asked, "--pools", "a100:1x1").err.splitlines()
-        assert "has no GPU type 'a100'; did you mean v100? it has k80, v100" in known
+    other = ("workload", "generate", tmp_path / "other")
+    refused = here(*other, "--pools", "v100:2x1")
+    assert_refused(refused, "--pools: need throughputs by GPU type; give --th")
+    refused = here(*other, *asked, "--pools", "a100:1x1")
+    assert_refused(refused, "has no GPU type 'a100'; did you mean v100? it has k80, v100")
 
 
 def test_jobs_that_the_pools_never_hold_are_not_written(here: Command, tmp_path: Path) -> None:
@@ -254,9 +240,7 @@ def test_jobs_that_the_pools_never_hold_are_not_written(here: Command, tmp_path:
 def test_what_does_not_fit_together_is_refused(
     here: Command, tmp_path: Path, options: list[str], said: str
 ) -> None:
-    ran = here("simulate", *options, "--warehouse", tmp_path / "w")
-    assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert_refused(here("simulate", *options, "--warehouse", tmp_path / "w"), said)
 
 
 def test_a_difference_of_pools_is_in_the_words_of_the_option(here: Command, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.flows.conftest import assert_refused
 from tests.flows.listed import Ask, named, rows_of
 from tests.warehouse.by_hand import CELL, write_cells
 
@@ -38,10 +39,7 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_a_wrong_condition_names_its_option(ask: Ask, options: tuple[str, str], said: str) -> None:
-    ran = ask("run", "list", *options)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
-    assert line.startswith(f"error: {said}")
+    assert_refused(ask("run", "list", *options), f"error: {said}")
 
 
 def test_a_condition_is_read_as_sql(ask: Ask) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.record import Parameter
+from tests.flows.conftest import assert_refused
 from tests.flows.listed import Ask, rows_of
 from tests.runs import POLICIES, ended, start_of, write
 
@@ -36,8 +37,8 @@ def test_which_policy_is_best_over_runs_of_different_seeds(ask: Ask, warehouse: 
         )
     assert "(the policies ran different jobs or GPUs" in ask("run", "list", "--by-policy").err
     refused = ask("run", "list", "--by-policy", "--sort", "mean_jct")
-    assert (refused.code, refused.out) == (2, "")
-    assert "--sort: 'mean_jct' is no figure of policies; did you mean mean_jct_s?" in refused.err
+    said = "--sort: 'mean_jct' is no figure of policies; did you mean mean_jct_s?"
+    assert_refused(refused, said)
 
 
 def test_means_count_identical_runs_once_whatever_they_are_called(ask: Ask) -> None:

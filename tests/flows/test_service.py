@@ -30,7 +30,7 @@ from flows.supervisor.service import SupervisedProcess, _processes, _server_env
 from harness.up import free_port
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
-from tests.flows.conftest import Command
+from tests.flows.conftest import Command, assert_refused
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.checks import check_warehouse
 
@@ -49,10 +49,9 @@ def taken() -> Iterator[int]:
 def refused(here: Command, folder: Path, *options: object) -> str:
     """The line of a refusal; nothing may have been started or written."""
     ran = here("up", "--warehouse", folder / "warehouse", *options)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
+    assert_refused(ran)
     assert list(folder.iterdir()) == []
-    return line
+    return ran.err.strip()
 
 
 @pytest.mark.process
@@ -134,10 +133,7 @@ def test_a_folder_that_can_be_no_warehouse_is_reported(
     (tmp_path / "file").write_text("not a folder")
     warehouse = place.format(folder=tmp_path)
     ran = here("up", "--port", free_port(), "--warehouse", warehouse)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
-    assert line.startswith(f"error: {warehouse}")
-    assert said in line
+    assert_refused(ran, f"error: {warehouse}", said)
 
 
 def test_the_ui_is_kept_at_home_where_another_user_installed_it(
