@@ -49,7 +49,7 @@ class Pool:
                 "give a divisor of the number of GPUs",
             )
         if not 0.0 <= self.price < float("inf"):
-            raise InputError("price", f"{self.price} is no price", "give 0 or more")
+            raise InputError("price", f"{self.price} is not a price", "give 0 or more")
 
     @property
     def nodes(self) -> int:

@@ -94,7 +94,7 @@ def test_the_example_is_a_campaign() -> None:
 
 MISTAKES = [
     ("name = ", "name == ", ["is not TOML", "line 2"]),
-    ("seeds = [3, 4]", "seed = [3, 4]", [": seed: ", "no field", "did you mean seeds?"]),
+    ("seeds = [3, 4]", "seed = [3, 4]", [": seed: ", "not a field", "did you mean seeds?"]),
     ("jobs = 2", "job = 2", ["workloads[0].job:", "did you mean jobs?"]),
     ("gpus = 4", "gpu = 4", ["clusters[0].gpu:", "did you mean gpus?"]),
     ("gpus = 4", "", ["clusters[0]", "gpus: missing; give the number of GPUs, or pools"]),
