@@ -261,10 +261,10 @@ def forged_ledger(target: Target, forger: Key | None, change: Callable[[Rows], R
     """Write the ledger anew, with sound hashes, unsigned or with another key."""
     rows = change([orjson.loads(line) for line in lines_of(target)])
     previous, lines = "", []
-    for number, row in enumerate(rows):
+    for row in rows:
         content = {name: value for name, value in row.items() if name not in ("hash", "signature")}
         name = forger.name if forger else ""
-        content |= {"number": number, "previous": previous, "key": name}
+        content |= {"previous": previous, "key": name}
         digest = hash_content(content)
         content |= {"hash": digest, "signature": forger.sign(digest) if forger else ""}
         line = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
@@ -284,8 +284,6 @@ def all_forged(target: Target) -> None:
     folder = target.rng.choice([*target.ended, target.unfinished])
     forged_chain(target, folder)
     states = {path.name: checksum(path) for path in folder.glob("*.parquet")}
-    hashes = [row["hash"] for _, rows in record_rows(folder) for row in rows]
-    header = pq.read_table(folder / "header.parquet", partitioning=None)["hash"][0].as_py()
     name = folder.relative_to(target.folder).as_posix()
 
     def change(rows: Rows) -> Rows:
@@ -296,7 +294,6 @@ def all_forged(target: Target) -> None:
                     row["files"][file] = checksum(place / file)
             if row["folder"] == name:
                 row["files"] = {file: states[file] for file in row["files"] if file in states}
-                row["last_hash"] = [header, *hashes][row["rounds"]]
         return [row for row in rows if row["folder"] != "marts"]
 
     forged_ledger(target, forger(target.rng), change)

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from predictor.errors import InputError, WarehouseError
@@ -13,7 +11,6 @@ from tests.warehouse.conftest import folder
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.arrow import read_parquet
-from warehouse.store.checksums import CHECKSUMS
 from warehouse.store.folder import EMPTY, RESTORE, records_folder, run_folder
 from warehouse.store.parts import WHOLE
 from warehouse.store.reader import Reader
@@ -91,33 +88,3 @@ def test_the_remedy_for_a_damaged_file_is_that_of_its_folder(tmp_path: Path, mad
         with pytest.raises(WarehouseError) as caught:
             read_parquet(path)
         assert caught.value.remedy == remedy
-
-
-def test_an_empty_file_of_other_columns_is_renewed_with_its_checksum(
-    part: tuple[Path, str], made: Made
-) -> None:
-    warehouse, _ = part
-    empty = records_folder(warehouse) / EMPTY
-    path = empty / "round=_.parquet"
-    before = path.read_bytes()
-    pq.write_table(pa.table({"run": pa.array([], pa.string())}), path)
-    write(warehouse, made.start, made.rounds[:1], compact=False)
-    assert path.read_bytes() == before
-    lines = (empty / CHECKSUMS).read_text().splitlines()
-    assert sorted(line.split()[1] for line in lines) == [
-        "header.parquet",
-        "round=_.parquet",
-        "workload.parquet",
-    ]
-    assert audit_all(warehouse).findings == []
-
-
-def test_a_damaged_empty_partition_is_named_by_writers_too(tmp_path: Path, made: Made) -> None:
-    build(tmp_path)
-    path = records_folder(tmp_path) / EMPTY / "round=_.parquet"
-    path.write_bytes(b"garbage" * 10)
-    (tmp_path / "analytics.duckdb").unlink()
-    with pytest.raises(WarehouseError, match="restore it") as caught:
-        Writer(tmp_path, made.start)
-    assert caught.value.place == str(path)
-    assert not list(tmp_path.glob(".analytics*"))

@@ -93,7 +93,7 @@ def test_the_key_reveals_a_forged_ledger(
         monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "other", seed)))
     for entry in old:
         folder = warehouse / entry.folder
-        enter(warehouse, folder, entry.files, rounds=entry.rounds, last_hash=entry.last_hash)
+        enter(warehouse, folder, entry.files)
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     assert problems(warehouse) == []
     monkeypatch.setenv(KEY_VARIABLE, str(key))
@@ -131,18 +131,6 @@ def test_the_key_reveals_a_missing_ledger(
         f"{LEDGER}, line 1",
         "is missing, and a key is given",
     )
-
-
-def test_a_key_can_be_pem(tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    warehouse, key = tmp_path / "w", tmp_path / "key"
-    private = Ed25519PrivateKey.generate()
-    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    monkeypatch.setenv(KEY_VARIABLE, str(key))
-    write(warehouse, made.start, made.rounds)
-    public = private.public_key()
-    key.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    assert problems(warehouse) == []
-    assert read_ledger(warehouse).signed == len(read_ledger(warehouse).entries)
 
 
 def test_a_snapshot_counts_as_its_reader_demands(

@@ -1,6 +1,5 @@
 """Files are verified when read: a changed file or copy is an error."""
 
-import hashlib
 import os
 import shutil
 import time
@@ -271,19 +270,8 @@ def test_a_query_ends_at_its_timeout(kept: tuple[Path, Path]) -> None:
 def test_verification_ends_with_its_query(
     kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chunk = 16  # bytes: the file has many
-    monkeypatch.setattr("warehouse.store.verified.CHUNK_BYTES", chunk)
-    slow = hashlib.sha256
-
-    class Slow:
-        def __init__(self) -> None:
-            self._digest = slow()
-
-        def update(self, content: bytes) -> None:
-            time.sleep(0.01)
-            self._digest.update(content)
-
-    monkeypatch.setattr("warehouse.store.verified.hashlib.sha256", Slow)
+    monkeypatch.setattr("warehouse.store.verified.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("warehouse.store.verified.find_checksum", lambda path: time.sleep(0.15))
     with pytest.raises(InputError, match=r"timeout: the query was ended after 0\.2 s"):
         Analytics(kept[0], QueryLimits(seconds=0.2)).query("SELECT count(*) FROM placements")
 

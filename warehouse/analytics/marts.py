@@ -42,7 +42,7 @@ from warehouse.store.checksums import checksum, hash_contents
 from warehouse.store.creation import make_folder
 from warehouse.store.durable import hold_lock, temporary_name, write_file, writing
 from warehouse.store.folder import name_of, place_of, run_folders
-from warehouse.store.ledger import FolderState, check_key, enter, folder_name, read_ledger
+from warehouse.store.ledger import check_key, enter, folder_name, read_ledger
 from warehouse.store.parts import WHOLE, closed_parts
 from warehouse.store.verified import save_written, version_of
 
@@ -191,9 +191,7 @@ def _whole(warehouse: Path, copies: Copies) -> Copies:
     if not copies.checksums and not copies.parts:
         return copies
     folder = marts_folder(warehouse)
-    entered = (
-        read_ledger(warehouse).folders.get(folder_name(warehouse, folder), FolderState()).files
-    )
+    entered = read_ledger(warehouse).folders.get(folder_name(warehouse, folder), {})
     names = [CURRENT, *(f"{copies.folder.name}/{mart}.parquet" for mart in copies.checksums)]
     for part in copies.parts.values():
         names += [f"{part.folder.name}/{view}.parquet" for view in part.checksums]

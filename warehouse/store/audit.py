@@ -1,12 +1,12 @@
 """Audit of a run: files against checksums, records against their chain, both against the ledger.
 
 The folder's `SHA256SUMS` has every file's SHA-256, and so has the warehouse's ledger a few minutes
-later at most. Every record has the hash of the record before, and the ledger has the last hash. The
-audit verifies all of these, and each round's invariants (`tasks.invariants`).
+later at most. Every record has the hash of the record before. The audit verifies all of these, and
+each round's invariants (`tasks.invariants`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -35,7 +35,6 @@ from warehouse.store.folder import WORKLOAD_FILE, name_of, place_of, unknown_run
 from warehouse.store.ledger import (
     HEADER_FILE,
     LEDGER,
-    FolderState,
     WarehouseLedger,
     folder_name,
     read_ledger,
@@ -155,12 +154,14 @@ class _Pass:
     Args:
         folder: The run's folder.
         files: Its Parquet files.
-        state: The run in the ledger.
+        state: Checksums of the run's files in the ledger; None if it lacks the run.
     """
 
-    def __init__(self, folder: Path, files: Sequence[Path], state: FolderState | None) -> None:
+    def __init__(
+        self, folder: Path, files: Sequence[Path], state: Mapping[str, str] | None
+    ) -> None:
         self._folder, self._files, self._run = folder, files, name_of(folder)
-        self._state, self._entered = state or FolderState(), state is not None
+        self._state, self._entered = state, state or {}
         self._names = {path.name for path in files}
         self._findings: list[AuditFinding] = []
         self._rounds: dict[int, tuple[str, Stored[RoundRecord]]] = {}  # each with its place
@@ -169,8 +170,7 @@ class _Pass:
 
     def audit(self, expected: str | None) -> Audit:
         self._check_files()
-        header = self._read_header()
-        hashes = {}
+        header, hashes = self._read_header(), dict[int, str]()
         if header is not None:
             for path in self._files:
                 if path.name.startswith("round="):
@@ -183,15 +183,13 @@ class _Pass:
                 self._check_invariants(header, workload)
         if expected is not None and expected not in hashes.values():
             self._add(self._run, f"has no record with the hash {expected}")
-        self._check_ledger(hashes)
-        entered = max((entry.rounds for entry in self._state.entries), default=0)
         return Audit(
             run=self._run,
             files=len(self._files),
             rounds=len(self._rounds),
             jobs=self._jobs,
             unended=self._unended,
-            entered=entered if self._entered else None,
+            entered=self._count_entered(),
             last_hash=hashes[max(hashes)] if hashes else "",
             findings=tuple(sorted(self._findings, key=_position)),
         )
@@ -199,16 +197,9 @@ class _Pass:
     def _add(self, place: str, problem: str, number: int | None = None) -> None:
         self._findings.append(AuditFinding(place, problem, self._run, number))
 
-    def _named(self, number: int) -> bool:
-        """Return whether a finding is on the file with a round, or on the header's (-1)."""
-        names = {finding.place.partition(",")[0] for finding in self._findings}
-        if number < 0:
-            return HEADER_FILE in names
-        return WHOLE in names or any(number in (rounds_of(name) or ()) for name in names)
-
     def _check_files(self) -> None:
         """Find files that were changed, removed or added."""
-        sums, entered = read_sums(self._folder), self._state.files
+        sums, entered = read_sums(self._folder), self._entered
         if sums is None:
             self._add(CHECKSUMS, "is gone")
         elif has_other_lines(self._folder, half_a_line=WHOLE in self._names):
@@ -227,6 +218,9 @@ class _Pass:
             if problem:
                 self._add(name, problem, _first(name))
                 self._lost |= {*(rounds_of(name) or ())} if "is gone" in problem else set()
+        parts = any(rounds_of(name) for name in self._names)
+        if self._state is not None and WHOLE in self._names and not parts and WHOLE not in entered:
+            self._add(WHOLE, f"is not in {LEDGER}: after a crash, shockwave resume adds it")
 
     def _is_gone(self, name: str, digest: str) -> bool:
         """Return whether a listed file is lost: in no larger file, and not about to be renamed."""
@@ -309,21 +303,14 @@ class _Pass:
             problem = f"the run was closed, yet job {invariants.unended[0]} has no end"
             self._add(WHOLE, problem, max(self._rounds))
 
-    def _check_ledger(self, hashes: dict[int, str]) -> None:
-        """Compare the hashes of the records with the ledger, and look for a missing end."""
-        if not self._entered:
-            return
-        parts = any(rounds_of(name) for name in self._names)
-        if WHOLE in self._names and not parts and WHOLE not in self._state.files:
-            problem = f"is not in {LEDGER}: after a crash, shockwave resume adds it"
-            self._add(WHOLE, problem)
-        for entry in self._state.entries:
-            number = entry.rounds - 1
-            if hashes.get(number) != entry.last_hash and not self._named(number):
-                problem = "is missing" if number not in hashes else "was changed"
-                place, at = (HEADER_FILE, None) if number < 0 else (f"round {number}", number)
-                self._add(place, f"{problem}: line {entry.number + 1} of {LEDGER} has its hash", at)
-                break
+    def _count_entered(self) -> int | None:
+        """Return the number of rounds in files that the ledger has; None if it lacks the run."""
+        if self._state is None:
+            return None
+        if WHOLE in self._entered:
+            return len(self._rounds)
+        parts = (rounds_of(name) for name, digest in self._entered.items() if digest)
+        return max((part.stop for part in parts if part), default=0)
 
 
 def _position(finding: AuditFinding) -> float:

@@ -82,7 +82,7 @@ def add_sum(path: Path, temporary: Path | None = None) -> str:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(end - 1, 0))
         torn = file.read(1) not in (b"", b"\n")  # an earlier write failed halfway
-        file.write((b"\n" if torn else b"") + _lines({path.name: digest}))
+        file.write((b"\n" if torn else b"") + format_sums({path.name: digest}))
         file.flush()
         os.fsync(file.fileno())
     return digest
@@ -92,15 +92,11 @@ def drop_sums(folder: Path, names: Collection[str]) -> None:
     """Rewrite the checksums without those of removed files, and without damaged lines."""
     known = read_sums(folder) or {}
     with write_file(folder / CHECKSUMS) as file:
-        file.write(_lines({name: known[name] for name in known if name not in names}))
+        file.write(format_sums({name: known[name] for name in known if name not in names}))
 
 
-def with_sums(folder: Path, new: Mapping[str, str]) -> bytes:
-    """Return the content of `SHA256SUMS` after changes of some files."""
-    return _lines({**(read_sums(folder) or {}), **new})
-
-
-def _lines(known: Mapping[str, str]) -> bytes:
+def format_sums(known: Mapping[str, str]) -> bytes:
+    """Return the content of `SHA256SUMS`."""
     return "".join(f"{known[name]}  {name}\n" for name in sorted(known)).encode()
 
 

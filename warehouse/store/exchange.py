@@ -102,7 +102,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
             made = {path.name: (version_of(path), checksum(path)) for path in files}
             sums = {name: digest for name, (_, digest) in made.items()}
             # Write the entry first: after a kill, the same command completes the import.
-            enter(warehouse, target, sums, rounds=found.rounds, last_hash=found.last_hash)
+            enter(warehouse, target, sums)
             give_name(folder, target)
             save_written(warehouse, target, made)
         if label is not None:

@@ -2,20 +2,20 @@
 
     WAREHOUSE/ledger.jsonl    one entry per line
 
-An entry has the checksums of new files in a folder and, if the folder is a run's, the run's number
-of rounds and last hash. It also has the hash of the line before, so only the last lines can be
-changed or removed unnoticed. With a key (`warehouse.store.signing`), entries are signed.
+An entry has the checksums of new files in a folder, and the hash of the line before. So only the
+last lines can be changed or removed unnoticed. With a key (`warehouse.store.signing`), entries are
+signed.
 """
 
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from io import BufferedRandom
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
@@ -36,46 +36,22 @@ class LedgerEntry:
     """A line of the ledger.
 
     Attributes:
-        number: Number of the entry, from 0.
         at: Time of writing, in UTC.
         folder: A folder within the warehouse; empty for the warehouse itself.
         files: Checksum of each new file in the folder; empty for removed files.
-        rounds: Rounds of the run so far; 0 if the folder is no run's.
-        last_hash: Hash of the last round, or of the header; empty if the folder is no run's.
         previous: SHA-256 of the line before; empty for the first.
         key: Public key that verifies the signature; empty without a signature.
         hash: Hash of all of the above.
         signature: Signature of the hash.
     """
 
-    number: int
     at: str
     folder: str
     files: dict[str, str]
-    rounds: int
-    last_hash: str
     previous: str
     key: str
     hash: str
     signature: str
-
-
-@dataclass
-class FolderState:
-    """A folder according to the ledger.
-
-    Attributes:
-        files: Checksum by file; empty for removed files.
-        entries: The entries of the folder's run, oldest first.
-    """
-
-    files: dict[str, str] = field(default_factory=dict)
-    entries: list[LedgerEntry] = field(default_factory=list)
-
-    @property
-    def gone(self) -> bool:
-        """Whether all files were removed."""
-        return not any(self.files.values())
 
 
 @dataclass(frozen=True)
@@ -97,19 +73,18 @@ class WarehouseLedger:
         return sum(bool(entry.key) for entry in self.entries)
 
     @cached_property
-    def folders(self) -> dict[str, FolderState]:
-        """State of each folder after the last entry."""
-        found: dict[str, FolderState] = {}
+    def folders(self) -> dict[str, dict[str, str]]:
+        """Checksum by file of each folder after the last entry; empty for removed files."""
+        found: dict[str, dict[str, str]] = {}
         for entry in self.entries:
             if HEADER_FILE in entry.files:
                 found.pop(entry.folder, None)  # another run had this name
-            state = found.setdefault(entry.folder, FolderState())
+            files = found.setdefault(entry.folder, {})
             for name in entry.files:
                 if name == WHOLE or len(rounds_of(name) or ()) > 1:
-                    state.files = {n: s for n, s in state.files.items() if not replaces(name, n)}
-            state.files |= entry.files
-            if entry.last_hash:
-                state.entries.append(entry)
+                    for replaced in [other for other in files if replaces(name, other)]:
+                        del files[replaced]
+            files |= entry.files
         return found
 
 
@@ -129,33 +104,24 @@ def check_key(warehouse: Path) -> Key | None:
     if key is not None and not key.signs:
         raise InputError(KEY_VARIABLE, "is a public key", "give the private key, to sign with")
     if key is None:
+        path = warehouse / LEDGER
         try:
-            with check_regular(warehouse / LEDGER).open("rb") as file:
-                last = _last_entry(warehouse / LEDGER, _last_line(file))
+            last = _read_last(path, check_regular(path).read_bytes())
         except FileNotFoundError:
             return None
-        if last is not None and last.key:
+        if last is not None and last[1].key:
             remedy = f"let {KEY_VARIABLE} name the file of the private key"
-            raise InputError(str(warehouse / LEDGER), "is signed, and no key is given", remedy)
+            raise InputError(str(path), "is signed, and no key is given", remedy)
     return key
 
 
-def enter(
-    warehouse: Path,
-    folder: Path,
-    files: Mapping[str, str],
-    *,
-    rounds: int = 0,
-    last_hash: str = "",
-) -> None:
+def enter(warehouse: Path, folder: Path, files: Mapping[str, str]) -> None:
     """Add an entry durably; wait while another process adds one.
 
     Args:
         warehouse: The folder of the warehouse.
         folder: The folder of the files.
         files: Checksum of each new file; empty for removed files.
-        rounds: Rounds of the run so far, if the folder is a run's.
-        last_hash: Hash of the last round, or of the header.
 
     Raises:
         InputError: The entry cannot be signed.
@@ -164,22 +130,21 @@ def enter(
     path = warehouse / LEDGER
     with writing(warehouse), hold_lock(path), path.open("r+b") as file:
         key = check_key(warehouse)
-        line = _last_line(file)
-        file.truncate()  # a process died while writing the rest, and never acknowledged it
-        last = _last_entry(path, line)
-        content: dict[str, Any] = {
-            "number": 0 if last is None else last.number + 1,
+        content = file.read()
+        # A process that died while writing the rest never acknowledged it.
+        file.truncate(content.rfind(b"\n") + 1)
+        file.seek(0, os.SEEK_END)
+        last = _read_last(path, content)
+        row: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "folder": folder_name(warehouse, folder),
             "files": dict(files),
-            "rounds": rounds,
-            "last_hash": last_hash,
-            "previous": "" if line is None else hashlib.sha256(line).hexdigest(),
+            "previous": "" if last is None else hashlib.sha256(last[0]).hexdigest(),
             "key": "" if key is None else key.name,
         }
-        digest = hash_content(content)
-        content |= {"hash": digest, "signature": "" if key is None else key.sign(digest)}
-        _append(file, _dump(content) + b"\n")
+        digest = hash_content(row)
+        row |= {"hash": digest, "signature": "" if key is None else key.sign(digest)}
+        _append(file, _dump(row) + b"\n")
 
 
 def _append(file: BufferedRandom, line: bytes) -> None:
@@ -250,8 +215,6 @@ def _problems(
             yield number + 1, "is no entry, or was changed"
         else:
             entries.append(entry)
-            if entry.number != number:
-                yield number + 1, f"is entry {entry.number}, not {number}"
             if entry.previous != previous:
                 yield number + 1, "does not follow the line before, which has another hash"
             if not _soundly_signed(entry):
@@ -292,22 +255,12 @@ def _dump(row: Mapping[str, Any]) -> bytes:
     return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
 
 
-def _last_entry(path: Path, line: bytes | None) -> LedgerEntry | None:
-    entry = None if line is None else _entry(line)
-    if entry is None and line is not None:
+def _read_last(path: Path, content: bytes) -> tuple[bytes, LedgerEntry] | None:
+    """Return the last complete line with its entry; None if there is no such line."""
+    complete = content[: content.rfind(b"\n") + 1]
+    line = complete[:-1].rpartition(b"\n")[2]
+    entry = _entry(line)
+    if complete and entry is None:
         problem, remedy = "is no entry, or was changed", "restore it from a backup"
         raise WarehouseError(f"{path}, last line", problem, remedy)
-    return entry
-
-
-def _last_line(file: BinaryIO) -> bytes | None:
-    """Return the last complete line, if any, and leave the file at its end."""
-    size, span = file.seek(0, os.SEEK_END), 1 << 16
-    while True:
-        start = max(size - span, 0)
-        file.seek(start)
-        *lines, rest = file.read(size - start).split(b"\n")
-        if start == 0 or len(lines) > 1:
-            file.seek(size - len(rest))
-            return lines[-1] if lines else None
-        span *= 2
+    return None if entry is None else (line, entry)

@@ -6,7 +6,7 @@ from predictor.errors import WarehouseError
 from warehouse.store.audit import check_file
 from warehouse.store.checksums import CHECKSUMS, checksum, drop_sums, read_sums
 from warehouse.store.durable import find_left_overs
-from warehouse.store.ledger import LEDGER, FolderState, folder_name, read_ledger
+from warehouse.store.ledger import LEDGER, folder_name, read_ledger
 from warehouse.store.parts import part_names, replaces
 
 
@@ -38,10 +38,10 @@ def recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
         if not any(replaces(other, name) for other in names):
             raise WarehouseError(str(folder / name), "is gone", "restore it from a backup")
     drop_sums(folder, gone)
-    entered = read_ledger(warehouse).folders.get(folder_name(warehouse, folder), FolderState())
-    for name, digest in entered.files.items():
+    entered = read_ledger(warehouse).folders.get(folder_name(warehouse, folder), {})
+    for name, digest in entered.items():
         path = folder / name
         found = check_file(path, (LEDGER, digest)) if digest or path.exists() else None
         if found is not None:
             raise WarehouseError(str(path), found, f"see shockwave run audit {run}")
-    return {name: known[name] for name in known if name not in {*entered.files, *gone}}
+    return {name: known[name] for name in known if name not in {*entered, *gone}}

@@ -9,7 +9,7 @@ from warehouse.store.checksums import is_stored
 from warehouse.store.durable import give_name, lock_run, writing
 from warehouse.store.folder import place_of, unknown_run
 from warehouse.store.labelling import forget_run
-from warehouse.store.ledger import FolderState, check_key, enter, folder_name, read_ledger
+from warehouse.store.ledger import check_key, enter, folder_name, read_ledger
 
 
 def remove_run(warehouse: Path, run: str) -> None:
@@ -27,11 +27,9 @@ def remove_run(warehouse: Path, run: str) -> None:
         lock = lock_run(folder / ".lock", run)
         try:
             check_key(warehouse)
-            entered = read_ledger(warehouse).folders.get(
-                folder_name(warehouse, folder), FolderState()
-            )
-            if not entered.gone:
-                enter(warehouse, folder, dict.fromkeys(entered.files, ""))
+            entered = read_ledger(warehouse).folders.get(folder_name(warehouse, folder), {})
+            if any(entered.values()):
+                enter(warehouse, folder, dict.fromkeys(entered, ""))
             forget_run(warehouse, run)  # before the id is free: no later run gets the label
             # If this process is killed, the next run that begins removes a folder of this name.
             left_over = folder.with_name(f".run={uuid4().hex}")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # takes a twentieth of a second to import
     )
 
 KEY_VARIABLE = "SHOCKWAVE_LEDGER_KEY"
-"""Environment variable with the file of an Ed25519 key in OpenSSH's format or PEM: private to sign,
-private or public to verify."""
+"""Environment variable with the file of an Ed25519 key in OpenSSH's format: a private key signs,
+either verifies."""
 
 _PURPOSE = b"shockwave ledger\0"
 """Prefix of every signed text, so that a signature is valid nowhere else."""
@@ -75,20 +75,16 @@ def _key(text: bytes) -> Key:
         Ed25519PublicKey,
     )
     from cryptography.hazmat.primitives.serialization import (
-        load_pem_private_key,
-        load_pem_public_key,
         load_ssh_private_key,
         load_ssh_public_key,
     )
 
     if b"PRIVATE KEY" in text:
-        load_private = load_ssh_private_key if b"OPENSSH" in text else load_pem_private_key
-        private = load_private(text, password=None)
+        private = load_ssh_private_key(text, password=None)
         if isinstance(private, Ed25519PrivateKey):
             return Key(private.public_key(), private)
     else:
-        load_public = load_pem_public_key if b"PUBLIC KEY" in text else load_ssh_public_key
-        public = load_public(text)
+        public = load_ssh_public_key(text)
         if isinstance(public, Ed25519PublicKey):
             return Key(public, None)
     raise ValueError("another kind of key")

@@ -8,7 +8,6 @@ time; audits ignore it.
 """
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +18,10 @@ from threading import Event
 import orjson
 
 from predictor.errors import InputError, WarehouseError
+from warehouse.store.checksums import find_checksum
 from warehouse.store.durable import check_regular
 
 VERIFIED = ".verified.json"
-
-CHUNK_BYTES = 2**20
-"""Bytes that a thread reads at once. An engineering choice; no sweep is recorded."""
 
 Version = list[int]
 """Size and inode, then the times of the last change of content and of state, in nanoseconds."""
@@ -69,6 +66,11 @@ class Verification:
             self._found = {path: pool.submit(self._checksum, path) for path in self.fresh}
             pool.shutdown(wait=False)
 
+    def _checksum(self, path: Path) -> str | None:
+        if self._ended.is_set():
+            raise InputError("query", "was ended", "ask again")
+        return find_checksum(path)
+
     def finish(self) -> None:
         """Wait until all files are verified.
 
@@ -85,18 +87,6 @@ class Verification:
     def save(self) -> None:
         """Save the verified versions, so that the next query does not read these files."""
         _save(self._warehouse, {p: (self.fresh[p], self._expected[p]) for p in self.fresh})
-
-    def _checksum(self, path: Path) -> str | None:
-        digest, chunk = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
-        try:
-            with check_regular(path).open("rb", buffering=0) as file:
-                while size := file.readinto(chunk):
-                    if self._ended.is_set():
-                        raise InputError("query", "was ended", "ask again")
-                    digest.update(chunk[:size])
-        except FileNotFoundError:
-            return None
-        return digest.hexdigest()
 
 
 def verify(warehouse: Path, expected: Mapping[Path, str], remedy: str) -> None:

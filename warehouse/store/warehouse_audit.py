@@ -15,7 +15,7 @@ from predictor.errors import InputError
 from warehouse.store.audit import Audit, AuditFinding, audit, check_file, ledger_findings
 from warehouse.store.campaigns import CellStore
 from warehouse.store.checksums import CHECKSUMS, find_checksum
-from warehouse.store.folder import EMPTY, SNAPSHOT, name_of, place_of, run_folders
+from warehouse.store.folder import EMPTY, SNAPSHOT, name_of, run_folders
 from warehouse.store.ledger import (
     LEDGER,
     WarehouseLedger,
@@ -133,10 +133,10 @@ def _audit_runs(
             if not audited.findings:
                 found.acceptable[name] = _checksums(folder.glob("*.parquet"))
     for name, state in entered.items():
-        if not state.gone:
+        if any(state.values()):
             run = name_of(Path(name))
             found.findings.append(AuditFinding(name, f"is gone, and {LEDGER} has it", run))
-            found.acceptable[name] = dict.fromkeys(state.files, "")
+            found.acceptable[name] = dict.fromkeys(state, "")
 
 
 def _audit_files(warehouse: Path, found: WarehouseAudit) -> None:
@@ -146,7 +146,7 @@ def _audit_files(warehouse: Path, found: WarehouseAudit) -> None:
     entered = {
         f"{folder}/{name}".lstrip("/"): (folder, name, digest)
         for folder, state in found.ledger.folders.items()
-        for name, digest in state.files.items()
+        for name, digest in state.items()
         if digest and not _of_run(folder) and folder != SNAPSHOT.parent.as_posix()
     }
     for place in sorted({*there, *entered}):
@@ -222,8 +222,5 @@ def accept(warehouse: Path, found: WarehouseAudit) -> None:
         InputError: The entries cannot be signed.
         WarehouseError: The ledger cannot be written.
     """
-    runs = {folder_name(warehouse, place_of(warehouse, one.run)): one for one in found.runs}
     for name, files in found.acceptable.items():
-        audited = runs.get(name)
-        rounds, last_hash = (audited.rounds, audited.last_hash) if audited else (0, "")
-        enter(warehouse, warehouse / name, files, rounds=rounds, last_hash=last_hash)
+        enter(warehouse, warehouse / name, files)

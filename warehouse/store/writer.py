@@ -24,7 +24,6 @@ from predictor.errors import ShockwaveError
 from tasks.record import Package, RoundRecord, Start, Timings
 from warehouse.store.arrow import (
     read_groups,
-    read_parquet,
     rows_to_table,
     to_table,
     write_groups,
@@ -68,8 +67,6 @@ DELAY_SECONDS = 3.0
 """Time after which waiting rounds of a virtual cluster are written with the next full part. A crash
 loses waiting rounds. An engineering choice; no sweep is recorded."""
 
-
-_HASH = pa.schema([ROUND.field("hash")])
 
 _Waiting = tuple[RoundLabel, RoundRecord]
 
@@ -149,7 +146,7 @@ class Writer:
                     give_name(self._folder, folder)
                     self._folder = folder
                     break
-            self._enter(0, start.digest)
+            self._enter_all()
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             os.close(self._lock)
@@ -180,7 +177,7 @@ class Writer:
         self._parts = [path.name for path in round_files(self._folder)]
         self._replace([name for name in names if name not in self._parts])
         if WHOLE not in names:
-            self._fold(self._position()[0])
+            self._fold(max((part.stop for part in map(rounds_of, self._parts) if part), default=0))
             self._clear()
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
@@ -289,20 +286,9 @@ class Writer:
             drop_sums(self._folder, gone)
 
     def _enter_all(self) -> None:
-        """Enter the rounds on disk, and all files that the ledger lacks."""
-        self._enter(*self._position())
-
-    def _enter(self, rounds: int, last_hash: str) -> None:
-        enter(self._warehouse, self._folder, self._new, rounds=rounds, last_hash=last_hash)
+        """Enter all files that the ledger lacks."""
+        enter(self._warehouse, self._folder, self._new)
         self._new, self._entered_at = {}, monotonic()
-
-    def _position(self) -> tuple[int, str]:
-        """Return the number of rounds on disk, and the last hash."""
-        newest = self._parts[-1] if self._parts else HEADER_FILE
-        hashes = read_parquet(self._folder / newest, _HASH)["hash"]
-        rounds = rounds_of(newest)
-        count = rounds.stop if rounds else len(hashes) if newest == WHOLE else 0
-        return count, hashes[-1].as_py()
 
     def __enter__(self) -> "Writer":
         return self
