@@ -19,7 +19,7 @@ from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
 from tasks.rollouts import Progress, ignore_progress
 from tasks.round import Round, Run, collect, predict, solve
-from warehouse.analytics.newest import newest_run
+from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
 
@@ -108,7 +108,7 @@ def find_newest_run(warehouse: Path) -> str:
     Raises:
         InputError: The warehouse holds no run.
     """
-    newest = newest_run(warehouse)
+    newest = Analytics(warehouse).newest_run()
     if newest is None:
         raise InputError(str(warehouse), "holds no run", "run shockwave simulate first")
     return newest

@@ -21,11 +21,10 @@ from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import MARTS, read_twice, views_of
 from warehouse.analytics.limits import SPILL
 from warehouse.analytics.marts import materialise
-from warehouse.analytics.newest import newest_run
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import hold_lock
-from warehouse.store.folder import MISPLACED, name_of, place_of, run_folders
+from warehouse.store.folder import MISPLACED, name_of, place_of
 
 pytestmark = pytest.mark.slow
 
@@ -162,31 +161,22 @@ def test_columns_are_no_views(asked: str, seen: set[str]) -> None:
 
 
 def test_the_newest_run_is_found_without_and_with_copies(written: Path, materialised: Path) -> None:
-    (((newest,),),) = Analytics(written).query(
-        "SELECT run FROM runs ORDER BY created_at DESC LIMIT 1"
-    )[1:]
-    assert newest_run(written) == newest_run(materialised) == newest
+    found = {Analytics(warehouse).newest_run() for warehouse in (written, materialised)}
     (copied,) = read_copies(materialised).runs
-    assert copied != newest
+    (newest,) = found
+    assert newest != copied
 
 
-def test_the_newest_run_is_found_by_headers_that_exist_and_are_its_own(warehouse: Path) -> None:
-    newest = place_of(warehouse, str(newest_run(warehouse)))
-    (other,) = [path for path in run_folders(warehouse) if path != newest]
+def test_a_copied_or_damaged_run_is_not_queried(warehouse: Path) -> None:
+    newest = place_of(warehouse, str(Analytics(warehouse).newest_run()))
     shutil.copytree(newest, place_of(warehouse, "copied"))
     with pytest.raises(WarehouseError, match=f"is of run '{name_of(newest)}'") as misplaced:
-        newest_run(warehouse)
+        Analytics(warehouse).newest_run()
     assert misplaced.value.remedy == MISPLACED
     shutil.rmtree(place_of(warehouse, "copied"))
-    header = newest / "header.parquet"
-    header.write_bytes(b"PAR2" + header.read_bytes()[4:])  # which readers do not look at
-    with pytest.raises(WarehouseError, match="was changed"):
-        newest_run(warehouse)
-    header.write_bytes(b"")
-    with pytest.raises(WarehouseError, match="cannot be read"):
-        newest_run(warehouse)
-    header.unlink()  # as of a run that is removed
-    assert newest_run(warehouse) == name_of(other)
+    (newest / "header.parquet").write_bytes(b"")
+    with pytest.raises(WarehouseError, match=r"cannot be read|was changed"):
+        Analytics(warehouse).newest_run()
 
 
 def test_answers_of_ended_runs_come_from_the_copies(copied: Path) -> None:

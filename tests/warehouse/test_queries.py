@@ -125,7 +125,7 @@ def test_a_reader_has_no_way_to_write() -> None:
             Reader,
             {"header", "start", "original_start", "created_at", "packages", "records", "parts"},
         ),
-        (Analytics, {"query", "queries", "recipe", "frame", "table", "limits"}),
+        (Analytics, {"query", "queries", "recipe", "newest_run", "frame", "table", "limits"}),
     ):
         assert {name for name in dir(kind) if not name.startswith("_")} == reads
 

@@ -38,7 +38,7 @@ from warehouse.store.checks import check_files
 from warehouse.store.checksums import checksum, hash_contents
 from warehouse.store.creation import make_folder
 from warehouse.store.durable import check_regular, hold_lock, temporary_name, writing
-from warehouse.store.folder import WORKLOAD_FILE, empty_cells, name_of, place_of, run_folders
+from warehouse.store.folder import WORKLOAD_FILE, name_of, place_of, run_folders
 from warehouse.store.parts import WHOLE
 
 DATABASE = "analytics.duckdb"
@@ -135,10 +135,10 @@ def _make(database: Path, warehouse: Path) -> None:
     any warehouse, and replaces the views that read files or copies. If their columns have changed,
     views over them no longer fit, and all views are created.
     """
-    copies, whole = read_copies(warehouse), empty_cells(warehouse).exists()
+    copies = read_copies(warehouse)
     kind = bool(copies.runs)
     with _making:
-        if whole and kind in _before:
+        if kind in _before:
             database.write_bytes(_before[kind])
             with _attached(database) as connection:
                 columns = connection.execute(_COLUMNS).fetchall()
@@ -148,8 +148,7 @@ def _make(database: Path, warehouse: Path) -> None:
             database.unlink()
         with _attached(database) as connection:
             create_views(connection, warehouse, later=True, copies=copies)
-        if whole:
-            _before[kind] = database.read_bytes()
+        _before[kind] = database.read_bytes()
 
 
 @contextlib.contextmanager
@@ -206,9 +205,6 @@ def create_views(
     connection.execute("SET enable_progress_bar = false")
     if not later:
         connection.execute("SET parquet_metadata_cache = true")  # views read files several times
-    if not empty_cells(warehouse).exists():  # only an earlier version has written here
-        names = [name for name in names if name != "campaign_cells"]
-        asked = [name for name in asked if name != "campaign_cells"]
     copies = copies or read_copies(warehouse)
     copied = of_copies(copies, runs)
     others = without_copies(warehouse, runs, copied)

@@ -84,6 +84,11 @@ def view_sql(name: str) -> str:
     return (Path(__file__).parent / "views" / layer / f"{name}.sql").read_text(encoding="utf-8")
 
 
+def query_sql(name: str) -> str:
+    """Return a query of this package that is no view, from its file."""
+    return (Path(__file__).parent / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+
+
 def services_sql(name: str) -> str:
     """Return the query of what services took in: `workloads` (their jobs) or `commands`."""
     return (SERVICES / f"{name}.sql").read_text(encoding="utf-8")

@@ -9,11 +9,10 @@ from typing import Any
 import duckdb
 
 from predictor.errors import InputError, meant
-from warehouse.analytics.definitions import view_sql
+from warehouse.analytics.definitions import query_sql, view_sql
 from warehouse.analytics.intervals import Interval, interval_of
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.sources import listed
-from warehouse.store.checks import check_warehouse
 from warehouse.store.labels import Label, read_labels
 
 FIGURES = ("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization")
@@ -47,25 +46,6 @@ SETTINGS = (
 """Settings of a run besides policy, jobs, GPUs and seed."""
 
 NEWEST = "created_at DESC, run DESC"
-
-CAMPAIGNS = """
-SELECT
-    campaign,
-    count(*) AS cells,
-    count(*) FILTER (WHERE status = 'finished') AS finished,
-    count(*) FILTER (WHERE status = 'failed') AS failed,
-    string_agg(DISTINCT policy, ' ' ORDER BY policy) AS policies,
-    count(DISTINCT workload) AS workloads,
-    count(DISTINCT cluster) AS clusters,
-    count(DISTINCT options) AS variants,
-    count(DISTINCT seed) AS seeds,
-    max(created_at) AS newest_run
-FROM (SELECT * FROM campaign_cells) AS c
-LEFT JOIN (SELECT run, created_at FROM runs) AS r USING (run)
-GROUP BY campaign
-ORDER BY newest_run DESC NULLS LAST, campaign
-"""
-"""Query of the campaigns."""
 
 
 @dataclass(frozen=True)
@@ -190,10 +170,7 @@ def list_campaigns(analytics: Analytics) -> list[dict[str, Any]]:
         InputError: There is no warehouse.
         WarehouseError: A file is damaged.
     """
-    check_warehouse(analytics.warehouse)
-    if not any(analytics.warehouse.glob("campaigns/*/cells.parquet")):  # of an earlier version
-        return []
-    columns, rows = analytics.query(CAMPAIGNS)
+    columns, rows = analytics.query(query_sql("campaigns"))
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 

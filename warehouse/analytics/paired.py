@@ -5,21 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from predictor.errors import InputError, meant
+from warehouse.analytics.definitions import query_sql
 from warehouse.analytics.intervals import Interval, interval
 from warehouse.analytics.questions import Analytics
-
-BOTH = """
-SELECT o.run, o.jct_seconds, b.jct_seconds
-FROM (SELECT run, job_id, jct_seconds FROM job_outcomes) AS o
-JOIN (SELECT * FROM jobs) AS j USING (run, job_id)
-JOIN (SELECT run, job_id, jct_seconds FROM job_outcomes) AS b USING (job_id)
-JOIN (SELECT * FROM jobs) AS k ON k.run = b.run AND k.job_id = b.job_id
-WHERE b.run = '{base}' AND o.run <> b.run
-    AND (j.model, j.mode, j.scale_factor, j.epochs, j.arrival_seconds)
-        = (k.model, k.mode, k.scale_factor, k.epochs, k.arrival_seconds)
-ORDER BY o.run, o.job_id
-"""
-
 
 ALL = "all workloads"
 """Label of differences over the pairs of all workloads."""
@@ -85,7 +73,7 @@ def job_by_job(warehouse: Path, base: str, others: Iterable[str]) -> dict[str, P
         WarehouseError: A file is damaged.
     """
     runs = sorted({base, *others})
-    _, rows = Analytics(warehouse).query(BOTH.format(base=base), runs)
+    _, rows = Analytics(warehouse).query(query_sql("same_jobs").format(base=base), runs)
     pairs: dict[str, list[tuple[float | None, float | None]]] = {}
     for run, value, reference in rows:
         pairs.setdefault(run, []).append((value, reference))

@@ -126,9 +126,7 @@ class Analytics:
             raise InputError("job", f"the recipe {name} is of no single job", "leave it out")
         check_warehouse(self.warehouse)
         if run is None and found.of_one_run:
-            from warehouse.analytics.newest import newest_run  # imports Arrow, needed only here
-
-            run = newest_run(self.warehouse)
+            run = self.newest_run()
         # A run without rounds is in no view, so it cannot be selected.
         seen = run is not None and next(
             run_folder(self.warehouse, run).glob("round=*.parquet"), None
@@ -141,6 +139,16 @@ class Analytics:
             [run] if run is not None and seen else None if found.of_every_run else self._once(),
             {"run": run, "job": job},
         )
+
+    def newest_run(self) -> str | None:
+        """Return the run that was created last; None in an empty warehouse.
+
+        Raises:
+            InputError: There is no warehouse.
+            WarehouseError: A file is damaged.
+        """
+        rows = self.query("SELECT run FROM runs ORDER BY created_at DESC, run DESC LIMIT 1")[1]
+        return rows[0][0] if rows else None
 
     def _check_job(self, run: str, job: int) -> None:
         if not self.query(f"SELECT 1 FROM jobs WHERE job_id = {job}", [run])[1]:

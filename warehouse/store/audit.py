@@ -24,12 +24,6 @@ from warehouse.store.checksums import (
     is_stored,
     read_sums,
 )
-from warehouse.store.decoding import (
-    GARBLED,
-    Stored,
-    decode_header,
-    decode_round,
-)
 from warehouse.store.durable import find_left_overs
 from warehouse.store.folder import WORKLOAD_FILE, name_of, place_of, unknown_run
 from warehouse.store.ledger import (
@@ -40,7 +34,14 @@ from warehouse.store.ledger import (
     read_ledger,
 )
 from warehouse.store.parts import WHOLE, replaces, rounds_of
-from warehouse.store.reader import add_taken_in, read_workload
+from warehouse.store.reader import (
+    GARBLED,
+    Stored,
+    add_taken_in,
+    decode_header,
+    decode_round,
+    read_workload,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,75 @@
 """Reads the records of runs: headers, workloads and rounds."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from predictor.errors import WarehouseError
-from predictor.rows import from_row, get_typed_fields
+from predictor.rows import from_row, get_typed_fields, hash_content
+from tasks.layout import VERSION
 from tasks.record import Package, RoundRecord, RunHeader, Start, check_chain
 from tasks.sources import Workload
 from warehouse.store.arrow import drop_empty_rows, read_from, read_parquet
 from warehouse.store.checksums import read_sums
-from warehouse.store.decoding import (
-    GARBLED,
-    Stored,
-    decode_header,
-    decode_round,
+from warehouse.store.files import WORKLOAD, HeaderLabel, PlayedJob, RoundLabel
+from warehouse.store.folder import (
+    MISPLACED,
+    RESTORE,
+    WORKLOAD_FILE,
+    name_of,
+    other_layout,
+    run_folder,
 )
-from warehouse.store.files import WORKLOAD, PlayedJob
-from warehouse.store.folder import MISPLACED, RESTORE, WORKLOAD_FILE, name_of, run_folder
 from warehouse.store.parts import first_missing, round_files, rounds_of
 from warehouse.store.verified import verify
 
+GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
+"""Exceptions that decoding a damaged row can raise."""
+
 Decoded = TypeVar("Decoded")
 Part = TypeVar("Part")
+Record = TypeVar("Record", RunHeader, RoundRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[Record]):
+    """A stored header or round.
+
+    Attributes:
+        digest: The stored hash.
+        content: The hash of the stored content.
+    """
+
+    record: Record
+    digest: str
+    content: str
+
+
+def decode_header(row: dict[str, Any]) -> Stored[RunHeader]:
+    """Decode the row of a header's file.
+
+    Raises:
+        InputError: The header has another layout.
+        KeyError: A field is missing; other errors of `GARBLED` if the row is no header.
+    """
+    return _decode_row(row, RunHeader, HeaderLabel)
+
+
+def decode_round(row: dict[str, Any]) -> Stored[RoundRecord]:
+    """Decode a row of a file of rounds; raises as `decode_header` does."""
+    return _decode_row(row, RoundRecord, RoundLabel)
+
+
+def _decode_row(row: dict[str, Any], kind: type[Record], label: Any) -> Stored[Record]:
+    if row["version"] != VERSION:
+        raise other_layout(row["run"], row["version"])
+    names = {field.name for field in fields(label)}
+    content = hash_content({name: value for name, value in row.items() if name not in names})
+    return Stored(from_row(kind, row), row["hash"], content)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from predictor.errors import ShockwaveError
+from predictor.errors import ShockwaveError, WarehouseError
 from tasks.record import Package, RoundRecord, Start, Timings
 from warehouse.store.arrow import (
     read_groups,
@@ -29,9 +29,10 @@ from warehouse.store.arrow import (
     write_groups,
     write_table,
 )
-from warehouse.store.checksums import CHECKSUMS, add_sum, drop_sums
+from warehouse.store.audit import check_file
+from warehouse.store.checksums import CHECKSUMS, add_sum, checksum, drop_sums, read_sums
 from warehouse.store.creation import make_folder
-from warehouse.store.durable import give_name, lock_run, make_held_folder, writing
+from warehouse.store.durable import find_left_overs, give_name, lock_run, make_held_folder, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
@@ -42,7 +43,14 @@ from warehouse.store.files import (
     RoundLabel,
 )
 from warehouse.store.folder import EMPTY, SERVICE, WORKLOAD_FILE, place_of, records_folder
-from warehouse.store.ledger import HEADER_FILE, check_key, enter
+from warehouse.store.ledger import (
+    HEADER_FILE,
+    LEDGER,
+    check_key,
+    enter,
+    folder_name,
+    read_ledger,
+)
 from warehouse.store.parts import (
     FAN,
     WHOLE,
@@ -53,7 +61,6 @@ from warehouse.store.parts import (
     rounds_of,
     tidy_parts,
 )
-from warehouse.store.recovery import recover
 from warehouse.store.verified import Version, save_written, version_of
 
 READ_SECONDS = 10.0
@@ -172,7 +179,7 @@ class Writer:
 
     def _recover(self) -> None:
         """Complete the writes of the last writer, which may have been killed."""
-        self._new = recover(self._warehouse, self._folder, self.run)
+        self._new = _recover(self._warehouse, self._folder, self.run)
         names = part_names(self._folder)
         self._parts = [path.name for path in round_files(self._folder)]
         self._replace([name for name in names if name not in self._parts])
@@ -319,3 +326,40 @@ class Writer:
 def _split(table: pa.Table) -> list[pa.Table]:
     """Split a table into row groups; the last one is not full, and may be empty."""
     return [table[at : at + GROUP_ROUNDS] for at in range(0, len(table) + 1, GROUP_ROUNDS)]
+
+
+def _recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
+    """Complete the last writer's writes, and verify that nothing has changed since.
+
+    Temporary files whose checksum is in `SHA256SUMS` get their names; others are removed. Returns
+    the checksums by name of the files that the ledger lacks.
+
+    Raises:
+        WarehouseError: A file is missing, was changed, or is in no list.
+    """
+    known = read_sums(folder)
+    if known is None:
+        raise WarehouseError(str(folder / CHECKSUMS), "is gone", "restore it from a backup")
+    for left_over in find_left_overs(folder):
+        name = left_over.name[1:-33]  # without the dots and 32 hexadecimal digits
+        if known.get(name) == checksum(left_over):
+            left_over.replace(folder / name)
+        else:
+            left_over.unlink()
+    names = part_names(folder)
+    for name in names:
+        if name not in known:  # a writer adds the checksum before the file gets its name
+            problem, remedy = f"is not in {CHECKSUMS}", "move it elsewhere"
+            raise WarehouseError(str(folder / name), problem, remedy)
+    gone = [name for name in sorted(known) if not (folder / name).exists()]
+    for name in gone:
+        if not any(replaces(other, name) for other in names):
+            raise WarehouseError(str(folder / name), "is gone", "restore it from a backup")
+    drop_sums(folder, gone)
+    entered = read_ledger(warehouse).folders.get(folder_name(warehouse, folder), {})
+    for name, digest in entered.items():
+        path = folder / name
+        found = check_file(path, (LEDGER, digest)) if digest or path.exists() else None
+        if found is not None:
+            raise WarehouseError(str(path), found, f"see shockwave run audit {run}")
+    return {name: known[name] for name in known if name not in {*entered, *gone}}
