@@ -1,12 +1,13 @@
 """Queries on recorded runs: figures, explanations, forks, replay, audit and reports."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shockwave.folder import find_id, find_warehouse
 from shockwave.progress import Progress, ignore_progress, watch_jobs
+from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 OLDEST_FIRST = (
     "SELECT s.* FROM run_summary AS s JOIN runs AS r USING (run) ORDER BY r.created_at, run"
 )
+
+
+def find_warehouse(folder: str | Path | None) -> Path:
+    """Return the folder; by default that in `SHOCKWAVE_WAREHOUSE`, else `var/warehouse`."""
+    return Path(folder or os.environ.get("SHOCKWAVE_WAREHOUSE") or DEFAULT_WAREHOUSE)
+
+
+def find_id(run: str, folder: Path) -> str:
+    """Return the id of a run, given its id or name."""
+    from warehouse.store.labelling import find_run
+
+    return find_run(folder, run)
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 from flows.prefect_server.teardown import silence_teardown
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, SimulationSettings
 from flows.runs.workload_source import Source
-from shockwave.folder import find_id, find_warehouse
 from shockwave.progress import Progress, ignore_progress, watch_jobs
-from shockwave.queries import Warehouse
+from shockwave.queries import Warehouse, find_id, find_warehouse
 from tasks.record import Parameter
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from flows.campaigns.plan import CampaignPlan as Plan
-    from warehouse.store.files import CellRow
 
 GENERATED = Source()
 DEFAULTS = SimulationSettings()
@@ -190,10 +188,7 @@ class Campaign:
         check_start(self.plan, self.warehouse)
         check_writable(self.warehouse)
 
-        def after_cell(rows: "Sequence[CellRow]", share: float) -> None:
-            progress(sum(row.status != "pending" for row in rows), len(rows))
-
-        with watch_campaigns(cells=after_cell):
+        with watch_campaigns(cells=lambda done, total, share: progress(done, total)):
             return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
 
     def summary(self, of_jobs: str | None = None) -> "pd.DataFrame":

@@ -50,9 +50,9 @@ TRIES = 3
 STOP_SECONDS = 30.0
 """Timeout for a run to stop at the end of its current round. An engineering bound."""
 
-CellWatch = Callable[[Sequence[CellRow], float], None]
-"""Takes the rows of all cells, and the share of jobs in ended cells; called at the start, at most
-once a second, and at the end."""
+CellWatch = Callable[[int, int, float], None]
+"""Takes the numbers of ended and of all cells, and the share of jobs in ended cells; called at the
+start, at most once a second, and at the end."""
 
 REPORT_SECONDS = 1.0
 """Minimum interval between progress reports, whose cost grows with the number of cells. An
@@ -187,12 +187,16 @@ class CampaignExecution:
         return 1.0 - waiting / jobs if jobs else 1.0
 
     @property
+    def _ended_cells(self) -> int:
+        return len(self.rows) - len(self._waiting)
+
+    @property
     def _percent(self) -> float:
-        return 100.0 * (len(self.rows) - len(self._waiting)) / len(self.rows)
+        return 100.0 * self._ended_cells / len(self.rows)
 
     @property
     def _progress_text(self) -> str:
-        return f"{len(self.rows) - len(self._waiting)} of {len(self.rows)} cells of {self.id}"
+        return f"{self._ended_cells} of {len(self.rows)} cells of {self.id}"
 
     def report(self) -> None:
         """Write the status of the cells, update the artifact, and call the watchers."""
@@ -200,7 +204,7 @@ class CampaignExecution:
         write_cells(self._warehouse, self.id, rows)
         update_progress_artifact(self._progress, self._percent, description=self._progress_text)
         for watch in _cell_watchers:
-            watch(rows, self._share)
+            watch(self._ended_cells, len(rows), self._share)
         self._reported_at = time.monotonic()
 
     def run_all(self, runner: Runner, workers: int, address: str | None) -> None:

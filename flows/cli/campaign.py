@@ -48,7 +48,7 @@ def run(
     check_runner(runner, address)
     shown.begin(describe_wait())
     failure: CellsFailed | None = None
-    with watch_campaigns(cells=shown.count_cells(plan.name)):
+    with watch_campaigns(cells=shown.count(plan.name, "cells")):
         try:
             run_campaign(plan, runner, workers, address, warehouse, fresh)
         except CellsFailed as error:

@@ -7,7 +7,7 @@ them, so that no command is silent for long. Rich estimates the time left.
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Event, Lock, Thread
@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # not needed by commands that run nothing
     from flows.runs.simulation import Progress as RoundCallback
     from tasks.record import Start
     from tasks.round import Run
-    from warehouse.store.files import CellRow
 
 
 class Count(Protocol):
@@ -94,13 +93,6 @@ class CommandProgress:
                 self._bar.update(task, total=known, completed=self._share, description=self.text)
 
         return show
-
-    def count_cells(self, name: str) -> "Callable[[Sequence[CellRow], float], None]":
-        """Return a callback for a campaign's cells and the share of the work that is done."""
-        show = self.count(name, "cells")
-        return lambda rows, share: show(
-            sum(row.status != "pending" for row in rows), len(rows), share
-        )
 
     def count_jobs(self, start: "Start") -> "RoundCallback":
         """Begin a run as a task, counted in ended jobs; returns its callback for rounds."""

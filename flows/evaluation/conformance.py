@@ -2,7 +2,7 @@
 
 import csv
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -144,11 +144,8 @@ def check_conformance(folder: Path) -> Iterator[dict[str, object]]:
                 )
                 here = measure_figures(workload, settings, Path(warehouse))
                 there = published[case.name, NAMES.get(policy, policy)]
-                row: dict[str, object] = {"trace": case.name, "policy": policy}
-                for figure in FIGURES:
-                    row |= {figure: here[figure], f"{figure}_published": there[figure]}
-                ok = all(tolerance.accepts(name, here[name], there[name]) for name in FIGURES)
-                yield row | {"rounds": here["rounds"], "ok": ok}
+                about = {"trace": case.name, "policy": policy}
+                yield about | compare_figures(here, there, FIGURES, tolerance)
 
 
 def measure_figures(workload: Workload, settings: Settings, warehouse: Path) -> dict[str, float]:
@@ -156,6 +153,20 @@ def measure_figures(workload: Workload, settings: Settings, warehouse: Path) -> 
     run = simulate(make_start(workload, settings), warehouse)
     columns, (row,) = Analytics(warehouse).query("FROM run_summary", [run])
     return dict(zip(columns, row, strict=True))
+
+
+def compare_figures(
+    here: Mapping[str, float],
+    published: Mapping[str, float],
+    figures: Sequence[str],
+    tolerance: Tolerance,
+) -> dict[str, object]:
+    """Return each figure here and as published, the rounds, and whether all are accepted (`ok`)."""
+    row: dict[str, object] = {}
+    for figure in figures:
+        row |= {figure: here[figure], f"{figure}_published": published[figure]}
+    ok = all(tolerance.accepts(name, here[name], published[name]) for name in figures)
+    return row | {"rounds": here["rounds"], "ok": ok}
 
 
 @contextmanager

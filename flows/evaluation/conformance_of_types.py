@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from flows.evaluation.conformance import Tolerance, measure_figures, read_results
+from flows.evaluation.conformance import Tolerance, compare_figures, measure_figures, read_results
 from flows.runs.workload_source import Source
 from solver.fidelity import Fidelity
 from solver.inventory import Pool
@@ -113,11 +113,8 @@ def check_conformance_of_types(folder: Path) -> Iterator[dict[str, object]]:
                 if run.policy != YARDSTICK:
                     here, times = _ran(workload, pools, run.policy, Path(warehouse))
                 here["worst_rho"] = max(times[job] / alone[job] for job in times)
-                row: dict[str, object] = {"trace": name, "policy": run.policy}
-                for figure in FIGURES:
-                    row |= {figure: here[figure], f"{figure}_published": run.figures[figure]}
-                ok = all(TOLERANCE.accepts(f, here[f], run.figures[f]) for f in FIGURES)
-                yield row | {"rounds": here["rounds"], "ok": ok}
+                about = {"trace": name, "policy": run.policy}
+                yield about | compare_figures(here, run.figures, FIGURES, TOLERANCE)
 
 
 def _ran(

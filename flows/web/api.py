@@ -24,7 +24,13 @@ from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import make_input_error
 from flows.web import streams
-from flows.web.backend import BodyLimit, Problem, ServiceBackend, get_http_status
+from flows.web.backend import (
+    BodyLimit,
+    Problem,
+    ServiceBackend,
+    describe_errors,
+    get_http_status,
+)
 from flows.web.dependencies import AfterRound, Api, Caller, Key, Service, Target
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
@@ -43,14 +49,11 @@ class Budget(BaseModel):
     value: Annotated[float, Field(allow_inf_nan=False)]
 
 
-ANSWERS: dict[int | str, dict[str, Any]] = {
-    status.value: {"model": Problem, "description": status.phrase}
-    for status in (
-        *(HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN),
-        *(HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-        *(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
-    )
-}
+ANSWERS = describe_errors(
+    *(HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN),
+    *(HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    *(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
+)
 """Errors that every route may return."""
 
 LOGS: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}

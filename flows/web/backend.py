@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, Lock, to_thread
 from fastapi import HTTPException
@@ -34,6 +34,11 @@ class Problem(BaseModel):
     place: str
     problem: str
     remedy: str
+
+
+def describe_errors(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """Describe errors for the API's schema."""
+    return {status.value: {"model": Problem, "description": status.phrase} for status in statuses}
 
 
 class RequestRefused(HTTPException):

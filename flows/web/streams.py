@@ -18,7 +18,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import TypeAdapter, ValidationError
 
 from flows.api.job_logs import JobLogs, LogPlace
-from flows.web.backend import Problem, RequestRefused, ServiceBackend
+from flows.web.backend import RequestRefused, ServiceBackend, describe_errors
 from flows.web.dependencies import AfterRound, Api, Caller, Credentials, Service, Target
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
@@ -110,13 +110,10 @@ routes = APIRouter(
     prefix="/v1",
     dependencies=[Depends(hold_slot)],
     default_response_class=EventSourceResponse,
-    responses={
-        status.value: {"model": Problem, "description": status.phrase}
-        for status in (
-            *(HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
-            *(HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE),
-        )
-    },
+    responses=describe_errors(
+        *(HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+        *(HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE),
+    ),
 )
 
 

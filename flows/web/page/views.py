@@ -188,8 +188,8 @@ def load_templates() -> Environment:
     loaded.filters |= {
         "span": format_span,
         "between": format_interval,
-        "digits": format_number,
-        "amount": format_cost,
+        "digits": lambda value: "–" if value is None else f"{value:,.3g}",
+        "amount": lambda cost: "–" if cost is None else f"{cost:,.2f}",
     }
     return loaded
 
@@ -207,18 +207,5 @@ def format_span(seconds: float | None) -> str:
 
 def format_interval(seconds: float | None, low: float | None, high: float | None) -> str:
     """Format a time with its interval."""
-    return (
-        "–"
-        if seconds is None
-        else f"{format_span(seconds)} ({format_span(low)} to {format_span(high)})"
-    )
-
-
-def format_number(value: float | None) -> str:
-    """Format a number with three digits."""
-    return "–" if value is None else f"{value:,.3g}"
-
-
-def format_cost(value: float | None) -> str:
-    """Format a cost."""
-    return "–" if value is None else f"{value:,.2f}"
+    interval = f" ({format_span(low)} to {format_span(high)})" if seconds is not None else ""
+    return f"{format_span(seconds)}{interval}"
