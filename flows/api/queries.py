@@ -163,21 +163,16 @@ class ServiceQueries:
         ends = {e.job_id: e for record in news for e in record.finished if e.ends_job}
         rows = []
         for spec in (spec for record in news for spec in record.arrivals):
-            end, belief = ends.get(spec.job_id), state.beliefs.get(spec.job_id)
-            whole = 1.0 if end and end.kind is EventKind.FINISHED else None
-            rows.append(
-                make_job_row(
-                    spec,
-                    end.kind.value if end else describe_status(state, spec.job_id),
-                    held_gpus=state.leases.get(spec.job_id, ()),
-                    done=belief.share_done if belief else whole,
-                    arrival_s=spec.arrival_seconds,
-                    ended_s=end.at_seconds if end else None,
-                    reason=end.reason
-                    if end
-                    else few.get(spec.job_id) or describe_wait(state, spec.job_id),
-                )
-            )
+            job_id, arrival = spec.job_id, spec.arrival_seconds
+            about: tuple[Any, ...]
+            if end := ends.get(job_id):
+                done = 1.0 if end.kind is EventKind.FINISHED else None
+                about = end.kind.value, (), done, arrival, end.at_seconds, end.reason
+            else:
+                gpus, done = state.leases.get(job_id, ()), state.beliefs[job_id].share_done
+                why = few.get(job_id) or describe_wait(state, job_id)
+                about = describe_status(state, job_id), gpus, done, arrival, None, why
+            rows.append(make_job_row(spec, *about))
         refusals = {
             command.number: command.reason
             for record in news
@@ -185,13 +180,10 @@ class ServiceQueries:
             if command.kind is CommandKind.REFUSED
         }
         for entry in self._read_entries(0 if refusals else state.source_position.entries):
-            if entry.job and (
-                entry.number in refusals or entry.number > state.source_position.entries
-            ):
-                reason = refusals.get(entry.number, "")
-                rows.append(
-                    make_job_row(entry.job, "refused" if reason else "accepted", reason=reason)
-                )
+            reason = refusals.get(entry.number, "")
+            if entry.job and (reason or entry.number > state.source_position.entries):
+                status = "refused" if reason else "accepted"
+                rows.append(make_job_row(entry.job, status, reason=reason))
         return sorted(rows, key=lambda row: row.job_id)
 
     def _read_entries(self, after: int) -> Iterator[Entry]:

@@ -191,7 +191,6 @@ class Status:
 def make_job_row(
     spec: JobSpec,
     status: str,
-    *,
     held_gpus: tuple[int, ...] = (),
     done: float | None = 0.0,
     arrival_s: float | None = None,

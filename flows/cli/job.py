@@ -32,16 +32,13 @@ Key = Annotated[
 ]
 
 
-def print_accepted(accepted: "Accepted", name: str, as_json: bool) -> None:
-    """Print the number and job of each accepted entry."""
+def print_accepted(accepted: "Accepted", name: str, as_json: bool, what: str = "") -> None:
+    """Print the number and job of each accepted entry; `what` names a command about no job."""
     first, kind, job = accepted.entry, accepted.kind, accepted.job_id
     if as_json:
-        ids = [None if job is None else job + n for n in range(accepted.jobs)]
-        rows = (
-            {"entry": n, "kind": kind, "job_id": id, "name": name}
-            for n, id in enumerate(ids, first)
-        )
-        print_rows(rows, as_json)
+        for n in range(accepted.jobs):
+            about = {"entry": first + n, "kind": kind, "job_id": None if job is None else job + n}
+            print_rows([about | {"name": name}], as_json)
         return
     jobs = f"job {job}"
     if job is not None and accepted.jobs > 1:
@@ -49,9 +46,9 @@ def print_accepted(accepted: "Accepted", name: str, as_json: bool) -> None:
     if kind == "submit":
         verb = "are" if accepted.jobs > 1 else "is"
         say(f"{jobs}{f' ({name})' * bool(name)} {verb} accepted")
-    else:
-        about = f" of {jobs}" if job is not None else f" of node {name}"
-        say(f"{kind}{about} is accepted; it takes effect in the next round")
+        return
+    what = what or f"{kind} of {jobs if job is not None else f'node {name}'}"
+    say(f"{what} is accepted; it takes effect in the next round")
 
 
 def order(
@@ -136,9 +133,8 @@ def print_logs(
     elif job.isascii() and job.isdigit():
         number = int(job)
     else:
-        raise InputError(
-            "job", f"{job!r} is not an id", "give the job's id: only jobs of a service have names"
-        )
+        remedy = "give the job's id: only jobs of a service have names"
+        raise InputError("job", f"{job!r} is not an id", remedy)
     check_has_logs(Reader(warehouse), run, number)
     if cluster is None:
         raise InputError("cluster", "is missing", "give the cluster file of the run")

@@ -8,7 +8,7 @@ import typer
 from flows.cli.connection import complete_nodes, connect
 from flows.cli.job import Key, order, print_accepted, to_columns
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_filled, say
+from flows.cli.output import print_filled
 from warehouse import DEFAULT_WAREHOUSE
 
 Index = Annotated[
@@ -44,10 +44,7 @@ def add(
     fields = {field: value for field, value in options.items() if value is not None}
     with connect(warehouse) as service:
         accepted = service.add_node(fields, key=key)
-    if as_json:
-        print_accepted(accepted, name or "", as_json)
-    else:
-        say("the node is accepted; it takes effect in the next round")
+    print_accepted(accepted, name or "", as_json, "the node")
 
 
 def _make_order(kind: str) -> Callable[..., None]:

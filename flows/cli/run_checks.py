@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import Gpus, Json, RunId, SetOption, Warehouse, make_option, parse_parameters
-from flows.cli.output import print_rows, say, subtract
+from flows.cli.output import print_result, print_rows, say, subtract
 from flows.cli.progress import get_progress
 from flows.runs.settings import POOLS
 from warehouse import DEFAULT_WAREHOUSE
@@ -78,19 +78,14 @@ def audit(
 
 
 def _print_finding(finding: "AuditFinding", as_json: bool, *, all_runs: bool = False) -> None:
-    if as_json:
-        print_rows([asdict(finding)], as_json)
-        return
     of = f"{finding.run}, " if all_runs and finding.run else ""
     place = f"round {finding.round}, " if finding.round is not None else ""
-    say(f"{of}{place}{finding.place}: {finding.problem}")
+    print_result(asdict(finding), f"{of}{place}{finding.place}: {finding.problem}", as_json)
 
 
 def _print_run(audited: "Audit", as_json: bool) -> None:
-    if as_json:
-        summary = {"run": audited.run, "findings": len(audited.findings)}
-        print_rows([summary | {name: getattr(audited, name) for name in FIELDS}], as_json)
-        return
+    row = {"run": audited.run, "findings": len(audited.findings)}
+    row |= {name: getattr(audited, name) for name in FIELDS}
     what = (audited.rounds, "round"), (audited.jobs, "job"), (audited.files, "file")
     held = f"{audited.run}: {', '.join(counted(*count) for count in what)}"
     open_ends = f", {counted(audited.unended, 'job')} unfinished" if audited.unended else ""
@@ -102,34 +97,25 @@ def _print_run(audited: "Audit", as_json: bool) -> None:
     entered = "; not in the ledger" if audited.entered is None else ""
     if audited.entered is not None and audited.entered < audited.rounds:
         entered = f"; {audited.entered} of the rounds are in the ledger"
-    say(f"{held}{open_ends}: {verdict}{entered}")
+    print_result(row, f"{held}{open_ends}: {verdict}{entered}", as_json)
 
 
 def _print_all(warehouse: Path, result: "WarehouseAudit", as_json: bool) -> None:
     entries = len(result.ledger.entries)
     rounds = sum(audited.rounds for audited in result.runs)
     files = sum(audited.files for audited in result.runs) + result.files
-    summary = {
-        "findings": len(result.findings),
-        "runs": len(result.runs),
-        "rounds": rounds,
-        "files": files,
-        "entries": entries,
-        "signed": result.ledger.signed,
-        "last_hash": result.last_hash,
-    }
-    if as_json:
-        print_rows([summary], as_json)
-        return
+    row = {"findings": len(result.findings), "runs": len(result.runs), "rounds": rounds}
+    row |= {"files": files, "entries": entries, "signed": result.ledger.signed}
     verdict = "intact and as in the ledger"
     if result.findings:
         verdict = counted(len(result.findings), "finding")
     signed = f", {result.ledger.signed} signed" if result.ledger.signed else ""
-    say(
+    text = (
         f"{warehouse}: {counted(len(result.runs), 'run')}, {counted(rounds, 'round')}, "
-        f"{counted(files, 'file')}: {verdict}"
+        f"{counted(files, 'file')}: {verdict}\n"
+        f"ledger: {entries} entries{signed}, last hash {result.last_hash}"
     )
-    say(f"ledger: {entries} entries{signed}, last hash {result.last_hash}")
+    print_result(row | {"last_hash": result.last_hash}, text, as_json)
 
 
 def replay(
@@ -146,20 +132,13 @@ def replay(
     for remark in () if as_json else comparison.remarks:
         say(f"{run}: {remark}")
     for difference in comparison.differences:
-        if as_json:
-            print_rows([asdict(difference)], as_json)
-        else:
-            say(f"round {difference.round}: {difference.field} differs")
+        text = f"round {difference.round}: {difference.field} differs"
+        print_result(asdict(difference), text, as_json)
     rounds = counted(comparison.rounds, "round")
     different = len({difference.round for difference in comparison.differences})
     if as_json:
-        summary = {
-            "run": run,
-            "rounds": comparison.rounds,
-            "different": different,
-            "complete": comparison.complete,
-            "remarks": comparison.remarks,
-        }
+        summary = {"run": run, "rounds": comparison.rounds, "different": different}
+        summary |= {"complete": comparison.complete, "remarks": comparison.remarks}
         print_rows([summary], as_json)
     elif not different:
         ended = "" if number is not None or comparison.complete else "; the run has not ended"
@@ -203,23 +182,15 @@ def whatif(
     if outcome.rounds_so_far is not None:
         recorded = recorded if as_json else "unchanged"
         so_far = f"has not ended, with {counted(outcome.rounds_so_far, 'round')} recorded"
-        say(
-            f"{run} {so_far}: {recorded} means continued from round {number} without the change",
-            err=as_json,
-        )
+        meaning = f"{recorded} means continued from round {number} without the change"
+        say(f"{run} {so_far}: {meaning}", err=as_json)
     figures = [
         {"figure": name, recorded: before, "whatif": after, "difference": subtract(after, before)}
         for name, before, after in outcome.figures
     ]
     jobs = [
-        {
-            "job_id": job_id,
-            "jct_seconds": before,
-            "jct_seconds_whatif": after,
-            "difference_seconds": subtract(after, before),
-            "ftf": ftf,
-            "ftf_whatif": ftf_whatif,
-        }
+        {"job_id": job_id, "jct_seconds": before, "jct_seconds_whatif": after}
+        | {"difference_seconds": subtract(after, before), "ftf": ftf, "ftf_whatif": ftf_whatif}
         for job_id, before, after, ftf, ftf_whatif in outcome.jobs
     ]
     if as_json:
@@ -227,14 +198,11 @@ def whatif(
         return
     print_rows(figures, as_json)
     if gpus is not None or pools:
-        say("")
         held = counted(outcome.reference_gpus, "GPU")
-        say(f"both values of ftf are relative to an equal share of {held}")
+        say(f"\nboth values of ftf are relative to an equal share of {held}")
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
     changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
-    say("")
-    say(f"{len(changed)} of {counted(len(jobs), 'job')} end at another time")
+    say(f"\n{len(changed)} of {counted(len(jobs), 'job')} end at another time")
     print_rows(changed[:MOST_JOBS], as_json)
     if keep is not None:
-        say("")
-        say(f"kept as run {outcome.run} in the warehouse {keep}")
+        say(f"\nkept as run {outcome.run} in the warehouse {keep}")

@@ -8,7 +8,7 @@ import typer
 from flows.cli.connection import connect
 from flows.cli.job import Key, print_accepted
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_filled, say
+from flows.cli.output import print_filled
 from warehouse import DEFAULT_WAREHOUSE
 
 
@@ -45,10 +45,7 @@ def set_tenant(
     terms = {field: value for field, value in options.items() if value is not None}
     with connect(warehouse) as service:
         accepted = service.update_tenant(name, terms, key=key)
-    if as_json:
-        print_accepted(accepted, name, as_json)
-    else:
-        say(f"the change of tenant {name} is accepted; it takes effect in the next round")
+    print_accepted(accepted, name, as_json, f"the change of tenant {name}")
 
 
 def print_tenants(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

@@ -34,21 +34,9 @@ from warehouse.store.reader import Reader
 from warehouse.store.writer import DELAY_SECONDS, Writer
 
 FIGURES = (
-    "makespan_s",
-    "mean_jct_s",
-    "jct_p50_s",
-    "jct_p95_s",
-    "jct_p99_s",
-    "worst_ftf",
-    "unfair_fraction",
-    "worst_ftf_themis",
-    "unfair_fraction_themis",
-    "utilization",
-    "nash_welfare",
-    "envy_violations",
-    "preemptions",
-    "rounds",
-    "cost",
+    *("makespan_s", "mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s"),
+    *("worst_ftf", "unfair_fraction", "worst_ftf_themis", "unfair_fraction_themis"),
+    *("utilization", "nash_welfare", "envy_violations", "preemptions", "rounds", "cost"),
 )
 """Compared columns of `run_summary`; `cost` only if GPUs have prices."""
 
@@ -199,13 +187,16 @@ def whatif(
             with writing(keep):
                 shutil.move(there, keep)
             build(keep)
+    (figures, jobs), (forked_figures, forked_jobs) = recorded, results
     return Outcome(
         run=forked,
-        reference_gpus=results[0]["reference_gpus"],
-        figures=compare_figures(recorded[0], results[0]),
+        reference_gpus=forked_figures["reference_gpus"],
+        figures=compare_figures(figures, forked_figures),
         jobs=tuple(
-            (job, *_pair(recorded[1], results[1], job, 0), *_pair(recorded[1], results[1], job, 1))
-            for job in sorted(recorded[1].keys() | results[1].keys())
+            (job, jct, forked_jct, ftf, forked_ftf)
+            for job in sorted(jobs.keys() | forked_jobs.keys())
+            for jct, ftf in [jobs.get(job, (None, None))]
+            for forked_jct, forked_ftf in [forked_jobs.get(job, (None, None))]
         ),
         remarks=tuple(remarks),
         rounds_so_far=so_far,
@@ -346,13 +337,3 @@ def _results(analytics: Analytics, run: str) -> Results:
         [run],
     )
     return dict(zip(columns, row, strict=True)), {job: (jct, ftf) for job, jct, ftf in rows}
-
-
-def _pair(
-    recorded: Mapping[int, tuple[float | None, float | None]],
-    forked: Mapping[int, tuple[float | None, float | None]],
-    job: int,
-    which: int,
-) -> tuple[float | None, float | None]:
-    nothing = (None, None)
-    return recorded.get(job, nothing)[which], forked.get(job, nothing)[which]
