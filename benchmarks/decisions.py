@@ -19,16 +19,16 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.workloads import TRACES, gpus_of, open_workload
-from flows.evaluation.conformance_of_types import (
+from flows.prefect_server.garbage import collect_rarely
+from flows.runs.simulation import prepare
+from flows.runs.start import fit_to_cluster, make_start
+from flows.runs.workload_source import Source
+from harness.conformance_of_types import (
     GPU_TYPES,
     ROUND_SECONDS,
     THROUGHPUTS,
     read_published_runs,
 )
-from flows.prefect_server.garbage import collect_rarely
-from flows.runs.simulation import prepare
-from flows.runs.start import fit_to_cluster, make_start
-from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES

@@ -20,10 +20,10 @@ from time import process_time
 import numpy as np
 
 from benchmarks.loads import Ends
-from flows.evaluation.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
 from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
+from harness.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
 from harness.markdown import markdown
 from solver.fidelity import Fidelity
 from solver.inventory import Pool

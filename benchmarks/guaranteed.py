@@ -28,9 +28,9 @@ from statistics import fmean, median
 import numpy as np
 
 from benchmarks.market_of_types import clusters
-from flows.evaluation.conformance import measure_figures
-from flows.evaluation.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
 from flows.runs.workload_source import Source
+from harness.conformance import measure_figures
+from harness.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
 from harness.markdown import markdown
 from solver.inventory import Inventory, Pool
 from tasks.record import Parameter, Settings

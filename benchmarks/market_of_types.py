@@ -23,15 +23,15 @@ from time import process_time
 
 import numpy as np
 
-from flows.evaluation.conformance import measure_figures
-from flows.evaluation.conformance_of_types import (
+from flows.runs.start import fit_to_cluster
+from flows.runs.workload_source import Source
+from harness.conformance import measure_figures
+from harness.conformance_of_types import (
     GPU_TYPES,
     ROUND_SECONDS,
     THROUGHPUTS,
     read_published_runs,
 )
-from flows.runs.start import fit_to_cluster
-from flows.runs.workload_source import Source
 from harness.markdown import markdown
 from solver.backends.makespan import find_least_makespan
 from solver.fidelity import Fidelity

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from flows.evaluation.conformance import CASES, NAMES, Case
+from harness.conformance import CASES, NAMES, Case
 from harness.markdown import markdown
 from solver.policies import POLICIES
 

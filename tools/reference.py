@@ -70,7 +70,7 @@ these seconds; 0 turns progress off. Exit codes:
 | Code | Meaning |
 | ---: | --- |
 | 0 | The command succeeded. |
-| 1 | A check failed: an audit, a replay, a conformance test, or cells of a campaign. |
+| 1 | A check failed: an audit, a replay, a check of hosts, or cells of a campaign. |
 | 2 | The input was wrong; one line names the place, the problem and the remedy. |
 | 130 | Interrupted. What was recorded is kept. |
 

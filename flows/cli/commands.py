@@ -83,10 +83,6 @@ GROUPED = {
         "policy:print_policies",
         "List the policies, their sources and parameters.",
     ),
-    "policy conformance": (
-        "policy:check_conformance",
-        "Check the published policies against their published results.",
-    ),
     "cluster check": ("cluster:check", "Check that the hosts of a cluster file can run jobs."),
     "cluster profile": ("cluster:profile", "Measure throughputs by training, for the predictor."),
     "cluster run": ("cluster:run", "Run a trace in containers until its last job ends."),
@@ -126,7 +122,7 @@ COMMANDS = EVERYDAY | GROUPED
 WITHOUT_RECORDS = frozenset(
     (
         *("workload generate", "cluster profile", "cluster check", "policy list"),
-        *("policy conformance", "login", "logout"),
+        *("login", "logout"),
     )
 )
 """Commands without `--warehouse`."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.evaluation.conformance_of_types import (
+from flows.runs import simulation
+from harness.conformance_of_types import (
     POLICIES,
     RESULTS,
     YARDSTICK,
     check_conformance_of_types,
 )
-from flows.runs import simulation
 
 CHEAP = "static_single_71"
 
@@ -21,7 +21,7 @@ EXACT = ("isolated", "max_min_fairness_perf", "fifo_perf", "fifo_packed")
 
 
 DEAR = ("gandiva", "max_min_fairness_packed")
-"""Whose runs take seconds of processor time; `shockwave policy conformance` has them."""
+"""Whose runs take seconds of processor time; `benchmarks.conformance` has them."""
 
 
 @pytest.fixture

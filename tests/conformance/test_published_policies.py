@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.evaluation import conformance
-from flows.evaluation.conformance import CASES, TOLERANCES, Case
 from flows.runs import simulation
+from harness import conformance
+from harness.conformance import CASES, TOLERANCES, Case
 
 SMALL, LARGE = CASES
 

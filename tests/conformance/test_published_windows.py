@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from benchmarks.windows import read_windows
-from flows.evaluation.conformance import CASES
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
+from harness.conformance import CASES
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from predictor.throughput import epoch_seconds
 from solver.fidelity import Fidelity

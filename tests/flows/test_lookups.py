@@ -58,7 +58,6 @@ RUNS = {
     "run export": [("run export {run} {folder}/run.tar", 0)],
     "run import": [("run import {folder}/cluster.toml", 2)],
     "policy list": [("policy list", 0)],
-    "policy conformance": [("policy conformance {folder}", 2)],
     "sql": [("sql FROM_runs", 0)],
     "views": [("views", 0)],
     "cluster check": [("cluster check {folder}/cluster.toml", 1)],

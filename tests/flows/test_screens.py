@@ -24,7 +24,6 @@ from rich.cells import cell_len
 from flows.cli import campaign, simulate
 from flows.cli.commands import COMMANDS
 from flows.cli.output import print_log, print_rows
-from flows.evaluation.conformance import FIGURES
 from flows.runs.profiling import Combination, Measured
 from predictor.allocation import Demand
 from predictor.job import Mode
@@ -246,10 +245,6 @@ MEASURED = (
     Measured(Combination("ResNet-18", 128, 2, 50_000), 61.8123, 0.012, 3.41),
     Measured(Combination("Transformer", 16, 4, 10_000), problem="the container ended with code 1"),
 )
-PUBLISHED = (
-    ("gavel", {"makespan_s": 33_207.7, "mean_jct_s": 11_274.1}, {"worst_ftf": 2.951}),
-    ("shockwave-published", {"makespan_s": 24_597.4, "mean_jct_s": 9_931.5}, {"worst_ftf": 1.66}),
-)
 
 SUMMARIES: dict[str, Callable[[Kept], object]] = {
     "compare": lambda kept: simulate.print_summary(
@@ -263,19 +258,6 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
     "cluster run": lambda kept: simulate.print_summary(Path("w"), [kept.runs["fifo"]], 0.0, False),
     "cluster profile": lambda kept: print_rows(
         [{"gpu_type": "v100", **measured.row} for measured in MEASURED], as_json=False
-    ),
-    "policy conformance": lambda kept: print_rows(
-        [
-            {"trace": "jobs120_gpus32", "policy": policy}
-            | {
-                column: (seconds | shares).get(figure, 0.25)
-                for figure in FIGURES
-                for column in (figure, f"{figure}_published")
-            }
-            | {"rounds": 277, "ok": True}
-            for policy, seconds, shares in PUBLISHED
-        ],
-        as_json=False,
     ),
     "job logs": lambda kept: print_log(
         b"epoch 1 of 3: loss 2.304, 61.8 steps/s\nsaved at 120.0 s\n"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from flows.evaluation.conformance import Tolerance, compare_figures, measure_figures, read_results
 from flows.runs.workload_source import Source
+from harness.conformance import Tolerance, compare_figures, measure_figures, read_results
 from solver.fidelity import Fidelity
 from solver.inventory import Pool
 from tasks.record import Parameter, Settings

@@ -1,20 +1,22 @@
-"""The conformance command: its tolerances, its exit codes, its errors."""
+"""The check against published results: its tolerances, and its errors."""
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flows.evaluation import conformance
-from flows.evaluation.conformance import (
+from harness import conformance
+from harness.conformance import (
     CASES,
     EXACT,
     FIGURES,
     PUBLISHED_SHOCKWAVE,
     Tolerance,
 )
-from tests.flows.conftest import Command, assert_refused
+from harness.conformance_of_types import check_conformance_of_types
+from predictor.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -67,38 +69,39 @@ def publish(path: Path, rows: list[dict[str, Any]], factor: float) -> None:
 
 
 @pytest.mark.slow
-def test_a_figure_that_is_off_is_reported_and_exits_with_1(
-    here: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_that_is_off_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformance, "TOLERANCES", {"gavel": EXACT})
-    got = here("policy", "conformance", folder, "--json").rows
+    got = [*conformance.check_conformance(folder)]
     publish(folder / "reference_results.csv", got, factor=1.02)
-    ran = here("policy", "conformance", folder, "--json")
-    assert (ran.code, ran.err) == (1, "")
-    assert [(row["trace"], row["policy"], row["ok"]) for row in ran.rows] == [
+    rows = conformance.check_conformance(folder)
+    assert [(row["trace"], row["policy"], row["ok"]) for row in rows] == [
         ("jobs120_gpus32", "gavel", False),
         ("jobs220_gpus64", "gavel", True),
     ]
 
 
-def test_what_is_missing_or_wrong_is_named(here: Command, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "give the folder"),
+        ("trace,policy\njobs120_gpus32,gavel\n", "is not a table with trace, policy"),
+        (
+            "trace,policy,source,makespan_s,mean_jct_s,worst_ftf,unfair_fraction\n",
+            "has no run of gavel on jobs120_gpus32",
+        ),
+    ],
+)
+def test_missing_or_invalid_results_are_named(folder: Path, text: str | None, said: str) -> None:
     results = folder / "reference_results.csv"
     results.unlink()
-    assert_refused(here("policy", "conformance", folder), str(results), "give the folder")
-    results.write_text("trace,policy\njobs120_gpus32,gavel\n")
-    assert_refused(
-        here("policy", "conformance", folder), str(results), "is not a table with trace, policy"
-    )
-    results.write_text("trace,policy,source,makespan_s,mean_jct_s,worst_ftf,unfair_fraction\n")
-    assert_refused(here("policy", "conformance", folder), "has no run of gavel on jobs120_gpus32")
+    if text is not None:
+        results.write_text(text)
+    with pytest.raises(InputError, match=f"^{re.escape(str(results))}: .*{said}"):
+        next(conformance.check_conformance(folder))
 
 
-def test_what_is_missing_or_wrong_of_gavels_data_is_named(here: Command, tmp_path: Path) -> None:
-    (tmp_path / "throughputs.csv.gz").touch()
-    results = tmp_path / "reference_results.csv"
-    assert_refused(here("policy", "conformance", tmp_path), str(results), "give the folder")
+def test_invalid_results_on_gpu_types_are_named(tmp_path: Path) -> None:
     header = "trace,gpus,policy,makespan_s,mean_jct_s,worst_rho\n"
-    results.write_text(header + "some,8:16,isolated,1,1,1\n")
-    assert_refused(here("policy", "conformance", tmp_path), str(results), "gpus (V100:P100:K80)")
-    results.write_text(header + "some,8:16:24,isolated,1,1,1\n")
-    assert_refused(here("policy", "conformance", tmp_path), "throughputs.csv.gz")
+    (tmp_path / "reference_results.csv").write_text(header + "some,8:16,isolated,1,1,1\n")
+    with pytest.raises(InputError, match=r"gpus \(V100:P100:K80\)"):
+        next(check_conformance_of_types(tmp_path))

@@ -1,1 +1,0 @@
-"""Evaluation against references: published figures, optimal plans, true run times."""
