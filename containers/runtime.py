@@ -20,7 +20,6 @@ class Terms:
 
     Attributes:
         run: The run's id, part of names and paths; empty if the run is not stored.
-        round_seconds: Maximum length of a round.
         restart_seconds: Simulated seconds from a launch to the first training step, unless
             `throughputs` has its own.
         inventory: The simulated cluster; None if all jobs run on their reference allocations.
@@ -69,11 +68,9 @@ class ResumePoint:
 
     Attributes:
         clock_seconds: Start of the current round.
-        jobs: Jobs admitted and not ended.
         leases: GPUs held in the round, by job id.
         epochs: Completed epochs reported, by job id.
         run_seconds: Run time reported, by job id.
-        started: Jobs that were ever launched.
     """
 
     clock_seconds: float = 0.0
@@ -128,7 +125,6 @@ class ContainerEvent:
     """An event of a job's container.
 
     Attributes:
-        at_seconds: Time on the run's clock.
         gpus: GPUs held (after a launch) or released (after a preemption, a loss or the end).
         reason: Reason in words, unless the kind implies it.
     """
@@ -158,12 +154,10 @@ class Observation:
     """A runtime's report at a round boundary, of everything since the previous one.
 
     Attributes:
-        clock_seconds: The run's clock at the boundary.
         finished: Containers that ended on their own, by time, whether their jobs ended (finished,
             withdrawn, failed) or not (crashed, stopped, lost).
         reports: Completed epochs, in order within each job.
         drained: Nodes out of service, ascending.
-        problems: Known problems of nodes, by node.
         losses: Known training losses of completed epochs, in order within each job.
     """
 

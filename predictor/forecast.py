@@ -110,7 +110,6 @@ def run_time(
 
 
 def _total(works: Sequence[Work], epoch_times: Sequence[float]) -> list[float]:
-    """Return the seconds of each trajectory."""
     if len(epoch_times) == 1:  # most jobs: faster without a loop over regimes
         (only,) = epoch_times
         return [epochs * only for (epochs,) in works]
@@ -141,15 +140,9 @@ def forecast(
     R = Σ l_k s_k on the job's reference allocation. Trajectories are ranked by R. Timed jobs are
     forecast from their reports, their limits and similar jobs (`predictor.durations`).
 
-    Args:
-        beliefs: A belief per job.
-        throughput: Throughput model.
-        history: Trajectories of finished jobs.
-        trajectories: Whether to return trajectories, for policies that look ahead.
-        seed: Seed of the draws from the prior.
-        basis: Information on which forecasts are based.
-        schedules: True schedules by job id, for the oracle only.
-        prior_seconds: Weight of the prior slowness, in seconds of measured training.
+    Only policies that look ahead need `trajectories`, and only the oracle needs `schedules`, the
+    true schedules by job id. `prior_seconds` is the weight of the prior slowness, in seconds of
+    measured training.
     """
     found: dict[int, Forecast] = {
         row: _timed(belief, history, trajectories, basis, schedules or {})

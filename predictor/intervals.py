@@ -66,10 +66,8 @@ class Scored:
     """A forecast that is scored when its job finishes.
 
     Attributes:
-        kinds: The kinds of the job, the narrowest first.
         tenth: Tenth of the job's epochs in which it was made.
         run_seconds: Run time of the job when it was made, on its reference allocation.
-        time: The forecast residual run time, with the posterior's quantiles.
         noise: Half-width of the 80 % interval of the mean time per step in the rest of the job,
             relative to that mean.
     """

@@ -50,8 +50,6 @@ class JobSpec:
         model: Model family, a key of the profile.
         batch_size: Batch size of the first epoch, in samples per step over all GPUs.
         max_batch_size: Largest batch size that adaptation may reach.
-        demand: GPUs that it can train on; fixed for a gang.
-        samples_per_epoch: Size of the data set.
         arrival_seconds: Submission time, from the start of the run.
         budget: Its budget in the Fisher market, relative to other jobs.
         total_steps: Training steps at the initial batch size; by default those of whole
@@ -67,7 +65,6 @@ class JobSpec:
         command: Arguments of its containers, never a shell's text. The default is the image's;
             for an adaptive job, its folder.
         environment: Environment variables of its containers, as `NAME=VALUE`.
-        options: When it may start, how often it is retried, and more.
         opportunistic: Whether it runs on idle GPUs only: it uses none of its tenant's cells, and
             beside a guaranteed job it gets the time that the guaranteed job leaves.
 
@@ -287,14 +284,12 @@ class JobProgress:
 
     Attributes:
         fraction: Completed fraction of the current epoch, in [0, 1].
-        batch_size: Batch size of the current epoch.
         seconds: Training time since the last observation, restarts excluded.
         run_seconds: Training time since submission, restarts excluded.
         steps_left: Training steps left at that batch size; negative if a change of batch
             size took the job past its end.
         cpu_seconds: CPU time of its container since the last observation; this and the two
             fields below are 0 if not measured.
-        memory_bytes: Memory in use by its container.
         gpu_share: Recent mean utilisation of its GPUs, in [0, 1].
         share: Share of its work that a timed job reports done, in [0, 1]; 0 without a report.
     """

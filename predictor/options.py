@@ -56,7 +56,6 @@ class JobOptions:
 
     Attributes:
         after: Ids of jobs that must finish before it may start.
-        task: Its place in an array.
         retries: Number of retries after crashes; -1 for the default of `tasks.backoff`.
         deadline_seconds: Time from its arrival by which it should end; 0 for none. Among the
             policies here, only `mst` reads it, with its parameter `deadlines`.

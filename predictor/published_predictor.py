@@ -83,14 +83,7 @@ def calibrate(
 
     Compares the samples that the job would have trained since the run's start at its measured
     speeds with those of the profile over the same time. The factor stays unchanged if they differ
-    by at most `SPEED_TOLERANCE`.
-
-    Args:
-        schedule: The job's true schedule.
-        samples_per_epoch: Size of its data set.
-        factor: Scale factor so far.
-        samples: Samples at the measured speeds.
-        seconds: The run's clock at the last measurement.
+    by at most `SPEED_TOLERANCE`. `seconds` is the run's clock at the last measurement.
     """
     left, profiled = seconds, 0.0
     for regime in schedule:

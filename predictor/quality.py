@@ -28,13 +28,7 @@ class Curve:
     """A job's loss by completed epochs.
 
     With k in epochs, a sublinear curve is 1 / (a k² + b k + c) + d, for first-order methods. Other
-    curves are a μᵏ + d, for methods that converge linearly or faster.
-
-    Attributes:
-        a: Parameter of the family.
-        b: Parameter of the family; μ if not sublinear.
-        c: Parameter of the family; 0 if not sublinear.
-        d: The asymptote.
+    curves are a bᵏ + d (c = 0), for methods that converge linearly or faster.
     """
 
     sublinear: bool

@@ -118,7 +118,6 @@ class Profile:
     Attributes:
         rates: (model, batch size, GPU type, GPUs) to steps per second of the whole job. A
             missing or zero entry means that the combination cannot run.
-        source: Origin of the table, for error messages.
         pairs: (model, batch size, other model, other batch size, GPU type, GPUs) to steps per
             second of the first job while both hold the same GPUs. A missing or zero entry means
             that they cannot run together.

@@ -118,14 +118,9 @@ class Command:
 
     Attributes:
         number: Its entry in the inbox, from 1.
-        kind: What it requests.
         target: Job id, or index of a node; -1 if it is about a tenant or a new node.
         at_seconds: When it was accepted, on the run's clock.
-        value: The new budget; 0 for other kinds.
-        by: Who gave it; empty if unknown.
         reason: Reason for a refusal, in words.
-        terms: The new terms of a tenant.
-        node: The node that is added or refused.
     """
 
     number: int
@@ -167,7 +162,6 @@ class Orders:
     Attributes:
         cancelled: Active jobs to be withdrawn at the next round boundary.
         requeued: Active jobs that get no GPUs in the coming round.
-        drained: Nodes out of service.
         cordoned: Nodes on which no job starts.
         added: Nodes added to those of the header, each as a pool of its own.
         removed: Nodes that left the cluster.

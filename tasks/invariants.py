@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from containers.runtime import ContainerEvent, EventKind
-from predictor.job import LARGEST_LOSS, EpochReport, JobProgress, JobSpec
+from containers.runtime import EventKind
+from predictor.job import JobSpec
 from predictor.options import array_of
 from predictor.rows import from_json
 from solver.cells.gangs import Waits
 from solver.inventory import InService, Inventory
 from solver.promised import PolicyMemory, Promises
-from tasks.backoff import PATIENCE
 from tasks.commands import Orders
 from tasks.record import RoundRecord, RunHeader
+from tasks.reports import Reports
 from tasks.sources import Workload
 from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
 
@@ -28,74 +28,41 @@ TOLERANCE = 1e-6
 
 @dataclass
 class Invariants:
-    """The state that a run's earlier rounds imply, against which its next round is checked.
-
-    Attributes:
-        clock_seconds: Start of the last round.
-        arrived: Number of admitted jobs.
-        active: Admitted jobs that have not ended, by job id.
-        started: Jobs that were ever launched.
-        finished: Jobs that completed.
-        epochs: Reported epochs by job id.
-        run_seconds: Last reported run time by job id.
-        batch_sizes: Last reported batch size by job id.
-        entries: Number of entries taken in from a service's inbox.
-        memory: The last recorded policy memory.
-        failed: Jobs with a failed container; they may be in back-off.
-    """
+    """The state that a run's earlier rounds imply, against which its next round is checked."""
 
     header: RunHeader
     workload: Workload
-    clock_seconds: float = 0.0
     arrived: int = 0
-    active: dict[int, JobSpec] = field(default_factory=dict)
-    leases: dict[int, tuple[int, ...]] = field(default_factory=dict)
     started: set[int] = field(default_factory=set)
-    finished: set[int] = field(default_factory=set)
-    epochs: Counter[int] = field(default_factory=Counter)
-    run_seconds: dict[int, float] = field(default_factory=dict)
-    batch_sizes: dict[int, int] = field(default_factory=dict)
     entries: int = 0
     orders: Orders = field(default_factory=Orders)
     tenancy: Tenancy = NO_TENANCY
     memory: str = ""
-    failed: set[int] = field(default_factory=set)
+    reports: Reports = field(default_factory=Reports)
 
     def check(self, record: RoundRecord) -> Iterator[str]:
         """Check the next round; yield violated invariants, in words."""
         yield from self._observed(record)
         yield from self._expected(record)
         yield from self._decided(record)
-        self.clock_seconds = record.clock_seconds
 
     @property
     def unended(self) -> list[int]:
         """Jobs without an end: active jobs and jobs that never arrived."""
         never = self.workload.specs[self.arrived :]
-        return [*self.active, *(spec.job_id for spec in never)]
+        return [*self.reports.active, *(spec.job_id for spec in never)]
 
     def _observed(self, record: RoundRecord) -> Iterator[str]:
-        if not self.clock_seconds <= record.clock_seconds < math.inf:
-            yield f"the clock goes from {self.clock_seconds:g} to {record.clock_seconds:g} s"
+        since = self.reports.clock_seconds
         now, ends = record.clock_seconds, {end.job_id: end.at_seconds for end in record.finished}
         held = (
-            (self.active[job].tenant, len(gpus), ends.get(job, now) - self.clock_seconds)
-            for job, gpus in self.leases.items()
-            if job in self.active
+            (self.reports.active[job].tenant, len(gpus), ends.get(job, now) - since)
+            for job, gpus in self.reports.leases.items()
+            if job in self.reports.active
         )
         used = sum_gpu_seconds(held, self.tenancy.usage)
         self.tenancy = self.tenancy.after(record.clock_seconds, used, record.commands)
-        for report in record.reports:
-            yield from self._reported(report)
-        for found in record.losses:
-            if not 0 <= found.epoch < self.epochs[found.job_id]:
-                yield f"job {found.job_id} has a loss of epoch {found.epoch}, not completed"
-            if not abs(found.loss) <= LARGEST_LOSS:
-                yield f"job {found.job_id} has a loss of {found.loss:g}"
-        for entry in record.progress:
-            yield from self._progressed(entry)
-        for event in record.finished:
-            yield from self._ended(event, record.clock_seconds)
+        yield from self.reports.check(record.observation)
         coming = self.workload.specs[self.arrived : self.arrived + len(record.arrivals)]
         if coming != record.arrivals:
             jobs = [spec.job_id for spec in record.arrivals]
@@ -103,13 +70,13 @@ class Invariants:
         for spec in record.arrivals:
             if spec.arrival_seconds > record.clock_seconds:
                 yield f"job {spec.job_id} is admitted before it arrives"
-            self.active[spec.job_id] = spec
+            self.reports.active[spec.job_id] = spec
         self.arrived += len(record.arrivals)
         if self.header.service:
-            yield from self._taken_in(record)
-        self.orders = self.orders.after(self.active, record.commands)
+            yield from self._taken_in(record, since)
+        self.orders = self.orders.after(self.reports.active, record.commands)
 
-    def _taken_in(self, record: RoundRecord) -> Iterator[str]:
+    def _taken_in(self, record: RoundRecord, since: float) -> Iterator[str]:
         """Check that each entry of the inbox is taken in once, and cancelled jobs are withdrawn."""
         numbers = [spec.job_id for spec in record.arrivals]
         if record.truths and [truth.job_id for truth in record.truths] != numbers:
@@ -119,70 +86,24 @@ class Invariants:
         if sorted(numbers) != [*due] and not self.header.settings.forked:
             yield f"entries {sorted(numbers)} are taken in, not {due.start} to {due.stop - 1}"
         self.entries += len(numbers)
-        since = self.clock_seconds if record.round else -math.inf
+        since = since if record.round else -math.inf
         times = {spec.job_id: spec.arrival_seconds for spec in record.arrivals}
         times |= {command.number: command.at_seconds for command in record.commands}
         for number, at in times.items():
             if not since < at <= record.clock_seconds:
                 yield f"entry {number} is of another round"
-        for job in sorted(self.orders.cancelled & self.active.keys()):
+        for job in sorted(self.orders.cancelled & self.reports.active.keys()):
             yield f"job {job} was cancelled and goes on"
-
-    def _reported(self, report: EpochReport) -> Iterator[str]:
-        job = report.job_id
-        if job not in self.leases:
-            yield f"job {job} reports epochs and held no GPUs"
-        if report.epoch != self.epochs[job] or report.epochs < 1:
-            yield f"job {job} reports epoch {report.epoch} after {self.epochs[job]} epochs"
-        if report.batch_size < 1 or not 0 <= report.seconds < math.inf:
-            yield f"job {job} reports batch size {report.batch_size}, {report.seconds:g} s"
-        self.epochs[job] = report.epoch + report.epochs
-
-    def _progressed(self, entry: JobProgress) -> Iterator[str]:
-        job = entry.job_id
-        if job not in self.leases:
-            yield f"job {job} makes progress and held no GPUs"
-        if not self.run_seconds.get(job, 0.0) <= entry.run_seconds < math.inf:
-            yield f"the run time of job {job} goes down to {entry.run_seconds:g} s"
-        if not 0.0 <= entry.fraction <= 1.0:
-            yield f"job {job} has done {entry.fraction:g} of an epoch"
-        if not 0.0 <= entry.share <= 1.0:
-            yield f"job {job} has done the share {entry.share:g} of its work"
-        if entry.epochs != self.epochs[job]:
-            yield f"job {job} stands at {entry.epochs} epochs and reported {self.epochs[job]}"
-        self.run_seconds[job] = entry.run_seconds
-        self.batch_sizes[job] = entry.batch_size
-
-    def _ended(self, event: ContainerEvent, clock_seconds: float) -> Iterator[str]:
-        job = event.job_id
-        if not event.ends_job and event.kind not in PATIENCE:
-            yield f"job {job} ends by being {event.kind}"
-        if job not in self.active:
-            yield f"job {job} ends and was not active"
-        if not self.clock_seconds <= event.at_seconds <= clock_seconds:
-            yield f"job {job} ends at {event.at_seconds:g} s, outside the round"
-        if self.leases.pop(job, ()) != event.gpus:
-            yield f"job {job} gives back GPUs {list(event.gpus)} that it did not hold"
-        if event.kind is not EventKind.FINISHED and not event.reason:
-            yield f"job {job} is {event.kind} for no reason"
-        if not event.ends_job:
-            self.failed.add(job)
-            return
-        spec = self.active.pop(job, None)
-        if event.kind is EventKind.FINISHED:
-            self.finished.add(job)
-        if spec and event.kind is EventKind.FINISHED and self.epochs[job] != spec.epochs:
-            yield f"job {job} ends after {self.epochs[job]} of {spec.epochs} epochs"
 
     def _expected(self, record: RoundRecord) -> Iterator[str]:
         for forecast in record.forecasts:
-            if forecast.job_id not in self.active:
+            if forecast.job_id not in self.reports.active:
                 yield f"job {forecast.job_id} is forecast and not active"
         for estimate in record.estimates:
             if not 0.0 <= estimate.low_seconds <= estimate.high_seconds < math.inf:
                 yield f"the forecast of job {estimate.job_id} has no interval"
         for bid in record.bids:
-            if bid.job_id not in self.active:
+            if bid.job_id not in self.reports.active:
                 yield f"job {bid.job_id} bids and is not active"
         solve = record.solve
         slack = TOLERANCE * max(1.0, abs(solve.objective), abs(solve.bound))
@@ -213,19 +134,19 @@ class Invariants:
                 yield f"GPU {gpu} is given away, and its node is out of service"
         held_at_once: Counter[int | None] = Counter()
         for job, gpus in now.items():
-            spec = self.active.get(job)
+            spec = self.reports.active.get(job)
             if spec is None:
                 yield f"job {job} is launched and not active"
             elif not self.orders.may_run(job):
                 yield f"job {job} is launched against an order"
             elif self._over_quota(spec):
                 yield f"job {job} is launched, and its tenant has used up its quota"
-            elif not self.finished.issuperset(spec.options.after):
+            elif not self.reports.finished.issuperset(spec.options.after):
                 yield f"job {job} is launched before what it comes after has ended well"
             elif not spec.demand.least <= len(gpus) <= spec.demand.most:
                 asked = f"{spec.demand.least} to {spec.demand.most}"
                 yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"
-            if self.leases.get(job) != gpus and any(
+            if self.reports.leases.get(job) != gpus and any(
                 inventory.node(gpu) in self.orders.cordoned for gpu in gpus if gpu < inventory.gpus
             ):
                 yield f"job {job} is launched on a cordoned node"
@@ -240,7 +161,7 @@ class Invariants:
         yield from self._kept(record, now)
         yield from self._promised(record, now)
         yield from self._carried_out(record, now)
-        self.leases = now
+        self.reports.leases = now
         self.started |= now.keys()
 
     def _shared(
@@ -253,10 +174,13 @@ class Invariants:
         for pair in pairs:
             if len({*pair}) != 2 or len({now.get(job, ()) for job in pair}) > 1:
                 yield f"jobs {list(pair)} are a pair and do not hold the same GPUs"
-            elif self.active.keys() >= {*pair} and now.keys() >= {*pair}:
-                first, other = (self.active[job] for job in pair)
+            elif self.reports.active.keys() >= {*pair} and now.keys() >= {*pair}:
+                first, other = (self.reports.active[job] for job in pair)
                 there = self._inventory().allocation(now[first.job_id])
-                sizes = [self.batch_sizes.get(job.job_id, job.batch_size) for job in (first, other)]
+                sizes = [
+                    self.reports.batch_sizes.get(job.job_id, job.batch_size)
+                    for job in (first, other)
+                ]
                 rate = self.header.throughputs.shared_rate
                 if not rate(first, sizes[0], other, sizes[1], there):
                     yield f"jobs {list(pair)} share GPUs and cannot run together there"
@@ -291,20 +215,26 @@ class Invariants:
         cordoned = tuple(sorted(self.orders.cordoned))
         promises = Promises(settings.layout, settings.inventory, nodes, drained, cordoned)
         held = [
-            job for job in from_json(PolicyMemory, self.memory).held if job.job_id in self.active
+            job
+            for job in from_json(PolicyMemory, self.memory).held
+            if job.job_id in self.reports.active
         ]
         for gang in held:
             if now.get(gang.job_id) != gang.whole:
                 yield f"job {gang.job_id} is in cells of its tenant and does not hold their GPUs"
-        cells = promises.cells(held, {job: spec.tenant for job, spec in self.active.items()})
+        cells = promises.cells(
+            held, {job: spec.tenant for job, spec in self.reports.active.items()}
+        )
         if demoted := cells.demoted():
             yield f"jobs {', '.join(demoted)} are in cells that their tenants do not have"
         if not cells.safe():
             yield "promised cells that are not taken could not all be given at once"
         inside = {job.job_id for job in held}
-        for job, spec in self.active.items():
+        for job, spec in self.reports.active.items():
             waits = spec.options.after or array_of(job, spec.options) is not None
-            kept = job in self.failed or not self.orders.may_run(job) or self._over_quota(spec)
+            kept = (
+                job in self.reports.failed or not self.orders.may_run(job) or self._over_quota(spec)
+            )
             if job in inside or waits or kept or spec.opportunistic:
                 continue  # it may have to wait for other reasons
             menu = settings.inventory.menu_of(spec, spec.batch_size, self.header.throughputs)
@@ -317,7 +247,7 @@ class Invariants:
 
     def _over_quota(self, spec: JobSpec) -> bool:
         """Return whether its tenant's quota bars a job from GPUs; non-preemptible jobs continue."""
-        goes_on = not spec.preemptible and spec.job_id in self.leases
+        goes_on = not spec.preemptible and spec.job_id in self.reports.leases
         return self.tenancy.spent_until(spec.tenant) is not None and not goes_on
 
     def _kept(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
@@ -325,8 +255,8 @@ class Invariants:
 
         They may lose them only by an order, or if their nodes go out of service.
         """
-        for job, gpus in self.leases.items():
-            spec = self.active.get(job)
+        for job, gpus in self.reports.leases.items():
+            spec = self.reports.active.get(job)
             if spec is None or spec.preemptible or now.get(job) == gpus:
                 continue
             if not self.orders.may_run(job):
@@ -338,9 +268,13 @@ class Invariants:
 
     def _carried_out(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
         """Check that the events explain the change from the last leases to the current leases."""
-        due = {(job, "preempted", gpus) for job, gpus in self.leases.items() if job not in now}
+        due = {
+            (job, "preempted", gpus) for job, gpus in self.reports.leases.items() if job not in now
+        }
         due |= {
-            (job, "launched", gpus) for job, gpus in now.items() if self.leases.get(job) != gpus
+            (job, "launched", gpus)
+            for job, gpus in now.items()
+            if self.reports.leases.get(job) != gpus
         }
         reported = set()
         for event in record.events:

@@ -38,12 +38,10 @@ class Learning:
         finished: Final beliefs about the finished jobs, in the order of their ends; in a service,
             the latest `MOST_FINISHED`.
         gpu_seconds: GPU time of each of them: its run time on the GPUs that it held last.
-        finished_ids: Ids of all finished jobs.
         history: Trajectories of these jobs, and of the header's finished jobs.
         unscored: Forecasts of active jobs to be scored when the jobs finish, one per tenth of the
             epochs, by job id.
         calibration: Scores of the forecasts of finished jobs.
-        speed_noise: How the jobs' speeds vary.
     """
 
     finished: tuple[Belief, ...] = ()

@@ -9,9 +9,11 @@ Exceptions and invalid reports of its runtime become a `PluginError` before they
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from types import GenericAlias
 from typing import Any, TypeVar, get_args
 
@@ -27,10 +29,11 @@ from containers.runtime import (
 )
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, PluginError
-from predictor.job import LARGEST_LOSS, JobSpec
+from predictor.job import JobSpec
 from predictor.plugins import Kind, Plugin, find_plugin
 from predictor.rows import get_typed_fields, is_record
 from solver.inventory import Inventory
+from tasks.reports import Reports
 
 Answer = TypeVar("Answer")
 
@@ -100,77 +103,61 @@ class _Guarded:
 
     plugin: Plugin
     inner: Runtime
-    clock_seconds: float
-    jobs: dict[int, JobSpec]
-    leases: dict[int, tuple[int, ...]]
-    epochs: dict[int, int]
-    run_seconds: dict[int, float] = field(default_factory=dict)
-    losses: dict[int, int] = field(default_factory=dict)
+    reports: Reports
 
     @classmethod
     def at(cls, plugin: Plugin, inner: Runtime, standing: ResumePoint) -> "_Guarded":
         """Guard a runtime that resumes from a point."""
-        return cls(
-            plugin,
-            inner,
+        reports = Reports(
             standing.clock_seconds,
-            {spec.job_id: spec for spec in standing.jobs},
-            dict(standing.leases),
-            dict(standing.epochs),
-            dict(standing.run_seconds),
+            active={spec.job_id: spec for spec in standing.jobs},
+            leases=dict(standing.leases),
+            epochs=Counter(standing.epochs),
+            run_seconds=dict(standing.run_seconds),
         )
+        return cls(plugin, inner, reports)
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
-        """See `Runtime.admit`."""
         self._call("admit jobs", partial(self.inner.admit, jobs))
-        self.jobs |= {spec.job_id: spec for spec in jobs}
+        self.reports.active |= {spec.job_id: spec for spec in jobs}
 
     def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
-        """See `Runtime.withdraw`."""
         self._call("withdraw a job", partial(self.inner.withdraw, job_id, reason))
 
     def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
         """See `Runtime.resize`; only services change nodes, and none runs on a plugin's runtime."""
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
-        """See `Runtime.preempt`."""
-        due = [(job_id, self.leases[job_id]) for job_id in reasons]
+        due = [(job_id, self.reports.leases[job_id]) for job_id in reasons]
         events = self._call("preempt jobs", partial(self.inner.preempt, reasons))
         self._hold_events(events, due)
         for job_id in reasons:
-            del self.leases[job_id]
+            del self.reports.leases[job_id]
         return events
 
     def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
-        """See `Runtime.launch`."""
         events = self._call("launch jobs", partial(self.inner.launch, number, leases))
         self._hold_events(events, [(lease.job_id, lease.gpus) for lease in leases])
-        self.leases |= {lease.job_id: lease.gpus for lease in leases}
+        self.reports.leases |= {lease.job_id: lease.gpus for lease in leases}
         return events
 
     def advance(self, idle_until: float | None) -> None:
-        """See `Runtime.advance`."""
         self._call("let a round pass", partial(self.inner.advance, idle_until))
 
     def observe(self) -> Observation:
-        """See `Runtime.observe`."""
         seen: Observation = self._call("observe its jobs", self.inner.observe)
-        for problem in self._amiss(seen):
+        problems = chain(misfits(seen, Observation, "its observation"), self._unknown(seen))
+        for problem in chain(problems, self.reports.check(seen)):
             raise self._wrong(f"reported what cannot be: {problem}")
-        self.clock_seconds = seen.clock_seconds
-        for event in seen.finished:
-            self.leases.pop(event.job_id, None)
         return seen
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """See `Runtime.reap`."""
         self._call("forget jobs", partial(self.inner.reap, job_ids))
         for job_id in job_ids:
-            for known in (self.jobs, self.leases, self.epochs, self.run_seconds, self.losses):
-                known.pop(job_id, None)
+            self.reports.active.pop(job_id, None)  # given up by the scheduler
+            self.reports.leases.pop(job_id, None)
 
     def close(self) -> None:
-        """See `Runtime.close`."""
         self._call("be closed", self.inner.close)
 
     def _call(self, doing: str, work: Callable[[], Answer]) -> Answer:
@@ -187,43 +174,10 @@ class _Guarded:
         if found != list(due):
             raise self._wrong(f"answered what cannot be: events of {found}, asked for {[*due]}")
 
-    def _amiss(self, seen: Any) -> Iterator[str]:
-        """Yield why an observation cannot be recorded; track what jobs reported."""
-        yield from misfits(seen, Observation, "its observation")
-        if not self.clock_seconds <= seen.clock_seconds < math.inf:
-            yield f"the clock goes from {self.clock_seconds:g} to {seen.clock_seconds:g} s"
+    def _unknown(self, seen: Observation) -> Iterator[str]:
         for entry in (*seen.finished, *seen.reports, *seen.progress, *seen.losses):
-            if entry.job_id not in self.jobs:
+            if entry.job_id not in self.reports.active:
                 yield f"job {entry.job_id} is reported, and is not in this runtime"
-        for report in seen.reports:
-            done, job = self.epochs.get(report.job_id, 0), self.jobs[report.job_id]
-            if report.epoch != done or not 1 <= report.epochs <= job.epochs - done:
-                last = report.epoch + report.epochs - 1
-                yield f"job {job.job_id} reports epochs {report.epoch} to {last} after {done}"
-            if report.batch_size < 1 or not 0 <= report.seconds < math.inf:
-                yield f"job {job.job_id} has an epoch of {report.batch_size}, {report.seconds:g} s"
-            self.epochs[job.job_id] = report.epoch + report.epochs
-        for found in seen.losses:
-            job_id, reported = found.job_id, self.losses.get(found.job_id, 0)
-            if not reported <= found.epoch < self.epochs.get(job_id, 0):
-                yield f"job {job_id} has a loss of epoch {found.epoch} after {reported} epochs"
-            if not abs(found.loss) <= LARGEST_LOSS:
-                yield f"job {job_id} has a loss of {found.loss:g}"
-            self.losses[job_id] = found.epoch + 1
-        for stood in seen.progress:
-            job_id, before = stood.job_id, self.run_seconds.get(stood.job_id, 0.0)
-            if job_id not in self.leases:
-                yield f"job {job_id} makes progress and held no GPUs"
-            if stood.epochs != self.epochs.get(job_id, 0) or not 0 <= stood.fraction <= 1:
-                yield f"job {job_id} stands at {stood.epochs} epochs and {stood.fraction:g}"
-            if stood.batch_size < 1 or not before <= stood.run_seconds < math.inf:
-                yield f"the run time of job {job_id} goes to {stood.run_seconds:g} s"
-            if not 0 <= stood.share <= 1 or (stood.share and not self.jobs[job_id].timed):
-                yield f"job {job_id} has done the share {stood.share:g} of its work"
-            self.run_seconds[job_id] = stood.run_seconds
-        for event in seen.finished:
-            if event.gpus != self.leases.get(event.job_id, ()):
-                yield f"job {event.job_id} gives back GPUs {list(event.gpus)} that it did not hold"
 
 
 def misfits(value: Any, hint: Any, what: str) -> Iterator[str]:

@@ -33,7 +33,6 @@ class QueuedJob:
     """A simulated job: the policy's view of it, and what the policy does not see.
 
     Attributes:
-        seen: Policy input.
         length: Drawn residual run time on the first allocation of its menu, in seconds.
         cut: Seconds lost per whole round to an unfinished step.
     """
@@ -160,7 +159,6 @@ class QueueSimulation:
 
     Attributes:
         now: Policy input of the next plan.
-        jobs: Active jobs, by job id.
         coming: Future jobs, by arrival.
         starts: Start of each job that has run, by job id.
         ends: End of each job that has ended, by job id.
@@ -265,7 +263,6 @@ class QueueSimulation:
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
 
     def _end(self, job_id: int, gpus: Sequence[int], pace: _Pace) -> float:
-        """Return when a job with these GPUs ends."""
         job = self.jobs[job_id]
         there = self._held(job.seen, gpus)
         seconds = job.length * compute_slowdown(job.seen, there)

@@ -50,8 +50,6 @@ class Fork:
     Attributes:
         hash: Hash of the last record shared with it, or of its header.
         round: The first round that the forked run decides.
-        pools: The original run's cluster.
-        policy: The original run's policy.
         parameters: Parameters of that policy that differ from their defaults.
     """
 
@@ -79,11 +77,8 @@ class Settings:
     """The settings of a run.
 
     Attributes:
-        pools: The cluster.
         fidelity: How policies from the literature are run.
         parameters: Parameters of the policy that differ from their defaults.
-        backend: Solver back end, as requested.
-        round_seconds: Length of a round.
         restart_seconds: Cost of a restart; the least cost if the profile has restarts by GPUs.
         window: Rounds planned ahead.
         forecasts: Information on which forecasts are based.
@@ -199,7 +194,6 @@ class RunHeader:
     """The inputs of a run.
 
     Attributes:
-        version: Layout of the records.
         source: The trace, or the generator's parameters.
         workload: Hash of the workload's jobs and ground truths, which are stored separately.
         profile: Throughputs of the models in use, and restarts if they differ by GPU type.
@@ -242,7 +236,6 @@ class Estimate:
     """A forecast on the job's own allocation, in seconds.
 
     Attributes:
-        allocation: Its own allocation.
         done: Completed share of its epochs, in [0, 1].
         run_seconds: Run time so far, restarts excluded.
         remaining_seconds: Residual run time, `predictor.forecast.RunTime.remaining`.
@@ -264,7 +257,6 @@ class RoundRecord:
     """A round: observations, forecasts, bids, plan and actions.
 
     Attributes:
-        round: Number of the round, from 0.
         clock_seconds: The run's clock at its start.
         arrivals: Jobs admitted at its start.
         finished: Containers that ended in the previous round: of finished jobs, and of jobs
@@ -275,7 +267,6 @@ class RoundRecord:
             and of others whose forecast changed with the history.
         estimates: Run times of these forecasts on the jobs' own allocations.
         bids: Bids of the active jobs; empty without a market.
-        solve: Solver report of the plan.
         memory: The policy's memory for its next plan; empty if unchanged.
         leases: All leases of this round, continued ones included.
         events: Outcomes of preemptions and launches; a continued lease has none.

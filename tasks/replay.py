@@ -81,8 +81,6 @@ class Comparison:
 
     Attributes:
         recorded: Records and the hashes stored for them, by round.
-        differences: Differences so far.
-        rounds: Number of rounds compared.
         complete: Whether the recorded rounds reach the run's end.
         remarks: Remarks for readers of the differences, in words.
     """

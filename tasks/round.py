@@ -40,7 +40,6 @@ class Run:
     """An active run; only `record` changes its state.
 
     Attributes:
-        name: The run's id.
         throughput: Throughput model known to the scheduler.
         state: Live state, a fold over its records.
         schedules: True batch-size schedules by job id, for oracles and clairvoyant policies.
@@ -82,17 +81,10 @@ class Run:
 class Round:
     """The current round, filled step by step.
 
+    `collect` fills the fields up to `truths`, `predict` those up to `active` (policy input by job
+    id), `solve` the plan and `dispatch` the events.
+
     Attributes:
-        observation: The runtime's report (collect).
-        arrivals: Jobs admitted (collect).
-        commands: Commands taken in (collect).
-        truths: Ground truths made for these jobs (collect).
-        state: The run's state after the observation (predict).
-        forecasts: New or changed forecasts (predict).
-        nodes: Nodes in service (predict).
-        active: Policy input by job id (predict).
-        plan: The policy's plan (solve).
-        events: Events of preemptions and launches (dispatch).
         waited_ms: Wall time of the wait for the end of the previous round (collect).
         milliseconds: Wall time by step, without this wait.
     """
@@ -134,7 +126,6 @@ def collect(run: Run, this: Round) -> None:
 
 
 def _idle_until(run: Run) -> float | None:
-    """See `JobSource.idle_until`."""
     barred = run.state.blocked.values()
     quotas = (found.until_seconds for found in barred if found.until_seconds)
     return run.source.idle_until(run.state.source_position, quotas)
@@ -234,7 +225,6 @@ def _cordoned(run: Run, this: Round) -> frozenset[int]:
 
 
 def _promises(run: Run, this: Round) -> Promises | None:
-    """Return the cells promised to tenants; None without promises."""
     settings = run.header.settings
     layout = settings.layout
     if layout is None:

@@ -78,7 +78,6 @@ class Trace:
 
     Attributes:
         jobs: By arrival and then job id.
-        commands: By time.
         truths: Ground truths made for these jobs, in their order; see `Intake`.
         before: Position of the first job and command.
     """

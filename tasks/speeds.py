@@ -15,7 +15,6 @@ class LastRound:
 
     Attributes:
         inventory: The cluster in that round.
-        beliefs: Beliefs about its jobs at its start, by job id.
         began: The run's clock at its start, in seconds.
     """
 

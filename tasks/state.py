@@ -32,15 +32,10 @@ class RunState:
     """The live state of a run between two rounds.
 
     Attributes:
-        round: Number of the next round.
         last_hash: Hash of the last record, or of the header.
-        memory: The policy's memory for its next plan.
         source_position: How much of the source of jobs and commands was taken in.
         beliefs: Beliefs about the active jobs, by ascending job id.
-        forecasts: Last forecasts of the active jobs, by job id.
-        leases: GPUs by job id.
         lease_rounds: Rounds for which jobs have held these GPUs, by job id.
-        time_held: Time for which active jobs with a time limit have held GPUs.
     """
 
     round: int = 0
@@ -165,7 +160,6 @@ class RunState:
         return state, tuple(sorted(changed & beliefs.keys()))
 
     def _update_beliefs(self, header: RunHeader, seen: Observation) -> dict[int, Belief]:
-        """Update the beliefs with the jobs' reports."""
         beliefs, reports = dict(self.beliefs), _by_job(seen.reports)
         inventory = header.settings.inventory_in(self.round - 1, self.orders.added)
         last = LastRound(header, inventory, self.beliefs, self.leases, self.clock_seconds)
@@ -203,7 +197,6 @@ class RunState:
         return replace(orders, cancelled=orders.cancelled | failed.keys()) if failed else orders
 
     def _update_tenancy(self, seen: Observation, commands: Sequence[Command]) -> Tenancy:
-        """Update the tenancy with new commands and the GPU time that jobs held."""
         ends = {event.job_id: event.at_seconds for event in seen.finished}
         held = (
             (
@@ -260,7 +253,6 @@ def _admit(
 
 
 def _without(of_jobs: Mapping[int, Value], gone: Iterable[int]) -> dict[int, Value]:
-    """Return the entries of all jobs but some."""
     found = dict(of_jobs)
     for job_id in gone:
         found.pop(job_id, None)
@@ -268,7 +260,6 @@ def _without(of_jobs: Mapping[int, Value], gone: Iterable[int]) -> dict[int, Val
 
 
 def _by_job(entries: Iterable[OfJob]) -> dict[int, list[OfJob]]:
-    """Group entries by job, in order."""
     found: defaultdict[int, list[OfJob]] = defaultdict(list)
     for entry in entries:
         found[entry.job_id].append(entry)

@@ -53,9 +53,7 @@ class Found:
     """A container on a daemon.
 
     Attributes:
-        id: Docker's id.
         round: Round in which its lease began.
-        rank: Rank of its node in the gang.
         gpus: All GPUs of the lease, in the cluster's numbering.
         begun: Whether it ever ran.
     """
@@ -76,7 +74,6 @@ class Exit:
 
     Attributes:
         code: Exit code; 128 + n after signal n.
-        out_of_memory: Whether it exceeded its memory limit.
         last_words: Last line of its log, truncated.
     """
 

@@ -58,7 +58,6 @@ class _Held:
         image: The id of its job's own image, in words; empty without one or before the start.
         adopted: Whether it began under a previous scheduler process.
         shared: Whether its containers have a pair's share of processors; None if unknown.
-        quiet_rounds: Consecutive rounds without a sign of life.
         cpu_seconds: Processor time of its containers at the last observation, by id.
     """
 
@@ -337,7 +336,6 @@ class DockerRuntime:
         return bad or (ends[0] if len(ends) == len(places) else None)
 
     def _meaning(self, entry: PlacedContainer, gpus: int) -> tuple[EventKind, str]:
-        """Return the kind and reason of the end of a container with this many GPUs."""
         limits = self._nodes.limits_on(self._nodes.nodes[entry.node])
         return interpret_exit(self._fleet.exit(entry), limits, gpus)
 

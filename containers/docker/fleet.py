@@ -35,7 +35,6 @@ class Fleet:
 
     Attributes:
         gone: Causes, by node that did not answer the last query.
-        pool: Threads for parallel queries.
     """
 
     def __init__(self, nodes: Nodes, run: str) -> None:
@@ -226,12 +225,9 @@ class Fleet:
 
 @contextmanager
 def lock_cluster(nodes: Nodes, run: str, removed: Collection[int] = ()) -> Iterator[None]:
-    """Lock a cluster for a run's scheduler process.
+    """Lock a cluster for a run's scheduler process; `run` is empty for a new run.
 
-    Args:
-        nodes: The nodes.
-        run: The run; empty for a new run, which has no containers.
-        removed: Removed nodes, which other clusters may use.
+    Other clusters may use the `removed` nodes.
 
     Raises:
         InputError: The cluster's storage cannot be written.

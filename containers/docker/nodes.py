@@ -65,7 +65,6 @@ class ContainerLimits:
 
     Attributes:
         memory_bytes: Memory, swap included; beyond it a container is killed.
-        pids: Processes and threads.
         scratch_bytes: Size of `/tmp`, a tmpfs that counts as memory.
         cpus: Processor time per real GPU, in processors; unlimited if 0.
         folder_bytes: Space of the job's folder in the storage, for any number of GPUs. The default
@@ -99,16 +98,11 @@ class Node:
     """A machine with a Docker daemon.
 
     Attributes:
-        name: Unique in the cluster.
         endpoint: Address of its daemon: `unix://`, `ssh://` or `tcp://`.
-        gpu_type: GPU type, as in the profile.
-        image: Default image of its containers.
-        gpus: Its GPUs, in the cluster's order.
         tls: Folder with `ca.pem`, `cert.pem` and `key.pem` of a `tcp://` endpoint.
         price: Price of a GPU-hour, in any currency; 0 if none is given.
         limits: Limits of its containers; None for the cluster's. The limit of a job's folder,
             which all nodes share, is always the cluster's.
-        mps: Multi-Process Service of its containers, if any.
     """
 
     name: str
@@ -156,7 +150,6 @@ class Nodes:
         images: Patterns (`fnmatch`) of the images that jobs may name.
         secrets: Folder on each node with a folder of secret files for each tenant.
         levels: Levels of cells by GPU type; by default whole nodes.
-        cells: Cells promised to tenants.
 
     Raises:
         InputError: Containers would run as root, or see a GPU of another lease, folders of other

@@ -41,7 +41,6 @@ class Rendered:
     """A container to create.
 
     Attributes:
-        node: Index of its node in the cluster.
         name: Name, a function of the lease.
         network: Private network of its gang, created on demand; empty without one.
         options: Keyword arguments of the SDK's `containers.create`.
@@ -100,14 +99,8 @@ def render(
 ) -> tuple[Rendered, ...]:
     """Return the containers of a lease, one per node, in the order of the nodes.
 
-    Args:
-        nodes: The cluster.
-        run: The run's id.
-        number: The round in which the lease begins.
-        lease: The lease.
-        spec: The job; it may declare a command and an environment.
-        image: Id of the job's own image; by default the node's image.
-        shared: Whether another job has the same GPUs.
+    The lease begins in round `number`. `image` is the id of the job's own image, by default the
+    node's; `shared` tells whether another job has the same GPUs.
     """
     places = nodes.by_node(lease.gpus)
     endpoints = {nodes.nodes[place].endpoint for place in places}
@@ -182,7 +175,6 @@ def _own_environment(spec: JobSpec | None) -> dict[str, str]:
 
 
 def _mps(node: Node) -> dict[str, str]:
-    """Return the variables with which CUDA finds the node's Multi-Process Service."""
     if node.mps is None:
         return {}
     return {

@@ -36,7 +36,6 @@ class News(NamedTuple):
     Attributes:
         reports: Reports of completed epochs, merged by batch size.
         alive: Whether it showed a sign of life.
-        losses: Known training losses of the reported epochs.
     """
 
     reports: tuple[EpochReport, ...]
@@ -68,12 +67,7 @@ class Log(Protocol):
 
 @dataclass
 class JobLog:
-    """The `Log` of a job that trains: the telemetry reported so far.
-
-    Attributes:
-        epochs: Completed epochs reported so far.
-        run_seconds: Run time, as last reported.
-    """
+    """The `Log` of a job that trains: the telemetry reported so far."""
 
     folder: Path
     spec: JobSpec
@@ -96,12 +90,8 @@ class JobLog:
     def read(self, *, trained: bool, held_seconds: float, most_seconds: float) -> News:
         """See `Log.read`; the first call always finds a sign of life.
 
-        Args:
-            trained: Whether the job finished. If so, its progress implies the epochs whose lines
-                were lost.
-            held_seconds: Unused, since the job reports its run time.
-            most_seconds: Upper bound on the run time since the last call. An epoch may have begun
-                earlier, so the sum over all calls bounds plausible times.
+        The progress of a job that finished implies the epochs whose lines were lost. An epoch may
+        have begun before the last call, so the sum of `most_seconds` bounds plausible times.
         """
         self._longest_seconds += most_seconds
         losses, reports = list[EpochLoss](), list[EpochReport]()

@@ -17,8 +17,6 @@ class TimedLog:
 
     Attributes:
         epochs: 1 after its end, else 0.
-        run_seconds: Run time of its containers.
-        share: The last reported share of its work.
     """
 
     folder: Path

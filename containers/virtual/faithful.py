@@ -23,8 +23,6 @@ class VirtualJob:
     """A job and its progress.
 
     Attributes:
-        epoch: Completed epochs.
-        steps: Training steps done in the current epoch.
         reported: Completed epochs that were reported.
         seconds: Time trained since the last observation.
         epoch_seconds: Time trained in each completed epoch that is not yet reported.

@@ -14,14 +14,7 @@ from predictor.job import JobSpec
 
 
 class ScaledClock:
-    """A run's clock that runs faster than the wall clock.
-
-    Args:
-        clock_seconds: The run's clock now.
-        speed: Seconds of the run per second.
-        now: A monotonic clock, in seconds.
-        sleep: Sleeps for some seconds.
-    """
+    """A run's clock that runs `speed` times as fast as the monotonic clock `now`."""
 
     def __init__(
         self,
@@ -58,11 +51,7 @@ class RealTimeCluster(FaithfulCluster):
     """A `Runtime` for a service without machines, with jobs unknown in advance.
 
     Without a pace it replays recorded rounds: an idle round ends at the `idle_until` of `advance`.
-    A `state` continues an earlier cluster.
-
-    Attributes:
-        made: Makes the ground truth of a job.
-        pace: The clock to follow; None to replay.
+    A `state` continues an earlier cluster; `made` makes the ground truth of a job.
     """
 
     def __init__(

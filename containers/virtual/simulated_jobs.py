@@ -29,11 +29,8 @@ class SimulatedJobs:
 
     Attributes:
         rows: Row of each admitted job, by job id.
-        batch_size: Current batch size.
         next_batch_size: Batch size after the next round in which the job runs.
         total_steps: Steps of the whole job at the current batch size.
-        steps: Steps done, at the current batch size.
-        steps_per_epoch: Steps of an epoch at the current batch size.
         restart_seconds: Duration of a restart on its last GPUs.
         left_of_restart: Remaining time of a restart that exceeds a round.
         seconds: Time spent training in the last round that the job ran in.
@@ -112,7 +109,6 @@ class SimulatedJobs:
         self._tune(np.array([row]))
 
     def _tune(self, rows: Ints) -> None:
-        """Update the rate and the steps per epoch."""
         sizes = self.batch_size[rows]
         self.steps_per_epoch[rows] = _ceil(self._samples[rows] / sizes)
         for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):

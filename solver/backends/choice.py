@@ -24,10 +24,8 @@ class Solution:
     Attributes:
         counts: n, shape (rows,).
         bound: Proven upper bound on the objective.
-        objective: The objective at these counts.
         prices: Price of a GPU-round of each GPU type, shape (types,).
         backend: Back end that solved the problem; `none` if nothing was left to decide.
-        reason: Why this back end was used.
         status: `optimal` or `work_limit`.
     """
 

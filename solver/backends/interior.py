@@ -71,15 +71,9 @@ def find_best_packed_shares(
     types and rows of a job, and Σ_r g_r x_rk ≤ c_k for each type (Narayanan et al., Gavel,
     OSDI '20, section 4.4). A job's effective speed is the sum of v_rjk x_rk over its rows.
 
-    Args:
-        gangs: g, GPUs of each row, shape (rows,).
-        gpus: c, GPUs of each type, shape (types,).
-        members: Indices of each row's jobs, −1 without a second one, shape (rows, 2).
-        speeds: v, of both jobs on each type, shape (rows, 2, types); 0 for both where a row
-            cannot run, so that its share is 0.
-        value: Shape (rows, types): maximise Σ value_rk x_rk.
-        least: Minimum effective speeds, shape (jobs,).
-        floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
+    The arguments are those of `find_best_shares` by row. `members` are the indices of a row's jobs,
+    −1 without a second one, shape (rows, 2); `speeds` are those of both jobs on each type, 0 for
+    both where a row cannot run, so that its share is 0, shape (rows, 2, types).
 
     Raises:
         SolverError: The solver found no solution.

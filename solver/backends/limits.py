@@ -13,11 +13,7 @@ from predictor.arrays import Bools, Floats, Ints
 class Limits(NamedTuple):
     """Rows Σ_j a_j y_jkt ≤ R L_t, each for a type k in an interval t.
 
-    Attributes:
-        times: t, shape (rows,).
-        kinds: k, shape (rows,).
-        takes: a, shape (rows, jobs).
-        room: R, shape (rows,).
+    `times` are t, `kinds` k and `room` R, of shape (rows,); `takes` are a, of shape (rows, jobs).
     """
 
     times: Ints

@@ -29,14 +29,8 @@ def find_least_makespan(
 ) -> float:
     """Return the least makespan of fluid jobs on GPUs of several types, in seconds.
 
-    Args:
-        seconds: e, residual run time on each bid row, shape (rows,), positive.
-        gangs: g, shape (rows,).
-        job_of: Index of each row's job, ascending.
-        type_of: Index of each row's GPU type; a job has at most one row of each.
-        capacities: C, shape (types,); no job has a row of a type without GPUs.
-        exact: Whether to solve exactly. Otherwise an estimate from a sample of many jobs, to a
-            gap of `CLOSED` if the search reaches it.
+    Rows are as in `solver.backends.foresight.measure_savings`. Unless `exact`, return an estimate
+    from a sample of many jobs, to a gap of `CLOSED` if the search reaches it.
 
     Raises:
         SolverError: An exact search did not end; no such problem is known.

@@ -77,7 +77,6 @@ class PricesOverTime:
         last: h, length of the last interval.
         closed: Whether the gap is closed; False if the search reached its bound on effort.
         seconds: y, shape (intervals, types, jobs), of the program's jobs.
-        limits: The additional rows.
         more: Prices of the additional rows, shape (rows,).
     """
 
@@ -155,7 +154,6 @@ class _Parts:
     """A vector and views of its parts; its last element belongs to h.
 
     Attributes:
-        all: The whole vector.
         y: Part by interval, type and job, shape (intervals, types, jobs).
         s: Part by interval and job, shape (intervals, jobs).
         u: Part by interval and type, shape (intervals, types).

@@ -118,7 +118,6 @@ class _Round:
 
     Attributes:
         worth: U, shape (rows,).
-        gangs: g, shape (rows,).
         kind: Index of each row's GPU type.
         first: First row of each job.
         job: Index of each row's job.

@@ -89,7 +89,6 @@ def _roots(gpus: Sequence[Promised], found: dict[Promised, Physical]) -> list[_W
 
 
 def _siblings(roots: Sequence[_Wanted]) -> list[list[_Wanted]]:
-    """Group roots inside bound cells by that cell."""
     by_parent: dict[Promised, list[_Wanted]] = {}
     for wanted in roots:
         if wanted.cell.parent is not None:

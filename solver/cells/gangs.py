@@ -47,7 +47,6 @@ class Granted:
     """The gang runs from now on.
 
     Attributes:
-        slots: The GPUs of each member.
         victims: Names of the opportunistic gangs that were ended for it.
     """
 
@@ -86,7 +85,6 @@ class RunningGang:
     """A running gang, from which the cells can be rebuilt.
 
     Attributes:
-        slots: The GPUs of each member.
         levels: Level name of the promised cell of each GPU; empty if the gang is opportunistic or
             was demoted.
     """

@@ -12,7 +12,6 @@ class Ground:
     """Physical and promised cells of a layout. All nodes are healthy at first.
 
     Attributes:
-        layout: Pools and tenants.
         nodes: Nodes by pool, in the order of the layout.
         slots: GPUs by node and index.
         free: Free cells by pool.

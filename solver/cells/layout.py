@@ -26,8 +26,6 @@ class CellPool:
     """Cells of one GPU type that nest alike: a forest of equal trees.
 
     Attributes:
-        name: Name, unique within the cluster.
-        gpu_type: GPU type.
         parts: Name and number of parts of each level, from the level above GPUs up to whole trees.
             One level is called `node`.
         nodes: Names of the nodes, tree by tree.

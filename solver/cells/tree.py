@@ -19,8 +19,6 @@ class Cell:
     Attributes:
         level: Index of its level, 0 for a GPU.
         index: Position among all cells of the pool or tenant; breaks ties.
-        parent: The cell that contains it; None for the root of a tree.
-        children: Its parts, one level below.
         held: Number of its held GPUs, by priority.
     """
 

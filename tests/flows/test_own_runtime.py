@@ -166,9 +166,9 @@ WRONG = {
     f"replace(seen, reports={TWICE})": "reports epochs 1 to ",
     f"replace(seen, finished={BACK})": "gives back GPUs [3] that it did not hold",
     "replace(seen, finished=tuple(replace(e, job_id=99) for e in seen.finished))": "job 99 is",
-    "replace(seen, progress=tuple(replace(p, fraction=7.0) for p in seen.progress))": "and 7",
+    "replace(seen, progress=tuple(replace(p, fraction=7.0) for p in seen.progress))": "done 7",
     f"replace(seen, losses={LOST.format('', 1e300)})": "has a loss of 1e+300",
-    f"replace(seen, losses={LOST.format(' - 1', 1.0)})": "has a loss of epoch -1 after 0 epochs",
+    f"replace(seen, losses={LOST.format(' - 1', 1.0)})": "has a loss of epoch -1, not reported now",
 }
 """Invalid reports, and their errors."""
 

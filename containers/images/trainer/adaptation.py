@@ -25,9 +25,7 @@ class EpochEnd:
     """The data on a completed epoch from which a mode decides.
 
     Attributes:
-        epoch: Index from 0.
         gradient_norm: Norm of the mean gradient over the epoch's samples.
-        noise: Gradient noise so far.
     """
 
     epoch: int

@@ -29,7 +29,6 @@ class Checkpoint:
 
     Attributes:
         state: Numbers and names, as JSON.
-        model: Weights by the module's names.
         vectors: Moments and sums of gradients by name, on the CPU.
     """
 

@@ -54,11 +54,7 @@ class DataSet:
 
 
 def open_data(job: Job, device: torch.device = PROCESSOR) -> DataSet:
-    """Return the model's data set, or a synthetic one if there is none.
-
-    Args:
-        job: The job.
-        device: Where it trains; very wide rows are built there.
+    """Return the model's data set, or a synthetic one; very wide rows are built on the device.
 
     Raises:
         InvalidInput: The data set is damaged, or the configured data folder is missing.

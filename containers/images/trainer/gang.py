@@ -45,12 +45,7 @@ DIE_WITH_PARENT = 1
 
 
 def supervise(place: WorkerPlace, stop: Stop, work: Work) -> int:
-    """Run each worker of this container in its own process.
-
-    Args:
-        place: The container's place.
-        stop: The signals received so far; every worker gets them.
-        work: Runs a worker and returns its exit code.
+    """Run each worker of this container in its own process; all get the signals received so far.
 
     Returns:
         0 or 75 if all workers return these codes, else the code of a failed worker.

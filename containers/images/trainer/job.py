@@ -21,15 +21,10 @@ class Job:
     """A training job.
 
     Attributes:
-        job_id: The job's number in the scheduler.
-        model: One of `MODELS`.
         batch_size: Samples per step over all workers, in the first epoch.
-        max_batch_size: Largest batch size for adaptation.
         scale_factor: Workers of the gang.
-        mode: Adaptation of the batch size, one of `MODES`.
         total_steps: Steps at the initial batch size; the last epoch may be shorter.
         seed: Seed of weights, sample order and synthetic data.
-        size: Model size, one of `SIZES`.
     """
 
     job_id: int

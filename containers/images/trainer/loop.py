@@ -190,7 +190,6 @@ class Training:
 
 
 def _pause() -> float:
-    """Return the least seconds between checkpoints at epoch ends."""
     text = os.environ.get(CHECKPOINT_VARIABLE) or str(CHECKPOINT_SECONDS)
     try:
         seconds = float(text)

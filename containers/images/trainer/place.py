@@ -15,7 +15,6 @@ class WorkerPlace:
         node: Index of its container.
         nodes: Containers of the gang.
         local: Index among the workers of its container.
-        workers: Workers of its container.
         rendezvous: File that the workers share in a gang of one container, else "".
     """
 

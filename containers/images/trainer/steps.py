@@ -25,14 +25,8 @@ class TrainingPosition:
     """A position in training, with the sums of the current epoch.
 
     Attributes:
-        batch_size: Samples per step in this epoch.
-        epoch: Completed epochs.
-        step: Steps done in the current epoch.
-        samples: Samples trained in the current epoch.
-        loss: Sum of their losses.
+        loss: Sum of the losses of the samples of the current epoch.
         seconds: Training time of the current epoch.
-        run_seconds: Total training time.
-        attempt: Number of the trainer's starts.
     """
 
     batch_size: int
@@ -53,7 +47,6 @@ class Stepper:
     signalled to stop. Steps have the same parts in all modes, so that modes cost the same.
 
     Attributes:
-        flat: The model.
         accumulated: Sum of the gradients of the epoch's samples, shaped as the weights.
     """
 
