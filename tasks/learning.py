@@ -63,10 +63,7 @@ class Learning:
         return cls(history=history, speed_noise=expect_noise(settings.round_seconds))
 
     def after(
-        self,
-        header: RunHeader,
-        ended: Sequence[EndedJob],
-        trained: Iterable[tuple[Belief, Belief]],
+        self, header: RunHeader, ended: Sequence[EndedJob], trained: Iterable[tuple[Belief, Belief]]
     ) -> "Learning":
         """Return the learning after a round.
 

@@ -42,11 +42,7 @@ class QueuedJob:
     cut: float = 0.0
 
     def after(
-        self,
-        ran: float,
-        gpus: tuple[int, ...],
-        lease_rounds: int,
-        held: Allocation | None = None,
+        self, ran: float, gpus: tuple[int, ...], lease_rounds: int, held: Allocation | None = None
     ) -> "QueuedJob":
         """Return the job after it trained for `ran` seconds on GPUs.
 

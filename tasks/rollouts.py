@@ -150,9 +150,7 @@ def _simulate(
         progress(number, SIMULATIONS)
         jobs = {
             job_id: QueuedJob(
-                job,
-                _quantile(intervals[job_id], levels[job_id][number]),
-                cuts[job_id][number],
+                job, _quantile(intervals[job_id], levels[job_id][number]), cuts[job_id][number]
             )
             for job_id, job in active.items()
         }

@@ -267,9 +267,7 @@ def dispatch(run: Run, this: Round) -> None:
 
 
 def _explain_preemption(
-    gpus: tuple[int, ...],
-    before: Mapping[int, tuple[int, ...]],
-    now: Mapping[int, tuple[int, ...]],
+    gpus: tuple[int, ...], before: Mapping[int, tuple[int, ...]], now: Mapping[int, tuple[int, ...]]
 ) -> str:
     """Return the reason for a preemption, in words: which jobs get the GPUs.
 

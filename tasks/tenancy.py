@@ -47,10 +47,7 @@ class Tenancy:
     usage: Mapping[str, QuotaUse] = field(default_factory=dict)
 
     def after(
-        self,
-        clock_seconds: float,
-        held: Mapping[str, float],
-        commands: Sequence[Command],
+        self, clock_seconds: float, held: Mapping[str, float], commands: Sequence[Command]
     ) -> "Tenancy":
         """Return the tenancy after a round, given the GPU-seconds held in it by tenant."""
         given = [command.terms for command in commands if command.kind is CommandKind.TENANT]

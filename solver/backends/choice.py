@@ -49,12 +49,7 @@ def check_backend(name: str) -> None:
 
 
 def solve(
-    problem: CountProblem,
-    backend: str,
-    own: Backend,
-    *,
-    offset: float = 0.0,
-    scale: float = 1.0,
+    problem: CountProblem, backend: str, own: Backend, *, offset: float = 0.0, scale: float = 1.0
 ) -> Solution:
     """Solve a problem with the named back end, or with several under `auto`.
 

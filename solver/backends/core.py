@@ -16,13 +16,7 @@ memory and time, not swept."""
 
 
 def solve_core(
-    losses: Floats,
-    gangs: Ints,
-    capacity: int,
-    price: float,
-    *,
-    most_loss: float,
-    options: int,
+    losses: Floats, gangs: Ints, capacity: int, price: float, *, most_loss: float, options: int
 ) -> tuple[Ints, bool]:
     """Return the counts within capacity with the least total loss over the core.
 

@@ -150,7 +150,7 @@ def test_a_job_in_trouble_learns_the_same_bit_for_bit(daemon: Dockerd, storage: 
         restless.until_over()
         calm.until_over()
     assert restless.kinds(7) == [
-        *("started", "preempted", "resumed", "stopped", "resumed", "finished"),
+        *("started", "preempted", "resumed", "stopped", "resumed", "finished")
     ]
     assert restless.kinds(8) == ["started", "preempted"]
     assert restless.epochs(7) == calm.epochs(7) == list(range(16))

@@ -155,10 +155,7 @@ def test_a_restart_that_takes_no_time_costs_no_step() -> None:
     waits = cluster([job(0, 189), job(1, 189)], slow, round_seconds=360.0, restart_seconds=0.0)
     assert [
         job_id for _, kind, job_id in Driver(waits).play([0], [1]).log if kind == "finished"
-    ] == [
-        0,
-        1,
-    ]
+    ] == [0, 1]
 
 
 def test_a_round_does_whole_steps_only() -> None:

@@ -171,10 +171,7 @@ def test_the_requests_of_the_docs_work_as_they_stand(tmp_path: Path) -> None:
         (lambda api: api.hold(""), "there is no job ''"),
         (lambda api: api.set_budget("1", -1.0), "value: "),
         (lambda api: api.update_tenant("a", {"budget": 0}), "budget: "),
-        (
-            lambda api: api.update_tenant("a", {"window_hours": 0.001}),
-            "window_hours: 0.001 is out",
-        ),
+        (lambda api: api.update_tenant("a", {"window_hours": 0.001}), "window_hours: 0.001 is out"),
         (lambda api: api.update_tenant("a", {"gpus": 4}), "gpus: is not a field of "),
         (lambda api: api.drain("99"), "there is no node '99'"),
         (lambda api: api.add_node({"name": "b"}), "name: has no effect on a virtual cluster"),

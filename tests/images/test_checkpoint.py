@@ -7,16 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.images.trainers import (
-    After,
-    lines,
-    progress,
-    put_job,
-    run,
-    same,
-    train_here,
-    trained,
-)
+from tests.images.trainers import After, lines, progress, put_job, run, same, train_here, trained
 from trainer.checkpoint import CURRENT, PREVIOUS
 from trainer.errors import InvalidInput, StorageError
 from trainer.job import MODELS

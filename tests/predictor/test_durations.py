@@ -234,9 +234,7 @@ def test_a_job_that_reports_nothing_new_for_long_is_forecast_as_jobs_like_it() -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.9])
-def test_intervals_of_jobs_that_report_hold_about_as_often_as_they_say(
-    kept: float,
-) -> None:
+def test_intervals_of_jobs_that_report_hold_about_as_often_as_they_say(kept: float) -> None:
     """Also where slow steps follow slow steps."""
     rng, beyond = np.random.default_rng(1), []
     for _ in range(250):

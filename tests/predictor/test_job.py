@@ -31,11 +31,7 @@ def changed(**fields: Any) -> JobSpec:
 
 @pytest.mark.parametrize(
     ("mode", "sizes"),
-    [
-        (Mode.STATIC, (5,)),
-        (Mode.ACCORDION, (5, 80)),
-        (Mode.GNS, (5, 10, 20, 40, 80)),
-    ],
+    [(Mode.STATIC, (5,)), (Mode.ACCORDION, (5, 80)), (Mode.GNS, (5, 10, 20, 40, 80))],
 )
 def test_each_mode_visits_its_own_batch_sizes(mode: Mode, sizes: tuple[int, ...]) -> None:
     assert changed(mode=mode).batch_sizes == sizes
@@ -127,8 +123,7 @@ def test_what_cannot_be_launched_is_refused(fields: dict[str, Any], said: str) -
 
 
 @pytest.mark.parametrize(
-    "image",
-    ["python", "host:5000/team/train:V1.2", f"a@sha256:{'0' * 64}", f"sha256:{'f' * 64}"],
+    "image", ["python", "host:5000/team/train:V1.2", f"a@sha256:{'0' * 64}", f"sha256:{'f' * 64}"]
 )
 def test_images_are_named_as_docker_names_them(image: str) -> None:
     assert opaque(image=image).image == image

@@ -205,9 +205,7 @@ def test_reports_without_progress_leave_the_rest_as_it_was() -> None:
 
 
 @given(batches_of_beliefs())
-def test_every_candidate_fills_the_epochs_left(
-    case: tuple[tuple[Belief, ...], Profile],
-) -> None:
+def test_every_candidate_fills_the_epochs_left(case: tuple[tuple[Belief, ...], Profile]) -> None:
     beliefs, profile = case
     for belief in beliefs:
         job = gather_evidence(belief, profile, NOTHING)

@@ -5,13 +5,7 @@ import pytest
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec, Mode, make_timed_job
-from predictor.throughput import (
-    UNTYPED,
-    Profile,
-    epoch_seconds,
-    reachable_batch_sizes,
-    runs_on,
-)
+from predictor.throughput import UNTYPED, Profile, epoch_seconds, reachable_batch_sizes, runs_on
 
 SPEC = JobSpec(
     job_id=0,

@@ -144,10 +144,7 @@ def test_the_invariants_tell_who_runs_too_early(tmp_path: Path) -> None:
 
 def test_a_task_on_hold_leaves_its_place_and_does_not_take_it_back(tmp_path: Path) -> None:
     first = start(tmp_path, f'[[jobs]]\n{JOB}array = "0-3%1"\nseconds = 500\n')
-    commands = (
-        Command(1, CommandKind.HOLD, 0, 130.0),
-        Command(2, CommandKind.RELEASE, 0, 250.0),
-    )
+    commands = (Command(1, CommandKind.HOLD, 0, 130.0), Command(2, CommandKind.RELEASE, 0, 250.0))
     made = make(replace(first, workload=replace(first.workload, commands=commands)))
     held = [sorted(jobs) for jobs in holders(made)]
     assert all(len(jobs) <= 1 for jobs in held)
