@@ -146,8 +146,9 @@ class _Guarded:
 
     def observe(self) -> Observation:
         seen: Observation = self._call("observe its jobs", self.inner.observe)
-        problems = chain(misfits(seen, Observation, "its observation"), self._unknown(seen))
-        for problem in chain(problems, self.reports.check(seen)):
+        for problem in chain(
+            misfits(seen, Observation, "its observation"), self.reports.check(seen)
+        ):
             raise self._wrong(f"reported what cannot be: {problem}")
         return seen
 
@@ -173,11 +174,6 @@ class _Guarded:
         found = [(event.job_id, event.gpus) for event in events]
         if found != list(due):
             raise self._wrong(f"answered what cannot be: events of {found}, asked for {[*due]}")
-
-    def _unknown(self, seen: Observation) -> Iterator[str]:
-        for entry in (*seen.finished, *seen.reports, *seen.progress, *seen.losses):
-            if entry.job_id not in self.reports.active:
-                yield f"job {entry.job_id} is reported, and is not in this runtime"
 
 
 def misfits(value: Any, hint: Any, what: str) -> Iterator[str]:

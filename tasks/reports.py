@@ -36,6 +36,11 @@ class Reports:
         """Take in the next observation; yield why it cannot be, in words."""
         if not self.clock_seconds <= seen.clock_seconds < math.inf:
             yield f"the clock goes from {self.clock_seconds:g} to {seen.clock_seconds:g} s"
+        named = {entry.job_id for entry in seen.reports} | {entry.job_id for entry in seen.losses}
+        named |= {entry.job_id for entry in seen.progress} | {end.job_id for end in seen.finished}
+        if unknown := sorted(named - self.active.keys()):
+            yield f"job {unknown[0]} is reported and is not active"
+            return
         before = Counter(self.epochs)
         for report in seen.reports:
             yield from self._check_report(report)
@@ -55,8 +60,7 @@ class Reports:
         if job not in self.leases:
             yield f"job {job} reports epochs and held no GPUs"
         last = report.epoch + report.epochs - 1
-        most = self.active[job].epochs if job in self.active else math.inf
-        if report.epoch != done or not report.epoch <= last < most:
+        if report.epoch != done or not report.epoch <= last < self.active[job].epochs:
             yield f"job {job} reports epochs {report.epoch} to {last} after {done} epochs"
         if report.batch_size < 1 or not 0 <= report.seconds < math.inf:
             yield f"job {job} reports batch size {report.batch_size}, {report.seconds:g} s"
@@ -72,8 +76,7 @@ class Reports:
             yield f"the run time of job {job} goes down to {entry.run_seconds:g} s"
         if not 0.0 <= entry.fraction <= 1.0:
             yield f"job {job} has done {entry.fraction:g} of an epoch"
-        timed = job in self.active and self.active[job].timed
-        if not 0.0 <= entry.share <= (1.0 if timed else 0.0):
+        if not 0.0 <= entry.share <= (1.0 if self.active[job].timed else 0.0):
             yield f"job {job} has done the share {entry.share:g} of its work"
         if entry.epochs != self.epochs[job]:
             yield f"job {job} stands at {entry.epochs} epochs and reported {self.epochs[job]}"
@@ -84,8 +87,6 @@ class Reports:
         job = event.job_id
         if not event.ends_job and event.kind not in PATIENCE:
             yield f"job {job} ends by being {event.kind}"
-        if job not in self.active:
-            yield f"job {job} ends and was not active"
         if not self.clock_seconds <= event.at_seconds <= clock_seconds:
             yield f"job {job} ends at {event.at_seconds:g} s, outside the round"
         if self.leases.pop(job, ()) != event.gpus:
@@ -95,8 +96,8 @@ class Reports:
         if not event.ends_job:
             self.failed.add(job)
             return
-        spec = self.active.pop(job, None)
+        spec = self.active.pop(job)
         if event.kind is EventKind.FINISHED:
             self.finished.add(job)
-            if spec and self.epochs[job] != spec.epochs:
+            if self.epochs[job] != spec.epochs:
                 yield f"job {job} ends after {self.epochs[job]} of {spec.epochs} epochs"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flows.explain.replay import replay
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Demand
@@ -14,6 +15,8 @@ from predictor.job import JobSpec
 from predictor.throughput import Profile
 from solver.inventory import Pool
 from solver.plan import Situation
+from tasks.commands import Command
+from tasks.invariants import Invariants
 from tasks.record import (
     Parameter,
     RoundRecord,
@@ -27,7 +30,8 @@ from tasks.record import (
 )
 from tasks.round import Round, Run, collect, make_situation, predict, run_round, solve
 from tasks.sources import Workload
-from tasks.state import RunState
+from tasks.state import RunState, advance
+from warehouse.store.audit import audit
 from warehouse.store.writer import Writer
 from warehouse.workloads.generator import generate_workload
 
@@ -177,6 +181,47 @@ def write(
         if compact:
             writer.compact()
         return writer.run
+
+
+def as_service(workload: Workload, settings: Settings, commands: Iterable[Command] = ()) -> Start:
+    """A service whose jobs come before the commands; all are numbered from 1, in their order."""
+    known = replace(
+        workload,
+        specs=tuple(replace(spec, job_id=n) for n, spec in enumerate(workload.specs, 1)),
+        truths=tuple(replace(truth, job_id=n) for n, truth in enumerate(workload.truths, 1)),
+        commands=tuple(
+            replace(command, number=n)
+            for n, command in enumerate(commands, len(workload.specs) + 1)
+        ),
+        service=True,
+    )
+    return make_start(known, settings, service=True)
+
+
+def violated(made: Made, records: Iterable[RoundRecord] | None = None) -> list[str]:
+    """The invariants that records violate; by default the run's own."""
+    invariants = Invariants(made.header, made.start.workload)
+    checked = made.records if records is None else records
+    return [problem for record in checked for problem in invariants.check(record)]
+
+
+def check_sound(made: Made) -> None:
+    """Every round is sound, every job ends, and the records alone give the state."""
+    assert violated(made) == []
+    ended = {event.job_id for record in made.records for event in record.finished if event.ends_job}
+    assert ended == {spec.job_id for spec in made.specs}
+    state = RunState.initial(made.start)
+    for record, digest, _ in made.rounds:
+        state = advance(made.header, state, record, digest)
+    assert state == made.states[-1]
+
+
+def check_stored(warehouse: Path, made: Made) -> str:
+    """Write a run, audit it, and decide it again; returns its id."""
+    name = write(warehouse, made.start, made.rounds)
+    assert audit(warehouse, name).findings == ()
+    assert replay(name, warehouse).differences == []
+    return name
 
 
 def chained(start: Start, records: Sequence[RoundRecord]) -> list[tuple[RoundRecord, str, Timings]]:

@@ -1,43 +1,27 @@
 """A cordoned node: jobs on it go on, and no job starts there."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.explain.replay import replay
-from flows.runs.start import make_start
 from solver.policies import POLICIES
 from tasks.commands import Command, CommandKind
-from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start, make_pool
-from tests.runs import Made, make, write
+from tests.runs import Made, as_service, check_sound, check_stored, make
 from tests.strategies import examples
 from tests.tasks.test_eligibility import JOB, start
 from tests.tasks.test_tenancy import LONG
-from warehouse.store.audit import audit
 
 CORDON, UNCORDON, DRAIN = CommandKind.CORDON, CommandKind.UNCORDON, CommandKind.DRAIN
 
 
 def service(path: Path, text: str, *given: tuple[CommandKind, int, float], policy: str) -> Start:
     """A service on four nodes of two GPUs, whose jobs come at once and before the commands."""
-    known = start(path, text).workload
-    count = len(known.specs)
-    workload = replace(
-        known,
-        specs=tuple(replace(spec, job_id=spec.job_id + 1) for spec in known.specs),
-        truths=tuple(replace(truth, job_id=truth.job_id + 1) for truth in known.truths),
-        commands=tuple(
-            Command(count + place, kind, node, at)
-            for place, (kind, node, at) in enumerate(given, start=1)
-        ),
-        service=True,
-    )
     settings = Settings(policy, make_pool(8, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
-    return make_start(workload, settings, service=True)
+    commands = [Command(0, kind, node, at) for kind, node, at in given]
+    return as_service(start(path, text).workload, settings, commands)
 
 
 def held(made: Made) -> list[dict[int, tuple[int, ...]]]:
@@ -51,8 +35,7 @@ SINGLES = f'[[jobs]]\n{JOB}array = "0-11"\n'
 @pytest.mark.parametrize("policy", ["shockwave", "fifo", "gavel", "tiresias-las"])
 def test_who_runs_goes_on_and_no_job_starts(tmp_path: Path, policy: str) -> None:
     orders = (CORDON, 1, 100.0), (UNCORDON, 1, 3_000.0)
-    first = service(tmp_path, SINGLES, *orders, policy=policy)
-    made = make(first)
+    made = make(service(tmp_path, SINGLES, *orders, policy=policy))
     rounds = held(made)
     there = {job: gpus for job, gpus in rounds[0].items() if not {2, 3}.isdisjoint(gpus)}
     assert len(there) == 2
@@ -64,11 +47,8 @@ def test_who_runs_goes_on_and_no_job_starts(tmp_path: Path, policy: str) -> None
     for job in there:  # none of them is preempted
         holds = [job in now for now in rounds]
         assert holds == sorted(holds, reverse=True)
-    invariants = Invariants(first.header, first.workload)
-    assert [problem for record in made.records for problem in invariants.check(record)] == []
-    name = write(tmp_path, first, made.rounds)
-    assert not replay(name, tmp_path).differences
-    assert audit(tmp_path, name).findings == ()
+    check_sound(made)
+    check_stored(tmp_path, made)
 
 
 def test_a_node_is_used_again_once_it_is_uncordoned(tmp_path: Path) -> None:
@@ -105,8 +85,4 @@ def test_whatever_is_ordered_the_invariants_hold(
 ) -> None:
     undone = [(UNCORDON, node, 12_000.0 + node) for node in range(4)]
     made_of = [*sorted(given_orders, key=lambda order: order[2]), *undone]
-    first = service(tmp_path_factory.mktemp("cordon"), MIXED, *made_of, policy=policy)
-    made = make(first)
-    invariants = Invariants(first.header, first.workload)
-    assert [problem for record in made.records for problem in invariants.check(record)] == []
-    assert invariants.unended == []
+    check_sound(make(service(tmp_path_factory.mktemp("cordon"), MIXED, *made_of, policy=policy)))

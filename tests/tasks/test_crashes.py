@@ -17,7 +17,6 @@ from containers.runtime import (
     ResumePoint,
     Runtime,
 )
-from flows.explain.replay import replay
 from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.simulation import make_terms, prepare
@@ -26,8 +25,7 @@ from predictor.job import JobProgress, JobSpec
 from tasks.backoff import PATIENCE
 from tasks.record import RuntimeKind, Settings, Start, make_pool
 from tasks.round import run_round
-from tasks.state import RunState, advance
-from tests.runs import Made, Memory, chained, write
+from tests.runs import Made, Memory, chained, check_sound, check_stored, write
 from warehouse.store.audit import audit
 from warehouse.workloads.generator import generate_workload
 
@@ -178,13 +176,8 @@ def launched(made: Made, job_id: int) -> list[int]:
 
 def check(tmp_path: Path, made: Made) -> None:
     """It is audited, folded and replayed like any other run."""
-    name = write(tmp_path, made.start, made.rounds)
-    assert audit(tmp_path, name).findings == ()
-    assert replay(name, tmp_path).differences == []
-    state = RunState.initial(made.start)
-    for record, digest, _ in made.rounds:
-        state = advance(made.header, state, record, digest)
-    assert state == made.run.state
+    check_sound(made)
+    check_stored(tmp_path, made)
 
 
 def ends(made: Made, job_id: int) -> list[ContainerEvent]:

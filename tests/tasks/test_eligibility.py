@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind
-from flows.explain.replay import replay
 from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.start import make_start
@@ -16,9 +15,7 @@ from predictor.options import parse_tasks
 from tasks.commands import Command, CommandKind
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start, make_pool
-from tasks.state import RunState, advance
-from tests.runs import Made, make, write
-from warehouse.store.audit import audit
+from tests.runs import Made, check_sound, check_stored, make
 from warehouse.store.reader import Reader
 
 JOB = 'kind = "checkpointing"\nimage = "a"\nmax_seconds = 1000\n'
@@ -67,16 +64,9 @@ def test_jobs_start_after_others_and_arrays_run_some_tasks_at_a_time(tmp_path: P
     assert not any(6 in jobs for jobs in held[:last])
     assert 6 in held[last]
     assert held[0] == {0, 7}  # nothing else has to wait, with eight GPUs
-    invariants = Invariants(first.header, first.workload)
-    assert [problem for record in made.records for problem in invariants.check(record)] == []
-    state = RunState.initial(first)
-    for record, digest, _ in made.rounds:
-        state = advance(first.header, state, record, digest)
-    assert state == made.states[-1]
-
-    name = write(tmp_path, first, made.rounds)
-    assert not replay(name, tmp_path).differences
-    assert audit(tmp_path, name).findings == ()
+    check_sound(made)
+    name = check_stored(tmp_path, made)
+    assert Reader(tmp_path).start(name).workload.specs == first.workload.specs
     report = why("report", tmp_path, name, 0)
     assert (report.status, report.obstacles.jobs, report.job.deadline_seconds) == (
         "waits",
@@ -191,10 +181,3 @@ def test_options_of_jobs_that_mean_nothing_are_refused(
     text = f'[[jobs]]\n{JOB}name = "late"\narrival_seconds = 90\n[[jobs]]\n{JOB}{changed}\n'
     with pytest.raises(InputError, match=said):
         start(tmp_path, text)
-
-
-def test_stored_jobs_with_options_are_read_back(tmp_path: Path) -> None:
-    first = start(tmp_path, PIPELINE)
-    made = make(first)
-    name = write(tmp_path, first, made.rounds)
-    assert Reader(tmp_path).start(name).workload.specs == first.workload.specs

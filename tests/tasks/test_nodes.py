@@ -9,18 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.explain.replay import replay
 from flows.explain.whatif import Change, fork
 from flows.explain.why import why
-from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED
 from solver.inventory import Pool, add_nodes
 from tasks.commands import Command, CommandKind, NewNode
-from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start, make_pool
-from tasks.sources import Workload
-from tests.runs import Made, make, mixed, write
+from tests.runs import as_service, check_sound, check_stored, make, mixed, violated, write
 from tests.strategies import examples
 from tests.tasks.test_cordon import MIXED, held
 from tests.tasks.test_eligibility import JOB, start
@@ -40,32 +36,15 @@ def service(
     """
     new = (NewNode("", UNTYPED, gpus) for gpus in chain(sizes, repeat(2)))
     settings = Settings(policy, make_pool(4, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
-    return as_service(start(path, text).workload, settings, orders, new)
+    return as_service(start(path, text).workload, settings, ordered(orders, new))
 
 
-def as_service(known: Workload, settings: Settings, orders: Given, new: Iterator[NewNode]) -> Start:
-    """A service whose jobs come at once and before the commands."""
-    count = len(known.specs)
-    workload = replace(
-        known,
-        specs=tuple(
-            replace(spec, job_id=spec.job_id + 1, arrival_seconds=0.0) for spec in known.specs
-        ),
-        truths=tuple(replace(truth, job_id=truth.job_id + 1) for truth in known.truths),
-        commands=tuple(
-            Command(count + place, order, -1, at, node=next(new))
-            if order is ADD
-            else Command(count + place, order, node, at)
-            for place, (order, node, at) in enumerate(orders, start=1)
-        ),
-        service=True,
-    )
-    return make_start(workload, settings, service=True)
-
-
-def checked(made: Made) -> None:
-    invariants = Invariants(made.start.header, made.start.workload)
-    assert [problem for record in made.records for problem in invariants.check(record)] == []
+def ordered(orders: Given, new: Iterator[NewNode]) -> list[Command]:
+    """Orders as commands, with a new node for each addition."""
+    return [
+        Command(0, order, -1, at, node=next(new)) if order is ADD else Command(0, order, node, at)
+        for order, node, at in orders
+    ]
 
 
 SINGLES = f'[[jobs]]\n{JOB}array = "0-7"\n'
@@ -83,10 +62,8 @@ def test_an_added_node_is_given_out_and_a_removed_one_is_left(tmp_path: Path) ->
     assert all(gpus.isdisjoint({0, 1}) for gpus in used[taken[REMOVE] :])
     preempted = [e for e in made.records[taken[REMOVE]].events if e.kind == "preempted"]
     assert {gpu for event in preempted for gpu in event.gpus} >= {0, 1}
-    checked(made)
-    name = write(tmp_path, made.start, made.rounds)
-    assert not replay(name, tmp_path).differences
-    assert audit(tmp_path, name).findings == ()
+    check_sound(made)
+    name = check_stored(tmp_path, made)
     both = [why(1, tmp_path, name, taken[REMOVE] - before) for before in (1, 0)]
     found = [(said.supply.total, said.supply.free, said.supply.drained) for said in both]
     assert found == [(6, 2, ()), (4, 0, ())]
@@ -110,20 +87,17 @@ def test_a_gang_spans_the_node_that_was_added(tmp_path: Path) -> None:
     text = f"[[jobs]]\n{JOB}scale_factor = 4\n[[jobs]]\n{JOB}"
     made = make(service(tmp_path, text, [(ADD, -1, 100.0), (REMOVE, 0, 100.0)]))
     assert (2, 3, 4, 5) in held(made)[-2].values() or (2, 3, 4, 5) in held(made)[1].values()
-    checked(made)
+    check_sound(made)
 
 
 def test_a_smaller_and_a_larger_node_are_pools_of_their_own(tmp_path: Path) -> None:
     singles = f'[[jobs]]\n{JOB}array = "0-12"\n'
     text = f"{singles}[[jobs]]\n{JOB}scale_factor = 4\n"
-    ordered: Given = [(ADD, -1, 100.0), (ADD, -1, 100.0), (ADD, -1, 100.0)]
-    made = make(service(tmp_path, text, ordered, sizes=(1, 4, 4)))
+    made = make(service(tmp_path, text, [(ADD, -1, 100.0)] * 3, sizes=(1, 4, 4)))
     used = {gpu for now in held(made) for gpus in now.values() for gpu in gpus}
     assert used == {*range(13)}
-    checked(made)
-    name = write(tmp_path, made.start, made.rounds)
-    assert not replay(name, tmp_path).differences
-    assert audit(tmp_path, name).findings == ()
+    check_sound(made)
+    name = check_stored(tmp_path, made)
     asked = "SELECT gpus_on FROM inventories"
     assert Analytics(tmp_path).query(asked, [name])[1] == [([2, 2, 1, 4, 4],)]
 
@@ -134,7 +108,9 @@ def test_why_knows_no_type_whose_nodes_were_removed(tmp_path: Path) -> None:
     orders: Given = [(REMOVE, 0, 1.0), *((REMOVE, node, 700.0) for node in range(1, 7))]
     orders.append((ADD, -1, 1300.0))
     new = iter([NewNode("", "v100", 2)])
-    made = make(as_service(first.workload, first.header.settings, orders, new))
+    at_once = tuple(replace(spec, arrival_seconds=0.0) for spec in first.workload.specs)
+    workload = replace(first.workload, specs=at_once)
+    made = make(as_service(workload, first.header.settings, ordered(orders, new)))
     name = write(tmp_path, made.start, made.rounds)
     answers = [why(1, tmp_path, name, number) for number in range(4)]
     found = [(there.supply.total, there.supply.free, there.supply.drained) for there in answers]
@@ -161,21 +137,16 @@ def test_a_fork_has_the_nodes_of_its_run(tmp_path: Path) -> None:
 
 
 def test_an_audit_finds_what_is_launched_where_no_node_is(tmp_path: Path) -> None:
-    first = service(tmp_path, SINGLES, [(ADD, -1, 100.0)])
-    made = make(first)
+    made = make(service(tmp_path, SINGLES, [(ADD, -1, 100.0)]))
     number = next(r.round for r in made.records if r.commands)
     records = list(made.records)
     records[number] = replace(records[number], commands=())
-    invariants = Invariants(first.header, first.workload)
-    problems = [problem for record in records for problem in invariants.check(record)]
-    assert "there is no GPU 4" in problems
-    first = service(tmp_path, SINGLES, [(REMOVE, 0, 100.0)])
-    records = list(make(first).records)
+    assert "there is no GPU 4" in violated(made, records)
+    made = make(service(tmp_path, SINGLES, [(REMOVE, 0, 100.0)]))
+    records = list(made.records)
     number = next(r.round for r in records if r.commands)
     records[number] = replace(records[number], solve=replace(records[number].solve, drained=()))
-    invariants = Invariants(first.header, first.workload)
-    problems = [problem for record in records for problem in invariants.check(record)]
-    assert "node 0 is in service against an order" in problems
+    assert "node 0 is in service against an order" in violated(made, records)
 
 
 @pytest.mark.parametrize("per_node", [1, 2])
@@ -204,6 +175,5 @@ def test_whatever_is_ordered_the_invariants_hold(
     tmp_path_factory: pytest.TempPathFactory, given_orders: Given, policy: str
 ) -> None:
     undone: Given = [(ADD, -1, 12_000.0), (ADD, -1, 12_001.0)]
-    ordered = [*sorted(given_orders, key=lambda order: order[2]), *undone]
-    made = make(service(tmp_path_factory.mktemp("nodes"), MIXED, ordered, policy))
-    checked(made)
+    asked = [*sorted(given_orders, key=lambda order: order[2]), *undone]
+    check_sound(make(service(tmp_path_factory.mktemp("nodes"), MIXED, asked, policy)))

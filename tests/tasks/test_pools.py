@@ -12,26 +12,18 @@ from flows.runs.simulation import make_terms
 from flows.runs.start import make_start
 from flows.scheduler.admission import check_node
 from predictor.errors import InputError
+from predictor.job import JobSpec
 from predictor.rows import from_row, to_row
 from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Inventory, Pool
 from solver.policies import POLICIES, for_several_pools
 from tasks.commands import Command, CommandKind, NewNode
-from tasks.invariants import Invariants
 from tasks.record import Parameter, RunHeader, RuntimeKind, Settings, Start
-from tasks.state import RunState, advance
-from tests.runs import POOLS, SPEED, Made, make, mixed
+from tests.runs import POOLS, SPEED, as_service, check_sound, make, mixed
 from warehouse.workloads.generator import generate_workload
 
 INVENTORY = Inventory(POOLS)
-
-
-def broken(made: Made) -> list[str]:
-    invariants = Invariants(made.header, made.start.workload)
-    found = [fault for record in made.records for fault in invariants.check(record)]
-    assert invariants.unended == []
-    return found
 
 
 @pytest.mark.slow
@@ -46,11 +38,7 @@ def test_every_round_is_sound_and_its_records_give_the_state(
     policy: str, runtime: RuntimeKind
 ) -> None:
     made = make(mixed(policy, runtime=runtime))
-    assert broken(made) == []
-    state = RunState.initial(made.start)
-    for record, digest, _ in made.rounds:
-        state = advance(made.header, state, record, digest)
-    assert state == made.states[-1]
+    check_sound(made)
     kinds = {INVENTORY.allocation(lease.gpus).gpu_type for r in made.records for lease in r.leases}
     assert kinds == set(SPEED)
 
@@ -85,16 +73,21 @@ def test_records_tell_the_run_time_on_what_a_job_holds_or_else_on_its_fastest() 
     assert elsewhere
 
 
+def of_any_type(start: Start) -> JobSpec:
+    """A job of one GPU whose rates on the types are those of `SPEED`."""
+    return next(
+        spec
+        for spec in start.workload.specs
+        if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
+    )
+
+
 @pytest.mark.parametrize("place", [VirtualFactory, FaithfulFactory])
 def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
     place: type[VirtualFactory] | type[FaithfulFactory],
 ) -> None:
     start = mixed()
-    spec = next(
-        spec
-        for spec in start.workload.specs
-        if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
-    )
+    spec = of_any_type(start)
     asked = replace(make_terms(start.header), restart_seconds=100.0)
     runtime = place(start.workload.truths).open(asked, ResumePoint(jobs=(spec,)))
     progress, kinds = [], []
@@ -138,11 +131,7 @@ def test_a_start_takes_as_long_as_it_does_where_the_job_goes(
     place: type[VirtualFactory] | type[FaithfulFactory],
 ) -> None:
     start = measured()
-    spec = next(
-        spec
-        for spec in start.workload.specs
-        if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
-    )
+    spec = of_any_type(start)
     runtime = place(start.workload.truths).open(make_terms(start.header), ResumePoint(jobs=(spec,)))
     trained = []
     firsts = {kind: INVENTORY.gpus_in(n)[0] for kind, (n,) in INVENTORY.pools_of.items()}
@@ -160,11 +149,7 @@ def test_a_restart_longer_than_a_round_goes_on_in_the_next_ones(
     place: type[VirtualFactory] | type[FaithfulFactory],
 ) -> None:
     start = measured(restart_seconds=380.0)
-    spec = next(
-        spec
-        for spec in start.workload.specs
-        if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
-    )
+    spec = of_any_type(start)
     runtime = place(start.workload.truths).open(make_terms(start.header), ResumePoint(jobs=(spec,)))
     (v100,), (k80,) = (INVENTORY.gpus_in(INVENTORY.pools_of[k][0])[:1] for k in ("v100", "k80"))
     trained, left = [], []
@@ -293,23 +278,15 @@ def test_a_job_that_fits_no_pool_is_refused() -> None:
 )
 def test_all_types_but_one_go_out_of_service_and_return(policy: str, last: str) -> None:
     start = mixed(policy, runtime=RuntimeKind.FAITHFUL)
-    jobs = list(zip(start.workload.specs, start.workload.truths, strict=True))
     out = [node for node in range(INVENTORY.nodes) if gpu_type(node) != last]
     given = [
-        (kind, node, at)
+        Command(0, kind, node, at)
         for kind, at in ((CommandKind.DRAIN, 2_000.0), (CommandKind.UNCORDON, 8_000.0))
         for node in out
     ]
-    workload = replace(
-        start.workload,
-        specs=tuple(replace(spec, job_id=n) for n, (spec, _) in enumerate(jobs, 1)),
-        truths=tuple(replace(truth, job_id=n) for n, (_, truth) in enumerate(jobs, 1)),
-        commands=tuple(Command(n, *command) for n, command in enumerate(given, len(jobs) + 1)),
-        service=True,
-    )
-    made = make(make_start(workload, start.header.settings, service=True))
-    assert broken(made) == []
-    models = {spec.job_id: spec.model for spec in workload.specs}
+    made = make(as_service(start.workload, start.header.settings, given))
+    check_sound(made)
+    models = {spec.job_id: spec.model for spec in made.specs}
     alone = [record for record in made.records if len(record.solve.drained) == len(out)]
     leases = [lease for record in alone for lease in record.leases]
     assert {INVENTORY.allocation(lease.gpus).gpu_type for lease in leases} == {last}

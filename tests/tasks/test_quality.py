@@ -8,15 +8,12 @@ import pytest
 
 from benchmarks.quality import figures, ran, workload_of
 from containers.docker.telemetry import JobLog
-from flows.explain.replay import replay
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import EpochLoss
 from solver.inventory import Pool
-from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings
-from tasks.state import RunState, advance
-from tests.runs import make, write
+from tests.runs import check_sound, check_stored, make
 from warehouse.store.reader import Reader
 from warehouse.workloads.mix import Mix
 from warehouse.workloads.tables import read_throughputs
@@ -42,19 +39,13 @@ def test_each_epoch_has_its_loss_and_the_run_is_kept_and_decided_again(
     truths = [replace(t, losses=() if t.job_id == silent else t.losses) for t in workload.truths]
     workload = replace(workload, truths=tuple(truths))
     made = make(make_start(workload, Settings("slaq", (Pool("", 4, 4),), runtime=runtime)))
-    invariants = Invariants(made.header, workload)
-    assert [fault for record in made.records for fault in invariants.check(record)] == []
+    check_sound(made)
     for truth in workload.truths:
         found = [loss for r in made.records for loss in r.losses if loss.job_id == truth.job_id]
         assert [loss.epoch for loss in found] == list(range(len(truth.losses)))
         assert [loss.loss for loss in found] == list(truth.losses)
-    state = RunState.initial(made.start)
-    for record, digest, _ in made.rounds:
-        state = advance(made.header, state, record, digest)
-    assert state == made.states[-1]
-    run = write(tmp_path, made.start, made.rounds)
+    run = check_stored(tmp_path, made)
     assert [record for record, _ in Reader(tmp_path).records(run)] == made.records
-    assert replay(run, tmp_path).differences == []
 
 
 def test_policies_that_read_no_losses_have_none_in_their_records() -> None:

@@ -9,7 +9,6 @@ from containers.runtime import EventKind, Lease, ResumePoint
 from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualFactory
-from flows.explain.replay import replay
 from flows.explain.whatif import Change, fork
 from flows.runs.sharing import shares_gpus
 from flows.runs.simulation import make_terms
@@ -17,11 +16,9 @@ from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import Regime
 from predictor.throughput import Profile
-from tasks.invariants import Invariants
-from tasks.record import Parameter, RoundRecord, RuntimeKind
+from tasks.record import Parameter, RuntimeKind
 from tasks.speeds import LastRound
-from tasks.state import RunState, advance
-from tests.runs import Made, ended, make, mixed, write
+from tests.runs import check_sound, check_stored, ended, make, mixed, violated, write
 from warehouse.store.reader import Reader
 
 PACKED = (Parameter("packed", 1.0),)
@@ -38,11 +35,6 @@ SHARING = [
 ]
 
 
-def broken(made: Made, records: list[RoundRecord]) -> list[str]:
-    invariants = Invariants(made.header, made.start.workload)
-    return [fault for record in records for fault in invariants.check(record)]
-
-
 @pytest.mark.parametrize(("policy", "parameters"), SHARING)
 @pytest.mark.slow
 def test_every_round_is_sound_and_its_records_give_the_state(
@@ -50,13 +42,9 @@ def test_every_round_is_sound_and_its_records_give_the_state(
 ) -> None:
     classes = policy == "antman"
     made = make(mixed(policy, jobs=14, together=0.8, parameters=parameters, opportunistic=classes))
-    assert broken(made, made.records) == []
-    state = RunState.initial(made.start)
-    for record, digest, _ in made.rounds:
-        state = advance(made.header, state, record, digest)
-    assert state == made.states[-1]
+    check_sound(made)
     assert any(record.pairs for record in made.records)
-    run = write(tmp_path, made.start, made.rounds)
+    run = check_stored(tmp_path, made)
     assert [record for record, _ in Reader(tmp_path).records(run)] == made.records
     assert Reader(tmp_path).header(run) == made.header
 
@@ -78,7 +66,7 @@ def test_gpus_overlap_only_where_records_say_so() -> None:
     (job, other), gpus = record.pairs[0], {x.job_id: x.gpus for x in record.leases}
 
     def faults(**parts: object) -> list[str]:
-        return broken(made, [*before, replace(record, **parts)])  # type: ignore[arg-type]
+        return violated(made, [*before, replace(record, **parts)])  # type: ignore[arg-type]
 
     assert faults() == []
     assert f"GPU {gpus[job][0]} is given to 2 jobs" in faults(pairs=record.pairs[1:])
@@ -151,7 +139,7 @@ def test_as_containers_behave_rounds_are_sound(policy: str) -> None:
     made = make(
         mixed(policy, jobs=8, together=0.8, parameters=parameters, runtime=RuntimeKind.FAITHFUL)
     )
-    assert broken(made, made.records) == []
+    check_sound(made)
     assert any(record.pairs for record in made.records)
 
 
@@ -188,10 +176,3 @@ def test_a_fork_of_generated_jobs_may_share_gpus_as_the_run_would(tmp_path: Path
     fork(run, tmp_path, 3, Change(policy="gandiva"), tmp_path / "fork")
     with pytest.raises(InputError, match="the throughputs have no pairs of jobs"):
         fork(run, tmp_path, 3, Change("gavel", PACKED), tmp_path / "other")
-
-
-@pytest.mark.slow
-def test_a_shared_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
-    made = make(mixed("gandiva", jobs=14, together=0.8))
-    run = write(tmp_path, made.start, made.rounds)
-    assert replay(run, tmp_path).differences == []

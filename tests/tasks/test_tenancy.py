@@ -10,24 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.explain.replay import replay
 from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.simulation import prepare
-from flows.runs.start import make_start
 from predictor.allocation import Demand
 from predictor.belief import Belief
 from predictor.job import JobKind, JobSpec, make_timed_job
 from predictor.options import JobOptions
 from solver.deciding import place
 from tasks.commands import Command, CommandKind, TenantTerms
-from tasks.invariants import Invariants
 from tasks.queue_simulation import QueuedJob, QueueSimulation
 from tasks.record import RuntimeKind, Settings, Start, make_pool
 from tasks.tenancy import QuotaUse, Tenancy, may_use_image
-from tests.runs import Memory, make, planned, write
+from tests.runs import Memory, as_service, check_stored, make, planned, violated
 from tests.tasks.test_eligibility import JOB, start
-from warehouse.store.audit import audit
 
 HOUR = 3600.0
 ROUND = 120.0
@@ -37,22 +33,11 @@ TERMS = TenantTerms("a", gpu_hours=QUOTA, window_hours=1.0, rollover=CARRIED)
 
 def service(path: Path, text: str, *terms: TenantTerms) -> Start:
     """A service whose jobs come at once, and the terms of tenants after them."""
-    known = start(path, text).workload
-    count = len(known.specs)
-    workload = replace(
-        known,
-        specs=tuple(replace(spec, job_id=spec.job_id + 1) for spec in known.specs),
-        truths=tuple(replace(truth, job_id=truth.job_id + 1) for truth in known.truths),
-        commands=tuple(
-            Command(count + place, CommandKind.TENANT, -1, 0.0, terms=new)
-            for place, new in enumerate(terms, start=1)
-        ),
-        service=True,
-    )
     settings = Settings(
         "shockwave", make_pool(4), round_seconds=ROUND, runtime=RuntimeKind.FAITHFUL
     )
-    return make_start(workload, settings, service=True)
+    commands = [Command(0, CommandKind.TENANT, -1, 0.0, terms=new) for new in terms]
+    return as_service(start(path, text).workload, settings, commands)
 
 
 LONG = JOB.replace("1000", "9000")
@@ -61,8 +46,7 @@ TWO = f'[[jobs]]\n{LONG}tenant = "a"\nscale_factor = 2\n[[jobs]]\n{LONG}tenant =
 
 @pytest.mark.slow
 def test_a_quota_holds_in_each_window_and_what_is_left_is_carried_over(tmp_path: Path) -> None:
-    first = service(tmp_path, TWO, TERMS)
-    made = make(first)
+    made = make(service(tmp_path, TWO, TERMS))
     used = defaultdict[int, float](float)
     for record in made.records:
         held = sum(len(lease.gpus) for lease in record.leases if lease.job_id == 1)
@@ -73,9 +57,7 @@ def test_a_quota_holds_in_each_window_and_what_is_left_is_carried_over(tmp_path:
     assert sum(used.values()) >= 9000.0
     others = [r for r in made.records if 2 in {lease.job_id for lease in r.leases}]
     assert len(others) >= 9000.0 / ROUND  # nobody else waits
-    name = write(tmp_path, first, made.rounds)
-    assert not replay(name, tmp_path).differences
-    assert audit(tmp_path, name).findings == ()
+    name = check_stored(tmp_path, made)
     waits = next(r.round for r in made.records if 1 not in {lease.job_id for lease in r.leases})
     answer = why("1", tmp_path, name, waits)
     assert answer.obstacles.quota_until_seconds == HOUR
@@ -116,14 +98,15 @@ def test_a_play_charges_jobs_that_end_in_it_until_they_end(tmp_path: Path) -> No
 
 
 def test_an_audit_finds_a_job_that_runs_over_a_quota(tmp_path: Path) -> None:
-    first = service(tmp_path, TWO, TERMS)
-    made = make(first)
+    made = make(service(tmp_path, TWO, TERMS))
     for terms, said in ((TERMS, ""), (replace(TERMS, gpu_hours=0.5), "job 1 is launched, and its")):
-        invariants = Invariants(first.header, first.workload)
-        found: list[str] = []
-        for record in made.records:
-            commands = tuple(replace(command, terms=terms) for command in record.commands)
-            found += invariants.check(replace(record, commands=commands))
+        found = violated(
+            made,
+            (
+                replace(r, commands=tuple(replace(c, terms=terms) for c in r.commands))
+                for r in made.records
+            ),
+        )
         assert said in " ".join(found)
         assert bool(said) is bool(found)
 

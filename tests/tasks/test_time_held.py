@@ -7,16 +7,13 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind
-from flows.explain.replay import replay
 from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.record import RuntimeKind, Settings, make_pool
-from tasks.state import RunState, advance
-from tests.runs import Made, make, tiny, write
-from warehouse.store.audit import audit
+from tests.runs import Made, check_sound, check_stored, make, tiny
 from warehouse.store.reader import Reader
 
 
@@ -51,15 +48,11 @@ def test_a_job_ends_at_the_boundary_at_which_its_time_is_over(
     assert ends[0].kind is EventKind.FAILED
     assert limit <= held(made, 0) < limit + 600.0
     assert {event.kind for job, event in ends.items() if job} == {EventKind.FINISHED}
-    state = RunState.initial(made.start)
-    for record, digest, _ in made.rounds:
-        state = advance(made.header, state, record, digest)
-    assert state == made.run.state
-    assert state.time_held.seconds == {}
-
-    name = write(tmp_path, made.start, made.rounds)
-    assert audit(tmp_path, name).findings == ()
-    assert replay(name, tmp_path).differences == []
+    check_sound(made)
+    assert made.run.state.time_held.seconds == {}
+    name = check_stored(tmp_path, made)
+    again = Reader(tmp_path).start(name)
+    assert [spec.max_seconds for spec in again.workload.specs] == [limit] + [0.0] * 7
     text = list(describe_answer(why(0, tmp_path, name)))[-1]
     assert f"failed on GPU {', '.join(map(str, ends[0].gpus))}" in text.replace("GPUs", "GPU")
     assert text.endswith(f"and its max_seconds are {limit:,.0f}.")
@@ -71,14 +64,6 @@ def test_a_job_that_needs_no_more_is_left_alone(tmp_path: Path) -> None:
     )
     made = limited("fifo", RuntimeKind.VIRTUAL, held(free, 0) + 1.0)
     assert [record.leases for record in made.records] == [record.leases for record in free.records]
-
-
-def test_a_limit_is_stored(tmp_path: Path) -> None:
-    made = limited("fifo", RuntimeKind.VIRTUAL, 900.0)
-    name = write(tmp_path, made.start, made.rounds)
-    again = Reader(tmp_path).start(name)
-    assert [spec.max_seconds for spec in again.workload.specs] == [900.0] + [0.0] * 7
-    assert again.workload.specs == made.specs
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from containers.runtime import EventKind, Lease, Observation, Runtime
-from flows.explain.replay import replay
 from flows.explain.sentences import describe_answer
 from flows.explain.why import why
 from flows.runs.simulation import prepare
@@ -18,10 +17,8 @@ from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, make_pool
 from tasks.round import run_round
 from tasks.sources import Workload
-from tasks.state import RunState, advance
 from tests.kinds import CHECKPOINTING, OPAQUE, timed, with_jobs
-from tests.runs import Made, Memory, make, tiny, write
-from warehouse.store.audit import audit
+from tests.runs import Made, Memory, check_sound, check_stored, make, tiny, write
 from warehouse.store.reader import Reader
 
 
@@ -47,8 +44,7 @@ def mixed(policy: str = "shockwave", runtime: RuntimeKind = RuntimeKind.VIRTUAL)
 @pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
 def test_jobs_of_all_kinds_run_together(tmp_path: Path, runtime: RuntimeKind) -> None:
     made = mixed(runtime=runtime)
-    invariants = Invariants(made.header, made.start.workload)
-    assert [said for record in made.records for said in invariants.check(record)] == []
+    check_sound(made)
     ends = {event.job_id: event for record in made.records for event in record.finished}
     truths = {truth.job_id: truth.isolated_seconds for truth in made.start.workload.truths}
     for spec in made.specs:
@@ -63,18 +59,13 @@ def test_jobs_of_all_kinds_run_together(tmp_path: Path, runtime: RuntimeKind) ->
     }
     assert JobKind.OPAQUE not in preempted
 
-    state = RunState.initial(made.start)
-    for record, digest, _ in made.rounds:
-        state = advance(made.header, state, record, digest)
-    assert state == made.run.state
+    state = made.run.state
     assert len(state.learning.history.shares["", "default", "python:3-slim"]) == 16
     assert max(state.learning.history.shares["", "default", "python:3-slim"]) > 0.9, (
         "those at their limits"
     )
 
-    name = write(tmp_path, made.start, made.rounds)
-    assert audit(tmp_path, name).findings == ()
-    assert replay(name, tmp_path).differences == []
+    name = check_stored(tmp_path, made)
     assert Reader(tmp_path).start(name).workload.specs == made.specs
 
 
