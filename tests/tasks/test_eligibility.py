@@ -167,7 +167,7 @@ def test_the_indices_of_an_array() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ('name = "b"\nafter = ["b"]', r"jobs\[1\]: after: 'b' is no job before it"),
+        ('name = "b"\nafter = ["b"]', r"jobs\[1\]: after: 'b' is not an earlier job"),
         ('after = ["late"]', "'late' arrives at 90 s, later than the job; name"),
         ("retries = 101", "retries: 101 is refused"),
         ('secrets = ["../a"]', "secrets: '../a' is not the name of a secret"),
