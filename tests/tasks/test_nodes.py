@@ -130,7 +130,7 @@ def test_a_fork_has_the_nodes_of_its_run(tmp_path: Path) -> None:
     name, last = write(tmp_path, made.start, made.rounds), len(made.rounds) - 1
     for change in (Change(gpus=8), Change(pools=make_pool(8, 2, UNTYPED))):
         for number in (0, last):
-            with pytest.raises(InputError, match=r"(gpus|pools): nodes were added to or removed from"):
+            with pytest.raises(InputError, match="nodes were added to or removed from"):
                 fork(name, tmp_path, number, change, tmp_path / "fork")
     forked = fork(name, tmp_path, 2, Change(policy="fifo"), tmp_path / "fork")
     assert audit(tmp_path / "fork", forked).findings == ()
