@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import EventKind, Lease, ResumePoint, Terms
+from containers.runtime import Lease, ResumePoint, Terms
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualCluster, VirtualFactory
 from predictor.allocation import Demand
@@ -176,17 +176,6 @@ def test_epochs_are_reported_when_they_are_complete() -> None:
     assert [(p.epochs, p.fraction) for p in driver.progress] == [(1, 0.2), (2, 0.4), (4, 0.0)]
 
 
-def test_observing_twice_tells_nothing_twice() -> None:
-    virtual = cluster([job(0, 100)])
-    virtual.launch(0, [Lease(0, (0,))])
-    virtual.advance(None)
-    first = virtual.observe()
-    virtual.reap([0])
-    second = virtual.observe()
-    assert (len(first.finished), len(first.reports)) == (1, 1)
-    assert (second.finished, second.reports, second.progress) == ((), (), ())
-
-
 def test_gns_doubles_one_at_a_time_and_a_round_after_it_is_due() -> None:
     gns = job(0, 1_000, mode=Mode.GNS, targets=[(10, 2), (40, 1)])
     driver = Driver(cluster([gns])).play([0], [0], [0], [0])
@@ -205,12 +194,6 @@ def test_gns_doubles_one_at_a_time_and_a_round_after_it_is_due() -> None:
         (6, 4, 40, 100.0),
     ]
     assert driver.log[-1] == (460.0, "finished", 0)
-
-
-def test_gns_never_shrinks() -> None:
-    gns = job(0, 1_000, mode=Mode.GNS, targets=[(10, 2), (20, 2), (10, 1)])
-    driver = Driver(cluster([gns])).play([0], [0], [0], [0], [0])
-    assert [p.batch_size for p in driver.progress] == [10, 20, 20, 20, 20]
 
 
 def test_a_change_rounds_the_remaining_steps_up() -> None:
@@ -267,42 +250,29 @@ def test_a_job_without_a_step_left_restarts_for_nothing_even_in_rounds_of_4_seco
     assert driver.progress[-1].run_seconds == 208.0
 
 
-def test_leases_and_finished_jobs_name_their_gpus() -> None:
-    virtual = cluster([job(0, 100), job(1, 200)])
-    events = [*virtual.launch(0, [Lease(0, (2,)), Lease(1, (5,))])]
-    virtual.advance(None)
-    events += [*virtual.observe().finished, *virtual.preempt({1: ""})]
-    assert [(event.kind, event.gpus) for event in events] == [
-        (EventKind.STARTED, (2,)),
-        (EventKind.STARTED, (5,)),
-        (EventKind.FINISHED, (2,)),
-        (EventKind.PREEMPTED, (5,)),
-    ]
-
-
-def test_a_job_needs_a_ground_truth() -> None:
-    spec, _ = job(7, 100)
+@pytest.mark.parametrize(
+    ("made", "rates", "problem"),
+    [
+        (
+            job(0, 500, mode=Mode.GNS, targets=[(10, 2), (40, 1)]),
+            {10: 1.0, 40: 1.0},
+            "profile: no throughput for toy with batch size 20 on 1 GPU; "
+            "add the measurement to the profile or change the job",
+        ),
+        (
+            job(3, 500),
+            {10: 0.008},
+            "job 3: cannot finish a training step in a round of 120 s; give longer rounds",
+        ),
+    ],
+)
+def test_jobs_that_cannot_run_are_refused(made: Job, rates: dict[int, float], problem: str) -> None:
+    profile = Profile.of_type({("toy", size, 1): rate for size, rate in rates.items()})
     with pytest.raises(InputError) as caught:
-        VirtualFactory([]).check(Terms("", 120.0, 20.0, ONE_STEP_A_SECOND), [spec])
-    assert str(caught.value) == "job 7: has no ground truth; give one truth per job"
-
-
-def test_the_profile_must_run_every_batch_size_on_the_way() -> None:
-    holed = Profile.of_type({("toy", 10, 1): 1.0, ("toy", 40, 1): 1.0})
-    with pytest.raises(InputError) as caught:
-        cluster([job(0, 500, mode=Mode.GNS, targets=[(10, 2), (40, 1)])], holed)
-    assert str(caught.value) == (
-        "profile: no throughput for toy with batch size 20 on 1 GPU; "
-        "add the measurement to the profile or change the job"
-    )
-
-
-def test_a_round_must_hold_a_step() -> None:
-    with pytest.raises(InputError) as caught:
-        cluster([job(3, 500)], Profile.of_type({("toy", 10, 1): 0.008}))
-    assert str(caught.value) == (
-        "job 3: cannot finish a training step in a round of 120 s; give longer rounds"
-    )
+        cluster([made], profile)
+    assert str(caught.value) == problem
+    with pytest.raises(InputError, match=r"has no ground truth; give one truth per job"):
+        VirtualFactory([]).check(Terms("", 120.0, 20.0, ONE_STEP_A_SECOND), [made[0]])
 
 
 def test_a_job_too_slow_on_one_type_is_refused_with_that_type() -> None:

@@ -1,6 +1,7 @@
 """Durations of timed jobs, by their limits and by jobs like them."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predictor.arrays import Floats
 from predictor.basis import Basis
 from predictor.belief import MILESTONES, Belief
 from predictor.durations import (
@@ -232,19 +234,28 @@ def test_a_job_that_reports_nothing_new_for_long_is_forecast_as_jobs_like_it() -
     assert (still.low, still.remaining) == pytest.approx((0.0, 385.0), abs=1e-3)
 
 
+def draw_ends(rng: np.random.Generator, kept: float, spread: float) -> Floats:
+    """Times at which a job ends each of forty equal steps, whose logs are autocorrelated."""
+    logs = list[float]()
+    for new in rng.normal(size=40):
+        logs.append(kept * logs[-1] + math.sqrt(1.0 - kept**2) * new if logs else new)
+    ends: Floats = np.exp(3.0 + spread * np.array(logs)).cumsum()
+    return ends
+
+
+def milestones(ends: Floats, now: int) -> Iterator[tuple[float, float]]:
+    """The shares and times of its first steps."""
+    return zip((np.arange(1, now + 1) / 40).tolist(), ends[:now].tolist(), strict=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.9])
 def test_intervals_of_jobs_that_report_hold_about_as_often_as_they_say(kept: float) -> None:
     """Also where slow steps follow slow steps."""
     rng, beyond = np.random.default_rng(1), []
     for _ in range(250):
-        noise, logs = rng.normal(size=40), []
-        for new in noise:
-            logs.append(kept * logs[-1] + math.sqrt(1.0 - kept**2) * new if logs else new)
-        ends, now = np.exp(3.0 + 0.5 * np.array(logs)).cumsum(), rng.integers(ENOUGH, 36)
-        shares = np.linspace(0.0, 1.0, 41)[1:]
-        seen = zip(shares[:now].tolist(), ends[:now].tolist(), strict=True)
-        time = time_of(reporting(job(limit=1e6), *seen))
+        ends, now = draw_ends(rng, kept, 0.5), rng.integers(ENOUGH, 36)
+        time = time_of(reporting(job(limit=1e6), *milestones(ends, now)))
         left = ends[-1] - ends[now - 1]
         beyond.append((left < time.low, left > time.high))
         assert all(2 <= number <= 4 for number in outside(time))
@@ -260,14 +271,9 @@ def test_intervals_of_jobs_that_report_are_calibrated_by_those_of_their_name(
     rng, known = np.random.default_rng(2), Calibration()
     held = dict[bool, list[tuple[bool, bool]]]({False: [], True: []})
     for number in range(160):
-        noise, logs = rng.normal(size=40), list[float]()
-        for new in noise:
-            logs.append(kept * logs[-1] + math.sqrt(1.0 - kept**2) * new if logs else new)
-        ends = np.exp(3.0 + spread * np.array(logs)).cumsum()
-        shares, made = np.linspace(0.0, 1.0, 41)[1:], list[Scored]()
+        ends, made = draw_ends(rng, kept, spread), list[Scored]()
         for now in (12, 20, 28):
-            seen = zip(shares[:now].tolist(), ends[:now].tolist(), strict=True)
-            belief = reporting(job(limit=1e6), *seen)
+            belief = reporting(job(limit=1e6), *milestones(ends, now))
             time, left = time_of(belief), ends[-1] - ends[now - 1]
             low, high = known.interval_of(belief, time)
             made.append(Scored.of(belief, time))

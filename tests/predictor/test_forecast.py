@@ -94,10 +94,6 @@ def test_without_history_forecasts_follow_the_prior() -> None:
     assert result.low < np.mean(result.samples) < result.high
 
 
-def test_no_jobs_have_no_forecasts() -> None:
-    assert forecast([], PROFILE, trajectories=True) == ()
-
-
 def test_the_same_work_takes_another_time_on_another_allocation() -> None:
     result = forecast_of(Belief(SPEC))
     here, there = (run_time(result, SPEC, PROFILE, gpus) for gpus in (GPU, OTHER))
@@ -263,17 +259,3 @@ def test_rates_of_one_allocation_change_no_seconds_of_another(
             here.high / factor,
             tuple(seconds / factor for seconds in here.samples),
         )
-
-
-@given(batches_of_beliefs(), st.data())
-def test_an_interval_holds_its_number_on_any_allocation(case: Case, data: st.DataObject) -> None:
-    beliefs, _ = case
-    profile = on_two_types(
-        case, lambda rate: data.draw(st.floats(0.05, 50.0)) if rate > 0.0 else 0.0
-    )
-    results = forecast(beliefs, profile, trajectories=True)
-    for belief, result in zip(beliefs, results, strict=True):
-        allocation = Allocation("other", belief.spec.demand.least)
-        time = run_time(result, belief.spec, profile, allocation)
-        assert 0.0 < time.low <= time.remaining <= time.high
-        assert list(time.samples) == sorted(time.samples)

@@ -33,30 +33,17 @@ TYPED = Profile(
 )
 
 
-def test_an_epoch_takes_its_steps_over_the_rate() -> None:
-    assert epoch_seconds(PROFILE, SPEC, 16) == 300.0
-    assert epoch_seconds(PROFILE, SPEC, 64) == 150.0
-
-
 def test_an_epoch_takes_as_long_as_its_allocation_makes_it() -> None:
+    assert epoch_seconds(PROFILE, SPEC, 64) == 150.0
     assert epoch_seconds(TYPED, SPEC, 16) == 75.0  # on its reference, v100
+    assert epoch_seconds(TYPED, SPEC, 16, Allocation("k80", 2, nodes=2)) == 300.0
     assert epoch_seconds(TYPED, SPEC, 16, Allocation("k80", 2)) == 300.0
     assert epoch_seconds(TYPED, SPEC, 16, Allocation("k80", 4)) == 200.0
-
-
-def test_nodes_make_no_difference_to_a_table() -> None:
-    assert TYPED.rate(SPEC, 16, Allocation("k80", 2, nodes=2)) == 10.0
-    assert TYPED.can_run(SPEC, 16, Allocation("k80", 2, nodes=2))
 
 
 def test_a_zero_entry_cannot_run() -> None:
     assert not PROFILE.can_run(SPEC, 32, PAIR)
     assert reachable_batch_sizes(PROFILE, SPEC) == (16, 64)
-
-
-def test_a_job_that_nothing_is_known_of_reaches_what_it_declares() -> None:
-    unknown = dataclasses.replace(SPEC, demand=Demand.gang(8))
-    assert reachable_batch_sizes(PROFILE, unknown) == (16,)
 
 
 def test_a_job_is_measured_by_its_least_gpus_of_the_type_on_which_it_is_fastest() -> None:
@@ -78,6 +65,8 @@ def test_batch_sizes_are_reached_on_the_reference() -> None:
     slow = dataclasses.replace(SPEC, demand=Demand(2, 2, ("k80",)))
     assert reachable_batch_sizes(TYPED, SPEC) == (16,)
     assert reachable_batch_sizes(TYPED, slow) == (16, 32)
+    unknown = dataclasses.replace(SPEC, demand=Demand.gang(8))
+    assert reachable_batch_sizes(PROFILE, unknown) == (16,)
 
 
 def test_a_job_runs_on_what_has_all_its_batch_sizes() -> None:
@@ -87,17 +76,10 @@ def test_a_job_runs_on_what_has_all_its_batch_sizes() -> None:
     assert not runs_on(TYPED, slow, Allocation("v100", 2))
 
 
-def test_a_table_of_some_types() -> None:
-    assert TYPED.of_types(("v100", "a100")).rates == {("ResNet-18", 16, "v100", 2): 40.0}
-
-
 def test_an_unknown_model_is_named_with_the_known_ones() -> None:
     bert = dataclasses.replace(SPEC, model="BERT")
     with pytest.raises(InputError, match=r"table\.json: unknown model 'BERT'; known are ResNet-18"):
         PROFILE.rate(bert, 16, PAIR)
-
-
-def test_an_empty_profile_says_that_it_knows_none() -> None:
     with pytest.raises(InputError, match="known are none"):
         Profile({}).rate(SPEC, 16, PAIR)
 

@@ -35,20 +35,16 @@ class Linear:
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """See `Throughput.gpu_types`."""
         return self.table.gpu_types
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
-        """See `Throughput.rate`."""
         reference = self.reference(job)
         return self.table.rate(job, 16, reference) * allocation.gpus / reference.gpus
 
     def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
-        """See `Throughput.can_run`."""
         return True
 
     def restart(self, allocation: Allocation, otherwise: float) -> float:
-        """See `Throughput.restart`."""
         return otherwise
 
     def shared_rate(
@@ -59,11 +55,9 @@ class Linear:
         other_batch_size: int,
         allocation: Allocation,
     ) -> float:
-        """See `Throughput.shared_rate`."""
         return 0.6 * self.rate(job, batch_size, allocation)
 
     def reference(self, job: JobSpec) -> Allocation:
-        """See `Throughput.reference`."""
         return self.table.reference(job)
 
 
@@ -87,20 +81,20 @@ class Watched:
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """See `Throughput.gpu_types`."""
         return self.inner.gpu_types
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
-        """See `Throughput.rate`."""
+        return self._answer(job, allocation, self.inner.rate(job, batch_size, allocation))
+
+    def _answer(self, job: JobSpec, allocation: Allocation, rate: float) -> float:
         self.asked.add((job.job_id, allocation))
         if self.known is None or (job.job_id, allocation) in self.known:
-            return self.inner.rate(job, batch_size, allocation)
+            return rate
         if self.garbage is None:
             raise AssertionError(f"job {job.job_id} has no rate on {allocation}")
         return self.garbage
 
     def restart(self, allocation: Allocation, otherwise: float) -> float:
-        """See `Throughput.restart`."""
         return self.inner.restart(allocation, otherwise)
 
     def shared_rate(
@@ -111,20 +105,13 @@ class Watched:
         other_batch_size: int,
         allocation: Allocation,
     ) -> float:
-        """See `Throughput.shared_rate`."""
-        self.asked.add((job.job_id, allocation))
-        if self.known is None or (job.job_id, allocation) in self.known:
-            return self.inner.shared_rate(job, batch_size, other, other_batch_size, allocation)
-        if self.garbage is None:
-            raise AssertionError(f"job {job.job_id} has no rate on {allocation}")
-        return self.garbage
+        rate = self.inner.shared_rate(job, batch_size, other, other_batch_size, allocation)
+        return self._answer(job, allocation, rate)
 
     def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
-        """See `Throughput.can_run`."""
         raise AssertionError("menus say what can be had")
 
     def reference(self, job: JobSpec) -> Allocation:
-        """See `Throughput.reference`."""
         raise AssertionError("what a job is measured by is no allocation of a plan")
 
 

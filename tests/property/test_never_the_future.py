@@ -92,14 +92,3 @@ def test_a_future_that_is_met_does_change_the_forecast() -> None:
     stays, doubles = truth([16], 3_000.0), truth([16] * 10 + [64], 3_000.0)
     ours, theirs = (forecasts(spec(Mode.GNS), real) for real in (stays, doubles))
     assert ours != theirs
-
-
-@examples(40)
-@given(sizes.flatmap(lambda past: st.permutations(past[15:]).map(lambda tail: (past, tail))))
-def test_permuting_the_future_changes_nothing_so_far(case: tuple[list[int], list[int]]) -> None:
-    past, tail = case
-    job = spec(Mode.ACCORDION)
-    ours = forecasts(job, truth(past, 3_000.0))
-    theirs = forecasts(job, truth(past[:15] + tail, 3_000.0))
-    untouched = sum(begun < 15 for begun, _ in ours)
-    assert ours[: untouched + 1] == theirs[: untouched + 1]

@@ -144,24 +144,6 @@ def test_a_job_is_overdue_by_the_reported_time_unless_others_arrive(
         stream.train(dict(plan.placement))
 
 
-def test_overdue_jobs_go_in_the_order_in_which_they_became_so() -> None:
-    policy, stream = make_policy("shockwave", values={"overdue": 0.5}), Stream()
-    order: list[int] = []
-    for number in range(40):
-        # The longer ones came first and are overdue last.
-        arrivals = [stream.arrive(4, 8 - 2 * number)] if number < 4 else []
-        arrivals += [stream.arrive(1, 1) for _ in range(4)]
-        situation = stream.situation(arrivals)
-        placement = dict(policy.plan(situation).placement)
-        late = overdue(situation, 0.5)
-        if late:
-            first = max(late, key=late.__getitem__)
-            assert first in placement
-            order += [first] if first not in order else []
-        stream.train(placement)
-    assert len(order) > 4
-
-
 @pytest.mark.slow
 def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_ever() -> None:
     policy, stream = make_policy("shockwave"), Stream()
