@@ -32,24 +32,18 @@ def test_a_byte_order_mark_is_dropped(table: Path) -> None:
     assert read_text(table) == "hello"
 
 
-def test_an_empty_table(table: Path) -> None:
-    table.write_text("")
-    assert refusal(table) == "a.csv:1: missing column 'n'; the header has none"
-
-
-def test_a_column_that_is_there_twice(table: Path) -> None:
-    table.write_text("n,n\n1,2\n")
-    assert refusal(table) == "a.csv:1: column 'n' is there twice; rename one of them"
-
-
-def test_a_line_of_another_width(table: Path) -> None:
-    table.write_text("m,n\n1,2\n1,2,3\n")
-    assert refusal(table) == "a.csv:3: 3 fields instead of 2; the header has m, n"
-
-
-def test_a_quote_that_never_ends(table: Path) -> None:
-    table.write_text('m,n\n1,"2\n')
-    assert refusal(table) == "a.csv:2: is not CSV (unexpected end of data); mend the line"
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a.csv:1: missing column 'n'; the header has none"),
+        ("n,n\n1,2\n", "a.csv:1: column 'n' is there twice; rename one of them"),
+        ("m,n\n1,2\n1,2,3\n", "a.csv:3: 3 fields instead of 2; the header has m, n"),
+        ('m,n\n1,"2\n', "a.csv:2: is not CSV (unexpected end of data); mend the line"),
+    ],
+)
+def test_a_table_that_cannot_be_read(table: Path, text: str, message: str) -> None:
+    table.write_text(text)
+    assert refusal(table) == message
 
 
 def test_a_header_without_end_is_cut(table: Path) -> None:

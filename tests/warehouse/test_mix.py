@@ -12,13 +12,15 @@ from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.mix import Mix
 
 
-def test_mean_gpu_seconds_of_one_kind_of_job() -> None:
-    assert Mix(600.0, 600.0, {4: 2.0}).mean_gpu_seconds() == 2_400.0
-
-
-def test_mean_gpu_seconds_of_a_log_uniform_duration() -> None:
-    mix = Mix(1.0, math.e, {1: 1.0, 3: 1.0})
-    assert mix.mean_gpu_seconds() == pytest.approx(2 * (math.e - 1))
+@pytest.mark.parametrize(
+    ("mix", "mean"),
+    [
+        (Mix(600.0, 600.0, {4: 2.0}), 2_400.0),
+        (Mix(1.0, math.e, {1: 1.0, 3: 1.0}), 2 * (math.e - 1)),  # log-uniform
+    ],
+)
+def test_mean_gpu_seconds(mix: Mix, mean: float) -> None:
+    assert mix.mean_gpu_seconds() == pytest.approx(mean)
 
 
 def test_the_gap_follows_from_contention_and_gpus() -> None:
@@ -50,64 +52,44 @@ def test_only_values_that_differ_from_the_default_are_described() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"shortest_seconds": 0.5},
-            "shortest_seconds: 0.5 is out of range; give seconds from 1 to 1e+09",
-        ),
-        (
-            {"shortest_seconds": math.nan},
-            "shortest_seconds: nan is out of range; give seconds from 1 to 1e+09",
-        ),
-        (
-            {"longest_seconds": 700.0},
-            "longest_seconds: 700 is out of range; give seconds from 720 to 1e+09",
-        ),
-        (
-            {"longest_seconds": math.inf},
-            "longest_seconds: inf is out of range; give seconds from 720 to 1e+09",
-        ),
-        (
-            {"scale_factors": {}},
-            "scale_factors: nothing has a weight above 0; give one of them a weight",
-        ),
-        (
-            {"scale_factors": {1: 0.0}},
-            "scale_factors: nothing has a weight above 0; give one of them a weight",
-        ),
+        ({"shortest_seconds": 0.5}, "shortest_seconds: 0.5 is out of range; give seconds from 1"),
+        ({"shortest_seconds": math.nan}, "shortest_seconds: nan is out of range; give seconds"),
+        ({"longest_seconds": 700.0}, "longest_seconds: 700 is out of range; give seconds from 720"),
+        ({"longest_seconds": math.inf}, "longest_seconds: inf is out of range; give seconds from"),
+        ({"scale_factors": {}}, "scale_factors: nothing has a weight above 0; give one of them a"),
+        ({"scale_factors": {1: 0.0}}, "scale_factors: nothing has a weight above 0; give one of"),
         ({"scale_factors": {0: 1.0}}, "scale_factors: 0 is out of range; give 1 or more"),
-        (
-            {"scale_factors": {2: -1.0}},
-            "scale_factors: the weight -1 of 2 is out of range; give 0 or more",
-        ),
+        ({"scale_factors": {2: -1.0}}, "scale_factors: the weight -1 of 2 is out of range; give 0"),
         (
             {"modes": {Mode.GNS: math.nan}},
-            "modes: the weight nan of gns is out of range; give 0 or more",
+            "modes: the weight nan of gns is out of range; give 0 or",
         ),
     ],
 )
 def test_a_value_out_of_range(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         Mix(**changed)
-    assert str(caught.value) == message
+    assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize("factor", [0.0, -1.0, math.inf, math.nan])
-def test_a_contention_factor_is_positive(factor: float) -> None:
+@pytest.mark.parametrize(
+    ("factor", "gpus", "message"),
+    [
+        (0.0, 8, "contention_factor: 0 is not a positive number; give the work that arrives over"),
+        (math.inf, 8, "contention_factor: inf is not a positive number"),
+        (math.nan, 8, "contention_factor: nan is not a positive number"),
+        (1.0, 0, "gpus: 0 is not positive; give at least 1"),
+    ],
+)
+def test_a_contention_factor_is_positive_and_of_some_gpus(
+    factor: float, gpus: int, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
-        Mix().interarrival_seconds(factor, 8)
-    assert str(caught.value) == (
-        f"contention_factor: {factor:g} is not a positive number; "
-        "give the work that arrives over the work that can be done"
-    )
+        Mix().interarrival_seconds(factor, gpus)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-9, 1e308])
 def test_a_contention_factor_gives_a_gap_between_arrivals(factor: float) -> None:
     with pytest.raises(InputError, match=r"^contention_factor: .* a mean gap of "):
         Mix(longest_seconds=720.0).interarrival_seconds(factor, 10**6 if factor > 1 else 8)
-
-
-def test_a_contention_factor_is_that_of_some_gpus() -> None:
-    with pytest.raises(InputError) as caught:
-        Mix().interarrival_seconds(1.0, 0)
-    assert str(caught.value) == "gpus: 0 is not positive; give at least 1"

@@ -83,37 +83,18 @@ def test_tables_hold_both(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (
-            "net,16,1,0:8,0,,",
-            ": job 0 is net (batch size 8) on 1 GPU, not net (batch size 16) on 1 GPU; "
-            "give the job's own model, initial batch size and scale factor",
-        ),
-        (
-            "net,8,1,0:8;10:16,0,,",
-            ", schedule: epoch 10 is beyond the job's 10; "
-            "let the last regime begin before the job ends",
-        ),
-        (
-            "net,8,1,0:8,0,0:8;12:16,",
-            ", profiled: epoch 12 is beyond the job's 10; "
-            "let the last regime begin before the job ends",
-        ),
-        (
-            "net,8,1,0:8,0,0:8;9,",
-            ", profiled: does not end with the job's 10 epochs; give no end",
-        ),
-        (
-            "net,8,1,0:8;2:24,0,,",
-            ": no throughput for net with batch size 24 on 1 GPU of type v100; "
-            "add the measurement to the profile or change the job",
-        ),
+        ("net,16,1,0:8,0,,", ": job 0 is net (batch size 8) on 1 GPU, not net (batch size 16) on"),
+        ("net,8,1,0:8;10:16,0,,", ", schedule: epoch 10 is beyond the job's 10; let the last"),
+        ("net,8,1,0:8,0,0:8;12:16,", ", profiled: epoch 12 is beyond the job's 10; let the last"),
+        ("net,8,1,0:8,0,0:8;9,", ", profiled: does not end with the job's 10 epochs; give no end"),
+        ("net,8,1,0:8;2:24,0,,", ": no throughput for net with batch size 24 on 1 GPU of type "),
         ("net,8,1,0:8,0,,0", ", isolated_seconds: 0.0 is not positive; give a positive number"),
         ("net,8,1,0:8,zero,,", ", job_id: 'zero' is not a whole number; mend the field"),
         ("net,8,1,0:8,1,,", ", job_id: the trace has no job 1; give the table of this trace"),
     ],
 )
 def test_a_row_that_is_not_of_its_job(folder: Path, row: str, message: str) -> None:
-    assert refusal(folder, "other,8,1,0:8,,,", row) == f"r:3{message}"
+    assert refusal(folder, "other,8,1,0:8,,,", row).startswith(f"r:3{message}")
 
 
 @pytest.mark.parametrize("column", ["schedule", "profiled"])
@@ -128,18 +109,13 @@ def test_a_malformed_schedule(folder: Path, column: str, text: str) -> None:
     )
 
 
-def test_two_rows_of_one_job(folder: Path) -> None:
-    row = "net,8,1,0:8,0,,"
-    assert refusal(folder, row, row) == "r:3, job_id: job 0 is there twice; leave one row out"
-
-
-def test_a_static_job_has_one_regime(folder: Path) -> None:
-    assert refusal(folder, "net,8,1,0:8;2:16,0,,", mode="static") == (
-        "r:2, schedule: a static job never changes; give one regime"
-    )
-
-
-def test_a_gns_job_never_shrinks(folder: Path) -> None:
-    assert refusal(folder, "net,8,1,0:16;2:8,0,,", mode="gns") == (
-        "r:2, schedule: the batch size of a GNS job never shrinks; give ascending ones"
-    )
+@pytest.mark.parametrize(
+    ("mode", "rows", "message"),
+    [
+        ("accordion", 2 * ("net,8,1,0:8,0,,",), "r:3, job_id: job 0 is there twice; leave one row"),
+        ("static", ("net,8,1,0:8;2:16,0,,",), "r:2, schedule: a static job never changes; give"),
+        ("gns", ("net,8,1,0:16;2:8,0,,",), "r:2, schedule: the batch size of a GNS job never"),
+    ],
+)
+def test_rows_that_no_job_has(folder: Path, mode: str, rows: tuple[str, ...], message: str) -> None:
+    assert refusal(folder, *rows, mode=mode).startswith(message)

@@ -175,24 +175,24 @@ def test_what_is_there_stays_unless_it_is_said(tmp_path: Path, name: str) -> Non
     assert len(tree(tmp_path)) == 3
 
 
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("mine")
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ("out", "{out}: cannot be written (File exists); give another folder"),
+        ("out/regimes.csv/", "{out}/regimes.csv: is a folder; give another folder to write to"),
+    ],
+)
+def test_what_is_in_the_way_stays(tmp_path: Path, there: str, message: str) -> None:
+    out = tmp_path / "out"
+    if there.endswith("/"):
+        (tmp_path / there).mkdir(parents=True)
+    else:
+        out.write_text("mine")
+    before = tree(tmp_path)
     with pytest.raises(InputError) as caught:
-        write_workload(generate(), tmp_path / "out")
-    assert str(caught.value) == (
-        f"{tmp_path / 'out'}: cannot be written (File exists); give another folder"
-    )
-    assert tree(tmp_path) == {"out": b"mine"}
-
-
-def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "regimes.csv").mkdir()
-    with pytest.raises(InputError) as caught:
-        write_workload(generate(), tmp_path, overwrite=True)
-    assert str(caught.value) == (
-        f"{tmp_path / 'regimes.csv'}: is a folder; give another folder to write to"
-    )
-    assert tree(tmp_path) == {"regimes.csv": None}
+        write_workload(generate(), out, overwrite=True)
+    assert str(caught.value) == message.format(out=out)
+    assert tree(tmp_path) == before
 
 
 def test_nothing_is_left_of_a_write_that_fails(
