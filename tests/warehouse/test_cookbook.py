@@ -24,7 +24,6 @@ pytestmark = pytest.mark.slow
 
 DOCS = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (\w+) \| (.*?) \|$", DOCS, re.MULTILINE)
-NAMES = [recipe.name for recipe in recipes()]
 OF_TYPES = "lost-by-type"
 """Has no rows of a run on a single GPU type."""
 Typed = tuple[Made, Analytics, str]
@@ -81,13 +80,6 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     columns, rows = analytics.recipe(name, run, job)
     return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def test_there_are_some_for_all_who_ask() -> None:
-    assert len(set(NAMES)) == len(NAMES) == 24
-    asked_by = Counter(recipe.asked_by for recipe in recipes())
-    assert set(asked_by) == {"operators", "researchers", "tenants"}
-    assert min(asked_by.values()) >= 4
 
 
 def test_the_page_has_every_recipe_as_it_is(answered: dict[str, Any]) -> None:

@@ -115,21 +115,6 @@ def test_every_column_has_the_unit_of_its_kind(view: str) -> None:
                 assert unit in units, name
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "| `seconds` | number, ms | its length |",
-        "| `round` | integer | the round |",
-        "| `hash` | text, s | hash of this record |",
-        "| `idle_gpus` | integer, furlongs | GPUs without |",
-    ],
-)
-def test_a_wrong_unit_is_noticed(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    monkeypatch.setitem(SECTIONS, "rounds", f"{wrong}\n")
-    with pytest.raises(AssertionError):
-        test_every_column_has_the_unit_of_its_kind("rounds")
-
-
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_documented_grain_is_that_of_the_view(view: str) -> None:
     stated = re.search(
@@ -137,10 +122,6 @@ def test_the_documented_grain_is_that_of_the_view(view: str) -> None:
     )
     assert stated is not None
     assert SECTIONS[view].lower().startswith(stated[1])
-
-
-def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 5
 
 
 @pytest.mark.parametrize("sql", EXAMPLES, ids=range(1, len(EXAMPLES) + 1))

@@ -4,31 +4,25 @@ import os
 import shutil
 import signal
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from flows.runs.simulation import simulate
-from predictor.errors import InputError, ShockwaveError, WarehouseError
+from predictor.errors import InputError, WarehouseError
 from tasks.round import Run
 from tests.contents import seen_by_analysts
-from tests.runs import Made, chained, ended, tiny, write
-from tests.warehouse.by_hand import START, records
+from tests.runs import Made, ended, tiny, write
 from tests.warehouse.conftest import folder, process, tree
-from warehouse.analytics import catalog
 from warehouse.analytics.catalog import build
-from warehouse.analytics.definitions import READING_FILES
 from warehouse.analytics.limits import interruptible
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
-from warehouse.store.creation import make_folder
-from warehouse.store.folder import MISPLACED, RESTORE, empty_cells, records_folder, run_folders
+from warehouse.store.folder import MISPLACED, RESTORE, records_folder
 from warehouse.store.parts import WHOLE
 from warehouse.store.reader import Reader
-from warehouse.store.writer import Writer
 
 
 @pytest.mark.parametrize(
@@ -72,11 +66,6 @@ def test_a_query_changes_nothing_and_a_wrong_one_is_one_line(
     assert tree(warehouse) == before
 
 
-def test_a_wrong_query_for_a_frame_is_refused_alike(part: tuple[Path, str]) -> None:
-    with pytest.raises(InputError, match=r"^query: .*; give one SELECT over "):
-        Analytics(part[0]).frame("COPY (FROM runs) TO 'out.csv'")
-
-
 @pytest.mark.parametrize(
     "sql",
     [
@@ -105,11 +94,6 @@ def test_times_are_in_utc_wherever_the_machine_is(
     assert str(moment).endswith("+00:00")
 
 
-def test_rows_come_in_the_order_asked_for(part: tuple[Path, str]) -> None:
-    _, rows = Analytics(part[0]).query("SELECT round FROM rounds ORDER BY round DESC")
-    assert rows == [(4,), (3,), (2,), (1,), (0,)]
-
-
 @pytest.mark.slow
 def test_several_queries_are_answered_as_each_alone(part: tuple[Path, str]) -> None:
     asked = ["FROM rounds ORDER BY round", "SELECT count(*) FROM leases", "FROM run_summary"]
@@ -117,17 +101,6 @@ def test_several_queries_are_answered_as_each_alone(part: tuple[Path, str]) -> N
     assert analytics.queries(asked, [part[1]]) == [analytics.query(sql) for sql in asked]
     with pytest.raises(InputError, match="query: "):
         analytics.queries([*asked, "DELETE FROM rounds"])
-
-
-def test_a_reader_has_no_way_to_write() -> None:
-    for kind, reads in (
-        (
-            Reader,
-            {"header", "start", "original_start", "created_at", "packages", "records", "parts"},
-        ),
-        (Analytics, {"query", "queries", "recipe", "newest_run", "frame", "table", "limits"}),
-    ):
-        assert {name for name in dir(kind) if not name.startswith("_")} == reads
 
 
 HOLD_DATABASE = """
@@ -180,63 +153,6 @@ def test_the_database_is_rebuilt_only_when_something_changed(opened: tuple[Path,
     assert database.exists()
 
 
-@pytest.mark.parametrize("grown", [False, True])
-@pytest.mark.slow
-def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grown: bool
-) -> None:
-    made_views(tmp_path / "earlier")
-    here = tmp_path / "here"
-    if grown:  # cells of a campaign that have a column of another type
-        make_folder(here)
-        folder = here / "campaigns" / "one"
-        folder.mkdir()
-        with duckdb.connect() as connection:
-            cells = f"SELECT * REPLACE (seed::VARCHAR AS seed) FROM '{empty_cells(here)}'"
-            connection.execute(f"COPY ({cells}) TO '{folder / 'cells.parquet'}'")
-    found = made_views(here)
-    monkeypatch.setattr(catalog, "_before", {})
-    assert found == made_views(here)
-    assert (("campaign_cells", "seed", "VARCHAR") in found) == grown
-
-
-@pytest.mark.parametrize("service", [False, True])
-@pytest.mark.slow
-def test_so_it_is_with_copies_and_with_runs_of_services(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: bool
-) -> None:
-    monkeypatch.setattr(catalog, "_before", {})
-    start = replace(START, header=replace(START.header, service=service))
-    rounds = chained(start, records())
-    earlier, here = tmp_path / "earlier", tmp_path / "here"
-    for warehouse, known in ((earlier, 2), (here, 3)):
-        write(warehouse, start, rounds[:known])
-        if not service:
-            write(warehouse, start, rounds)
-            materialise(warehouse)
-    made_views(earlier)
-    ((kind, kept),) = catalog._before.items()
-    assert kind == (not service)
-    found = made_views(here)
-    assert catalog._before[kind] is kept, "it was taken over"
-    catalog._before.clear()
-    assert found == made_views(here)
-
-
-def made_views(warehouse: Path) -> list[tuple[object, ...]]:
-    """What a database that is made now has, reads and answers."""
-    build(warehouse)
-    (warehouse / ".views").unlink()
-    with duckdb.connect(str(warehouse / "analytics.duckdb"), read_only=True) as connection:
-        columns = "SELECT table_name, column_name, data_type FROM duckdb_columns()"
-        files = f"schema_name = 'copied' OR list_contains({[*READING_FILES]}, view_name)"
-        stored = f"SELECT view_name, sql, NULL FROM duckdb_views() WHERE {files}"
-        rows = connection.execute(f"{columns} UNION ALL {stored} ORDER BY ALL").fetchall()
-        outcomes = connection.execute("FROM job_outcomes ORDER BY ALL").fetchall()
-    assert bool(outcomes) == bool(run_folders(warehouse))
-    return rows + outcomes
-
-
 @pytest.mark.slow
 def test_a_warehouse_that_moved_is_rebuilt_by_its_next_run(tmp_path: Path, made: Made) -> None:
     build(tmp_path / "here")
@@ -259,14 +175,6 @@ def test_queries_see_a_run_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     simulate(tiny("fifo", jobs=2), tmp_path, progress=listener)
     assert seen == [(number, number + 1) for number in range(5)]
-
-
-def test_errors_of_the_store_are_the_users_to_mend(part: tuple[Path, str], made: Made) -> None:
-    warehouse, run = part
-    start = replace(made.start, digest="other")
-    with pytest.raises(ShockwaveError), Writer(warehouse, start, run="nobody"):
-        pass
-    assert Reader(warehouse).header(run) == made.header
 
 
 @pytest.mark.slow

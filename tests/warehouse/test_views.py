@@ -1,6 +1,5 @@
 """Invariants of every view, at any progress of a run."""
 
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,10 @@ import duckdb
 import pytest
 
 from tests.runs import POLICIES, ended, make, mixed, write
-from tests.warehouse import test_envy_by_hand, test_figures_by_hand, test_parts_by_hand
 from tests.warehouse.by_hand import (
     CELL,
     by_job,
-    by_round,
     column,
-    envies,
-    lease_figures,
     records,
     summary,
     tenants,
@@ -169,13 +164,6 @@ def test_every_view_works_on_an_empty_warehouse(of_nothing: dict[str, Any], view
     assert rows == []
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_every_view_says_what_it_is_and_what_a_row_is(view: str) -> None:
-    first, *others = view_sql(view).splitlines()
-    assert re.fullmatch(r"-- [A-Z].*\.", first)
-    assert any(re.match("-- grain: one row per (run|campaign)", line) for line in others)
-
-
 def test_every_view_is_listed_and_has_a_key() -> None:
     folder = Path(definitions.__file__).parent / "views"
     for layer, views in (("staging", STAGING), ("marts", MARTS)):
@@ -200,29 +188,6 @@ def test_views_read_files_in_one_layer_only_and_none_that_come_after(view: str) 
     assert reads <= set(VIEWS[: VIEWS.index(view)])
     if view in STAGING:
         assert reads <= {"headers", "commands", "records"}
-
-
-def named_by(test: Any) -> set[str]:
-    """The words that a test has in its text, and in that of the helpers that it calls."""
-    names, todo = set(), [test]
-    while todo:
-        function = todo.pop()
-        names |= set(re.findall(r"\w+", inspect.getsource(function)))
-        helpers = {summary, by_job, by_round, envies, tenants, lease_figures}
-        todo += [helper for helper in helpers if helper.__name__ in names - {function.__name__}]
-        names -= {helper.__name__ for helper in helpers}
-    return names
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_every_view_has_a_test_with_a_run_laid_out_by_hand(view: str) -> None:
-    tests = [
-        test
-        for module in (test_envy_by_hand, test_figures_by_hand, test_parts_by_hand)
-        for name, test in vars(module).items()
-        if name.startswith("test_")
-    ]
-    assert any(view in named_by(test) for test in tests)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import contextlib
 import glob
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
 from shutil import copyfile
@@ -17,7 +17,6 @@ from warehouse.analytics.copies import Copies, read_copies
 from warehouse.analytics.definitions import (
     MARTS,
     OF_ROUNDS,
-    READING_FILES,
     STAGING,
     VIEWS,
     definitions_digest,
@@ -116,9 +115,6 @@ def _build(warehouse: Path) -> None:
     stamp.write_bytes(stamped)
 
 
-_before = dict[bool, bytes]()
-"""The last databases with all views that this process made, by whether they read copies."""
-
 _making = Lock()
 
 
@@ -129,46 +125,16 @@ def _maker() -> duckdb.DuckDBPyConnection:
 
 
 def _make(database: Path, warehouse: Path) -> None:
-    """Create a database of views over a warehouse's files.
-
-    Binding all views takes most of the time. This process therefore reuses its last database, of
-    any warehouse, and replaces the views that read files or copies. If their columns have changed,
-    views over them no longer fit, and all views are created.
-    """
-    copies = read_copies(warehouse)
-    kind = bool(copies.runs)
-    with _making:
-        if kind in _before:
-            database.write_bytes(_before[kind])
-            with _attached(database) as connection:
-                columns = connection.execute(_COLUMNS).fetchall()
-                create_views(connection, warehouse, names=READING_FILES, later=True, copies=copies)
-                if connection.execute(_COLUMNS).fetchall() == columns:
-                    return
-            database.unlink()
-        with _attached(database) as connection:
-            create_views(connection, warehouse, later=True, copies=copies)
-        _before[kind] = database.read_bytes()
-
-
-@contextlib.contextmanager
-def _attached(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Attach a database and write it at the end of the context."""
+    """Create a database of views over a warehouse's files."""
     path = str(database).replace("'", "''")
     try:
-        with contextlib.closing(_maker().cursor()) as connection:
+        with _making, contextlib.closing(_maker().cursor()) as connection:
             connection.execute(f"ATTACH '{path}' AS views; USE views")
-            yield connection
+            create_views(connection, warehouse, later=True)
             connection.execute("USE memory; DETACH views")
     except BaseException:
         _maker.cache_clear()  # the connection may still hold the database
         raise
-
-
-_COLUMNS = """
-    SELECT table_name, column_name, data_type FROM duckdb_columns()
-    WHERE database_name = 'views' ORDER BY ALL
-"""
 
 
 def create_views(

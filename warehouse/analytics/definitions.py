@@ -52,9 +52,6 @@ MARTS = (
 
 VIEWS = STAGING + MARTS
 
-READING_FILES = ("headers", "commands", "records", "campaign_cells", "jobs")
-"""Views over a warehouse's files; all others read views only."""
-
 OF_ROUNDS = (
     "commands",
     "round_facts",
