@@ -32,7 +32,6 @@ from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
 from tests.flows.test_scheduler import FAST, JOB, go
 from tests.ui.attacks import ask, authorization
-from warehouse.inbox.inbox import Inbox
 
 ROUND_SECONDS = FAST.round_seconds
 PATIENCE = 2 * ROUND_SECONDS + PATIENT_SECONDS
@@ -42,9 +41,7 @@ PATIENCE = 2 * ROUND_SECONDS + PATIENT_SECONDS
 def service(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of a service with a running job."""
     warehouse = tmp_path_factory.mktemp("alerts")
-    with Inbox(warehouse) as inbox:
-        inbox.submit(replace(JOB, epochs=4000, total_steps=0, name="long"))
-    go(warehouse, 2)
+    go(warehouse, 2, jobs=[replace(JOB, epochs=4000, total_steps=0, name="long")])
     return warehouse
 
 

@@ -12,7 +12,6 @@ import pytest
 from flows.cli import simulate
 from flows.cli.commands import COMMANDS, EVERYDAY, GROUPS
 from flows.cli.output import USUAL_WIDTH, print_side_by_side
-from solver.policies import POLICIES
 from tests.flows.conftest import Command, Finished, assert_refused, command_named
 
 
@@ -83,33 +82,10 @@ def test_a_headline_is_one_line_whatever_its_trace_is_called(here: Command, tmp_
 
 
 @pytest.mark.slow
-def test_simulate_reads_a_public_trace(here: Command, data: Path, tmp_path: Path) -> None:
-    trace = tmp_path / "five.trace"
-    lines = (data / "jobs120_gpus32.trace").read_text().splitlines(keepends=True)
-    trace.write_text("".join(lines[:5]))
-    ran = here(
-        *("simulate", "--gpus", 32, "--trace", trace, "--policy", "fifo", "--json"),
-        *("--profile", data / "tacc_throughputs.json", "--regimes", data / "gns_regimes.csv"),
-        *("--warehouse", tmp_path / "w"),
-    )
-    (row,) = ran.rows
-    assert (row["trace"], row["jobs"], row["preemptions"]) == ("five.trace", 5, 0)
-
-
-@pytest.mark.slow
 def test_what_generate_writes_simulate_runs_alike(here: Command, tmp_path: Path) -> None:
     knobs = ("--jobs", 2, "--seed", 5, "--contention-factor", 1.5, "--gpus", 8)
     ran = here("workload", "generate", tmp_path / "out", *knobs, "--json")
     (row,) = ran.rows
-    assert list(row) == [
-        "trace",
-        "profile",
-        "regimes",
-        "source",
-        "jobs",
-        "gpu_hours",
-        "last_arrival_s",
-    ]
     files = [f"--{name}={row[name]}" for name in ("trace", "profile", "regimes")]
     run = ("simulate", "--policy", "fifo", "--json", "--warehouse", tmp_path / "w")
     (drawn,) = here(*run, *knobs).rows
@@ -117,15 +93,6 @@ def test_what_generate_writes_simulate_runs_alike(here: Command, tmp_path: Path)
     assert (drawn["trace"], read["trace"]) == (row["source"], "jobs.trace")
     for name in ("jobs", "makespan_s", "mean_jct_s", "worst_ftf", "rounds"):
         assert drawn[name] == read[name]
-
-
-def test_generate_says_how_to_run_what_it_wrote(here: Command, tmp_path: Path) -> None:
-    ran = here("workload", "generate", tmp_path / "the jobs", "--jobs", 1)
-    assert (ran.code, ran.err) == (0, "")
-    headline, command = ran.out.splitlines()
-    assert headline.startswith("1 job (generated: 1 job, poisson, 90 s apart) written.")
-    files = [tmp_path / "the jobs" / name for name in ("jobs.trace", "throughputs.json")]
-    assert f"--trace '{files[0]}' --profile '{files[1]}' --regimes" in command
 
 
 def test_generate_converts_a_table(here: Command, tmp_path: Path) -> None:
@@ -136,16 +103,6 @@ def test_generate_converts_a_table(here: Command, tmp_path: Path) -> None:
         *("--columns", "arrival=at,duration=took,gpus=n", "--skip-unusable", "--json"),
     )
     assert (ran.rows[0]["source"], ran.rows[0]["jobs"]) == ("t.csv, 1 line skipped", 1)
-
-
-def test_simulate_reads_a_tiresias_list(here: Command, tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs.csv"
-    jobs.write_text("job_id,num_gpu,submit_time,model_name,duration\n4,2,0,vgg,60\n")
-    ran = here(
-        *("simulate", "--gpus", 4, "--format", "tiresias", "--trace", jobs, "--json"),
-        *("--policy", "fifo", "--warehouse", tmp_path / "w"),
-    )
-    assert (ran.rows[0]["trace"], ran.rows[0]["makespan_s"]) == ("jobs.csv", 60.0)
 
 
 @pytest.mark.process
@@ -171,14 +128,6 @@ def test_version(here: Command) -> None:
     assert here("--version").out.startswith(f"shockwave {version('shockwave')}\nTo cite: ")
 
 
-def test_policies_fit_a_terminal(here: Command) -> None:
-    ran = here("policy", "list")
-    lines = ran.out.splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == list(POLICIES)
-    assert "    parameters: aware=1 filter=0 lease_seconds=0 packed=0" in lines
-    assert max(map(len, lines)) < USUAL_WIDTH
-
-
 def test_runs_that_do_not_fit_side_by_side_go_below(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"policy": f"policy{n}", "run": f"{n}" * 30, "rounds": n} for n in range(5)]
     print_side_by_side(rows, heading="policy")
@@ -199,13 +148,11 @@ def test_runs_that_do_not_fit_side_by_side_go_below(capsys: pytest.CaptureFixtur
 
 def test_the_overview_has_the_everyday_commands_and_the_groups(here: Command) -> None:
     asked = here("--help")
-    assert (asked.code, asked.err) == (0, "")
     overview = " ".join(asked.out.split())
-    everyday = {name: summary for name, (_, summary) in EVERYDAY.items()}
-    for name, summary in (everyday | GROUPS).items():
-        assert f" {name} {summary}" in overview
+    summaries = {name: summary for name, (_, summary) in EVERYDAY.items()} | GROUPS
+    assert all(f" {name} {summary}" in overview for name, summary in summaries.items())
     assert here() == replace(asked, code=2)
-    assert here("--help", "simulate") == asked
+    assert here("--help", "simulate") == asked == replace(asked, code=0, err="")
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -265,6 +212,4 @@ def test_forecasts_go_by_earlier_runs_if_asked_to(here: Command, tmp_path: Path)
     expected = {row["run"]: row["s"] for row in here("sql", total, *asked[-3:]).rows}
     assert expected[after["run"]] != expected[alone["run"]]
     assert here("run", "replay", after["run"], *asked[-3:-1]).code == 0
-    unknown = here(*asked, "--history", "nobody")
-    assert unknown.code == 2
-    assert "nobody" in unknown.err
+    assert_refused(here(*asked, "--history", "nobody"), "nobody")

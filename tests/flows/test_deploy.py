@@ -65,10 +65,6 @@ def test_commands_are_parsed(line: str) -> None:
     command.make_context(name, arguments, parent=context)
 
 
-def test_there_are_commands_of_all() -> None:
-    assert len(COMMANDS) >= 10
-
-
 def test_the_two_units_differ_in_their_description_only() -> None:
     one, other = (file.read_text(encoding="utf-8").splitlines() for file in UNITS)
     assert [a.partition("=")[0] for a, b in zip(one, other, strict=True) if a != b] == [
@@ -89,15 +85,6 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_units_and_runbooks_name_the_same_files() -> None:
-    section = unit(UNITS[0])["Service"]
-    assert section["EnvironmentFile"] in RUNBOOKS
-    assert Path(section["ExecStart"].split()[0]).parents[2] == Path("/opt/shockwave")
-    named = set(re.findall(r"\bdeploy/[\w./-]+\w", RUNBOOKS))
-    assert named
-    assert all((ROOT / name).exists() for name in named)
 
 
 def test_composed_services_have_health_checks_that_exist() -> None:

@@ -15,7 +15,6 @@ from tests.documents import check_python
 from tests.flows.conftest import Finished
 from tests.flows.served import SECRET, served
 from tests.flows.test_scheduler import JOB, go
-from warehouse.inbox.inbox import Inbox
 from warehouse.store.labelling import name_run
 
 ROOT = Path(__file__).parents[2]
@@ -34,9 +33,7 @@ def test_the_page_runs_as_it_stands(
     elsewhere = tmp_path_factory.mktemp("service")
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "warehouse"))
     monkeypatch.chdir(tmp_path)
-    with Inbox(elsewhere) as inbox:
-        inbox.submit(JOB)
-    go(elsewhere, 1)
+    go(elsewhere, 1, jobs=[JOB])
     with served(elsewhere) as url:
         monkeypatch.setenv("SHOCKWAVE_URL", url)
         monkeypatch.setenv("SHOCKWAVE_TOKEN", SECRET)

@@ -76,38 +76,30 @@ def test_a_service_goes_on_from_a_snapshot_as_from_all_rounds(
 def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
     tmp_path: Path, snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(LONG)
-        inbox.submit(replace(JOB, mode=Mode.STATIC, name="named"))
-    go(tmp_path, 9)
+    go(tmp_path, 9, jobs=[LONG, replace(JOB, mode=Mode.STATIC, name="named")])
     read = list[int]()
     records = Reader.records
 
-    def noted(reader: Reader, run: str, first: int = 0, before: str = "") -> object:
+    def read_records(reader: Reader, run: str, first: int = 0, before: str = "") -> object:
         read.append(first)
         return records(reader, run, first, before)
 
-    monkeypatch.setattr(Reader, "records", noted)
-    with ServiceCommands(tmp_path) as commands:
-        asked = (
-            commands.get_status(),
-            commands.list_queue(),
-            commands.list_nodes(),
-            commands.list_jobs(),
-            commands.list_events(6),
-        )
-        assert read == [7]
-        assert {row.round for row in asked[-1]} <= {7, 8}
-        snapshot.unlink()
-    with ServiceCommands(tmp_path) as commands:
-        again = (
-            commands.get_status(),
-            commands.list_queue(),
-            commands.list_nodes(),
-            commands.list_jobs(),
-            commands.list_events(6),
-        )
-    assert again == asked
+    monkeypatch.setattr(Reader, "records", read_records)
+
+    def ask() -> tuple[object, ...]:
+        with ServiceCommands(tmp_path) as commands:
+            return (
+                commands.list_events(6),
+                commands.get_status(),
+                commands.list_queue(),
+                commands.list_nodes(),
+                commands.list_jobs(),
+            )
+
+    first = ask()
+    assert read == [7]
+    snapshot.unlink()
+    assert ask() == first
 
 
 @pytest.mark.slow
@@ -132,9 +124,7 @@ def test_a_command_about_a_job_that_ended_reads_no_round_before_the_snapshot(
 def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
     tmp_path: Path, snapshot: Path, damage: str
 ) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(LONG)
-    run = go(tmp_path, 4)
+    run = go(tmp_path, 4, jobs=[LONG])
     text = snapshot.read_text()
     kept_row = json.loads(text)
     if damage == "cut":
@@ -160,9 +150,7 @@ def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
 
 @pytest.mark.slow
 def test_a_forged_snapshot_is_found_and_not_used(tmp_path: Path, snapshot: Path) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(LONG)
-    run = go(tmp_path, 3)
+    run = go(tmp_path, 3, jobs=[LONG])
     older = snapshot.read_bytes()
     left_over = snapshot.with_name(f".{snapshot.name}.{'0' * 32}")  # of a writer that was killed
     left_over.touch()

@@ -1,6 +1,5 @@
 """The Prefect driver against the plain driver, and its traces in Prefect."""
 
-import json
 import os
 import re
 import subprocess
@@ -15,13 +14,11 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
     FlowRunFilter,
     FlowRunFilterId,
     FlowRunFilterTags,
 )
-from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
+from prefect.client.schemas.objects import FlowRun, TaskRun
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 
 from flows.campaigns import Runner
@@ -45,6 +42,7 @@ from tasks.prefect_tasks import TASKS, should_retry
 from tasks.record import Parameter, Settings, Start, make_pool
 from tasks.round import ROUND, Run
 from tests.flows.conftest import Command
+from tests.ui.flow_runs import artifacts, rows_of
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import read_cells
@@ -76,21 +74,6 @@ def task_runs(client: SyncPrefectClient, flow_run: UUID, count: int) -> list[Tas
         ),
         every=0.2,
     )
-
-
-def artifacts(client: SyncPrefectClient, flow_run: UUID) -> dict[str, Artifact]:
-    found = client.read_artifacts(
-        artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
-    )
-    return {artifact.key: artifact for artifact in found if artifact.key is not None}
-
-
-def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
-    """A table artifact's rows."""
-    assert artifact.type == "table"
-    assert isinstance(artifact.data, str)
-    rows: list[dict[str, Any]] = json.loads(artifact.data)
-    return rows
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A service's scheduler: intake, recovery after kills, and replay."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,11 +67,16 @@ def test_an_idle_round_ends_at_an_arrival_or_with_its_length() -> None:
     assert cluster.observe().clock_seconds == pytest.approx(750.0)
 
 
-def go(warehouse: Path, rounds: int, options: ServiceOptions = FAST) -> str:
-    """Drive some rounds as a separate process, then leave all as after a kill."""
-    with Inbox(warehouse) as inbox, open_run(warehouse, inbox, options) as run:
-        schedule(run, warehouse, rounds=rounds)
-        return run.name
+def go(
+    warehouse: Path, rounds: int, options: ServiceOptions = FAST, *, jobs: Iterable[JobSpec] = ()
+) -> str:
+    """Submit jobs and drive some rounds as a separate process, then leave all as after a kill."""
+    with Inbox(warehouse) as inbox:
+        for job in jobs:
+            inbox.submit(job)
+        with open_run(warehouse, inbox, options) as run:
+            schedule(run, warehouse, rounds=rounds)
+            return run.name
 
 
 @pytest.mark.slow
@@ -145,9 +151,7 @@ def test_times_of_entries_are_those_of_their_round(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_service_keeps_what_it_began_with(tmp_path: Path) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(JOB)
-    go(tmp_path, 1)
+    go(tmp_path, 1, jobs=[JOB])
     go(tmp_path, 1, replace(FAST, gpus=8))  # the default: as it began
     with pytest.raises(InputError, match="gpus: differs from the setting of this"):
         go(tmp_path, 1, replace(FAST, gpus=16))

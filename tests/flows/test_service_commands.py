@@ -32,9 +32,7 @@ def test_a_warehouse_without_a_service_is_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(JOB)
-    name = go(tmp_path, 1)
+    name = go(tmp_path, 1, jobs=[JOB])
     with ServiceCommands(tmp_path) as commands:
         (held,) = commands.submit(replace(JOB, name="nightly", mode=Mode.STATIC), by="ann")
         (wide,) = commands.submit(replace(JOB, demand=Demand.gang(4)))
@@ -98,9 +96,7 @@ ABOUT_NOTHING = (
 
 @pytest.mark.slow
 def test_a_command_about_nothing_is_refused(tmp_path: Path) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(JOB)
-    go(tmp_path, 1)
+    go(tmp_path, 1, jobs=[JOB])
     with ServiceCommands(tmp_path) as commands:
         for kind, target, value, problem in ABOUT_NOTHING:
             with pytest.raises(InputError, match=problem):
@@ -114,9 +110,7 @@ def test_a_command_about_nothing_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_records_that_were_changed_on_disk_are_not_shown(tmp_path: Path) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(JOB)
-    run = go(tmp_path, 3)
+    run = go(tmp_path, 3, jobs=[JOB])
     with ServiceCommands(tmp_path) as commands:
         assert commands.list_jobs()
         path = sorted(place_of(tmp_path, run).glob("round=0*.parquet"))[0]
@@ -149,9 +143,7 @@ def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_what_is_asked_of_nodes_again_is_what_was_asked_first(tmp_path: Path) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(JOB)
-    go(tmp_path, 1)
+    go(tmp_path, 1, jobs=[JOB])
 
     def asked(commands: ServiceCommands) -> list[Entry]:
         removed = commands.command(CommandKind.REMOVE, "1", key="remove")

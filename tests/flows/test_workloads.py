@@ -74,84 +74,61 @@ def test_tables_follow_seed_modes_and_choice_of_lines(
     assert [spec.mode for spec in workload.specs] == [Mode.STATIC]
 
 
-TRACE = Path("a.csv")
+TRACE = {"trace": Path("a.csv")}
+PHILLY, TIRESIAS, TABLE = (
+    TRACE | {"format": format_} for format_ in (Format.PHILLY, Format.TIRESIAS, Format.TABLE)
+)
+AT_ONCE = {"arrivals": Arrivals.AT_ONCE}
+OF_A_TRACE = "belongs to a trace; give the trace as well"
+USELESS = "has no effect {}; leave it out"
+NO_PAIR = "is not of the form NAME=VALUE; separate by commas"
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("given", "field", "value", "problem"),
     [
+        ({}, "format", Format.PHILLY, OF_A_TRACE),
+        ({}, "columns", "arrival=x", OF_A_TRACE),
+        ({}, "skip_unusable", True, OF_A_TRACE),
+        (TRACE, "contention_factor", 1.0, USELESS.format("on a public trace")),
+        (TRACE, "jobs", 9, USELESS.format("on a public trace")),
+        (TRACE, "seed", 9, USELESS.format("on a public trace")),
+        (PHILLY, "arrivals", Arrivals.AT_ONCE, USELESS.format("on a philly trace")),
+        (TIRESIAS, "profile", TRACE["trace"], USELESS.format("on a tiresias trace")),
+        (TIRESIAS, "modes", "static=1", USELESS.format("on a tiresias trace")),
+        (PHILLY, "columns", "arrival=x", USELESS.format("on a philly trace")),
+        (TABLE, "scale_factors", "1=1", USELESS.format("on a table trace")),
+        (TABLE, "columns", "arrival", f"'arrival' {NO_PAIR}"),
+        (TABLE, "columns", "gpus=a,gpus=b", "'gpus' is there twice; leave one out"),
+        (TABLE, "only", "=x", f"'=x' {NO_PAIR}"),
         (
-            {"format": Format.PHILLY},
-            "format: belongs to a trace; give the trace as well",
+            {"mean_interarrival_seconds": 5.0},
+            *("contention_factor", 1.0, "replaces the mean gap; give only one of the two"),
         ),
-        ({"columns": "arrival=x"}, "columns: belongs to a trace; give the trace as well"),
-        ({"skip_unusable": True}, "skip_unusable: belongs to a trace; give the trace as well"),
+        (AT_ONCE, "contention_factor", 1.0, USELESS.format("if all jobs arrive at once")),
+        (AT_ONCE, "mean_interarrival_seconds", 1.0, USELESS.format("if all jobs arrive at once")),
         (
-            {"trace": TRACE, "contention_factor": 1.0},
-            "contention_factor: has no effect on a public trace; leave it out",
+            {},
+            *("modes", "magic=1"),
+            "'magic' is not an adaptation mode; known are static, accordion, gns",
         ),
-        ({"trace": TRACE, "jobs": 9}, "jobs: has no effect on a public trace; leave it out"),
-        ({"trace": TRACE, "seed": 9}, "seed: has no effect on a public trace; leave it out"),
+        ({}, "modes", "gns=much", "'gns=much' has a weight that is no number; give numbers"),
+        ({}, "modes", "", "nothing has a weight above 0; give one of them a weight"),
         (
-            {"trace": TRACE, "format": Format.PHILLY, "arrivals": Arrivals.AT_ONCE},
-            "arrivals: has no effect on a philly trace; leave it out",
+            {},
+            *("scale_factors", "one=1"),
+            "'one=1' is not like 1=0.5,8=0.5; give whole numbers of GPUs",
         ),
-        (
-            {"trace": TRACE, "format": Format.TIRESIAS, "profile": TRACE},
-            "profile: has no effect on a tiresias trace; leave it out",
-        ),
-        (
-            {"trace": TRACE, "format": Format.TIRESIAS, "modes": "static=1"},
-            "modes: has no effect on a tiresias trace; leave it out",
-        ),
-        (
-            {"trace": TRACE, "format": Format.PHILLY, "columns": "arrival=x"},
-            "columns: has no effect on a philly trace; leave it out",
-        ),
-        (
-            {"trace": TRACE, "format": Format.TABLE, "scale_factors": "1=1"},
-            "scale_factors: has no effect on a table trace; leave it out",
-        ),
-        (
-            {"trace": TRACE, "format": Format.TABLE, "columns": "arrival"},
-            "columns: 'arrival' is not of the form NAME=VALUE; separate by commas",
-        ),
-        (
-            {"trace": TRACE, "format": Format.TABLE, "columns": "gpus=a,gpus=b"},
-            "columns: 'gpus' is there twice; leave one out",
-        ),
-        (
-            {"trace": TRACE, "format": Format.TABLE, "only": "=x"},
-            "only: '=x' is not of the form NAME=VALUE; separate by commas",
-        ),
-        (
-            {"contention_factor": 1.0},
-            "gpus: missing; a contention factor depends on the cluster: give its GPUs",
-        ),
-        (
-            {"contention_factor": 1.0, "mean_interarrival_seconds": 5.0},
-            "contention_factor: replaces the mean gap; give only one of the two",
-        ),
-        (
-            {"arrivals": Arrivals.AT_ONCE, "contention_factor": 1.0},
-            "contention_factor: has no effect if all jobs arrive at once; leave it out",
-        ),
-        (
-            {"arrivals": Arrivals.AT_ONCE, "mean_interarrival_seconds": 1.0},
-            "mean_interarrival_seconds: has no effect if all jobs arrive at once; leave it out",
-        ),
-        (
-            {"modes": "magic=1"},
-            "modes: 'magic' is not an adaptation mode; known are static, accordion, gns",
-        ),
-        ({"modes": "gns=much"}, "modes: 'gns=much' has a weight that is no number; give numbers"),
-        ({"modes": ""}, "modes: nothing has a weight above 0; give one of them a weight"),
-        (
-            {"scale_factors": "one=1"},
-            "scale_factors: 'one=1' is not like 1=0.5,8=0.5; give whole numbers of GPUs",
-        ),
-        ({"seed": -1}, "seed: -1 is out of range; give at least 0"),
+        ({}, "seed", -1, "-1 is out of range; give at least 0"),
     ],
 )
-def test_an_option_that_makes_no_sense(parameters: dict[str, Any], message: str) -> None:
-    assert refusal(**parameters) == message
+def test_an_option_that_makes_no_sense(
+    given: dict[str, Any], field: str, value: object, problem: str
+) -> None:
+    assert refusal(**given, **{field: value}) == f"{field}: {problem}"
+
+
+def test_a_contention_factor_needs_the_cluster() -> None:
+    assert refusal(contention_factor=1.0) == (
+        "gpus: missing; a contention factor depends on the cluster: give its GPUs"
+    )

@@ -1,6 +1,5 @@
 """The deployments of `shockwave up`: their effects, and a walk through them in a browser."""
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -9,19 +8,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
-from uuid import UUID
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
     FlowRunFilter,
     FlowRunFilterId,
 )
-from prefect.client.schemas.objects import Artifact, FlowRun
+from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 
 from flows.deployments.deployments import read_deployments
@@ -48,7 +44,7 @@ from tasks.record import Settings, make_pool
 from tests.runs import chained, make, write
 from tests.ui.attacks import authorization
 from tests.ui.browser import browser, log_in
-from tests.ui.flow_runs import outcome, started
+from tests.ui.flow_runs import artifacts, outcome, rows_of, started
 from tests.ui.service import line_of
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
@@ -71,19 +67,6 @@ def called(client: SyncPrefectClient, flow: Flow[..., Any], form: Form, up: Up) 
         state = flow(form, up.warehouse, return_state=True)
     assert state.state_details.flow_run_id
     return client.read_flow_run(state.state_details.flow_run_id)
-
-
-def artifacts(client: SyncPrefectClient, flow_run: UUID) -> dict[str, Artifact]:
-    found = client.read_artifacts(
-        artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
-    )
-    return {artifact.key: artifact for artifact in found if artifact.key is not None}
-
-
-def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
-    assert artifact.type == "table"
-    rows: list[dict[str, Any]] = json.loads(str(artifact.data))
-    return rows
 
 
 def fetched(up: Up, path: str) -> bytes:
