@@ -23,14 +23,7 @@ from predictor.throughput import UNTYPED, Profile
 from solver.market import Price
 from solver.plan import SolveReport
 from tasks.layout import VERSION
-from tasks.record import (
-    Estimate,
-    RoundRecord,
-    RunHeader,
-    Settings,
-    Start,
-    make_pool,
-)
+from tasks.record import Estimate, RoundRecord, RunHeader, Settings, Start, make_pool
 from tasks.sources import Workload
 from tests.runs import chained, start_of, write
 from tests.strategies import certain, gang_bid
@@ -183,11 +176,7 @@ def records(end: float = END) -> list[RoundRecord]:
             events=(event(0, kind.RESUMED, 300.0, 0, 1),),
         ),
         round_record(
-            4,
-            end,
-            (),
-            finished=(event(0, kind.FINISHED, end, 0, 1),),
-            progress=(ran(0, 95.0),),
+            4, end, (), finished=(event(0, kind.FINISHED, end, 0, 1),), progress=(ran(0, 95.0),)
         ),
     ]
 

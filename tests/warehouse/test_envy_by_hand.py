@@ -10,11 +10,7 @@ import pytest
 from containers.runtime import EventKind, Lease
 from predictor.throughput import UNTYPED
 from solver.inventory import Pool
-from tasks.record import (
-    Fork,
-    RoundRecord,
-    make_pool,
-)
+from tasks.record import Fork, RoundRecord, make_pool
 from tests.runs import chained, start_of, write
 from tests.warehouse.by_hand import (
     END,

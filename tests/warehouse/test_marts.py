@@ -257,9 +257,7 @@ def removed_run(warehouse: Path) -> None:
     ],
 )
 def test_analysts_see_what_is_left_once_their_database_is_renewed(
-    copied: Path,
-    remove: Callable[[Path], None],
-    renew: Callable[[Path], object],
+    copied: Path, remove: Callable[[Path], None], renew: Callable[[Path], object]
 ) -> None:
     warehouse, before = copied, contents(copied, SOME)
     (run,) = read_copies(warehouse).runs
@@ -323,11 +321,7 @@ def test_several_processes_copy_one_after_the_other(warehouse: Path) -> None:
         assert unfinished.is_dir()  # of whom holds the lock
     assert [process.communicate(timeout=HANG_SECONDS)[1].decode() for process in begun] == [""] * 2
     assert [process.returncode for process in begun] == [0] * 2
-    assert in_marts(warehouse) == {
-        ".lock",
-        "current.json",
-        read_copies(warehouse).folder.name,
-    }
+    assert in_marts(warehouse) == {".lock", "current.json", read_copies(warehouse).folder.name}
     assert len(read_copies(warehouse).runs) == 1
     assert contents(warehouse, SOME) == seen_by_analysts(warehouse, SOME) == before
 

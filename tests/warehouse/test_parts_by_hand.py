@@ -12,9 +12,7 @@ from solver.market import Price
 from solver.plan import SolveReport
 from tasks.commands import Command, CommandKind, NewNode
 from tasks.layout import VERSION
-from tasks.record import (
-    Package,
-)
+from tasks.record import Package
 from tests.runs import chained, write
 from tests.strategies import certain, gang_bid
 from tests.warehouse.by_hand import (
@@ -65,10 +63,7 @@ def test_what_a_record_says_of_its_round_alone(analytics: Analytics) -> None:
 def test_commands_that_a_service_took_in(tmp_path: Path) -> None:
     start = replace(START, header=replace(START.header, service=True))
     node = NewNode("", "v100", 2, 1.5)
-    given = (
-        Command(1, CommandKind.HOLD, 0, 3.0),
-        Command(2, CommandKind.ADD, -1, 4.0, node=node),
-    )
+    given = (Command(1, CommandKind.HOLD, 0, 3.0), Command(2, CommandKind.ADD, -1, 4.0, node=node))
     first, second, *_ = records()
     run = write(tmp_path, start, chained(start, [first, replace(second, commands=given)]))
     asked = "SELECT run, round, number, kind, target, node.gpu_type, node.gpus FROM commands"
@@ -202,10 +197,7 @@ FREE = (Price(UNTYPED, 0.0),)
     ("report", "known"),
     [
         (MARKET, True),
-        (
-            SolveReport("shockwave", "none", "every job gets all", "optimal", prices=FREE),
-            True,
-        ),
+        (SolveReport("shockwave", "none", "every job gets all", "optimal", prices=FREE), True),
         (SolveReport("srtf"), False),
         (SolveReport("gavel", "highs", "shares of time", "optimal"), False),
         (SolveReport("gavel", "none", "shares computed before", "kept"), False),

@@ -121,8 +121,7 @@ def test_one_changed_number_is_found_where_it_is(
 def test_a_changed_launch_is_found(tmp_path: Path, made: Made) -> None:
     # A job that ends in the round, or else the next round would keep it where it is.
     number = busy(
-        made,
-        lambda record: ends_next(made.records, record) & {x.job_id for x in record.leases},
+        made, lambda record: ends_next(made.records, record) & {x.job_id for x in record.leases}
     )
     ending = ends_next(made.records, made.records[number])
 

@@ -307,8 +307,7 @@ def _over(
     """Return a view's query over the files of runs, without some; for `files` see `stored_rows`."""
     cells = listed([f"{glob.escape(str(warehouse.resolve()))}/campaigns/*/cells.parquet"])
     sql = view_sql(name).replace(
-        "{cells}",
-        f"read_parquet({cells}, union_by_name = true, hive_partitioning = false)",
+        "{cells}", f"read_parquet({cells}, union_by_name = true, hive_partitioning = false)"
     )
     for place, pattern, copied in (
         ("rounds", ROUNDS, WHOLE),

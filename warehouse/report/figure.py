@@ -10,16 +10,7 @@ import altair as alt
 
 Row = Mapping[str, Any]
 
-COLOURS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#8c6bb1",
-    "#8a8a8a",
-)
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1", "#8a8a8a")
 """Colour-blind-safe palette (Okabe and Ito), visible on white and on black."""
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 4], [1, 3], [12, 3, 3, 3])

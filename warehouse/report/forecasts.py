@@ -76,10 +76,7 @@ def _residual(chart: alt.Chart) -> alt.LayerChart | alt.FacetChart:
 
 def of_one_job() -> dict[str, alt.TopLevelMixin]:
     """Return the charts of a job's section; the page fills in their data by the same names."""
-    return {
-        "forecasts": _residual(_of("forecasts")),
-        "regimes": _steps(_of("regimes")),
-    }
+    return {"forecasts": _residual(_of("forecasts")), "regimes": _steps(_of("regimes"))}
 
 
 def _of(name: str) -> alt.Chart:

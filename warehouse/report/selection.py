@@ -14,14 +14,7 @@ from warehouse.store.labelling import find_run
 DETAILED = 4
 """Most runs with their own chapters; campaigns can have hundreds of runs. An engineering choice."""
 
-NAMED = (
-    "fidelity",
-    "backend",
-    "round_seconds",
-    "restart_seconds",
-    "window_rounds",
-    "forecasts",
-)
+NAMED = ("fidelity", "backend", "round_seconds", "restart_seconds", "window_rounds", "forecasts")
 """Settings, besides parameters and seed, that distinguish runs of the same policy."""
 
 

@@ -26,13 +26,7 @@ from warehouse.store.checksums import (
 )
 from warehouse.store.durable import find_left_overs
 from warehouse.store.folder import WORKLOAD_FILE, name_of, place_of, unknown_run
-from warehouse.store.ledger import (
-    HEADER_FILE,
-    LEDGER,
-    WarehouseLedger,
-    folder_name,
-    read_ledger,
-)
+from warehouse.store.ledger import HEADER_FILE, LEDGER, WarehouseLedger, folder_name, read_ledger
 from warehouse.store.parts import WHOLE, replaces, rounds_of
 from warehouse.store.reader import (
     GARBLED,
@@ -90,10 +84,7 @@ class Audit:
 
 
 def audit(
-    warehouse: Path,
-    run: str,
-    expected: str | None = None,
-    ledger: WarehouseLedger | None = None,
+    warehouse: Path, run: str, expected: str | None = None, ledger: WarehouseLedger | None = None
 ) -> Audit:
     """Audit a run.
 

@@ -43,11 +43,7 @@ class Verification:
     """
 
     def __init__(
-        self,
-        warehouse: Path,
-        expected: Mapping[Path, str],
-        remedy: str,
-        ended: Event | None = None,
+        self, warehouse: Path, expected: Mapping[Path, str], remedy: str, ended: Event | None = None
     ) -> None:
         self._warehouse, self._expected, self._remedy = warehouse, expected, remedy
         self._ended = ended or Event()

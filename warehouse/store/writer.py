@@ -22,13 +22,7 @@ import pyarrow as pa
 
 from predictor.errors import ShockwaveError, WarehouseError
 from tasks.record import Package, RoundRecord, Start, Timings
-from warehouse.store.arrow import (
-    read_groups,
-    rows_to_table,
-    to_table,
-    write_groups,
-    write_table,
-)
+from warehouse.store.arrow import read_groups, rows_to_table, to_table, write_groups, write_table
 from warehouse.store.audit import check_file
 from warehouse.store.checksums import CHECKSUMS, add_sum, checksum, drop_sums, read_sums
 from warehouse.store.creation import make_folder
@@ -43,14 +37,7 @@ from warehouse.store.files import (
     RoundLabel,
 )
 from warehouse.store.folder import EMPTY, SERVICE, WORKLOAD_FILE, place_of, records_folder
-from warehouse.store.ledger import (
-    HEADER_FILE,
-    LEDGER,
-    check_key,
-    enter,
-    folder_name,
-    read_ledger,
-)
+from warehouse.store.ledger import HEADER_FILE, LEDGER, check_key, enter, folder_name, read_ledger
 from warehouse.store.parts import (
     FAN,
     WHOLE,

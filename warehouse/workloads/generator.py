@@ -154,11 +154,7 @@ def _draw_job(
 
 
 def draw_regimes(
-    rng: np.random.Generator,
-    request: JobRequest,
-    family: Family,
-    batch_size: int,
-    profile: Profile,
+    rng: np.random.Generator, request: JobRequest, family: Family, batch_size: int, profile: Profile
 ) -> tuple[JobSpec, GroundTruth]:
     """Draw the regimes of a job with about the requested isolated run time."""
     changes = _draw_changes(rng, request.mode, batch_size, family.largest)
@@ -182,10 +178,7 @@ def draw_regimes(
     epochs = _closest_epochs(request.seconds, seconds)
     regimes = _regimes(changes, epochs)
     return replace(single, epochs=epochs, total_steps=0), GroundTruth(
-        job_id=request.job_id,
-        isolated_seconds=seconds(epochs),
-        profiled=regimes,
-        targets=regimes,
+        job_id=request.job_id, isolated_seconds=seconds(epochs), profiled=regimes, targets=regimes
     )
 
 

@@ -53,10 +53,7 @@ def read_tiresias(jobs: Path) -> Workload:
         source=jobs.name,
         specs=ordered,
         truths=truths,
-        profile=Profile.of_type(
-            {spec.cohort: 1.0 for spec in specs},
-            source=str(jobs),
-        ),
+        profile=Profile.of_type({spec.cohort: 1.0 for spec in specs}, source=str(jobs)),
         places={job_id: row.place for job_id, row in numbered},
     )
 
@@ -110,8 +107,5 @@ def _parse_job(row: Row, job_id: int) -> JobSpec:
 def _truth(spec: JobSpec) -> GroundTruth:
     regimes = (Regime(spec.batch_size, spec.epochs),)
     return GroundTruth(
-        job_id=spec.job_id,
-        isolated_seconds=float(spec.epochs),
-        profiled=regimes,
-        targets=regimes,
+        job_id=spec.job_id, isolated_seconds=float(spec.epochs), profiled=regimes, targets=regimes
     )
