@@ -21,8 +21,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.folder import place_of
 from warehouse.store.parts import WHOLE
-from warehouse.store.verified import VERIFIED, Verification
-from warehouse.store.writer import Writer
+from warehouse.store.verified import VERIFIED
 
 pytestmark = pytest.mark.slow
 
@@ -155,35 +154,6 @@ def test_each_version_of_a_file_is_verified_once(kept: tuple[Path, Path]) -> Non
     os.utime(folder / WHOLE, ns=(state.st_atime_ns, state.st_mtime_ns))
     with pytest.raises(WarehouseError, match="was changed"):
         Analytics(warehouse).query(SUMMARY)
-
-
-def test_written_files_are_not_read_to_verify_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = ended("srtf", jobs=2)
-    run = write(tmp_path, made.start, made.rounds)
-    write(tmp_path, made.start, made.rounds[:3], compact=False)
-    read: list[Path] = []
-    monkeypatch.setattr(Verification, "_checksum", lambda self, path: read.append(path))
-    materialise(tmp_path)
-    analytics = Analytics(tmp_path)
-    for query in (SUMMARY, "SELECT count(*) FROM placements"):
-        analytics.query(query)
-    empty = place_of(tmp_path, run).parent / "run=_"
-    assert {path.parent for path in read} == {empty}
-    flip(place_of(tmp_path, run) / WHOLE)
-    analytics.query(SUMMARY, [run])
-    assert place_of(tmp_path, run) / WHOLE in read
-
-
-def test_a_file_changed_during_writing_is_not_saved_as_verified(tmp_path: Path) -> None:
-    made = ended("srtf", jobs=2)
-    with Writer(tmp_path, made.start) as writer:
-        header = place_of(tmp_path, writer.run) / "header.parquet"
-        flip(header)
-        update_sum(header)
-    known = orjson.loads((tmp_path / VERIFIED).read_bytes())
-    assert [Path(name).name for name in known] == ["workload.parquet"]
 
 
 @pytest.mark.parametrize("content", ["[", "[1]", '{"records": 1}'])

@@ -44,7 +44,6 @@ from warehouse.store.durable import hold_lock, temporary_name, write_file, writi
 from warehouse.store.folder import name_of, place_of, run_folders
 from warehouse.store.ledger import check_key, enter, folder_name, read_ledger
 from warehouse.store.parts import WHOLE, closed_parts
-from warehouse.store.verified import save_written, version_of
 
 LOCK = ".lock"
 """Lock file of the process that writes copies."""
@@ -145,7 +144,7 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
             shutil.rmtree(fresh, ignore_errors=True)
             checksums = before.checksums
         else:
-            checksums = _place(warehouse, fresh, place)
+            checksums = _place(fresh, place)
         note = {
             "generation": place.name,
             "views": definitions_digest(),
@@ -170,15 +169,12 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
     return len(found)
 
 
-def _place(warehouse: Path, fresh: Path, place: Path) -> dict[str, str]:
+def _place(fresh: Path, place: Path) -> dict[str, str]:
     """Rename a new folder of copies to its final name; return each file's checksum by its stem."""
     if place.exists():  # with copies missing, or left by a killed process
         shutil.rmtree(place)
     fresh.replace(place)
-    files = sorted(place.glob("*.parquet"))
-    made = {path.name: (version_of(path), checksum(path)) for path in files}
-    save_written(warehouse.resolve(), place, made)
-    return {path.stem: made[path.name][1] for path in files}
+    return {path.stem: checksum(path) for path in sorted(place.glob("*.parquet"))}
 
 
 def _generation(of: Mapping[str, Stamp]) -> str:
@@ -236,7 +232,7 @@ def _copy_parts(
         shutil.rmtree(fresh / "parts")
         if stamps(warehouse, run, [name]) == {name: state}:
             place = fresh.parent / _generation({f"{run}/{name}": state})
-            found[run, name] = Part(place, state, _place(warehouse, fresh, place))
+            found[run, name] = Part(place, state, _place(fresh, place))
     return found
 
 

@@ -31,7 +31,6 @@ from warehouse.store.labelling import label_run
 from warehouse.store.labels import Label, parse_label, read_labels
 from warehouse.store.ledger import HEADER_FILE, check_key, enter
 from warehouse.store.parts import WHOLE
-from warehouse.store.verified import save_written, version_of
 
 LABEL = "label.json"
 FILES = (HEADER_FILE, WORKLOAD_FILE, WHOLE, CHECKSUMS)
@@ -98,13 +97,10 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
                 remedy = _remedy_for_existing(warehouse, found)
                 raise InputError(f"run {run!r}", "is in the warehouse already", remedy)
             target.parent.mkdir(parents=True, exist_ok=True)
-            files = sorted(folder.glob("*.parquet"))
-            made = {path.name: (version_of(path), checksum(path)) for path in files}
-            sums = {name: digest for name, (_, digest) in made.items()}
+            sums = {path.name: checksum(path) for path in sorted(folder.glob("*.parquet"))}
             # Write the entry first: after a kill, the same command completes the import.
             enter(warehouse, target, sums)
             give_name(folder, target)
-            save_written(warehouse, target, made)
         if label is not None:
             label_run(warehouse, run, label)
     return found

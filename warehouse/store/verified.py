@@ -2,9 +2,8 @@
 
     WAREHOUSE/.verified.json    version and checksum by file
 
-A version is a file's size, inode, and times of the last change of content and of state. Writers add
-their own files, so that queries need not read these twice. `.verified.json` can be removed at any
-time; audits ignore it.
+A version is a file's size, inode, and times of the last change of content and of state.
+`.verified.json` can be removed at any time; audits ignore it.
 """
 
 import fcntl
@@ -54,7 +53,9 @@ class Verification:
         for path, digest in expected.items():
             # The version is taken before reading, so a change in between is verified again.
             with suppress(FileNotFoundError):
-                version = version_of(path)
+                state = os.stat(path)
+                times = state.st_mtime_ns, state.st_ctime_ns
+                version = [state.st_size, state.st_ino, *times]
                 if known.get(str(path.relative_to(warehouse))) != [version, digest]:
                     self.fresh[path] = version
         if self.fresh:
@@ -94,30 +95,6 @@ def verify(warehouse: Path, expected: Mapping[Path, str], remedy: str) -> None:
     verification = Verification(warehouse, expected, remedy)
     verification.finish()
     verification.save()
-
-
-def save_written(warehouse: Path, folder: Path, written: Mapping[str, tuple[Version, str]]) -> None:
-    """Save files that this process has written as verified.
-
-    Args:
-        warehouse: The folder of the warehouse.
-        folder: The folder of the files.
-        written: Version and checksum of each file, by name. Files that have changed since are
-            ignored; the time of the state may differ, because renaming changes it.
-    """
-    found: dict[Path, tuple[Version, str]] = {}
-    for name, ([*before, _], digest) in written.items():
-        with suppress(OSError):
-            *now, state = version_of(folder / name)
-            if now == before:
-                found[folder / name] = [*now, state], digest
-    _save(warehouse, found)
-
-
-def version_of(path: Path) -> Version:
-    """Return the present version of a file."""
-    state = os.stat(path)
-    return [state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns]
 
 
 def _parse(content: bytes) -> dict[str, object]:

@@ -48,7 +48,6 @@ from warehouse.store.parts import (
     rounds_of,
     tidy_parts,
 )
-from warehouse.store.verified import Version, save_written, version_of
 
 READ_SECONDS = 10.0
 """Time until replaced files are removed; a query may have listed them. An engineering choice; no
@@ -102,7 +101,6 @@ class Writer:
         self._loose: dict[str, pa.Table] = {}  # rounds in files of their own
         self._replaced: dict[str, float] = {}  # replaced files, and when
         self._new: dict[str, str] = {}  # checksums that the ledger lacks
-        self._written: dict[str, tuple[Version, str]] = {}  # files that queries need not verify
         self._entered_at = monotonic()
         with writing(warehouse):
             check_key(warehouse)
@@ -161,8 +159,7 @@ class Writer:
 
     def _add_sum(self, path: Path, temporary: Path) -> None:
         """Add the checksum of a file before it gets its name."""
-        self._new[path.name] = digest = add_sum(path, temporary)
-        self._written[path.name] = version_of(temporary), digest
+        self._new[path.name] = add_sum(path, temporary)
 
     def _recover(self) -> None:
         """Complete the writes of the last writer, which may have been killed."""
@@ -275,7 +272,6 @@ class Writer:
         for name in gone:
             (self._folder / name).unlink(missing_ok=True)
             del self._replaced[name]
-            self._written.pop(name, None)
         if gone:  # last, because an audit takes a file without a checksum for an added one
             drop_sums(self._folder, gone)
 
@@ -302,7 +298,6 @@ class Writer:
                 self._enter_all()
             with writing(self._warehouse):
                 self._clear()
-            save_written(self._warehouse, self._folder, self._written)
         except ShockwaveError:
             if error is None:  # otherwise the first error says more
                 raise
