@@ -23,16 +23,19 @@ DIGITS = "1" + 30 * "0"
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"job_type": "LM"}, "job_type: 'LM' is not like 'LM (batch size 5)'; mend the job type"),
+        ({"job_type": "LM"}, "job_type: 'LM' is not like 'LM (batch size 5)'; give a whole"),
         ({"job_type": "VGG (batch size 5)"}, "job_type: unknown model 'VGG'; known are LM, "),
-        ({"job_type": "LM (batch size 0)"}, "batch_size: 0 is not positive; give a positive"),
+        (
+            {"job_type": "LM (batch size 0)"},
+            "job_type: a batch size of 0; give a whole number above 0",
+        ),
         ({"mode": "magic"}, "mode: 'magic' is not an adaptation mode; known are static, accordion"),
         ({"arrival": "-3"}, "arrival: -3.0 is not a time from 0 on; give seconds since the start"),
         ({"arrival": "nan"}, "arrival: nan is not a time from 0 on; give seconds since the start"),
         ({"arrival": "soon"}, "arrival: 'soon' is not a number; mend the field"),
         ({"scale_factor": "0"}, "scale_factor: 0 is not positive; give a positive number"),
         ({"scale_factor": "1.5"}, "scale_factor: '1.5' is not a whole number; mend the field"),
-        ({"total_steps": "0"}, "total_steps: 0 is not positive; mend the field"),
+        ({"total_steps": "0"}, "total_steps: 0 is not positive; give a positive"),
         ({"total_steps": ""}, "total_steps: '' is not a whole number; mend the field"),
         ({"total_steps": DIGITS}, f"total_steps: {DIGITS} is beyond all bounds; mend the field"),
         ({"priority_weight": "0"}, "priority_weight: 0.0 is not positive; give a positive number"),

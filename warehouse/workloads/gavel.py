@@ -12,12 +12,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from containers.virtual.truth import GroundTruth
-from predictor.allocation import Demand
 from predictor.errors import InputError, likely
-from predictor.job import JobSpec, Mode, Regime
+from predictor.job import JobSpec, Regime
 from predictor.throughput import Profile
 from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, rows_of
-from warehouse.workloads.published_rules import SAMPLES_PER_EPOCH
 
 COLUMNS = (
     "job_type",
@@ -217,48 +215,19 @@ def _text(path: Path) -> str:
         raise InputError(str(path), reason, "give a readable file") from None
 
 
-def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:
-    """Return model and batch size of a job type; a missing batch size is 1."""
+def job_type(row: Row, column: str = "job_type", *, alone: bool = True) -> tuple[str, int]:
+    """Return model and batch size of a job type; a model `alone` has batch size 1."""
     text = row.name(column)
     match = JOB_TYPE.fullmatch(text)
-    if match is None and "(batch size" in text:
+    if match is None and ("(batch size" in text or not alone):
         problem = f"{text!r} is not like 'LM (batch size 5)'"
-        raise row.refusal(column, problem, "give a whole number above 0, or the model alone")
+        remedy = "give a whole number above 0" + ", or the model alone" * alone
+        raise row.refusal(column, problem, remedy)
     if match is None:
         return text, 1
     if not int(match["batch_size"]):
         raise row.refusal(column, "a batch size of 0", "give a whole number above 0")
     return match["model"], int(match["batch_size"])
-
-
-def parse_job(row: Row, position: int) -> JobSpec:
-    """Return the job, with the id `position`, of a line of one of the `SHAPES`, without its SLO.
-
-    Raises:
-        InputError: A field is wrong; the error names file, line and field.
-    """
-    model, batch_size = job_type(row)
-    steps = row.positive("total_steps", int)
-    samples = SAMPLES_PER_EPOCH.get(model, EPOCH_STEPS * batch_size)
-    try:
-        return JobSpec(
-            job_id=position,
-            model=model,
-            batch_size=batch_size,
-            max_batch_size=batch_size,
-            demand=Demand.gang(row.positive("scale_factor", int)),
-            mode=Mode.STATIC,
-            epochs=math.ceil(steps / math.ceil(samples / batch_size)),
-            samples_per_epoch=samples,
-            arrival_seconds=row.number("arrival", float),
-            budget=row.number("priority_weight", float) if "priority_weight" in row.values else 1.0,
-            total_steps=steps,
-        )
-    except InputError as error:
-        field = error.place.split(", ")[-1]
-        raise row.refusal(
-            {"budget": "priority_weight"}.get(field, field), error.problem, error.remedy
-        ) from None
 
 
 def static_truth(spec: JobSpec, profile: Profile) -> GroundTruth:

@@ -7,7 +7,7 @@ hidden truth apart from the declared jobs.
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from predictor.plugins import Kind, find_plugin
 from predictor.throughput import Profile
 from tasks.sources import Workload, sort_by_arrival
 from warehouse.workloads import gavel
-from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, read_text
+from warehouse.workloads.fields import LARGEST, Row, read_text
 from warehouse.workloads.mix import MOST_SECONDS
 from warehouse.workloads.plugged import tabulate
 from warehouse.workloads.published_rules import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
@@ -46,16 +46,23 @@ COLUMNS = (
 SHAPES = gavel.SHAPES | {len(COLUMNS): COLUMNS}
 """Columns of a trace, by their number."""
 
-DECLARED = {
-    "job_id": "a whole number from 0 on",
-    "tenant": "printable text",
-    "samples_per_epoch": "a whole number from 0 on",
-    "max_batch_size": "a whole number from 0 on",
-    "consolidate": "true or false",
-    "max_seconds": "a number from 0 on",
-    "opportunistic": "true or false",
+_WHOLE = "a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= LARGEST
+_FLAG = "true or false", lambda value: isinstance(value, bool)
+
+DECLARED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "job_id": _WHOLE,
+    "tenant": ("printable text", lambda value: isinstance(value, str) and value.isprintable()),
+    "samples_per_epoch": _WHOLE,
+    "max_batch_size": _WHOLE,
+    "consolidate": _FLAG,
+    "max_seconds": (
+        "a number from 0 on",
+        lambda value: type(value) in (int, float) and 0 <= value <= LARGEST,
+    ),
+    "opportunistic": _FLAG,
 }
-"""Fields that a job can declare besides the columns, in a JSON object in place of the command."""
+"""Fields that a job can declare besides the columns, in a JSON object in place of the command: what
+each must be, and whether a value is."""
 
 MOST_EPOCHS = 1_000_000
 """Most epochs of a job; the published rules loop over epochs. An engineering bound."""
@@ -123,14 +130,12 @@ def _jobs(trace: Path) -> dict[int, _Line]:
             columns = len(row.values)
             first = next(iter(jobs.values()), None)
             if first and columns != first.columns:
-                raise InputError(
-                    place, f"{columns} columns after lines of {first.columns}", "mend the line"
-                )
+                problem = f"{columns} columns after lines of {first.columns}"
+                raise InputError(place, problem, "mend the line")
             spec = _parse_job(row, position=len(jobs))
             if spec.job_id in jobs:
-                raise InputError(
-                    place, f"job {spec.job_id} is there twice", "give each job an id of its own"
-                )
+                problem = f"job {spec.job_id} is there twice"
+                raise InputError(place, problem, "give each job an id of its own")
             jobs[spec.job_id] = _Line(place, spec, columns, _slo(row))
     if not jobs:
         raise InputError(str(trace), "holds no jobs", "give a trace with at least one line")
@@ -154,9 +159,8 @@ def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
     if own is not None:
         truth = own.truth(spec, profile)
     elif spec.epochs > MOST_EPOCHS:
-        raise InputError(
-            f"{place}, total_steps", f"{spec.epochs} epochs are beyond all bounds", "mend the field"
-        )
+        problem = f"{spec.epochs} epochs are beyond all bounds"
+        raise InputError(f"{place}, total_steps", problem, "mend the field")
     else:
         try:
             if columns in gavel.SHAPES:
@@ -167,22 +171,10 @@ def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
             of_table = f" in {error.place}" * (error.place == profile.source)
             raise InputError(place, error.problem + of_table, error.remedy) from None
     if not truth.isolated_seconds <= MOST_SECONDS:
-        raise InputError(
-            f"{place}, total_steps",
-            f"a run time of {truth.isolated_seconds:g} s is beyond all bounds",
-            "mend the field or the job's throughput",
-        )
+        problem = f"a run time of {truth.isolated_seconds:g} s is beyond all bounds"
+        remedy = "mend the field or the job's throughput"
+        raise InputError(f"{place}, total_steps", problem, remedy)
     return truth
-
-
-def _parse_job_type(row: Row) -> tuple[str, int]:
-    text = row.values["job_type"]
-    match = JOB_TYPE.fullmatch(text)
-    if match is None:
-        raise row.refusal(
-            "job_type", f"{text!r} is not like 'LM (batch size 5)'", "mend the job type"
-        )
-    return match["model"], int(match["batch_size"])
 
 
 def _parse_declared(row: Row) -> dict[str, Any]:
@@ -197,32 +189,17 @@ def _parse_declared(row: Row) -> dict[str, Any]:
     for name, value in declared.items():
         if name not in DECLARED:
             raise row.refusal("command", f"unknown {name!r}", f"known are {', '.join(DECLARED)}")
-        if not _declarable(name, value):
-            raise row.refusal(
-                f"command, {name}", f"{value!r} is not {DECLARED[name]}", "mend the object"
-            )
+        wanted, is_valid = DECLARED[name]
+        if not is_valid(value):
+            problem = f"{value!r} is not {wanted}"
+            raise row.refusal(f"command, {name}", problem, "mend the object")
     return declared
-
-
-def _declarable(name: str, value: object) -> bool:
-    if name == "tenant":
-        return isinstance(value, str) and value.isprintable()
-    if name in ("consolidate", "opportunistic"):
-        return isinstance(value, bool)
-    if name == "max_seconds":
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        return 0 <= value <= LARGEST
-    return type(value) is int and 0 <= value <= LARGEST
 
 
 def _published_sizes(row: Row, model: str, batch_size: int) -> dict[str, int]:
     if model not in SAMPLES_PER_EPOCH:
-        raise row.refusal(
-            "job_type",
-            f"unknown model {model!r}",
-            f"known are {', '.join(sorted(SAMPLES_PER_EPOCH))}",
-        )
+        known = f"known are {', '.join(sorted(SAMPLES_PER_EPOCH))}"
+        raise row.refusal("job_type", f"unknown model {model!r}", known)
     return {
         "samples_per_epoch": SAMPLES_PER_EPOCH[model],
         "max_batch_size": max(MAX_BATCH_SIZE[model], batch_size),
@@ -254,31 +231,31 @@ def _slo(row: Row) -> float:
 
 
 def _parse_job(row: Row, position: int) -> JobSpec:
+    """Return the job of a line, without its SLO; by default its id is `position`."""
     if len(row.values) in gavel.SHAPES:
-        return gavel.parse_job(row, position)
-    model, batch_size = _parse_job_type(row)
-    declared = _parse_declared(row)
-    if not declared.keys() >= {"samples_per_epoch", "max_batch_size"}:
-        declared = _published_sizes(row, model, batch_size) | declared
-    if row.values["mode"] not in list(Mode):
-        raise row.refusal(
-            "mode",
-            f"{row.values['mode']!r} is not an adaptation mode",
-            f"known are {', '.join(Mode)}",
-        )
-    steps = row.number("total_steps", int)
-    if steps <= 0:
-        raise row.refusal("total_steps", f"{steps} is not positive", "mend the field")
-    steps_per_epoch = math.ceil(declared["samples_per_epoch"] / max(batch_size, 1))
+        mode, (model, batch_size) = Mode.STATIC, gavel.job_type(row)
+        samples = SAMPLES_PER_EPOCH.get(model, gavel.EPOCH_STEPS * batch_size)
+        declared: dict[str, Any] = {"samples_per_epoch": samples, "max_batch_size": batch_size}
+    else:
+        model, batch_size = gavel.job_type(row, alone=False)
+        declared = _parse_declared(row)
+        if not declared.keys() >= {"samples_per_epoch", "max_batch_size"}:
+            declared = _published_sizes(row, model, batch_size) | declared
+        if row.values["mode"] not in list(Mode):
+            problem = f"{row.values['mode']!r} is not an adaptation mode"
+            raise row.refusal("mode", problem, f"known are {', '.join(Mode)}")
+        mode = Mode(row.values["mode"])
+    steps = row.positive("total_steps", int)
+    steps_per_epoch = math.ceil(declared["samples_per_epoch"] / batch_size)
     try:
         return JobSpec(
             model=model,
             batch_size=batch_size,
             demand=Demand.gang(row.positive("scale_factor", int)),
-            mode=Mode(row.values["mode"]),
+            mode=mode,
             epochs=math.ceil(steps / max(steps_per_epoch, 1)),
             arrival_seconds=row.number("arrival", float),
-            budget=row.number("priority_weight", float),
+            budget=row.number("priority_weight", float) if "priority_weight" in row.values else 1.0,
             total_steps=steps,
             **({"job_id": position} | declared),
         )
