@@ -48,7 +48,12 @@ _MISTAKES = (
 
 @dataclass(frozen=True)
 class Analytics:
-    """Read-only queries on a warehouse."""
+    """Read-only queries on a warehouse.
+
+    Raises:
+        InputError: A query is wrong or no SELECT, or there is no such run, recipe or warehouse.
+        WarehouseError: A file is damaged.
+    """
 
     warehouse: Path
     limits: QueryLimits = UNLIMITED
@@ -62,10 +67,6 @@ class Analytics:
             sql: The query.
             runs: The runs in the views, each with at least one round; by default all. Naming a few
                 runs makes their queries much faster.
-
-        Raises:
-            InputError: The query is wrong or is no SELECT, or there is no warehouse.
-            WarehouseError: A file is damaged.
         """
         return self._ask(sql, fetched, runs)
 
@@ -76,32 +77,18 @@ class Analytics:
 
         This is faster than single queries, because shared views are computed once. All queries see
         the same rounds of a run that is still going.
-
-        Raises:
-            InputError: A query is wrong or is no SELECT, or there is no warehouse.
-            WarehouseError: A file is damaged.
         """
         return self._ask_all(asked, fetched, runs)
 
     def frame(self, sql: str, runs: Sequence[str] | None = None) -> "pd.DataFrame":
-        """Run a SELECT as `query` does; return a pandas data frame.
-
-        Raises:
-            InputError: The query is wrong or is no SELECT, or there is no warehouse.
-            WarehouseError: A file is damaged.
-        """
+        """Run a SELECT as `query` does; return a pandas data frame."""
         frame: pd.DataFrame = self._ask(
             sql, lambda connection, asked: connection.execute(asked).df(), runs
         )
         return frame
 
     def table(self, sql: str, runs: Sequence[str] | None = None) -> "pa.Table":
-        """Run a SELECT as `query` does; return an Arrow table.
-
-        Raises:
-            InputError: The query is wrong or is no SELECT, or there is no warehouse.
-            WarehouseError: A file is damaged.
-        """
+        """Run a SELECT as `query` does; return an Arrow table."""
         return self._ask(
             sql, lambda connection, asked: connection.sql(asked).to_arrow_table(), runs
         )
@@ -116,10 +103,6 @@ class Analytics:
             run: The run. By default, the newest run for a recipe of a single run, and otherwise all
                 runs, but only the newest of identical ones.
             job: The job, for a recipe of a single job; by default, the recipe chooses it.
-
-        Raises:
-            InputError: There is no such recipe, run, job or warehouse, or the recipe takes no job.
-            WarehouseError: A file is damaged.
         """
         found = recipe(name)
         if job is not None and not found.of_one_job:
@@ -141,12 +124,7 @@ class Analytics:
         )
 
     def newest_run(self) -> str | None:
-        """Return the run that was created last; None in an empty warehouse.
-
-        Raises:
-            InputError: There is no warehouse.
-            WarehouseError: A file is damaged.
-        """
+        """Return the run that was created last; None in an empty warehouse."""
         rows = self.query("SELECT run FROM runs ORDER BY created_at DESC, run DESC LIMIT 1")[1]
         return rows[0][0] if rows else None
 

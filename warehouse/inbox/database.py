@@ -48,6 +48,7 @@ class Database:
     Raises:
         InputError: The URL is invalid, or the database cannot be reached.
         WarehouseError: The file cannot be written.
+        WarehouseBusy: The database does not answer, or is not writable.
     """
 
     def __init__(self, file: Path, url: str = "", lock: int = LOCK) -> None:
@@ -63,19 +64,11 @@ class Database:
         self._do(_create_tables, LOCK)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Run a query; in SQLite, within a single snapshot.
-
-        Raises:
-            WarehouseBusy: The database does not answer.
-        """
+        """Run a query; in SQLite, within a single snapshot."""
         return self._do(work, None)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
-        """Run an exclusive transaction; on return it is on disk.
-
-        Raises:
-            WarehouseBusy: The database does not answer, or is not writable.
-        """
+        """Run an exclusive transaction; on return it is on disk."""
         return self._do(work, self._lock)
 
     def _do(self, work: Callable[[Connection], Result], lock: int | None) -> Result:

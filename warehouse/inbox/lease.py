@@ -66,6 +66,10 @@ class Leases:
         warehouse: The service's warehouse.
         url: See `Database`.
         seconds: Time after which the lease ends unless renewed.
+
+    Raises:
+        TakenOver: Another process holds the lease.
+        WarehouseBusy: The database does not answer.
     """
 
     def __init__(self, warehouse: Path, url: str = "", seconds: float = LEASE_SECONDS) -> None:
@@ -84,9 +88,6 @@ class Leases:
         """Take the lease and return its token, or None if another process holds it.
 
         With `alone`, a holder on this machine is known to have ended.
-
-        Raises:
-            WarehouseBusy: The database does not answer.
         """
 
         def work(connection: Connection) -> int | None:
@@ -101,31 +102,16 @@ class Leases:
         return self._database.write(work)
 
     def renew(self, token: int) -> None:
-        """Extend the lease.
-
-        Raises:
-            TakenOver: Another process holds it.
-            WarehouseBusy: The database does not answer.
-        """
+        """Extend the lease."""
         self._set_end(token, lambda connection: _now(connection) + self.seconds)
 
     def end(self, token: int) -> None:
-        """Give the lease back.
-
-        Raises:
-            TakenOver: Another process holds it.
-            WarehouseBusy: The database does not answer.
-        """
+        """Give the lease back."""
         # The ended lease stays in the database, so that tokens keep increasing.
         self._set_end(token, lambda connection: 0.0)
 
     def check(self, token: int) -> None:
-        """Refuse a token that is not the last one.
-
-        Raises:
-            TakenOver: Another process holds the lease.
-            WarehouseBusy: The database does not answer.
-        """
+        """Refuse a token that is not the last one."""
         _check_holder(self._database.read(_lease), token)
 
     def _set_end(self, token: int, until: Callable[[Connection], float]) -> None:

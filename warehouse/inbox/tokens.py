@@ -59,18 +59,17 @@ class Tokens:
     """The tokens of the service of a warehouse; for `url` and errors see `Database`.
 
     Only hashes are stored. They need no salt, because tokens have as many random bits as hashes.
+
+    Raises:
+        InputError: A name is taken or unknown, or an argument is missing or invalid.
+        WarehouseBusy: The database does not answer.
     """
 
     def __init__(self, warehouse: Path, url: str = "") -> None:
         self._database = Database(warehouse / FILE, url)
 
     def add(self, name: str, role: Role, tenant: str = "") -> str:
-        """Make a token and return its text, which is stored nowhere.
-
-        Raises:
-            InputError: The name is taken, or an argument is missing or invalid.
-            WarehouseBusy: The database does not answer.
-        """
+        """Make a token and return its text, which is stored nowhere."""
         for field, text in (("name", name), ("tenant", tenant)):
             if len(text) > MOST_TEXT or not text.isprintable():
                 problem = f"is longer than {MOST_TEXT} characters, or has control characters"
@@ -96,12 +95,7 @@ class Tokens:
         return made
 
     def remove(self, name: str) -> None:
-        """Revoke a token at once.
-
-        Raises:
-            InputError: There is no token of this name.
-            WarehouseBusy: The database does not answer.
-        """
+        """Revoke a token at once."""
         asked = delete(TOKENS).where(TOKENS.c.name == name)
         if not self._database.write(lambda connection: connection.execute(asked).rowcount):
             raise InputError(

@@ -112,7 +112,11 @@ def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
 
 
 class CellStore:
-    """Finished and begun cells of a warehouse, by key."""
+    """Finished and begun cells of a warehouse, by key.
+
+    Raises:
+        WarehouseError: A file is damaged or cannot be written, or a run to finish has not ended.
+    """
 
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse
@@ -130,9 +134,6 @@ class CellStore:
         """Return the finished cell with this key, if its run still exists.
 
         Another run can have its id: `run rm` frees ids.
-
-        Raises:
-            WarehouseError: The cell's file or its run's is damaged.
         """
         cell = self._read(key)
         return cell if cell and self._hash_of(cell.run) == cell.hash else None
@@ -156,12 +157,7 @@ class CellStore:
             raise WarehouseError(str(path), "cannot be read", remedy) from None
 
     def finish(self, key: str, run: str, seconds: float) -> FinishedCell:
-        """Record that a cell's run has ended.
-
-        Raises:
-            WarehouseError: The run has not ended or its file is damaged, or the record cannot be
-                written.
-        """
+        """Record that a cell's run has ended."""
         digest = self._hash_of(run)
         if digest is None:
             raise WarehouseError(f"run {run!r}", "has not ended", "run the campaign again")
@@ -173,11 +169,7 @@ class CellStore:
         return cell
 
     def find_begun(self, key: str) -> str | None:
-        """Return the unfinished run of a cell, if it still exists.
-
-        Raises:
-            WarehouseError: The file with the run's name cannot be read.
-        """
+        """Return the unfinished run of a cell, if it still exists."""
         path = self._folder / f"{key}.run"
         try:
             run = check_regular(path).read_text(encoding="utf-8")
@@ -190,21 +182,13 @@ class CellStore:
         return run if header.is_file() else None
 
     def begin(self, key: str, run: str) -> None:
-        """Record the run of a cell, so that a crash does not lose it.
-
-        Raises:
-            WarehouseError: The record cannot be written.
-        """
+        """Record the run of a cell, so that a crash does not lose it."""
         with writing(self._warehouse):
             write_text(self._folder / f"{key}.run", run)
 
     @contextlib.contextmanager
     def alone(self, key: str) -> Iterator[None]:
-        """Hold the lock of a cell; wait while another process or thread holds it.
-
-        Raises:
-            WarehouseError: The folder cannot be written.
-        """
+        """Hold the lock of a cell; wait while another process or thread holds it."""
         with writing(self._warehouse):
             self._folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(self._folder / f"{key}.lock"):

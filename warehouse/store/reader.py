@@ -74,26 +74,22 @@ def _decode_row(row: dict[str, Any], kind: type[Record], label: Any) -> Stored[R
 
 @dataclass(frozen=True)
 class Reader:
-    """Read-only access to the records of a warehouse."""
+    """Read-only access to the records of a warehouse.
+
+    Raises:
+        InputError: There is no such run.
+        WarehouseError: A file is damaged or was changed, or a round is missing or does not follow
+            the round before.
+    """
 
     warehouse: Path
 
     def header(self, run: str) -> RunHeader:
-        """Return the header of a run.
-
-        Raises:
-            InputError: There is no such run.
-            WarehouseError: Its file is damaged, or was changed.
-        """
+        """Return the header of a run."""
         return self._header(run_folder(self.warehouse, run)).record
 
     def start(self, run: str) -> Start:
-        """Return header and workload of a run; a service's workload is what it has taken in so far.
-
-        Raises:
-            InputError: There is no such run.
-            WarehouseError: A file is damaged, or was changed.
-        """
+        """Return header and workload of a run; a service's workload is what it took in so far."""
         start = self.original_start(run)
         if start.header.service:
             rounds = [record for record, _ in self.records(run)]
@@ -101,12 +97,7 @@ class Reader:
         return start
 
     def original_start(self, run: str) -> Start:
-        """Return header and workload of a run at its start, when a service's workload was empty.
-
-        Raises:
-            InputError: There is no such run.
-            WarehouseError: A file is damaged, or was changed.
-        """
+        """Return header and workload of a run at its start, when a service's workload was empty."""
         folder = run_folder(self.warehouse, run)
         stored = self._header(folder)
         return Start(stored.record, read_workload(folder, stored.record), stored.digest)
@@ -128,11 +119,6 @@ class Reader:
         """Return the rounds of a run in order, each with its hash, after verifying their chain.
 
         `before` is the hash of the round before the first, if known.
-
-        Raises:
-            InputError: There is no such run.
-            WarehouseError: A file is damaged, or a round is missing, was changed, or does not
-                follow the round before.
         """
         folder = run_folder(self.warehouse, run)
         header, rounds = self._header(folder), dict[int, Stored[RoundRecord]]()
@@ -179,10 +165,6 @@ class Reader:
             first: The first round.
             stop: The round after the last one.
             filled: Leave out rounds in which all lists among these fields are empty.
-
-        Raises:
-            InputError: There is no such run.
-            WarehouseError: A file is damaged.
         """
         folder, found = run_folder(self.warehouse, run), list[Part]()
         asked = [path for path in round_files(folder) if _has(path, first, stop)]

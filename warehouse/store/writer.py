@@ -81,7 +81,8 @@ class Writer:
 
     Raises:
         InputError: The ledger cannot be signed.
-        WarehouseError: The folder cannot be written, or another process writes the run.
+        WarehouseError: A file is damaged, the folder cannot be written, or another process writes
+            the run.
     """
 
     def __init__(
@@ -172,11 +173,7 @@ class Writer:
             self._clear()
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
-        """Write a round durably; with `delay_seconds`, write it later, with a full part.
-
-        Raises:
-            WarehouseError: The round cannot be written.
-        """
+        """Write a round durably; with `delay_seconds`, write it later, with a full part."""
         self._waiting.append((RoundLabel(self.run, record_digest, timings), record))
         waited = monotonic() - self._wrote_at
         # A file of one round takes as long as one of FAN rounds, and would soon be merged.
@@ -215,11 +212,7 @@ class Writer:
             self._loose[path.name] = table
 
     def compact(self) -> None:
-        """Merge the rounds of an ended run into one file.
-
-        Raises:
-            WarehouseError: A file is damaged, or the folder cannot be written.
-        """
+        """Merge the rounds of an ended run into one file."""
         self._write_waiting()
         with writing(self._warehouse):
             if self._parts not in ([], [WHOLE]):

@@ -31,17 +31,16 @@ class Row:
     Attributes:
         place: File and line.
         values: Fields by column.
+
+    Raises:
+        InputError: A field is not what a method returns; the error names file, line and column.
     """
 
     place: str
     values: Mapping[str, str]
 
     def number(self, column: str, kind: Callable[[str], Number]) -> Number:
-        """Return a field as a number.
-
-        Raises:
-            InputError: The field is no number of this kind.
-        """
+        """Return a field as a number."""
         try:
             value = kind(check_plain(self.values[column]))
         except ValueError:
@@ -53,11 +52,7 @@ class Row:
         return value
 
     def positive(self, column: str, kind: Callable[[str], Number]) -> Number:
-        """Return a field as a positive, finite number.
-
-        Raises:
-            InputError: The field is no such number.
-        """
+        """Return a field as a positive, finite number."""
         value = self.number(column, kind)
         if not 0 < value < math.inf:
             problem = f"{value} is not {'finite' if value > 0 else 'positive'}"
@@ -65,11 +60,7 @@ class Row:
         return value
 
     def name(self, column: str) -> str:
-        """Return a field as a name: not empty, and on one line.
-
-        Raises:
-            InputError: The field is no such name.
-        """
+        """Return a field as a name: not empty, and on one line."""
         text = self.values[column].strip()
         if not text or not text.isprintable():
             raise self.refusal(column, f"{text!r} is not a name", "give printable text")
