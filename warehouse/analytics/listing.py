@@ -53,12 +53,10 @@ class Selection:
     """Selection and order of listed runs.
 
     Attributes:
-        policy: List only runs of this policy.
         tags: List only runs with all of these tags.
         where: A condition over the columns of `run_summary` and `OF_RUNS` (SQL).
         sort: A column or expression over these, with `DESC` for the largest first; by default, the
             newest run comes first.
-        limit: Largest number of listed runs.
         of_jobs: A condition over the columns of `job_outcomes` (SQL) that restricts the figures
             `OF_JOBS` and `jobs` to matching jobs.
         like: List only runs of the same jobs on as many GPUs as this run.

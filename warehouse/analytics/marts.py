@@ -73,11 +73,8 @@ def materialise(
     """Copy marts of ended runs and closed parts of others; return the number of runs with copies.
 
     Writes a new generation of copies, keeps the previous one for open sessions, and rebuilds
-    `analytics.duckdb`. Waits while another process does the same.
-
-    Args:
-        warehouse: The folder.
-        progress: Called with the number of copied files (ended runs, closed parts), and of all.
+    `analytics.duckdb`. Waits while another process does the same. `progress` is called with the
+    number of copied files (ended runs, closed parts), and of all.
 
     Raises:
         WarehouseError: A file is damaged, or the folder cannot be written.

@@ -24,7 +24,6 @@ class QueryRecipe:
     Attributes:
         asked_by: Audience: operators, researchers or tenants.
         of_every_run: Whether it concerns each of several identical runs.
-        sql: A single SELECT over the views.
     """
 
     name: str

@@ -28,15 +28,8 @@ def verifying_read(
 ) -> Callable[[], None]:
     """Verify in the background the files of a query; return a function that waits for the end.
 
-    Files without checksums are not verified.
-
-    Args:
-        connection: The database that answers the query.
-        warehouse: The folder.
-        runs: The runs in the views; by default all.
-        named: The views that the query names.
-        copies: The copies in use.
-        ended: Set when the result is no longer needed.
+    Files without checksums are not verified. `named` has the views that the query names; `ended`
+    is set when the result is no longer needed.
 
     Raises:
         WarehouseError: A file was changed or added; the error names it. The returned function

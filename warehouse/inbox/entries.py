@@ -32,7 +32,6 @@ class Submission:
         target: A command's job or node.
         value: A command's value, such as a budget.
         key: Idempotency key: a second submission with the same key returns the first entry.
-        terms: Terms of a tenant.
         given: Fields of the terms or the node that the submitter gave. Other terms keep their last
             accepted values; other fields of a node are copied from another node.
     """
@@ -66,11 +65,9 @@ class Entry:
 
     Attributes:
         number: Number of the entry, from 1; also the id of its job.
-        kind: `submit`, or the kind of a command.
         target: A command's job or node; -1 for a job.
         accepted_at: Time of acceptance, in seconds since the epoch.
         job: A job's declaration, with its id, without its arrival.
-        terms: Terms of a tenant.
     """
 
     number: int

@@ -60,12 +60,7 @@ class ServiceLease:
 
 
 class Leases:
-    """The lease of a service.
-
-    Args:
-        warehouse: The service's warehouse.
-        url: See `Database`.
-        seconds: Time after which the lease ends unless renewed.
+    """The lease of a service, which ends after `seconds` unless renewed; for `url` see `Database`.
 
     Raises:
         TakenOver: Another process holds the lease.

@@ -67,12 +67,8 @@ def paired(
 ) -> Figure | None:
     """Draw differences between policies over the same workload, cluster, options and seed.
 
-    Returns None without two pairs, because no difference can then be tested.
-
-    Args:
-        entries: The runs.
-        against: The reference policy; by default, the first.
-        key: The figure's name.
+    Returns None without two pairs, because no difference can then be tested. `against` is the
+    reference policy; by default, the first.
 
     Raises:
         InputError: There is no such policy.

@@ -72,8 +72,6 @@ class Chapter:
     Attributes:
         key: Name in links.
         tiles: Figures at the head.
-        jobs: Jobs of the run, if the chapter is about one run.
-        folded: Whether the chapter starts closed.
     """
 
     key: str

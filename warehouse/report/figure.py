@@ -42,7 +42,6 @@ class Figure:
         key: Name in links and file names.
         about: Caption and alternative text.
         chart: The chart; None without data.
-        rows: The data, as a table.
         missing: Reason for the lack of data.
         choose: Label of the choice among several charts.
         choices: These charts by name; the first is `chart`.

@@ -58,14 +58,8 @@ def write_report(
 ) -> Path:
     """Write one self-contained HTML file about a run, some runs or a campaign; return its path.
 
-    The same runs and title give the same bytes.
-
-    Args:
-        analytics: The warehouse.
-        about: See `report_of`; runs that differ only in their seeds are averaged.
-        out: The file; an existing report is replaced.
-        title: The page's heading.
-        against: See `report_of`.
+    The same runs and title give the same bytes. For `about` and `against` see `report_of`; runs
+    that differ only in their seeds are averaged.
 
     Raises:
         InputError: A run is unknown, or the file cannot be written.

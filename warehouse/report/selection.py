@@ -76,11 +76,9 @@ def query_sql(name: str) -> str:
 def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[ReportedRun]:
     """Return runs with their labels and headline figures.
 
-    Args:
-        analytics: The warehouse.
-        about: A run, runs separated by commas, a campaign, or a list of runs. A campaign gives an
-            entry per finished cell, in the campaign's order and with its names of policies,
-            workloads, clusters and options.
+    `about` is a run, runs separated by commas, a campaign, or a list of runs. A campaign gives an
+    entry per finished cell, in its order and with its names of policies, workloads, clusters and
+    options.
 
     Raises:
         InputError: There is no such run or campaign, or it has no rounds yet.

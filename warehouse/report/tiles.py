@@ -17,7 +17,6 @@ class Tile:
     Attributes:
         value: The figure, with its unit.
         notes: Figures for comparison.
-        job: A job to look at, if any.
     """
 
     name: str
@@ -29,10 +28,8 @@ class Tile:
 def of_run(entry: ReportedRun, worst: int | None, costs: Sequence[Row] = ()) -> list[Tile]:
     """Return the tiles of one run.
 
-    Args:
-        entry: The run.
-        worst: The job with the worst ρ, if a job has ended.
-        costs: The run's rows of the query `cost`; without prices of GPUs there is no tile of costs.
+    `worst` is the job with the worst ρ, if a job has ended. `costs` has the run's rows of the query
+    `cost`; without prices of GPUs there is no tile of costs.
     """
     figures = entry.figures
     makespan, bound, jct = (

@@ -59,9 +59,6 @@ class Audit:
     """Scope and findings of an audit.
 
     Attributes:
-        files: Number of files read.
-        rounds: Number of records read.
-        jobs: Number of jobs of the run.
         unended: Number of jobs without an end.
         entered: Number of rounds that the ledger covers; None if it lacks the run.
         last_hash: Hash of the last record, or of the header; empty if neither can be read.
@@ -88,11 +85,8 @@ def audit(
 ) -> Audit:
     """Audit a run.
 
-    Args:
-        warehouse: The folder.
-        run: The run.
-        expected: A hash that some record, or the header, must have.
-        ledger: The ledger; by default it is read, and its defects are among the findings.
+    `expected` is a hash that some record, or the header, must have. By default the ledger is read,
+    and its defects are among the findings.
 
     Raises:
         InputError: There is no such run, or the ledger's key cannot be used.
@@ -143,10 +137,7 @@ def check_file(path: Path, *expected: tuple[str, str | None]) -> str | None:
 class _Pass:
     """One pass over a run, which other processes may be writing.
 
-    Args:
-        folder: The run's folder.
-        files: Its Parquet files.
-        state: Checksums of the run's files in the ledger; None if it lacks the run.
+    `state` has the checksums of its files in the ledger; None if the ledger lacks the run.
     """
 
     def __init__(

@@ -58,11 +58,8 @@ class CellRow:
     Texts are empty and seconds are 0 where they do not apply.
 
     Attributes:
-        campaign: The campaign's id.
         cell: Name of the cell within the campaign.
-        run: Id of the cell's run.
         options: Name of the variant of the settings.
-        seed: Seed of all random draws.
         hash: Last hash of the run.
         seconds: Wall-clock time of the run.
         key: Hash of the run's start and of the code.

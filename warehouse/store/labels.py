@@ -29,7 +29,6 @@ class Label:
     Attributes:
         name: Another name for the run, unique in the warehouse; can be empty.
         tags: Tags, ascending.
-        note: A text; can be empty.
     """
 
     name: str = ""

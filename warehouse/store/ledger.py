@@ -42,7 +42,6 @@ class LedgerEntry:
         previous: SHA-256 of the line before; empty for the first.
         key: Public key that verifies the signature; empty without a signature.
         hash: Hash of all of the above.
-        signature: Signature of the hash.
     """
 
     at: str
@@ -118,10 +117,7 @@ def check_key(warehouse: Path) -> Key | None:
 def enter(warehouse: Path, folder: Path, files: Mapping[str, str]) -> None:
     """Add an entry durably; wait while another process adds one.
 
-    Args:
-        warehouse: The folder of the warehouse.
-        folder: The folder of the files.
-        files: Checksum of each new file; empty for removed files.
+    `files` has the checksum of each new file in the folder; empty for removed files.
 
     Raises:
         InputError: The entry cannot be signed.

@@ -29,13 +29,8 @@ Version = list[int]
 class Verification:
     """A comparison of files with their checksums in threads of its own; `finish` waits for them.
 
-    Missing files are left to their readers.
-
-    Args:
-        warehouse: The folder of the files.
-        expected: Checksum by file.
-        remedy: Remedy for a file with another checksum.
-        ended: Set when the result is no longer needed.
+    Missing files are left to their readers. `expected` has the checksum of each file, `remedy` is
+    for a file with another one, and `ended` is set when the result is no longer needed.
 
     Attributes:
         fresh: The files that were not verified before, or have changed since.

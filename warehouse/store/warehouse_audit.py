@@ -40,7 +40,6 @@ class WarehouseAudit:
     """Scope and findings of an audit of a warehouse.
 
     Attributes:
-        runs: The audits of the runs.
         files: Number of other files compared with the ledger.
         findings: Findings on the ledger, the runs, and other files.
         acceptable: By folder, checksums of sound files that the ledger lacks; empty for files that
@@ -66,10 +65,8 @@ def audit_all(
 ) -> WarehouseAudit:
     """Audit a warehouse.
 
-    Args:
-        warehouse: The folder.
-        expected: A hash that some entry of the ledger must have.
-        progress: Called with the number of audited runs, and of all.
+    `expected` is a hash that some entry of the ledger must have. `progress` is called with the
+    number of audited runs, and of all.
 
     Raises:
         InputError: The ledger's key cannot be used.

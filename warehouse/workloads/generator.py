@@ -35,10 +35,7 @@ class JobRequest:
     """Attributes of a job that are drawn before its epochs and regimes.
 
     Attributes:
-        scale_factor: GPUs of the gang.
-        arrival_seconds: Time of submission.
         seconds: Target of the isolated run time, which whole epochs approximate.
-        name: The job's name; empty if it has none.
     """
 
     job_id: int

@@ -51,10 +51,8 @@ class TableJob:
         arrival_seconds: Submission time, on any clock: the first job arrives at 0.
         seconds: Run time of the job alone.
         gpus: GPUs that the job holds at once.
-        tenant: Who submitted the job.
         model: Jobs with the same model share a model family; None to draw the family.
         place: File and line, for error messages.
-        name: The job's name; empty if it has none.
     """
 
     arrival_seconds: float

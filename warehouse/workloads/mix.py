@@ -28,8 +28,6 @@ class Mix:
     """Distributions of generated jobs, without their arrivals.
 
     Attributes:
-        shortest_seconds: Least isolated run time.
-        longest_seconds: Largest isolated run time.
         scale_factors: Weight of each scale factor.
         modes: Weight of each adaptation mode.
 

@@ -29,7 +29,6 @@ class OwnRegimes:
     """A row on a single job.
 
     Attributes:
-        row: The row.
         kind: Model, initial batch size and scale factor of the job.
         targets: Target regimes of the job; the last can be open-ended.
         profiled: Regimes of the isolated run; None if they are the targets.
