@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import Connection, event
 
 from predictor.errors import InputError
-from tasks.commands import NO_TERMS, CommandKind
 from tests.warehouse.test_inbox import JOB
 from warehouse.inbox.accepting import accept_all
 from warehouse.inbox.database import Database
@@ -62,16 +61,4 @@ def test_a_refused_batch_leaves_neither_numbers_nor_keys(tmp_path: Path) -> None
     assert isinstance(refused, InputError)
     assert isinstance(found, list)
     assert found[0].number == 2
-    database.close()
-
-
-def test_terms_that_are_given_at_once_are_merged(tmp_path: Path) -> None:
-    def terms(**given: Any) -> Submission:
-        made = replace(NO_TERMS, tenant="a", **given)
-        return Submission(CommandKind.TENANT.value, terms=made, given=(*given,))
-
-    database = Database(tmp_path / "inbox.sqlite")
-    (_, last), _ = together(database, [terms(budget=2.0)], [terms(gpu_hours=8.0)])
-    assert isinstance(last, list)
-    assert last[0].terms == replace(NO_TERMS, tenant="a", budget=2.0, gpu_hours=8.0)
     database.close()

@@ -70,18 +70,6 @@ def test_a_key_is_accepted_once(tmp_path: Path) -> None:
         assert inbox.last() == 2
 
 
-def test_nothing_of_a_refused_batch_is_accepted(tmp_path: Path) -> None:
-    with Inbox(tmp_path) as inbox:
-        inbox.submit(JOB, key="a")
-        other = replace(JOB, tenant="b")
-        batch = [Submission(SUBMIT, JOB, key="b"), Submission(SUBMIT, other, key="a")]
-        with pytest.raises(InputError):
-            inbox.accept(batch)
-        assert inbox.last() == 1
-        again = inbox.accept([batch[0], Submission(SUBMIT, JOB)])
-        assert [entry.number for entry in again] == [2, 3]
-
-
 @pytest.mark.parametrize(
     "request_",
     [

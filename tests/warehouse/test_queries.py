@@ -225,7 +225,7 @@ def test_an_ended_run_without_its_rounds_is_not_one_without_rounds(tmp_path: Pat
     run = write(tmp_path, made.start, made.rounds)
     (missing := folder(tmp_path, run) / WHOLE).unlink()
     for ask in (
-        lambda: Analytics(tmp_path).query("FROM runs", [run]),
+        lambda: Analytics(tmp_path).query("FROM runs"),
         lambda: Reader(tmp_path).records(run),
     ):
         with pytest.raises(WarehouseError, match="is missing; ") as caught:

@@ -100,10 +100,6 @@ def test_every_chart_that_is_seen_is_drawn(wide: Opened) -> None:
         assert 100 < height < 900, name
 
 
-def test_the_page_is_short_until_its_details_are_opened(wide: Opened) -> None:
-    assert wide.page.evaluate("document.documentElement.scrollHeight") <= 6000
-
-
 def test_what_is_opened_is_drawn(browser: Any, file: Path) -> None:
     opened = open_page(browser, file, viewport={"width": 1200, "height": 900})
     page = opened.page

@@ -21,7 +21,6 @@ from predictor.errors import InputError
 from tests.runs import Made, ended, write
 from tests.warehouse.test_ledger import lines, problems
 from warehouse.store import warehouse_audit
-from warehouse.store.audit import audit
 from warehouse.store.checksums import checksum
 from warehouse.store.creation import make_folder
 from warehouse.store.folder import SNAPSHOT, place_of
@@ -87,6 +86,8 @@ def test_the_key_reveals_a_forged_ledger(
     shutil.rmtree(warehouse / name)
     old = [entry for entry in read_ledger(warehouse).entries if entry.folder != name]
     (warehouse / LEDGER).unlink()
+    (finding,) = read_ledger(warehouse).problems
+    assert finding == (1, "is missing, and a key is given")
     if seed is None:
         monkeypatch.delenv(KEY_VARIABLE)
     else:
@@ -118,19 +119,6 @@ def test_an_entry_of_another_key_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     found = read_ledger(warehouse).problems
     assert (1, "has a wrong signature") in found
     assert (2, "does not follow the line before, which has another hash") in found
-
-
-def test_the_key_reveals_a_missing_ledger(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = write(tmp_path / "w", made.start, made.rounds)
-    (tmp_path / "w" / LEDGER).unlink()
-    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "key")))
-    (finding,) = audit(tmp_path / "w", run).findings
-    assert (finding.place, finding.problem) == (
-        f"{LEDGER}, line 1",
-        "is missing, and a key is given",
-    )
 
 
 def test_a_snapshot_counts_as_its_reader_demands(
@@ -189,11 +177,14 @@ def test_a_file_without_a_key_is_refused_in_a_line(
 def test_a_missing_key_hides_no_other_error(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "w").mkdir()
+    inside = key_file(tmp_path / "w" / "key")
+
     def write_without_key(reason: Exception | None) -> None:
         monkeypatch.delenv(KEY_VARIABLE, raising=False)
-        with Writer(tmp_path, made.start) as written:
+        with Writer(tmp_path / "w", made.start) as written:
             written.append(*made.rounds[0])
-            monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "no key"))
+            monkeypatch.setenv(KEY_VARIABLE, str(inside))
             if reason is not None:
                 raise reason
 
@@ -201,12 +192,5 @@ def test_a_missing_key_hides_no_other_error(
         write_without_key(ValueError("the reason"))
     with pytest.raises(InputError, match="is in the warehouse"):
         write_without_key(None)
-
-
-def test_a_key_in_the_warehouse_is_refused(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "w").mkdir()
-    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "w" / "key")))
     with pytest.raises(InputError, match="is in the warehouse"):
         write(tmp_path / "w", made.start, made.rounds)

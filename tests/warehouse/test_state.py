@@ -1,29 +1,15 @@
 from dataclasses import replace
-from functools import reduce
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.runtime import ContainerEvent, EventKind, Observation
-from flows.runs.simulation import simulate
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobProgress
-from tasks.record import Fork, RoundRecord, Start, make_pool
-from tasks.round import Run
+from tasks.record import Fork, make_pool
 from tasks.state import RunState, advance
 from tests.runs import POLICIES, make, tiny
 from tests.strategies import examples
-from warehouse.store.reader import Reader
-
-
-def fold(start: Start, records: list[tuple[RoundRecord, str]]) -> RunState:
-    return reduce(
-        lambda state, stored: advance(start.header, state, *stored),
-        records,
-        RunState.initial(start),
-    )
 
 
 def test_a_fork_with_other_gpus_has_the_even_share_of_the_rounds_that_it_took_over() -> None:
@@ -50,26 +36,6 @@ def test_the_live_state_is_a_fold_over_the_records(policy: str, jobs: int, seed:
         state = advance(made.header, state, record, digest)
         assert state == after
     assert state.is_finished(made.start.workload.trace)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.slow
-def test_what_was_recorded_on_disk_folds_to_the_live_state(
-    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flows.runs.simulation.DELAY_SECONDS", 0.0)
-    start, live = tiny(policy), []
-
-    def listener(run: Run) -> None:
-        live.append(run.state)
-        written = Reader(tmp_path).records(run.name)
-        if len(written) % 10 == 1:
-            assert fold(Reader(tmp_path).start(run.name), written) == run.state
-
-    name = simulate(start, tmp_path, progress=listener)
-    reader = Reader(tmp_path)
-    assert reader.header(name) == start.header
-    assert fold(start, reader.records(name)) == live[-1]
 
 
 def test_the_state_tells_what_is_active_and_who_holds_what() -> None:

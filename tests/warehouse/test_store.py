@@ -7,31 +7,13 @@ from pathlib import Path
 import pytest
 
 from predictor.errors import InputError, WarehouseError
-from tests.runs import POLICIES, Made, ended, write
+from tests.runs import Made, write
 from tests.warehouse.conftest import process, tree
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import run_folders
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.slow
-def test_a_run_written_round_by_round_reads_back_equal(tmp_path: Path, policy: str) -> None:
-    made = ended(policy, jobs=4)
-    reader = Reader(tmp_path)
-    with Writer(tmp_path, made.start) as writer:
-        assert reader.header(writer.run) == made.header
-        assert reader.records(writer.run) == []
-        for record, digest, timings in made.rounds:
-            writer.append(record, digest, timings)
-            if record.round % 10 == 0:
-                assert reader.records(writer.run)[-1] == (record, digest)
-        written = reader.records(writer.run)
-        assert written == [(record, digest) for record, digest, _ in made.rounds]
-        writer.compact()
-        assert reader.records(writer.run) == written
 
 
 def test_two_runs_with_the_same_inputs_have_two_names(tmp_path: Path, made: Made) -> None:

@@ -130,16 +130,6 @@ def test_a_query_refuses_a_run_without_checksums(kept: tuple[Path, Path]) -> Non
         Analytics(warehouse).query(SUMMARY)
 
 
-def test_a_query_refuses_a_newest_round_without_a_checksum(tmp_path: Path) -> None:
-    made = ended("srtf", jobs=2)
-    run = write(tmp_path, made.start, made.rounds[:3], compact=False)
-    sums = place_of(tmp_path, run) / CHECKSUMS
-    lines = sums.read_text().splitlines(keepends=True)
-    sums.write_text("".join(lines[:-1]))
-    with pytest.raises(WarehouseError, match=r"round=000002\.parquet: is not in SHA256SUMS"):
-        Analytics(tmp_path).query("SELECT count(*) FROM rounds")
-
-
 def test_each_version_of_a_file_is_verified_once(kept: tuple[Path, Path]) -> None:
     warehouse, folder = kept
     answer = Analytics(warehouse).query(SUMMARY)
