@@ -56,30 +56,29 @@ def test_a_job_that_wrote_nothing_stands_at_its_beginning(tmp_path: Path) -> Non
     assert alive  # that it was started is a sign of life
 
 
-def test_epochs_of_a_batch_size_are_reported_together_and_once(tmp_path: Path) -> None:
-    log = JobLog(tmp_path, SPEC)
-    add(tmp_path, line(0) + line(1, seconds=3.0) + line(2, 20))
-    assert reported(log) == [(0, 2, 10, 5.0), (2, 1, 20, 2.0)]
+@pytest.mark.parametrize(
+    ("texts", "reports"),
+    [
+        # Epochs of a batch size together, and once.
+        ([line(0) + line(1, seconds=3.0) + line(2, 20)], [(0, 2, 10, 5.0), (2, 1, 20, 2.0)]),
+        ([line(0), b"", line(1, 20)], [(0, 1, 10, 2.0), (1, 1, 20, 2.0)]),
+        # A line once it is whole.
+        ([line(0)[:1], line(0)[1:-1], line(0)[-1:]], [(0, 1, 10, 2.0)]),
+        # Not again those that are trained again after a kill.
+        ([line(0) + line(1), line(0) + line(1) + line(2)], [(0, 2, 10, 4.0), (2, 1, 10, 2.0)]),
+        # Lines that were lost are made up for by the next.
+        ([line(0) + line(3, 20)], [(0, 1, 10, 2.0), (1, 3, 20, 6.0)]),
+    ],
+)
+def test_each_epoch_is_reported_once(
+    tmp_path: Path, texts: list[bytes], reports: list[tuple[int, int, int, float]]
+) -> None:
+    log, found = JobLog(tmp_path, SPEC), []
+    for text in texts:
+        add(tmp_path, text)
+        found += reported(log)
+    assert found == reports
     assert reported(log) == []
-    add(tmp_path, line(3, 20))
-    assert reported(log) == [(3, 1, 20, 2.0)]
-
-
-def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
-    log, whole = JobLog(tmp_path, SPEC), line(0)
-    for letter in whole[:-1]:
-        add(tmp_path, bytes([letter]))
-        assert reported(log) == []
-    add(tmp_path, whole[-1:])
-    assert reported(log) == [(0, 1, 10, 2.0)]
-
-
-def test_epochs_trained_again_after_a_kill_are_not_reported_again(tmp_path: Path) -> None:
-    log = JobLog(tmp_path, SPEC)
-    add(tmp_path, line(0) + line(1) + line(2))
-    reported(log)
-    add(tmp_path, line(1) + line(2) + line(3))
-    assert reported(log) == [(3, 1, 10, 2.0)]
 
 
 def test_a_scheduler_that_died_goes_on_after_what_it_had_reported(tmp_path: Path) -> None:
@@ -91,12 +90,6 @@ def test_a_scheduler_that_died_goes_on_after_what_it_had_reported(tmp_path: Path
     assert (stands.seconds, stands.run_seconds) == (3.0, 7.0)
     assert (stands.epochs, stands.batch_size, stands.fraction) == (3, 20, 2 / 5)
     assert stands.steps_left == 3 * 5 - 2
-
-
-def test_lines_that_were_lost_are_made_up_for_by_the_next(tmp_path: Path) -> None:
-    log = JobLog(tmp_path, SPEC)
-    add(tmp_path, line(0) + line(3, 20))
-    assert reported(log) == [(0, 1, 10, 2.0), (1, 3, 20, 6.0)]
 
 
 def test_the_end_is_reported_by_the_progress_where_the_last_lines_were_lost(tmp_path: Path) -> None:
@@ -200,33 +193,31 @@ def signs(log: JobLog, folder: Path, *stands: tuple[Any, ...]) -> list[bool]:
     return found
 
 
-def test_a_sign_of_life_is_a_step_or_epoch_beyond_those_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stood", "found"),
+    [
+        ([(0, 0), (0, 1), (0, 1), (0, 2), (0, 2), (1, 0)], [True, True, False, True, False, True]),
+        # Other changes of the file are none.
+        (
+            [(1, 5), (1, 6), (1, 6, 10, 50.0), (1, 5, 20), (0, 9, 10, 60.0)],
+            [True] * 2 + [False] * 3,
+        ),
+        # Steps and epochs that the job cannot have are one.
+        ([(0, 1), (0, 10), (0, 11), (0, 10**9)], [True, True, False, False]),
+        ([(EPOCHS + more, 10) for more in range(4)], [True, False, False, False]),
+    ],
+)
+def test_a_sign_of_life_is_a_step_or_epoch_beyond_those_before(
+    tmp_path: Path, stood: list[tuple[Any, ...]], found: list[bool]
+) -> None:
     log = JobLog(tmp_path, SPEC)
     log.begin()
-    assert signs(log, tmp_path, (0, 0), (0, 1), (0, 1), (0, 2), (0, 2), (1, 0)) == [
-        *(True, True, False, True, False, True)
-    ]
-    add(tmp_path, line(0))
-    assert read(log).alive  # of an epoch before
-
-
-def test_touching_the_progress_is_no_sign_of_life(tmp_path: Path) -> None:
-    log = JobLog(tmp_path, SPEC)
-    log.begin()
-    assert signs(log, tmp_path, (1, 5), (1, 6)) == [True, True]
-    touched = [(1, 6, 10, 50.0), (1, 5, 20), (1, 6), (0, 9, 10, 60.0), (1, 6, 40, 70.0)]
-    assert signs(log, tmp_path, *touched) == [False] * 5
+    assert signs(log, tmp_path, *stood) == found
     add(tmp_path, b"garbage\n" + line(7) + line(1, seconds=-1.0))
     os.utime(tmp_path / "progress.json")
     assert not read(log).alive
-
-
-def test_steps_and_epochs_that_a_job_cannot_have_are_one_sign_of_life(tmp_path: Path) -> None:
-    log = JobLog(tmp_path, SPEC)
-    log.begin()
-    assert signs(log, tmp_path, (0, 1), (0, 10), (0, 11), (0, 10**9)) == [True, True, False, False]
-    end = [(EPOCHS + more, 10) for more in range(4)]
-    assert signs(log, tmp_path, *end) == [True, False, False, False]
+    add(tmp_path, line(0))
+    assert read(log).alive  # of an epoch before
 
 
 def test_a_job_that_goes_back_to_its_checkpoint_lives(tmp_path: Path) -> None:

@@ -14,43 +14,61 @@ from predictor.basis import Basis
 from predictor.options import JobOptions, Task
 from solver.deciding import place
 from tasks.queue_simulation import QueuedJob, QueueSimulation
-from tasks.record import Parameter, RuntimeKind, Settings, make_pool
+from tasks.record import Parameter, RuntimeKind, Settings, Start, make_pool
 from tasks.rollouts import SIMULATIONS, ExpectedTimes, _coming, _starts, forecast_times
-from tasks.round import ROUND, Round, Run, collect, make_situation, predict, run_round, solve
+from tasks.round import ROUND, Round, collect, make_situation, predict, run_round, solve
 from tests.runs import Memory, mixed, planned
 from warehouse.workloads.generator import generate_workload
 
 
-def asked(
-    policy: str, jobs: int = 9, gpus: int = 4
-) -> tuple[dict[int, ExpectedTimes], Memory, float]:
+def played(start: Start) -> tuple[dict[int, ExpectedTimes], Memory, Round]:
     """Forecasts of all jobs in the second round, by when all have come, then the whole run."""
-    workload = generate_workload(jobs, rng=np.random.default_rng(5), mean_interarrival_seconds=1e-6)
-    settings = Settings(policy, make_pool(gpus, gpus), forecasts=Basis.ORACLE)
-    kept = Memory()
-    with prepare(make_start(workload, settings)).open_run(kept) as run:
+    kept, this, found = Memory(), Round(), dict[int, ExpectedTimes]()
+    with prepare(start).open_run(kept) as run:
         run_round(run)
-        this, found = Round(), {}
         for step in ROUND:
-            if step is not ROUND[-1]:
-                this.milliseconds[step.__name__] = 0.0
+            this.milliseconds[step.__name__] = 0.0
             step(run, this)
             if step is solve:
                 found = forecast_times(run, this, this.active.keys())
                 assert found == forecast_times(run, this, this.active.keys())
         while not run.finished:
             run_round(run)
-    return found, kept, this.observation.clock_seconds
+    return found, kept, this
 
 
-def test_nothing_is_forecast_where_losses_to_come_decide() -> None:
-    assert asked("slaq", jobs=3)[0] == {}
+def asked(policy: str, jobs: int = 9) -> tuple[dict[int, ExpectedTimes], Memory, Round]:
+    workload = generate_workload(jobs, rng=np.random.default_rng(5), mean_interarrival_seconds=1e-6)
+    return played(make_start(workload, Settings(policy, make_pool(4, 4), forecasts=Basis.ORACLE)))
+
+
+def alone(seed: int = 0, gpus: int = 4) -> Start:
+    """A run of one job."""
+    workload = generate_workload(1, rng=np.random.default_rng(seed))
+    return make_start(workload, Settings("fifo", make_pool(gpus, gpus)))
+
+
+def at_once(start: Start, **changed: object) -> Start:
+    """The run with all jobs there from its beginning."""
+    specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
+    settings = replace(start.header.settings, **changed)  # type: ignore[arg-type]
+    return make_start(replace(start.workload, specs=specs), settings)
+
+
+@pytest.mark.parametrize(
+    ("policy", "jobs"),
+    [("slaq", 3), ("shockwave-published", 9)],
+    ids=["losses to come decide", "nothing is known"],
+)
+def test_nothing_is_forecast_where(policy: str, jobs: int) -> None:
+    assert asked(policy, jobs)[0] == {}
 
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "shockwave"])
 @pytest.mark.slow
 def test_known_jobs_start_and_finish_as_forecast(policy: str) -> None:
-    found, kept, clock = asked(policy)
+    found, kept, this = asked(policy)
+    clock = this.observation.clock_seconds
     records = [record for record, _, _ in kept.rounds]
     ends = {e.job_id: e.at_seconds for record in records for e in record.finished}
     assert found.keys() == ends.keys()
@@ -83,9 +101,7 @@ def test_intervals_hold_about_four_fifths_of_starts_though_many_plays_agree(roun
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_job_that_waits_for_no_other_finishes_in_the_interval_of_its_run_time(seed: int) -> None:
-    workload = generate_workload(1, rng=np.random.default_rng(seed))
-    start = make_start(workload, Settings("fifo", make_pool(16, 16)))
-    with prepare(start).open_run(Memory()) as run:
+    with prepare(alone(seed, gpus=16)).open_run(Memory()) as run:
         this, _ = planned(run)
         found = forecast_times(run, this, {0})[0]
         low, high = run.state.learning.calibration.interval_of(
@@ -102,12 +118,8 @@ def test_an_interval_holds_the_start_that_all_plays_agree_on() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_360.0])
 def test_a_round_ends_before_a_step_does(seconds: float) -> None:
-    workload = generate_workload(1, rng=np.random.default_rng(0))
-    start = make_start(workload, Settings("fifo", make_pool(4, 4)))
-    with prepare(start).open_run(Memory()) as run:
-        this = Round()
-        for step in (collect, predict):
-            step(run, this)
+    with prepare(alone()).open_run(Memory()) as run:
+        this, _ = planned(run)
     job = QueuedJob(this.active[0], seconds, cut=1.5)
     held = job.held(seconds, 120.0)
     assert held == seconds + 1.5 * int(seconds / 118.5)
@@ -122,10 +134,8 @@ def test_a_round_ends_before_a_step_does(seconds: float) -> None:
 
 
 def test_a_play_of_several_rounds_at_a_time_is_that_of_one_at_a_time() -> None:
-    workload = generate_workload(1, rng=np.random.default_rng(0))
-    start = make_start(workload, Settings("fifo", make_pool(4, 4)))
     ends = []
-    with prepare(start).open_run(Memory()) as run:
+    with prepare(alone()).open_run(Memory()) as run:
         this, now = planned(run)
         for rounds in (1, 30):
             jobs = {0: QueuedJob(this.active[0], 2_360.0, cut=1.5)}
@@ -141,42 +151,21 @@ def test_a_play_of_several_rounds_at_a_time_is_that_of_one_at_a_time() -> None:
 @pytest.mark.parametrize("policy", ["gavel", "gandiva"])
 def test_a_play_goes_on_with_those_that_wait_where_jobs_share_gpus(policy: str) -> None:
     start = mixed(policy, jobs=24, together=0.8, parameters=(Parameter("packed", 1.0),))
-    specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
-    again = make_start(replace(start.workload, specs=specs), start.header.settings)
-    with prepare(again).open_run(Memory()) as run:
+    with prepare(at_once(start)).open_run(Memory()) as run:
         this, now = planned(run)
         jobs = {job_id: QueuedJob(job, 1_000.0) for job_id, job in this.active.items()}
         play = QueueSimulation(
             partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0)
         )
         play._carry_out(this.plan, 60)
-    assert len(this.plan.placement) < len(specs) == len(play.ends)
-
-
-def test_nothing_is_forecast_where_nothing_is_known() -> None:
-    found, _, _ = asked("shockwave-published")
-    assert found == {}
+    assert len(this.plan.placement) < len(this.active) == len(play.ends)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
 def test_jobs_that_share_gpus_finish_as_forecast(runtime: RuntimeKind) -> None:
     start = mixed("antman", jobs=14, together=0.8, opportunistic=True, runtime=runtime)
-    settings = replace(start.header.settings, forecasts=Basis.ORACLE)
-    specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
-    kept, this = Memory(), Round()
-    again = make_start(replace(start.workload, specs=specs), settings)
-    with prepare(again).open_run(kept) as run:
-        run_round(run)
-        for step in ROUND:
-            this.milliseconds[step.__name__] = 0.0
-            if step is not ROUND[-1]:
-                step(run, this)
-            if step is solve:
-                found = forecast_times(run, this, this.active.keys())
-        ROUND[-1](run, this)
-        while not run.finished:
-            run_round(run)
+    found, kept, this = played(at_once(start, forecasts=Basis.ORACLE))
     clock = this.observation.clock_seconds
     ends = {e.job_id: e.at_seconds for record, _, _ in kept.rounds for e in record.finished}
     late = {job: (times.finish - ends[job]) / (ends[job] - clock) for job, times in found.items()}
@@ -189,16 +178,11 @@ def test_jobs_that_share_gpus_finish_as_forecast(runtime: RuntimeKind) -> None:
 def test_a_play_ends_with_the_jobs_that_are_asked_for() -> None:
     workload = generate_workload(6, rng=np.random.default_rng(1), mean_interarrival_seconds=60.0)
     start = make_start(workload, Settings("shockwave", make_pool(4, 4), seed=3))
-
-    def forecast(run: Run, jobs: set[int]) -> dict[int, ExpectedTimes]:
-        this, _ = planned(run)
-        return forecast_times(run, this, jobs)
-
     with prepare(start).open_run(Memory()) as run:
         for _ in range(4):
             run_round(run)
         (job_id, *_) = run.state.beliefs
-        found = forecast(run, {job_id})
+        found = forecast_times(run, planned(run)[0], {job_id})
     assert found.keys() == {job_id}
 
 
