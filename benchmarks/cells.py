@@ -3,9 +3,9 @@
     python -m benchmarks.cells [--nodes 1000] [--asks 6000] [--seed 0] [--json]
 
 Racks of ten nodes with eight GPUs each; ten tenants are promised nine tenths of them as racks,
-nodes and halves of nodes. Gangs of 1 to 80 GPUs, a fifth of them opportunistic, ask one after
-another and end in any order; every twenty asks, a node turns bad or healthy again. Times are
-milliseconds of processor time. What is left at the end is restored, gang by gang.
+nodes and halves of nodes. Gangs of 1 to 80 GPUs ask one after another and end in any order; every
+twenty asks, a node turns bad or healthy again. Times are milliseconds of processor time. What is
+left at the end is restored, gang by gang.
 """
 
 import argparse
@@ -78,9 +78,8 @@ def play(layout: Layout, asks: int, seed: int) -> tuple[Times, Counter[str]]:
 
     for number in range(asks):
         (members,) = draw.choices(MEMBERS, weights)
-        guaranteed = draw.random() >= 0.2
         tenant = f"t{draw.randrange(TENANTS)}"
-        request = CellRequest(f"g{number}", tenant, members, guaranteed=guaranteed)
+        request = CellRequest(f"g{number}", tenant, members)
         with times.of("ask"):
             answer = cells.ask(request)
         answers[type(answer).__name__] += 1

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from solver.cells.free import FreeCells
-from solver.cells.gangs import OPPORTUNISTIC
 from solver.cells.tree import Physical, Promised
 
 Usable = Callable[[Physical], bool]
@@ -121,7 +120,7 @@ def _split(cells: Sequence[Physical], level: int, usable: Usable) -> Iterator[Ph
 
 def _preferred(cells: Sequence[Physical], usable: Usable) -> list[Physical]:
     """Return usable cells, those with the fewest opportunistic GPUs first."""
-    return sorted(filter(usable, cells), key=lambda cell: cell.held.get(OPPORTUNISTIC, 0))
+    return sorted(filter(usable, cells), key=lambda cell: cell.used)
 
 
 def _inside(wanted: _Wanted, cell: Physical, usable: Usable) -> dict[Promised, Physical] | None:

@@ -1,20 +1,10 @@
 """A cluster's cells, and the guaranteed and opportunistic gangs in them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from predictor.errors import InputError, meant
 from solver.cells.binding import bound
-from solver.cells.gangs import (
-    GUARANTEED,
-    OPPORTUNISTIC,
-    Answer,
-    CellRequest,
-    Granted,
-    PromisedCell,
-    RunningGang,
-    Slot,
-    Waits,
-)
+from solver.cells.gangs import Answer, CellRequest, Granted, RunningGang, Slot, Waits
 from solver.cells.ground import Ground
 from solver.cells.holding import Holdings
 from solver.cells.layout import NODE, CellPool, Layout
@@ -38,18 +28,16 @@ class Cells:
         self._holdings = Holdings(self._ground.free)
 
     def ask(self, request: CellRequest) -> Answer:
-        """Place a gang, never on bad nodes; a guaranteed one ends opportunistic gangs in its way.
+        """Place a gang in its tenant's cells, never on bad nodes; opportunistic gangs there end.
 
         Raises:
-            InputError: The tenant, its cells or the GPU type do not exist, or another gang has the
-                name.
+            InputError: The gang is opportunistic, another one has its name, or the tenant, its
+                cells or the GPU type do not exist.
         """
         self._check(request)
         answer: Answer = Waits("no pool has such GPUs")
         for pool in self._pools(request):
-            answer = (self._guaranteed if request.guaranteed else self._opportunistic)(
-                request, pool
-            )
+            answer = self._ask_pool(request, pool)
             if isinstance(answer, Granted):
                 break
         return answer
@@ -98,29 +86,13 @@ class Cells:
         """Return whether all promised cells that are not taken can be allocated at once."""
         return all(left >= 0 for free in self._ground.free.values() for _, left in free.left())
 
-    def promised(self, tenant: str) -> tuple[PromisedCell, ...]:
-        """Return the state of a tenant's cells, in the order of the layout."""
-        ground = self._ground
-        lost = {
-            cell.root for pool in ground.layout.pools for cell in ground.lost(tenant, pool.name)
-        }
-        return tuple(
-            PromisedCell(
-                cell.pool.name,
-                cell.pool.levels[cell.level].name,
-                frozenset(map(_slot, cell.bound.of_level(0))) if cell.bound else frozenset(),
-                not cell.bound.bad if cell.bound else cell not in lost,
-            )
-            for (whose, _), cells in ground.promised.items()
-            for cell in cells
-            if whose == tenant
-        )
-
     def _check(self, request: CellRequest) -> None:
         name, layout = request.name, self._ground.layout
         if name in self._holdings.gangs:
             raise InputError(name, "two gangs have this name", "ask once for each")
         tenants = [tenant.name for tenant in layout.tenants]
+        if not request.guaranteed:
+            raise InputError(name, "an opportunistic gang asks for no cells", "only restore it")
         if request.tenant not in tenants:
             problem = f"there is no tenant {request.tenant!r}"
             raise InputError(f"{name}.tenant", problem, meant(request.tenant, tenants))
@@ -137,17 +109,10 @@ class Cells:
             pool
             for pool in ground.layout.pools
             if request.gpu_type in ("", pool.gpu_type)
-            and (not request.guaranteed or (request.tenant, pool.name) in ground.promised)
+            and (request.tenant, pool.name) in ground.promised
         ]
 
-    def _opportunistic(self, request: CellRequest, pool: CellPool) -> Answer:
-        nodes = self._ground.nodes[pool.name]
-        found = pack(nodes, lambda node: not node.bad, request.members, OPPORTUNISTIC)
-        if found is None:
-            return Waits(f"too few idle GPUs in pool {pool.name!r}")
-        return self._start(request, found, None)
-
-    def _guaranteed(self, request: CellRequest, pool: CellPool) -> Answer:
+    def _ask_pool(self, request: CellRequest, pool: CellPool) -> Answer:
         """Place a gang on promised GPUs, then find physical GPUs to serve them."""
         claims = self._claims(request, pool)
         if claims is None:
@@ -156,8 +121,7 @@ class Cells:
         found = bound(flat, self._ground.free[pool.name], _usable)
         if found is None:
             return Waits(f"nodes of pool {pool.name!r} that it would need are bad")
-        gpus = [[found[claim] for claim in member] for member in claims]
-        return self._start(request, gpus, claims)
+        return self._start(request, claims, found)
 
     def _claims(self, request: CellRequest, pool: CellPool) -> list[list[Promised]] | None:
         cells = self._ground.promised[request.tenant, pool.name]
@@ -171,29 +135,25 @@ class Cells:
         def usable(view: Promised) -> bool:
             return view not in lost if view.bound is None else not view.bound.bad
 
-        return pack(views, usable, request.members, GUARANTEED)
+        return pack(views, usable, request.members)
 
     def _start(
         self,
         request: CellRequest,
-        gpus: Sequence[Sequence[Physical]],
-        claims: Sequence[Sequence[Promised]] | None,
+        claims: Sequence[Sequence[Promised]],
+        serving: Mapping[Promised, Physical],
     ) -> Granted:
-        """Start a gang on its GPUs, after ending the opportunistic gangs there."""
-        slots = tuple(tuple(map(_slot, member)) for member in gpus)
-        flat = [gpu for member in gpus for gpu in member]
-        victims = list(dict.fromkeys(gpu.user for gpu in flat if gpu.user is not None))
+        """Start a gang on the GPUs that serve its promised ones; opportunistic gangs there end."""
+        flat = [claim for member in claims for claim in member]
+        gpus = [serving[claim] for claim in flat]
+        victims = list(dict.fromkeys(gpu.user for gpu in gpus if gpu.user is not None))
         for victim in victims:
             self._holdings.end(victim)
-        levels = tuple(("",) * len(member) for member in gpus)
-        served = None
-        if claims is not None:
-            served = [claim for member in claims for claim in member]
-            levels = tuple(
-                tuple(claim.pool.levels[claim.root.level].name for claim in member)
-                for member in claims
-            )
-        self._holdings.start(HeldGang(request, RunningGang(request, slots, levels), flat, served))
+        slots = tuple(tuple(_slot(serving[claim]) for claim in member) for member in claims)
+        levels = tuple(
+            tuple(claim.pool.levels[claim.root.level].name for claim in member) for member in claims
+        )
+        self._holdings.start(HeldGang(request, RunningGang(request, slots, levels), gpus, flat))
         return Granted(slots, tuple(victim.request.name for victim in victims))
 
 

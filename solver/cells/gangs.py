@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from predictor.errors import InputError
 
-OPPORTUNISTIC, GUARANTEED = -1, 0
-"""Priorities: on idle GPUs, preempted by guaranteed gangs; in the tenant's cells."""
-
 
 @dataclass(frozen=True, slots=True)
 class CellRequest:
@@ -17,7 +14,8 @@ class CellRequest:
     Attributes:
         members: GPUs of each member, which are on one node.
         gpu_type: GPU type; empty for any.
-        guaranteed: Whether it runs in its tenant's cells; otherwise it is opportunistic.
+        guaranteed: Whether it runs in its tenant's cells. Other gangs are opportunistic: they are
+            placed elsewhere, only restored here, and end where a guaranteed gang needs their GPUs.
 
     Raises:
         InputError: A member has no GPUs.
@@ -62,22 +60,6 @@ class Waits:
 
 
 Answer = Granted | Waits
-
-
-@dataclass(frozen=True, slots=True)
-class PromisedCell:
-    """State of a cell that is promised to a tenant.
-
-    Attributes:
-        level: Name of its level.
-        slots: The GPUs that serve it; empty while no gang has taken it.
-        healthy: Whether healthy nodes alone serve it, or can serve it.
-    """
-
-    pool: str
-    level: str
-    slots: frozenset[Slot]
-    healthy: bool
 
 
 @dataclass(frozen=True, slots=True)

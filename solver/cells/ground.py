@@ -41,7 +41,7 @@ class Ground:
                 pool = layout.pool(promise.pool)
                 level = pool.level(promise.level)
                 for _ in range(promise.number):
-                    cell = promised_tree(pool, level, tenant.name, count)
+                    cell = promised_tree(pool, level, count)
                     count += 2 * cell.gpus * len(pool.levels)
                     self.promised.setdefault((tenant.name, pool.name), []).append(cell)
                 self.free[pool.name].owed[level] += promise.number

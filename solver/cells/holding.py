@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from solver.cells.free import FreeCells
-from solver.cells.gangs import GUARANTEED
 from solver.cells.tree import HeldGang, Physical, Promised
 
 
@@ -46,18 +45,18 @@ class Holdings:
         """Let a gang's GPU serve a promised one instead of opportunistic use."""
         gpu = gang.gpus[number]
         self._release(gpu)
-        self._hold(gpu, GUARANTEED, claim)
+        self._hold(gpu, claim)
 
     def _hold_all(self, gang: HeldGang) -> None:
         claims: Sequence[Promised | None] = gang.claims or [None] * len(gang.gpus)
         for gpu, claim in zip(gang.gpus, claims, strict=True):
-            self._hold(gpu, gang.priority, claim)
+            self._hold(gpu, claim)
 
-    def _hold(self, gpu: Physical, priority: int, claim: Promised | None) -> None:
-        gpu.count(priority, 1)
+    def _hold(self, gpu: Physical, claim: Promised | None) -> None:
         if claim is None:
+            gpu.count(1)
             return
-        claim.count(priority, 1)
+        claim.count(1)
         at: Promised | None = claim
         cell: Physical | None = gpu
         while at is not None and cell is not None and at.bound is None:
@@ -69,14 +68,13 @@ class Holdings:
             at, cell = at.parent, cell.parent
 
     def _release(self, gpu: Physical) -> None:
-        priority = gpu.priority
-        gpu.count(priority, -1)
         if gpu.promise is None:
+            gpu.count(-1)
             return
-        gpu.promise.count(priority, -1)
+        gpu.promise.count(-1)
         at: Promised | None = gpu.promise
         cell: Physical | None = gpu
-        while at is not None and cell is not None and not at.held:
+        while at is not None and cell is not None and not at.used:
             at.bound = cell.promise = None
             if at.parent is None:
                 free = self._free[cell.pool.name]

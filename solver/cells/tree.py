@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from solver.cells.gangs import GUARANTEED, OPPORTUNISTIC, CellRequest, RunningGang
+from solver.cells.gangs import CellRequest, RunningGang
 from solver.cells.layout import NODE, CellPool
-
-FREE = -2
-"""Priority of a cell that no gang holds."""
 
 
 class Cell:
@@ -19,10 +16,11 @@ class Cell:
     Attributes:
         level: Index of its level, 0 for a GPU.
         index: Position among all cells of the pool or tenant; breaks ties.
-        held: Number of its held GPUs, by priority.
+        used: Number of its GPUs in use: of a promised cell by gangs of the tenant, of a physical
+            one by opportunistic gangs.
     """
 
-    __slots__ = ("children", "held", "index", "level", "parent", "pool")
+    __slots__ = ("children", "index", "level", "parent", "pool", "used")
 
     def __init__(self, pool: CellPool, level: int, index: int, parent: Self | None) -> None:
         self.pool = pool
@@ -30,7 +28,7 @@ class Cell:
         self.index = index
         self.parent = parent
         self.children: list[Self] = []
-        self.held: dict[int, int] = {}
+        self.used = 0
         if parent is not None:
             parent.children.append(self)
 
@@ -39,20 +37,11 @@ class Cell:
         """Number of GPUs."""
         return self.pool.levels[self.level].gpus
 
-    @property
-    def priority(self) -> int:
-        """The highest priority of the gangs that hold its GPUs."""
-        return max(self.held, default=FREE)
-
-    def count(self, priority: int, change: int) -> None:
-        """Add `change` to the GPUs held with a priority, in this cell and all above."""
+    def count(self, change: int) -> None:
+        """Add `change` to the number of GPUs in use, of this cell and all above."""
         cell: Cell | None = self
         while cell is not None:
-            held = cell.held.get(priority, 0) + change
-            if held:
-                cell.held[priority] = held
-            else:
-                del cell.held[priority]
+            cell.used += change
             cell = cell.parent
 
     def above(self, level: int) -> Self:
@@ -109,13 +98,10 @@ class Promised(Cell):
         bound: The physical cell that serves it; None while no gang holds a GPU of it.
     """
 
-    __slots__ = ("bound", "tenant")
+    __slots__ = ("bound",)
 
-    def __init__(
-        self, pool: CellPool, level: int, index: int, parent: Promised | None, tenant: str
-    ) -> None:
+    def __init__(self, pool: CellPool, level: int, index: int, parent: Promised | None) -> None:
         super().__init__(pool, level, index, parent)
-        self.tenant = tenant
         self.bound: Physical | None = None
 
     @property
@@ -152,13 +138,13 @@ def physical_trees(pool: CellPool) -> list[Physical]:
     return trees
 
 
-def promised_tree(pool: CellPool, level: int, tenant: str, first: int) -> Promised:
+def promised_tree(pool: CellPool, level: int, first: int) -> Promised:
     """Return the tree of a promised cell, its parts numbered from `first`."""
     count = first
 
     def grown(level: int, parent: Promised | None) -> Promised:
         nonlocal count
-        cell = Promised(pool, level, count, parent, tenant)
+        cell = Promised(pool, level, count, parent)
         count += 1
         for _ in range(pool.levels[level].parts):
             grown(level - 1, cell)
@@ -181,11 +167,6 @@ class HeldGang:
     placed: RunningGang
     gpus: list[Physical]
     claims: list[Promised] | None
-
-    @property
-    def priority(self) -> int:
-        """The priority with which it runs."""
-        return OPPORTUNISTIC if self.claims is None else GUARANTEED
 
     @property
     def running(self) -> RunningGang:

@@ -7,7 +7,7 @@ import pytest
 
 from predictor.errors import InputError
 from solver.cells.cells import Cells
-from solver.cells.gangs import Granted, Slot, Waits
+from solver.cells.gangs import CellRequest, Granted, Slot, Waits
 from solver.cells.layout import Layout, Promise, Tenant
 from tests.documents import check_python
 from tests.solver.cells.clusters import (
@@ -17,7 +17,9 @@ from tests.solver.cells.clusters import (
     gang,
     health,
     nodes,
+    promised_cells,
     promising,
+    run_elsewhere,
     where,
 )
 
@@ -34,11 +36,11 @@ def begun() -> Cells:
     assert where(ask(gang(1, "VC1", (1,)))) == [("0.0.1.0", [0])]
     assert where(ask(gang(2, "VC1", (1,)))) == [("0.0.1.0", [1])]  # the buddy of 1
     assert where(ask(gang(3, "VC1", (8,)))) == [("0.0.1.0", [*range(8, 16)])]
-    assert where(ask(gang(4, "VC1", (1,), guaranteed=False))) == [("0.0.5.0", [0])]  # apart
+    run_elsewhere(cells, "4", [Slot("0.0.5.0", 0)])
     assert isinstance(ask(gang(7, "VC2", (8, 8, 8), P100)), Waits)
     assert where(ask(EIGHT)) == [("1.0.0.0", [*range(7)]), ("1.0.0.2", [0, 1, 2, 3, 4])]
     assert nodes(ask(TWENTY)) == ["0.0.3.0", "0.0.3.1"]
-    assert nodes(ask(gang("22, 23", "VC1", (16, 16), guaranteed=False))) == ["0.0.3.2", "0.0.3.3"]
+    run_elsewhere(cells, "22, 23", [Slot(f"0.0.3.{n}", gpu) for n in (2, 3) for gpu in range(16)])
     assert where(ask(gang(24, "VC2", (2,), CT1))) == [("0.0.0.1", [0, 1])]
     return cells
 
@@ -53,7 +55,9 @@ def test_all_is_as_at_first_once_the_gangs_of_the_table_have_ended() -> None:
     for name in reversed(names(cells)):
         cells.end(name)
     assert not cells.gangs()
-    assert not any(cell.slots for tenant in ("VC1", "VC2") for cell in cells.promised(tenant))
+    assert not any(
+        cell.slots for tenant in ("VC1", "VC2") for cell in promised_cells(cells, tenant)
+    )
     assert where(cells.ask(gang(1, "VC1", (1,)))) == [("0.0.1.0", [0])]
     with pytest.raises(InputError, match="no gang 'ghost'"):
         cells.end("ghost")
@@ -66,7 +70,8 @@ def test_all_is_as_at_first_once_the_gangs_of_the_table_have_ended() -> None:
         (lambda: gang(24, "VC2", (1, 1), CT1), "two gangs have this name"),
         (lambda: gang(13, "surprise!", (1,), P100), "no tenant 'surprise!'"),
         (lambda: gang(15, "VC2", (), P100), "a member has no GPUs"),
-        (lambda: gang(15, "VC1", (1,), "A100", guaranteed=False), "there are no cells of 'A100'"),
+        (lambda: gang(15, "VC1", (1,), "A100"), "there are no cells of 'A100'"),
+        (lambda: CellRequest("x", "VC1", (1,), guaranteed=False), "asks for no cells"),
     ],
 )
 def test_user_errors_change_nothing(request_of, match: str) -> None:  # type: ignore[no-untyped-def]
@@ -79,12 +84,13 @@ def test_user_errors_change_nothing(request_of, match: str) -> None:  # type: ig
 
 def test_guaranteed_gangs_end_the_opportunistic_ones_on_their_cells() -> None:
     cells = Cells(design())
-    every = gang("all", "VC2", (16,) * 8, guaranteed=False)
-    assert isinstance(cells.ask(every), Granted)
+    racks = ("0.0.3.", "0.0.4.")
+    run_elsewhere(cells, "all", [s for s in cells._ground.slots if s.node.startswith(racks)])
+    run_elsewhere(cells, "apart", [Slot("0.0.5.0", 0)])
     answer = cells.ask(gang(20, "VC1", (16,) * 4))
     assert isinstance(answer, Granted)
     assert answer.victims == ("all",)
-    assert names(cells) == ["20"]
+    assert names(cells) == ["apart", "20"]
     assert isinstance(cells.ask(gang(21, "VC1", (16,) * 4)), Waits)  # its tenant's other cells
 
 
@@ -163,7 +169,9 @@ def test_all_gangs_go_on_in_another_layout_and_those_that_no_longer_fit_are_demo
     assert cells.gangs()[names(cells).index("8, 9")].levels == (("",) * 7, ("",) * 5)
     for name in reversed(names(cells)):
         cells.end(name)
-    assert not any(cell.slots for tenant in ("VC1", "VC2") for cell in cells.promised(tenant))
+    assert not any(
+        cell.slots for tenant in ("VC1", "VC2") for cell in promised_cells(cells, tenant)
+    )
 
 
 def test_a_restart_changes_nothing() -> None:

@@ -12,6 +12,7 @@ from predictor.errors import InputError
 from solver.cells.cells import Cells
 from solver.cells.gangs import CellRequest, Granted, Slot, Waits
 from solver.cells.layout import NODE, CellPool, Layout, Promise, Tenant
+from tests.solver.cells.clusters import promised_cells, run_elsewhere
 from tests.strategies import examples
 
 TENANTS = ("a", "b", "c")
@@ -99,7 +100,7 @@ def unclaimed(cells: Cells, layout: Layout, pool: CellPool) -> Counter[int]:
     return Counter(
         pool.level(cell.level)
         for tenant in layout.tenants
-        for cell in cells.promised(tenant.name)
+        for cell in promised_cells(cells, tenant.name)
         if cell.pool == pool.name and not cell.slots
     )
 
@@ -151,14 +152,14 @@ steps = st.lists(
 
 def seen(cells: Cells) -> tuple[object, ...]:
     """All that can be seen of the cells."""
-    promised = [cells.promised(tenant) for tenant in TENANTS]
+    promised = [promised_cells(cells, tenant) for tenant in TENANTS]
     return cells.gangs(), cells.demoted(), promised
 
 
 def hold(cells: Cells, layout: Layout) -> None:
     """Check what holds at any time."""
     served = {
-        tenant: [slot for cell in cells.promised(tenant) for slot in cell.slots]
+        tenant: [slot for cell in promised_cells(cells, tenant) for slot in cell.slots]
         for tenant in TENANTS
     }
     taken = frozenset(slot for slots in served.values() for slot in slots)
@@ -182,6 +183,11 @@ def names(cells: Cells) -> list[str]:
     return [gang.request.name for gang in cells.gangs()]
 
 
+def idle(cells: Cells) -> list[Slot]:
+    """GPUs on which no gang runs."""
+    return [slot for slot, gpu in cells._ground.slots.items() if gpu.user is None]
+
+
 def carry_out(cells: Cells, layout: Layout, step: Step, name: str, bad: set[str]) -> None:
     """One step; a gang that waits must have changed nothing."""
     nodes = [node for pool in layout.pools for node in pool.nodes]
@@ -191,9 +197,11 @@ def carry_out(cells: Cells, layout: Layout, step: Step, name: str, bad: set[str]
         (bad.discard if step.what == "good" else bad.add)(node)
     elif step.what == "end" and cells.gangs():
         cells.end(names(cells)[step.number % len(cells.gangs())])
+    elif step.what == "ask" and not step.guaranteed:
+        run_elsewhere(cells, name, idle(cells)[step.number :][: sum(step.members)])
     elif step.what == "ask":
         before, guaranteed = seen(cells), cells_in_use(cells)
-        request = CellRequest(name, step.tenant, step.members, step.gpu_type, step.guaranteed)
+        request = CellRequest(name, step.tenant, step.members, step.gpu_type)
         try:
             answer = cells.ask(request)
         except InputError:
@@ -253,7 +261,7 @@ def everybody_asks_for_all(cells: Cells, layout: Layout) -> None:
         for pool in layout.pools:
             sizes = {level.name: level.gpus for level in pool.levels}
             members: list[int] = []
-            for cell in cells.promised(tenant.name):
+            for cell in promised_cells(cells, tenant.name):
                 if cell.pool == pool.name:
                     size = min(sizes[cell.level], sizes[NODE])
                     members += [size] * (sizes[cell.level] // size)
