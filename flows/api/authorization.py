@@ -109,8 +109,7 @@ class AuthorizedApi(NamedCommands):
             NotAllowed: The caller may not make such a change.
             InputError: The change is invalid.
         """
-        if not isinstance(change, WhatIf):
-            change = validate_fields("change", WhatIf, change, "a change")
+        change = validate_fields("change", WhatIf, change, "a change")
         if self._tenant is not None:
             if change.budget or change.drain or change.cordon or change.uncordon:
                 raise self._not_allowed("only operators may suppose other budgets or nodes")
@@ -146,10 +145,9 @@ class AuthorizedApi(NamedCommands):
             NotAllowed: The caller is no operator.
             InputError: The service cannot take the node.
         """
-        if not isinstance(node, NodeRequest):
-            node = validate_fields("node", NodeRequest, node, "a node")
+        request = validate_fields("node", NodeRequest, node, "a node")
         self._refuse_tenants("only operators may add nodes")
-        fields = node.model_dump(exclude_unset=True)
+        fields = request.model_dump(exclude_unset=True)
         return self._receipt([self.service.add_node(fields, by=self.caller.name, key=key)])
 
     def update_tenant(
@@ -161,10 +159,9 @@ class AuthorizedApi(NamedCommands):
             NotAllowed: The caller is no operator.
             InputError: A term is out of bounds.
         """
-        if not isinstance(terms, TenantUpdate):
-            terms = validate_fields("terms", TenantUpdate, terms, "a tenant's terms")
+        update = validate_fields("terms", TenantUpdate, terms, "a tenant's terms")
         self._refuse_tenants("only operators may change terms of tenants")
-        fields = terms.model_dump(exclude_unset=True)
+        fields = update.model_dump(exclude_unset=True)
         entry = self.service.update_tenant(name, fields, by=self.caller.name, key=key)
         return self._receipt([entry])
 

@@ -83,12 +83,10 @@ class ServiceCommands(ServiceQueries):
         """
         ids: dict[int, None] = {}
         for name in names:
-            entries = self.inbox.find_all(name, tenant, known)
-            if not entries:
-                like = self.inbox.suggest(name, tenant)
-                raise InputError(
-                    "after", f"there is no job {name!r}", f"{like}see shockwave job list"
-                )
+            try:
+                entries = self.find_entries(name, tenant, known)
+            except JobNotFound as error:
+                raise InputError("after", error.problem, error.remedy) from None
             ids |= dict.fromkeys(entry.number for entry in entries)
         return tuple(ids)
 

@@ -9,25 +9,14 @@ from typing import Any
 
 from containers.runtime import ContainerEvent, Lease
 from flows.api.history import ServiceHistory
+from flows.api.rows import RoundChanges
 from flows.runs.costs import GpuCost, Tariff
-from predictor.job import JobSpec
 from solver.plan import SolveReport
-from tasks.commands import Command
 from tasks.record import Estimate, Timings
 from tasks.tenancy import Tenancy
 
 MOST_PRICES = 240
 """Rounds whose prices are shown: eight hours of two-minute rounds. A choice of layout."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoundChanges:
-    """Arrivals, ends and commands of a round: fields of its record."""
-
-    round: int
-    arrivals: tuple[JobSpec, ...]
-    finished: tuple[ContainerEvent, ...]
-    commands: tuple[Command, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from containers.docker.fleet import Fleet
 from containers.docker.logs import read_job_log, unquote
 from containers.docker.nodes import Nodes
 from containers.runtime import Lease
-from flows.api.job_history import RoundChanges, find_lifetime
+from flows.api.job_history import find_lifetime
 from flows.api.log_format import format_logs
+from flows.api.rows import RoundChanges
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
 from warehouse.store.reader import Reader

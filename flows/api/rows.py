@@ -255,23 +255,30 @@ def censor(text: str, seen: Container[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundEvents:
-    """The events of a round: fields of its record."""
+class RoundChanges:
+    """Arrivals, ends and commands of a round: fields of its record."""
 
     round: int
     arrivals: tuple[JobSpec, ...]
     finished: tuple[ContainerEvent, ...]
     commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvents(RoundChanges):
+    """The changes and events of a round: fields of its record."""
+
     events: tuple[ContainerEvent, ...]
 
 
 def make_event_rows(record: RoundEvents, names: dict[int, str]) -> Iterator[EventRow]:
     """Yield the rows of a round's events; `names` maps job ids to names."""
-    for event in record.finished:
-        yield EventRow(
-            *(record.round, event.at_seconds, event.kind.value, event.job_id),
-            *(names.get(event.job_id, ""), event.gpus, event.reason),
-        )
+
+    def make_row(event: ContainerEvent) -> EventRow:
+        about = event.job_id, names.get(event.job_id, ""), event.gpus, event.reason
+        return EventRow(record.round, event.at_seconds, event.kind.value, *about)
+
+    yield from map(make_row, record.finished)
     for spec in record.arrivals:
         yield EventRow(record.round, spec.arrival_seconds, "submit", spec.job_id, spec.name, (), "")
     for command in record.commands:
@@ -279,8 +286,4 @@ def make_event_rows(record: RoundEvents, names: dict[int, str]) -> Iterator[Even
             *(record.round, command.at_seconds, command.kind.value, command.job),
             *(names.get(command.job or 0, ""), (), command.words),
         )
-    for event in record.events:
-        yield EventRow(
-            *(record.round, event.at_seconds, event.kind.value, event.job_id),
-            *(names.get(event.job_id, ""), event.gpus, event.reason),
-        )
+    yield from map(make_row, record.events)

@@ -35,8 +35,6 @@ def parse_job(path: Path, fields: Mapping[str, Any] | JobFile, *, texts: bool = 
     Raises:
         InputError: A field is invalid; the error names it.
     """
-    if isinstance(fields, JobFile):
-        return fields
     return validate_fields(path, JobFile, fields, "a job", strict=False if texts else None)
 
 

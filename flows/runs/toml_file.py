@@ -46,15 +46,15 @@ def read_toml(path: Path, needed: str) -> dict[str, Any]:
 def validate_fields(
     path: Path | str,
     model: type[Model],
-    fields: Mapping[str, Any],
+    fields: Mapping[str, Any] | Model,
     what: str,
     *,
     strict: bool | None = None,
 ) -> Model:
     """Validate the fields of a file with its model; errors call the model `what`.
 
-    `strict` refuses values of other types instead of converting them; by default the model
-    decides.
+    An instance of the model is returned unchanged. `strict` refuses values of other types instead
+    of converting them; by default the model decides.
 
     Raises:
         InputError: A field is invalid; the error names the first one.

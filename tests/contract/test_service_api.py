@@ -169,11 +169,18 @@ def test_the_requests_of_the_docs_work_as_they_stand(tmp_path: Path) -> None:
         (lambda api: api.get_job("../status"), r"there is no job '\.\./status'"),
         (lambda api: api.hold(".."), r"there is no job '\.\.'"),
         (lambda api: api.hold(""), "there is no job ''"),
-        (lambda api: api.set_budget("1", -1.0), "value: "),
+        (lambda api: api.hold("\udcff"), r"there is no job '\\udcff'"),
+        *(
+            (lambda api, budget=budget: api.set_budget("1", budget), "is not a valid budget")
+            for budget in (-1.0, 0.0, 1e300)
+        ),
         (lambda api: api.update_tenant("a", {"budget": 0}), "budget: "),
         (lambda api: api.update_tenant("a", {"window_hours": 0.001}), "window_hours: 0.001 is out"),
         (lambda api: api.update_tenant("a", {"gpus": 4}), "gpus: is not a field of "),
-        (lambda api: api.drain("99"), "there is no node '99'"),
+        *(
+            (lambda api, node=node: api.drain(node), f"there is no node '{node}'")
+            for node in ("4", "99", "4" * 5_000)
+        ),
         (lambda api: api.add_node({"name": "b"}), "name: has no effect on a virtual cluster"),
         (lambda api: api.add_node({"gpus": 0}), "gpus: "),
         (lambda api: api.add_node({"gpu_type": "x"}), "gpu_type: the service has no throughputs"),

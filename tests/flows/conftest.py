@@ -202,6 +202,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return Finished(warehouse, ran.rows[0]["run"], ran)
 
 
+@pytest.fixture
+def copied(finished: Finished, tmp_path: Path) -> Path:
+    """A copy of that run's warehouse, to be changed."""
+    return Path(shutil.copytree(finished.warehouse, tmp_path / "w"))
+
+
 @pytest.fixture(scope="session")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with a run per policy, and the first of them a second time; not to be changed.

@@ -18,12 +18,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
-@pytest.fixture
-def copy(finished: Finished, tmp_path: Path) -> Path:
-    shutil.copytree(finished.warehouse, tmp_path / "w")
-    return tmp_path / "w"
-
-
 def test_a_run_is_whole_and_in_the_ledger(here: Command, finished: Finished) -> None:
     ran = here("run", "audit", finished.run, "--warehouse", finished.warehouse)
     assert (ran.code, ran.err) == (0, "")
@@ -51,26 +45,28 @@ def test_all_is_whole_and_as_the_ledger_has_it(here: Command, finished: Finished
     assert here(*asked, "--expect", "0" * 64).code == 1
 
 
-def test_what_is_found_is_named_with_its_run(here: Command, finished: Finished, copy: Path) -> None:
-    (place_of(copy, finished.run) / "header.parquet").write_bytes(b"")
-    ran = here("run", "audit", "--all", "--warehouse", copy)
+def test_what_is_found_is_named_with_its_run(
+    here: Command, finished: Finished, copied: Path
+) -> None:
+    (place_of(copied, finished.run) / "header.parquet").write_bytes(b"")
+    ran = here("run", "audit", "--all", "--warehouse", copied)
     assert ran.code == 1
     assert ran.out.startswith(f"{finished.run}, header.parquet: was changed: ")
-    *rows, summary = here("run", "audit", "--all", "--warehouse", copy, "--json").rows
+    *rows, summary = here("run", "audit", "--all", "--warehouse", copied, "--json").rows
     assert {row["run"] for row in rows} == {finished.run}
     assert summary["findings"] == len(rows)
 
 
 def test_a_run_that_is_gone_or_unknown_can_be_accepted(
-    here: Command, finished: Finished, copy: Path
+    here: Command, finished: Finished, copied: Path
 ) -> None:
-    asked = ("run", "audit", "--all", "--warehouse", copy)
-    (copy / LEDGER).unlink()
+    asked = ("run", "audit", "--all", "--warehouse", copied)
+    (copied / LEDGER).unlink()
     assert here(*asked).out.startswith(f"{LEDGER}: is missing\n")
-    ran = here("run", "audit", finished.run, "--warehouse", copy)
+    ran = here("run", "audit", finished.run, "--warehouse", copied)
     assert (ran.code, ran.out.rstrip().rpartition("; ")[2]) == (0, "not in the ledger")
     assert here(*asked, "--accept").code == 0
-    shutil.rmtree(place_of(copy, finished.run))
+    shutil.rmtree(place_of(copied, finished.run))
     gone = here(*asked)
     assert gone.code == 1
     assert f"is gone, and {LEDGER} has it" in gone.out

@@ -38,16 +38,14 @@ def moved(path: Path) -> Path:
 def test_what_is_no_file_is_found_by_audits_and_refused_by_queries(
     here: Command,
     finished: Finished,
-    tmp_path: Path,
+    copied: Path,
     file: str,
     instead: Callable[[Path], None],
 ) -> None:
-    warehouse = tmp_path / "w"
-    shutil.copytree(finished.warehouse, warehouse)
-    path = place_of(warehouse, finished.run) / file
+    path = place_of(copied, finished.run) / file
     moved(path)
     instead(path)
-    given = ("--warehouse", warehouse)
+    given = ("--warehouse", copied)
     for asked in (("run", "audit", finished.run), ("run", "audit", "--all")):
         ran = here(*asked, *given)
         assert (ran.code, ran.err) == (1, "")
@@ -62,26 +60,22 @@ def test_what_is_no_file_is_found_by_audits_and_refused_by_queries(
     ("file", "column"), [("header.parquet", "run"), ("workload.parquet", "spec"), (WHOLE, "bids")]
 )
 def test_a_column_that_is_gone_is_found_by_audits_and_refused_by_readers(
-    here: Command, finished: Finished, tmp_path: Path, file: str, column: str
+    here: Command, finished: Finished, copied: Path, file: str, column: str
 ) -> None:
-    warehouse = tmp_path / "w"
-    shutil.copytree(finished.warehouse, warehouse)
-    path = place_of(warehouse, finished.run) / file
+    path = place_of(copied, finished.run) / file
     pq.write_table(pq.read_table(path, partitioning=None).drop_columns([column]), path)
-    ran = here("run", "audit", "--all", "--warehouse", warehouse)
+    ran = here("run", "audit", "--all", "--warehouse", copied)
     assert (ran.code, ran.err) == (1, "")
     assert file in ran.out
     if column != "run":  # readers go by the folder's name
-        assert_refused(here("run", "replay", finished.run, "--warehouse", warehouse), file)
+        assert_refused(here("run", "replay", finished.run, "--warehouse", copied), file)
 
 
 @pytest.mark.parametrize("above", range(3))
 def test_a_folder_that_is_a_link_is_refused_by_all(
-    here: Command, finished: Finished, tmp_path: Path, above: int
+    here: Command, finished: Finished, tmp_path: Path, copied: Path, above: int
 ) -> None:
-    warehouse = tmp_path / "w"
-    shutil.copytree(finished.warehouse, warehouse)
-    run = place_of(warehouse, finished.run)
+    run = place_of(copied, finished.run)
     place = (run, *run.parents)[above]
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
@@ -91,7 +85,7 @@ def test_a_folder_that_is_a_link_is_refused_by_all(
         ("sql", "FROM runs"),
         ("views",),
     ):
-        assert_refused(here(*asked, "--warehouse", warehouse), str(place), "is a link")
+        assert_refused(here(*asked, "--warehouse", copied), str(place), "is a link")
 
 
 @pytest.mark.parametrize(("file", "said"), [("", "FILE: is empty"), (".", ".: exists")])
@@ -105,14 +99,12 @@ def test_an_output_without_a_name_is_refused(
 
 @pytest.mark.slow
 def test_a_run_that_was_copied_within_the_warehouse_is_refused(
-    here: Command, finished: Finished, tmp_path: Path
+    here: Command, finished: Finished, copied: Path
 ) -> None:
-    warehouse = tmp_path / "w"
-    shutil.copytree(finished.warehouse, warehouse)
-    folder = place_of(warehouse, finished.run)
+    folder = place_of(copied, finished.run)
     copy = folder.with_name("run=copy-000000-1")
     shutil.copytree(folder, copy)
-    given = ("--warehouse", warehouse)
+    given = ("--warehouse", copied)
     for asked in (("run", "list"), ("sql", "FROM run_summary"), ("views",), ("report", "x")):
         assert_refused(here(*asked, *given), copy.name, finished.run)
     assert_refused(here("why", 0, "--run", "copy-000000-1", *given), finished.run)
@@ -121,16 +113,14 @@ def test_a_run_that_was_copied_within_the_warehouse_is_refused(
 
 @pytest.mark.parametrize("lock", [".views.lock", "ledger.jsonl", "run=_/.lock"])
 def test_a_lock_that_is_a_link_makes_no_file_elsewhere(
-    here: Command, finished: Finished, tmp_path: Path, lock: str
+    here: Command, finished: Finished, tmp_path: Path, copied: Path, lock: str
 ) -> None:
-    warehouse = tmp_path / "w"
-    shutil.copytree(finished.warehouse, warehouse)
-    records = records_folder(warehouse)
-    place = records / lock if "run=" in lock else warehouse / lock
-    for changed in (place, warehouse / ".views", records / "run=_" / "header.parquet"):
+    records = records_folder(copied)
+    place = records / lock if "run=" in lock else copied / lock
+    for changed in (place, copied / ".views", records / "run=_" / "header.parquet"):
         changed.unlink(missing_ok=True)  # to be made anew
     place.symlink_to(tmp_path / "elsewhere")
-    assert_refused(here("simulate", "--gpus", 4, "--jobs", 1, "--warehouse", warehouse), lock)
+    assert_refused(here("simulate", "--gpus", 4, "--jobs", 1, "--warehouse", copied), lock)
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -1,7 +1,6 @@
 """The library: its docs page runs, names are cheap to import and all documented."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,13 +61,13 @@ def test_every_name_is_there_and_on_the_page() -> None:
 @pytest.mark.slow
 def test_a_run_may_be_given_by_its_name(
     finished: Finished,
+    copied: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
-    name_run(tmp_path, finished.run, "Baseline")
-    here: Any = {"warehouse": tmp_path}
-    records = shockwave.Warehouse(tmp_path)
+    name_run(copied, finished.run, "Baseline")
+    here: Any = {"warehouse": copied}
+    records = shockwave.Warehouse(copied)
     assert records.runs("Baseline")["run"].tolist() == [finished.run]
     assert set(records.jobs("Baseline")["run"]) == {finished.run}
     assert records.arrow("SELECT run FROM runs", "Baseline").num_rows == 1

@@ -1,5 +1,6 @@
 """Clusters of several pools on the command line, in campaigns and forms."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,31 +28,27 @@ def test_pools_are_types_nodes_gpus_and_prices() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["v100", "v100:2", "v100:2x", ":2x1", "v100:2x1@", "v100:-1x2", ","]
-)
-def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"pools: .* is not like v100:12x1; give TYPE:NODESxGPUS"):
-        parse_pools(text)
-
-
-@pytest.mark.parametrize("price", ["-1", "nan", "1e400", "9" * 400, "free"])
-def test_prices_are_0_or_more(price: str) -> None:
-    said = f"pools: v100:2x1@{price}: .* is not a price; give 0 or more"
-    with pytest.raises(InputError, match=said):
-        parse_pools(f"v100:2x1@{price}")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
+    ("texts", "said"),
     [
-        ("v100:0x1", "0 is not positive"),
-        ("v100:1x0", "0 is not positive"),
-        ("v100:1000000000x8", "8000000000 is out of range; give at most 1000000 GPUs"),
+        (
+            ("v100", "v100:2", "v100:2x", ":2x1", "v100:2x1@", "v100:-1x2", ","),
+            "pools: .* is not like v100:12x1; give TYPE:NODESxGPUS",
+        ),
+        (
+            [f"v100:2x1@{price}" for price in ("-1", "nan", "1e400", "9" * 400, "free")],
+            "pools: v100:2x1@.*: .* is not a price; give 0 or more",
+        ),
+        (("v100:0x1", "v100:1x0"), "pools: v100:.x.: 0 is not positive"),
+        (
+            ("v100:1000000000x8",),
+            "pools: v100:1000000000x8: 8000000000 is out of range; give at most 1000000 GPUs",
+        ),
     ],
 )
-def test_pools_out_of_bounds_are_named(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=f"pools: {text}: {said}"):
-        parse_pools(text)
+def test_other_pools_are_refused(texts: Iterable[str], said: str) -> None:
+    for text in texts:
+        with pytest.raises(InputError, match=said):
+            parse_pools(text)
 
 
 def test_a_cluster_has_one_size() -> None:
@@ -200,12 +197,12 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
 
 def test_jobs_that_the_pools_never_hold_are_not_written(here: Command, tmp_path: Path) -> None:
     asked = ["--throughputs", EXAMPLE, "--jobs", "9", "--scale-factors", "1=0.5,2=0.5"]
-    refused = here("workload", "generate", tmp_path / "o", *asked, "--pools", "k80:1x1,v100:1x1")
-    assert (refused.code, refused.out, [*tmp_path.iterdir()]) == (2, "", [])
-    assert (
+    assert_refused(
+        here("workload", "generate", tmp_path / "o", *asked, "--pools", "k80:1x1,v100:1x1"),
         "needs 2 GPUs, of one type that it can run on, and the cluster has 1 k80, 1 v100; "
-        "give a larger cluster or leave its number out of --scale-factors 1=0.5,2=0.5"
-    ) in refused.err
+        "give a larger cluster or leave its number out of --scale-factors 1=0.5,2=0.5",
+    )
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(

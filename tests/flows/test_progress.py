@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,13 +93,13 @@ def test_a_run_is_counted_in_jobs(finished: Finished, tmp_path: Path) -> None:
 def test_no_command_is_mute(
     here: Command,
     finished: Finished,
+    copied: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     command: str,
     says: str,
 ) -> None:
-    shutil.copytree(finished.warehouse, tmp_path / "w")
-    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "w"))
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(copied))
     monkeypatch.setenv(VARIABLE, "0.001")
     parts = command.format(run=finished.run, folder=tmp_path).split()
     ran = here(*(part.replace("+", " ") for part in parts))
@@ -202,10 +201,9 @@ def test_outputs_are_checked_before_the_work(
 
 
 def test_a_missing_job_is_reported_without_reading_the_rounds(
-    here: Command, finished: Finished, tmp_path: Path
+    here: Command, finished: Finished, copied: Path
 ) -> None:
-    shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
-    (whole,) = tmp_path.glob("records/*/run=shock*/round=all.parquet")
+    (whole,) = copied.glob("records/*/run=shock*/round=all.parquet")
     whole.write_bytes(b"")
-    ran = here("why", 9999, "--run", finished.run, "--warehouse", tmp_path)
+    ran = here("why", 9999, "--run", finished.run, "--warehouse", copied)
     assert_refused(ran, "job 9999: is not in run")

@@ -1,6 +1,5 @@
 """Commands that read recorded runs: `sql`, `replay`, `resume`."""
 
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -97,15 +96,14 @@ def test_replay_of_one_round(here: Command, finished: Finished) -> None:
     assert ran == Ran(0, f"{finished.run}: 1 round replayed, all identical byte for byte\n", "")
 
 
-def test_replay_of_a_tampered_run(here: Command, finished: Finished, tmp_path: Path) -> None:
-    shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
-    path = place_of(tmp_path, finished.run) / "round=all.parquet"
+def test_replay_of_a_tampered_run(here: Command, finished: Finished, copied: Path) -> None:
+    path = place_of(copied, finished.run) / "round=all.parquet"
     table = pq.read_table(path, partitioning=None)
     rows = table.to_pylist()
     rows[2]["solve"]["objective"] += 1e-9
     pq.write_table(type(table).from_pylist(rows, table.schema), path)
 
-    ran = here("run", "replay", finished.run, "--warehouse", tmp_path, "--json")
+    ran = here("run", "replay", finished.run, "--warehouse", copied, "--json")
     assert_refused(ran, "round 2: was changed after it was recorded", "see shockwave run audit")
 
 

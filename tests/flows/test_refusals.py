@@ -1,7 +1,6 @@
 """Refusals of commands: exit code 2, and a line with place, problem and remedy."""
 
 import json
-import shutil
 import sys
 from io import StringIO
 from pathlib import Path
@@ -319,15 +318,14 @@ def test_what_a_file_holds_does_not_steer_the_terminal(here: Command, tmp_path: 
 @pytest.mark.parametrize("file", ["header.parquet", "round=all.parquet"])
 @pytest.mark.parametrize("command", ["run replay {run}", "resume {run}", "sql FROM+run_summary"])
 def test_a_truncated_file_is_named(
-    here: Command, finished: Finished, tmp_path: Path, file: str, command: str
+    here: Command, finished: Finished, copied: Path, file: str, command: str
 ) -> None:
-    shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
-    damaged = place_of(tmp_path, finished.run) / file
+    damaged = place_of(copied, finished.run) / file
     damaged.write_bytes(damaged.read_bytes()[:300])
-    before = tree(tmp_path / "records")
+    before = tree(copied / "records")
     given = (part.replace("+", " ") for part in command.format(run=finished.run).split())
-    assert_refused(here(*given, "--warehouse", tmp_path, "--json"), str(damaged))
-    assert tree(tmp_path / "records") == before
+    assert_refused(here(*given, "--warehouse", copied, "--json"), str(damaged))
+    assert tree(copied / "records") == before
 
 
 def test_the_program_refuses_as_its_entry_point_does(program: Command, tmp_path: Path) -> None:

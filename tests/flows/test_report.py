@@ -1,6 +1,5 @@
 """The command `report`."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -61,19 +60,18 @@ def test_a_file_that_is_no_report_is_not_replaced(
 
 
 def test_the_command_and_the_flow_name_a_page_alike(
-    here: Command, finished: Finished, tmp_path: Path
+    here: Command, finished: Finished, copied: Path
 ) -> None:
-    shutil.copytree(finished.warehouse, tmp_path / "w")
     about = ",".join([finished.run] * 8)
-    ran = here("report", about, "--warehouse", tmp_path / "w", "--json")
+    ran = here("report", about, "--warehouse", copied, "--json")
     (row,) = ran.rows
     page = Path(row["report"])
-    assert page.parent == tmp_path / "w" / "reports"
+    assert page.parent == copied / "reports"
     page.unlink()
-    assert write_report.fn(ReportForm(about=about), tmp_path / "w").page == page
+    assert write_report.fn(ReportForm(about=about), copied).page == page
     assert page.is_file()
     with pytest.raises(InputError, match=r"^against: 'nope' is none of the policies"):
-        write_report.fn(ReportForm(about=about, against="nope"), tmp_path / "w")
+        write_report.fn(ReportForm(about=about, against="nope"), copied)
 
 
 def test_what_is_unknown_is_refused_in_one_line(

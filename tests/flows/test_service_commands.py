@@ -82,32 +82,6 @@ def test_a_job_that_no_node_in_service_can_hold_has_no_start(tmp_path: Path) -> 
         assert large.starts_in_s is None
 
 
-ABOUT_NOTHING = (
-    (CommandKind.CANCEL, "7", 0.0, "there is no job '7'"),
-    (CommandKind.CANCEL, "other", 0.0, "there is no job 'other'"),
-    (CommandKind.CANCEL, "", 0.0, "there is no job ''"),
-    (CommandKind.CANCEL, "\udcff", 0.0, "there is no job"),
-    (CommandKind.BUDGET, "1", 0.0, "is not a valid budget"),
-    (CommandKind.BUDGET, "1", 1e300, "is not a valid budget"),
-    (CommandKind.DRAIN, "4", 0.0, "there is no node '4'"),
-    (CommandKind.DRAIN, "4" * 5_000, 0.0, "there is no node"),
-)
-
-
-@pytest.mark.slow
-def test_a_command_about_nothing_is_refused(tmp_path: Path) -> None:
-    go(tmp_path, 1, jobs=[JOB])
-    with ServiceCommands(tmp_path) as commands:
-        for kind, target, value, problem in ABOUT_NOTHING:
-            with pytest.raises(InputError, match=problem):
-                commands.command(kind, target, value=value)
-        with pytest.raises(InputError, match="no throughputs of 'x'"):
-            commands.submit(replace(JOB, model="x"))
-        with pytest.raises(InputError, match="8 are requested, but the cluster has 4"):
-            commands.submit(replace(JOB, demand=Demand.gang(8)))
-        assert commands.inbox.last() == 1
-
-
 @pytest.mark.slow
 def test_records_that_were_changed_on_disk_are_not_shown(tmp_path: Path) -> None:
     run = go(tmp_path, 3, jobs=[JOB])
