@@ -22,7 +22,7 @@ from flows.runs import snapshot
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
 from flows.web.api import PREFIX
-from harness.dockerd import IMAGE, PLAIN, Dockerd, mounts, python
+from harness.dockerd import PLAIN, Dockerd, mounts, node_table, python
 from harness.waiting import HANG_SECONDS, wait_for
 from tasks.commands import CommandKind
 from tests.flows.served import SECRET, served
@@ -68,13 +68,7 @@ images = ["{PLAIN}"]
 user = "1000:1000"
 mounts = [{read}]
 grace_seconds = 10
-[[nodes]]
-name = "one"
-endpoint = "{daemon.endpoint}"
-gpu_type = "cpu"
-image = "{IMAGE}"
-slots = [{{ cpus = 1.0 }}]
-'''
+{node_table("one", daemon.endpoint)}'''
     )
     (storage / "jobs").mkdir(mode=0o755)
     return ServiceOptions(cluster=file, round_seconds=1.0, restart_seconds=0.5, driver="plain")

@@ -27,6 +27,7 @@ from flows.scheduler.leadership import LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.supervisor.config import ListenAddress, Service
 from flows.supervisor.service import SupervisedProcess, _processes, _server_env
+from harness.dockerd import node_table
 from harness.up import free_port
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
@@ -301,16 +302,8 @@ def test_a_process_that_is_killed_or_hangs_is_restarted(tmp_path: Path) -> None:
 def test_a_scheduler_may_wait_as_the_cluster_file_says(tmp_path: Path) -> None:
     grace = 3600.0
     (file := tmp_path / "cluster.toml").write_text(
-        f'''storage = "{tmp_path}"
-user = "1000:1000"
-grace_seconds = {grace}
-[[nodes]]
-name = "one"
-endpoint = "unix:///nowhere"
-gpu_type = "cpu"
-image = "image"
-slots = [{{ cpus = 1.0 }}]
-'''
+        f'storage = "{tmp_path}"\nuser = "1000:1000"\ngrace_seconds = {grace}\n'
+        + node_table("one", "unix:///nowhere")
     )
     service = Service(ListenAddress("127.0.0.1", 4200), "", tmp_path, ServiceOptions(cluster=file))
     access = Access("http://127.0.0.1:4200", "shockwave:secret")
