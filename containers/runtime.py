@@ -263,6 +263,6 @@ class RuntimeFactory(Protocol):
         """
         return None
 
-    def open(self, terms: Terms, standing: ResumePoint) -> Runtime:
+    def open(self, terms: Terms, resume_point: ResumePoint) -> Runtime:
         """Open a run's runtime; the caller closes it."""
         ...

@@ -62,18 +62,18 @@ class PluggedFactory(RuntimeFactory):
         """
         self._plugin.call("check its jobs", partial(self._place.check, terms, jobs))
 
-    def open(self, terms: Terms, standing: ResumePoint) -> Runtime:
+    def open(self, terms: Terms, resume_point: ResumePoint) -> Runtime:
         """See `RuntimeFactory.open`.
 
         Raises:
             InputError: The plugin is not installed.
             PluginError: The plugin failed, or its object lacks a method of `Runtime`.
         """
-        runtime = self._plugin.call("be opened", partial(self._place.open, terms, standing))
+        runtime = self._plugin.call("be opened", partial(self._place.open, terms, resume_point))
         for name in CALLS:
             if not callable(getattr(runtime, name, None)):
                 raise self._plugin.refused(f"opens a {type(runtime).__name__} without {name}")
-        return _Guarded.at(self._plugin, runtime, standing)
+        return _Guarded.at(self._plugin, runtime, resume_point)
 
     @cached_property
     def _found(self) -> Plugin | None:
@@ -106,14 +106,14 @@ class _Guarded:
     reports: Reports
 
     @classmethod
-    def at(cls, plugin: Plugin, inner: Runtime, standing: ResumePoint) -> "_Guarded":
+    def at(cls, plugin: Plugin, inner: Runtime, resume_point: ResumePoint) -> "_Guarded":
         """Guard a runtime that resumes from a point."""
         reports = Reports(
-            standing.clock_seconds,
-            active={spec.job_id: spec for spec in standing.jobs},
-            leases=dict(standing.leases),
-            epochs=Counter(standing.epochs),
-            run_seconds=dict(standing.run_seconds),
+            resume_point.clock_seconds,
+            active={spec.job_id: spec for spec in resume_point.jobs},
+            leases=dict(resume_point.leases),
+            epochs=Counter(resume_point.epochs),
+            run_seconds=dict(resume_point.run_seconds),
         )
         return cls(plugin, inner, reports)
 

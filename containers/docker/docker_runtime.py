@@ -78,9 +78,9 @@ class DockerFactory(RuntimeFactory):
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
         self._nodes, self._clock = nodes, clock
 
-    def open(self, terms: Terms, standing: ResumePoint) -> "DockerRuntime":
+    def open(self, terms: Terms, resume_point: ResumePoint) -> "DockerRuntime":
         """See `RuntimeFactory.open`; ends the run's containers that have no lease."""
-        return DockerRuntime(self._nodes, self._clock, terms, standing)
+        return DockerRuntime(self._nodes, self._clock, terms, resume_point)
 
 
 class DockerRuntime:
@@ -89,23 +89,23 @@ class DockerRuntime:
     Opening it ends containers without a lease, which a crashed scheduler may leave.
     """
 
-    def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, standing: ResumePoint) -> None:
+    def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, resume_point: ResumePoint) -> None:
         self._nodes, self._run, self._clock = nodes, terms.run, clock
-        self._round_seconds, self._began = terms.round_seconds, standing.clock_seconds
-        check_images(nodes, standing.jobs)
+        self._round_seconds, self._began = terms.round_seconds, resume_point.clock_seconds
+        check_images(nodes, resume_point.jobs)
         self._logs = {
             spec.job_id: self._log(
                 spec,
-                standing.epochs.get(spec.job_id, 0),
-                standing.run_seconds.get(spec.job_id, 0.0),
+                resume_point.epochs.get(spec.job_id, 0),
+                resume_point.run_seconds.get(spec.job_id, 0.0),
             )
-            for spec in standing.jobs
+            for spec in resume_point.jobs
         }
-        self._started = set(standing.started)
+        self._started = set(resume_point.started)
         self._withdrawn: dict[int, str] = {}
         self._leases = {
             job_id: _Held(gpus, adopted=True, shared=None)
-            for job_id, gpus in standing.leases.items()
+            for job_id, gpus in resume_point.leases.items()
         }
         self._fleet = Fleet(nodes, self._run)
         self._occupied: dict[int, str] = {}

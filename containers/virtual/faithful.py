@@ -152,12 +152,12 @@ class FaithfulCluster(SimulatedCluster):
     published_rules = False
 
     def __init__(
-        self, truths: Mapping[int, GroundTruth], terms: Terms, standing: ResumePoint
+        self, truths: Mapping[int, GroundTruth], terms: Terms, resume_point: ResumePoint
     ) -> None:
         self._jobs: dict[int, VirtualJob] = {}
         self._leases: dict[int, Holder] = {}
         self._ran: list[int] = []
-        super().__init__(truths, terms, standing)
+        super().__init__(truths, terms, resume_point)
 
     def state(self) -> ClusterState:
         """Return the state after `launch`; valid until the next call."""

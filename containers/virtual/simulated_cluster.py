@@ -31,13 +31,13 @@ class SimulatedCluster(ABC):
     """See `check_jobs`."""
 
     def __init__(
-        self, truths: Mapping[int, GroundTruth], terms: Terms, standing: ResumePoint
+        self, truths: Mapping[int, GroundTruth], terms: Terms, resume_point: ResumePoint
     ) -> None:
         self._truths, self._terms = truths, terms
-        self._clock = standing.clock_seconds
+        self._clock = resume_point.clock_seconds
         self._finished: list[ContainerEvent] = []
         self._withdrawn: dict[int, str] = {}
-        self.admit(standing.jobs)
+        self.admit(resume_point.jobs)
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
         """See `Runtime.admit`."""
@@ -132,7 +132,7 @@ class TruthFactory(RuntimeFactory):
         """See `RuntimeFactory.check` and `check_jobs`."""
         check_jobs(jobs, self._truths, terms, published_rules=self.cluster.published_rules)
 
-    def open(self, terms: Terms, standing: ResumePoint) -> SimulatedCluster:
+    def open(self, terms: Terms, resume_point: ResumePoint) -> SimulatedCluster:
         """See `RuntimeFactory.open`; begins a run, or replays it from its beginning.
 
         No job of the resume point may have started, since it does not hold their completed work.
@@ -140,4 +140,4 @@ class TruthFactory(RuntimeFactory):
         Raises:
             InputError: See `check_jobs`.
         """
-        return self.cluster(self._truths, terms, standing)
+        return self.cluster(self._truths, terms, resume_point)

@@ -35,7 +35,7 @@ class VirtualCluster(SimulatedCluster):
     published_rules = True
 
     def __init__(
-        self, truths: Mapping[int, GroundTruth], terms: Terms, standing: ResumePoint
+        self, truths: Mapping[int, GroundTruth], terms: Terms, resume_point: ResumePoint
     ) -> None:
         self._jobs = SimulatedJobs(tuple(truths.values()), terms.throughputs)
         self._round_seconds = terms.round_seconds
@@ -43,7 +43,7 @@ class VirtualCluster(SimulatedCluster):
         self._leases: dict[int, tuple[int, ...]] = {}
         self._ran = np.zeros(len(truths), bool)
         self._reports: list[EpochReport] = []
-        super().__init__(truths, terms, standing)
+        super().__init__(truths, terms, resume_point)
 
     @property
     def _active(self) -> Set[int]:

@@ -151,12 +151,12 @@ def continue_live(
             images_then, removed = (*images_then, *_named(added)), orders.removed
         staying = [node for place, node in enumerate(nodes.nodes) if place not in removed]
         nodes = _pinned(nodes, _same_images(staying, images_then))
-        prepared, standing = prepare(start).at(position)
-        began = min(reader.created_at(name).timestamp(), time.time() - standing.clock_seconds)
+        prepared, resume_point = prepare(start).at(position)
+        began = min(reader.created_at(name).timestamp(), time.time() - resume_point.clock_seconds)
         there = bool(position.state.round)
         with (
             lock_cluster(nodes, name, removed),
-            _running(prepared, nodes, writer, began, standing, begun=there) as live,
+            _running(prepared, nodes, writer, began, resume_point, begun=there) as live,
         ):
             if snapshots:
                 live.run.sink = SnapshotSink(writer, live.run, snapshots, position)
@@ -244,7 +244,7 @@ def _running(
     nodes: Nodes,
     writer: Writer,
     began: float,
-    standing: ResumePoint,
+    resume_point: ResumePoint,
     *,
     begun: bool,
 ) -> Iterator[LiveRun]:
@@ -256,7 +256,7 @@ def _running(
     if not (begun and prepared.start.header.service):  # `read_service_nodes` checked its nodes
         _hold_to(nodes, writer.run, begun=begun)
     try:
-        with closing(place.open(at, standing)) as runtime:
+        with closing(place.open(at, resume_point)) as runtime:
             yield LiveRun(prepared.on(runtime, writer, writer.run), writer, runtime)
     except Interrupted as error:
         remedy = f"its containers keep running; {error.remedy} --cluster FILE"

@@ -102,9 +102,11 @@ def measure_pairs(
         for number, pair in enumerate(pairs)
         for place, job in enumerate(pair)
     ]
-    standing = ResumePoint(jobs=tuple(specs))
+    resume_point = ResumePoint(jobs=tuple(specs))
     with lock_cluster(nodes, run):
-        runtime = DockerFactory(nodes, WallClock(time())).open(Terms(run, LOOK_SECONDS), standing)
+        runtime = DockerFactory(nodes, WallClock(time())).open(
+            Terms(run, LOOK_SECONDS), resume_point
+        )
         try:
             for number, pair in enumerate(pairs):
                 progress(number, len(pairs))

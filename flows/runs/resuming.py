@@ -61,8 +61,8 @@ def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
     prepared, recorded = prepare(start), reader.records(writer.run)
     if prepared.place.live:
         at = RunProgress(prepared.state).after_all(start.header, recorded)
-        prepared, standing = prepared.at(at)
-        with prepared.open_run(writer, writer.run, standing) as run:
+        prepared, resume_point = prepared.at(at)
+        with prepared.open_run(writer, writer.run, resume_point) as run:
             yield run
         return
     with prepared.open_run(writer, writer.run) as run:

@@ -68,10 +68,10 @@ class Prepared:
 
     @contextmanager
     def open_run(
-        self, sink: Sink, name: str = "", standing: ResumePoint = BEGINNING
+        self, sink: Sink, name: str = "", resume_point: ResumePoint = BEGINNING
     ) -> Iterator[Run]:
         """Open the runtime at a resume point, by default the beginning, within the context."""
-        with closing(self.place.open(make_terms(self.start.header, name), standing)) as runtime:
+        with closing(self.place.open(make_terms(self.start.header, name), resume_point)) as runtime:
             yield self.on(runtime, sink, name)
 
     def at(self, position: RunProgress) -> tuple["Prepared", ResumePoint]:

@@ -126,15 +126,15 @@ def driven(
     specs: Iterable[JobSpec],
     *,
     round_seconds: float = ROUND_SECONDS,
-    standing: ResumePoint | None = None,
+    resume_point: ResumePoint | None = None,
 ) -> Iterator[Driver]:
     """A run on Docker hosts that begins now; its containers are removed at the end."""
-    stood = replace(standing or ResumePoint(), jobs=tuple(specs))
+    stood = replace(resume_point or ResumePoint(), jobs=tuple(specs))
     place = DockerFactory(nodes, WallClock(time.time() - stood.clock_seconds))
     runtime = place.open(Terms(run, round_seconds), stood)
     driver = Driver(runtime, leases=dict(stood.leases))
     try:
-        if standing is None:
+        if resume_point is None:
             driver.look()
         yield driver
     finally:

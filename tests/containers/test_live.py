@@ -164,8 +164,8 @@ def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, stora
     nodes, run, began = cluster(daemon, storage, image=COUNTING), "crash", time.time()
     specs = (long(0), long(1, gpus=2), long(2))
 
-    def begin(standing: ResumePoint) -> DockerRuntime:
-        return DockerFactory(nodes, WallClock(began)).open(Terms(run, 1.0), standing)
+    def begin(resume_point: ResumePoint) -> DockerRuntime:
+        return DockerFactory(nodes, WallClock(began)).open(Terms(run, 1.0), resume_point)
 
     def running() -> dict[str, tuple[str, str]]:
         """Containers and GPUs by job, as labels say."""

@@ -44,9 +44,9 @@ def test_jobs_of_a_pair_go_on_alone_and_together_as_if_nothing_happened(
         assert (again.job_id, again.kind) == (end.job_id, EventKind.RESUMED)
         assert quotas(daemon, "pair") == [50_000, 50_000]
 
-        standing = ResumePoint(jobs=tuple(specs), leases=both, started=frozenset(both))
+        resume_point = ResumePoint(jobs=tuple(specs), leases=both, started=frozenset(both))
         place, before = DockerFactory(nodes, WallClock(time.time())), daemon.containers("pair")
-        with closing(place.open(Terms("pair", 0.5), standing)):  # as after the scheduler died
+        with closing(place.open(Terms("pair", 0.5), resume_point)):  # as after the scheduler died
             assert daemon.containers("pair") == before
             assert quotas(daemon, "pair") == [50_000, 50_000]
 

@@ -95,9 +95,9 @@ def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
     place = DockerFactory(nodes, WallClock(time.time()))
     with closing(place.open(Terms(run, 0.2), ResumePoint(jobs=specs))) as first:
         first.launch(0, [Lease(0, (2,))])
-    standing = ResumePoint(leases={0: (2,)}, started=frozenset({0}))
+    resume_point = ResumePoint(leases={0: (2,)}, started=frozenset({0}))
     way.unlink()
-    with driven(nodes, run, specs, standing=standing, round_seconds=0.2) as driver:
+    with driven(nodes, run, specs, resume_point=resume_point, round_seconds=0.2) as driver:
         driver.number = 1
         driver.look()
         assert by_job(driver.events, EventKind.LOST) == {

@@ -106,15 +106,15 @@ def test_a_campaign_holds_it_against_ours(slower: Path, tmp_path: Path) -> None:
 LIVE = """
 class Machines(Slower):
     live = True
-    clusters, standings = {}, []
+    clusters, resume_points = {}, []
 
-    def open(self, terms, standing):
-        self.standings.append(standing)
-        return self.clusters.setdefault(terms.run, super().open(terms, standing))
+    def open(self, terms, resume_point):
+        self.resume_points.append(resume_point)
+        return self.clusters.setdefault(terms.run, super().open(terms, resume_point))
 """
 
 
-def test_a_live_runtime_goes_on_from_its_standing(slower: Path, tmp_path: Path) -> None:
+def test_a_live_runtime_continues_from_its_resume_point(slower: Path, tmp_path: Path) -> None:
     slower.write_text(slower.read_text() + LIVE)
     points = slower.parent / "slower-1.2.dist-info" / "entry_points.txt"
     points.write_text(points.read_text().replace("slower:Slower", "slower:Machines"))
@@ -123,7 +123,7 @@ def test_a_live_runtime_goes_on_from_its_standing(slower: Path, tmp_path: Path) 
     resume(cut, tmp_path)  # its jobs are where they were
     runs = shockwave.Warehouse(tmp_path).runs(run, cut)
     assert runs["last_hash"].nunique() == 1
-    *_, began, stood = sys.modules["slower"].Machines.standings
+    *_, began, stood = sys.modules["slower"].Machines.resume_points
     assert (began.clock_seconds, began.jobs) == (0.0, ())
     assert stood.clock_seconds == records[-1].clock_seconds
     assert stood.leases == {lease.job_id: lease.gpus for lease in records[-1].leases}
@@ -149,8 +149,8 @@ class Cluster(FaithfulCluster):
 
 
 class Slower(FaithfulFactory):
-    def open(self, terms, standing):
-        return Cluster(self._truths, terms, standing)
+    def open(self, terms, resume_point):
+        return Cluster(self._truths, terms, resume_point)
 """
 
 
