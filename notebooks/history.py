@@ -19,10 +19,10 @@ def _():
 
     import shockwave
     from warehouse.analytics.questions import Analytics
-    from warehouse.report import report_of
+    from warehouse.report import read_report
 
     records = shockwave.Warehouse()
-    return Analytics, alt, mo, records, report_of, shockwave
+    return Analytics, alt, mo, records, read_report, shockwave
 
 
 @app.cell
@@ -60,8 +60,8 @@ def _(alt, history, mo, records):
 
 
 @app.cell
-def _(Analytics, chosen, records, report_of):
-    figures = report_of(Analytics(records.path), [chosen.value]).figures
+def _(Analytics, chosen, records, read_report):
+    figures = read_report(Analytics(records.path), [chosen.value]).figures
     return (figures,)
 
 

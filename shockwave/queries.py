@@ -254,10 +254,10 @@ def figures(
     require("report", "figures")
     from predictor.errors import InputError, likely
     from warehouse.analytics.questions import Analytics
-    from warehouse.report import report_of
+    from warehouse.report import read_report
     from warehouse.report.paper import write_pdfs
 
-    drawn = report_of(Analytics(find_warehouse(warehouse)), name, against).figures
+    drawn = read_report(Analytics(find_warehouse(warehouse)), name, against).figures
     for begin in only:
         if not any(figure.key.startswith(begin) for figure in drawn):
             keys = sorted(figure.key for figure in drawn)

@@ -6,7 +6,7 @@ from typing import Any
 import duckdb
 
 from warehouse.analytics.catalog import create_views
-from warehouse.analytics.definitions import VIEWS, needed
+from warehouse.analytics.definitions import VIEWS, find_needed
 
 
 def columns_and_rows(
@@ -14,7 +14,7 @@ def columns_and_rows(
 ) -> dict[str, tuple[list[Any], list[Any]]]:
     """Columns with their types and all rows of views, as an `Analytics` sees them."""
     with duckdb.connect() as connection:
-        create_views(connection, warehouse, names=needed(views), tables=tables)
+        create_views(connection, warehouse, names=find_needed(views), tables=tables)
         asked = ((view, connection.execute(f"FROM {view} ORDER BY ALL")) for view in views)
         return {view: (answer.description, answer.fetchall()) for view, answer in asked}
 

@@ -14,7 +14,7 @@ import typer
 
 from flows.cli.errors import escape
 from flows.cli.progress import end_progress
-from warehouse.analytics.values import plain
+from warehouse.analytics.values import to_plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -70,7 +70,7 @@ def print_rows(
     """Print rows: as JSON lines as they arrive, or as a table (`print_table`)."""
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(plain(row), allow_nan=False))
+            typer.echo(json.dumps(to_plain(row), allow_nan=False))
     elif shown := list(rows):
         cells = [list(row.values()) for row in shown]
         print_table(list(shown[0]), cells, paged=paged, important=important)

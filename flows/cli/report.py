@@ -32,7 +32,7 @@ def report(
     from warehouse.analytics.questions import Analytics
     from warehouse.report import (
         page_path,
-        report_of,
+        read_report,
         write_figures,
         write_page,
     )
@@ -43,7 +43,7 @@ def report(
     if figures:
         check_writable(figures / "figure")  # which is a folder, or can be made
     shown.begin(f"reading {name}")
-    content = report_of(Analytics(warehouse), name, against)
+    content = read_report(Analytics(warehouse), name, against)
     runs = content.runs
     title = ", ".join(runs) if len(runs) < 4 else name if "," not in name else f"{len(runs)} runs"
     shown.begin("writing the page")

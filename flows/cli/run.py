@@ -121,12 +121,12 @@ def _list_sorted(sort: str) -> tuple[str, ...]:
 
 def _say_none(what: str, warehouse: Path, selected: "Selection", as_json: bool) -> None:
     """Report that no run matches, and policies and tags that no run has."""
-    from warehouse.analytics.listing import unknown
+    from warehouse.analytics.listing import explain_unknown
     from warehouse.analytics.questions import Analytics
 
     if not as_json:
         say(f"(no {what} matches)", err=True)
-    for line in unknown(Analytics(warehouse), selected):
+    for line in explain_unknown(Analytics(warehouse), selected):
         say(f"({line})", err=True)
 
 
@@ -138,12 +138,12 @@ def _get_conditions(row: dict[str, Any]) -> tuple[object, int]:
 def _print_policies(rows: list[dict[str, Any]], selected: "Selection", as_json: bool) -> None:
     """Print the means over the runs of each policy, and warn if these are not comparable."""
     from warehouse.analytics.intervals import FigureRow
-    from warehouse.analytics.listing import by_policy
+    from warehouse.analytics.listing import average_by_policy
 
     ran = Counter(row["policy"] for row in rows)
     means = [
         FigureRow({"policy": policy, "runs": ran[policy]}, figures)
-        for policy, figures in by_policy(rows, selected).items()
+        for policy, figures in average_by_policy(rows, selected).items()
     ]
     shown = [mean.row() if as_json else mean.shown() for mean in means]
     print_filled(shown, as_json, _list_sorted(selected.sort or ""))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.errors import escape
-from warehouse.analytics.values import plain
+from warehouse.analytics.values import to_plain
 from warehouse.wording import counted
 
 GAP = 2
@@ -118,4 +118,4 @@ def to_text(value: object) -> str:
         value = value.replace(microsecond=0)
     if isinstance(value, float):
         return f"{value:,.1f}" if 100 <= abs(value) < MOST_DIGITS else f"{value:.4g}"
-    return "" if value is None else escape(str(plain(value)))
+    return "" if value is None else escape(str(to_plain(value)))

@@ -7,7 +7,7 @@ from typing import Any
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from warehouse.analytics.questions import Analytics
-from warehouse.analytics.values import plain
+from warehouse.analytics.values import to_plain
 
 HEADLINES = (
     "run",
@@ -33,7 +33,7 @@ def read_headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]
     columns, rows = Analytics(warehouse).query(
         f"SELECT {', '.join(HEADLINES)} FROM run_summary", runs
     )
-    summaries = {row[0]: dict(zip(columns, map(plain, row), strict=True)) for row in rows}
+    summaries = {row[0]: dict(zip(columns, map(to_plain, row), strict=True)) for row in rows}
     return [summaries[run] for run in runs]
 
 

@@ -10,7 +10,7 @@ from tests.runs import ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.report import report_of
+from warehouse.report import read_report
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def test_its_figures_are_those_of_the_report(
     assert forked.endswith(": 4 jobs on 16 GPUs")
     analytics = Analytics(warehouse)
     first = analytics.query("SELECT run FROM runs ORDER BY run")[1][0][0]
-    asked = report_of(analytics, [first]).figures
+    asked = read_report(analytics, [first]).figures
     assert values["chosen"].value == first
     assert [figure.key for figure in values["figures"]] == [figure.key for figure in asked]
     jobs = {row["run"] for row in values["compared"].data.to_dict("records")}

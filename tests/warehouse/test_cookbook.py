@@ -14,11 +14,11 @@ from solver.inventory import Pool
 from tasks.record import Parameter
 from tests.runs import POLICIES, POOLS, Made, ended, make, mixed, write
 from warehouse.analytics.catalog import build
-from warehouse.analytics.definitions import views_of
+from warehouse.analytics.definitions import find_views
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.recipes import recipes
-from warehouse.report.matrix import matrix
+from warehouse.report.matrix import draw_types
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +101,7 @@ def test_every_recipe_has_an_answer_in_order(answered: dict[str, Any], recipe: A
     assert len(rows) > 0
     assert "ORDER BY" in recipe.sql
     with duckdb.connect() as connection:
-        assert views_of(connection, [recipe.sql])
+        assert find_views(connection, [recipe.sql])
     assert any(value is not None for row in rows for value in row)
 
 
@@ -278,12 +278,12 @@ def test_gpu_time_is_counted_by_the_type_that_jobs_are_fastest_on(tmp_path: Path
     )
     for row in rows:
         assert row["mean_speed"] == 1.0 or row["fastest"] != row["gpu_type"]
-    drawn = matrix(rows)
+    drawn = draw_types(rows)
     assert drawn is not None
     assert [row["share"] for row in drawn.rows] == pytest.approx(
         [r["share"] for r in rows], abs=1e-4
     )
-    assert matrix([row for row in rows if row["fastest"] == row["gpu_type"]][:1]) is None
+    assert draw_types([row for row in rows if row["fastest"] == row["gpu_type"]][:1]) is None
     types = {row["gpu_type"] for row in rows_of(Analytics(tmp_path), "prices-by-type", run)}
     assert types == set(made.header.settings.inventory.types)
 

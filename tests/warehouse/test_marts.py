@@ -18,7 +18,7 @@ from tests.runs import Made, ended, write
 from warehouse.analytics import catalog
 from warehouse.analytics.catalog import TABLE_BYTES, build, create_views
 from warehouse.analytics.copies import read_copies
-from warehouse.analytics.definitions import MARTS, read_twice, views_of
+from warehouse.analytics.definitions import MARTS, find_read_twice, find_views
 from warehouse.analytics.limits import SPILL
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
@@ -122,13 +122,13 @@ def test_records_beyond_a_size_are_not_computed_into_tables(
 
 def test_marts_read_twice_are_known() -> None:
     marts = ("runs", "rounds", "leases", "job_outcomes")
-    assert read_twice("FROM run_summary") == ("headers", "inventories", *marts)
-    assert read_twice("FROM records JOIN jobs USING (run)") == ()
-    assert read_twice("SELECT * from leases JOIN Leases AS l USING (run)") == (
+    assert find_read_twice("FROM run_summary") == ("headers", "inventories", *marts)
+    assert find_read_twice("FROM records JOIN jobs USING (run)") == ()
+    assert find_read_twice("SELECT * from leases JOIN Leases AS l USING (run)") == (
         *("headers", "inventories", "leases"),
     )
-    assert read_twice("SELECT count(*) AS rounds FROM solves") == ("headers",)
-    assert read_twice("SHOW TABLES") == ()
+    assert find_read_twice("SELECT count(*) AS rounds FROM solves") == ("headers",)
+    assert find_read_twice("SHOW TABLES") == ()
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_marts_read_twice_are_known() -> None:
 )
 def test_columns_are_no_views(asked: str, seen: set[str]) -> None:
     with duckdb.connect() as connection:
-        assert views_of(connection, [asked]) == tuple(sorted(seen))
-        assert set(views_of(connection, [asked, "FROM usage"])) == seen | {"usage"}
+        assert find_views(connection, [asked]) == tuple(sorted(seen))
+        assert set(find_views(connection, [asked, "FROM usage"])) == seen | {"usage"}
 
 
 def test_the_newest_run_is_found_without_and_with_copies(written: Path, materialised: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from predictor.errors import InputError
 from tests.runs import ended, write
 from warehouse.analytics.questions import Analytics
-from warehouse.report import report_of
+from warehouse.report import read_report
 from warehouse.report.paper import write_pdfs
 
 
@@ -16,7 +16,7 @@ from warehouse.report.paper import write_pdfs
 def test_a_pdf_has_the_width_that_was_asked_for(tmp_path: Path) -> None:
     made = ended("srtf", jobs=4)
     run = write(tmp_path, made.start, made.rounds)
-    figures = report_of(Analytics(tmp_path), run).figures
+    figures = read_report(Analytics(tmp_path), run).figures
     drawn = [figure for figure in figures if figure.chart is not None]
     for file in write_pdfs(drawn, tmp_path / "pdf", 3.3):
         box = re.search(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", file.read_bytes())
@@ -29,7 +29,7 @@ def test_a_pdf_has_the_width_that_was_asked_for(tmp_path: Path) -> None:
 def test_each_choice_of_a_figure_is_a_file_of_its_own(tmp_path: Path) -> None:
     made = ended("srtf", jobs=4)
     run = write(tmp_path, made.start, made.rounds)
-    (figure,) = (f for f in report_of(Analytics(tmp_path), run).figures if "fairness" in f.key)
+    (figure,) = (f for f in read_report(Analytics(tmp_path), run).figures if "fairness" in f.key)
     names = [file.name for file in write_pdfs([figure], tmp_path / "pdf")]
     assert names[0] == f"{figure.key}.pdf"
     assert len({*names}) == len(figure.specs) > 1

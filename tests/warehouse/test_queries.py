@@ -16,7 +16,7 @@ from tests.contents import seen_by_analysts
 from tests.runs import Made, ended, tiny, write
 from tests.warehouse.conftest import folder, process, tree
 from warehouse.analytics.catalog import build
-from warehouse.analytics.limits import interruptible
+from warehouse.analytics.limits import run_interruptible
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
@@ -247,5 +247,5 @@ def test_an_endless_query_can_be_interrupted() -> None:
             ).fetchall()
 
         with pytest.raises(KeyboardInterrupt):
-            interruptible(connection, endless)
+            run_interruptible(connection, endless)
         assert connection.sql("SELECT 1").fetchall() == [(1,)]  # it is free again

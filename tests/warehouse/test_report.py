@@ -17,11 +17,11 @@ from tests.reports import HOSTILE, figure, fill, store
 from tests.runs import ended, start_of, write
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.report import Report, report_of, write_figures, write_report
-from warehouse.report.accounts import accounts
+from warehouse.report import Report, read_report, write_figures, write_report
+from warehouse.report.accounts import write_accounts
 from warehouse.report.page import render
-from warehouse.report.selection import by_run, entries_of
-from warehouse.report.timeline import market, solver
+from warehouse.report.selection import query_by_run, read_entries
+from warehouse.report.timeline import draw_market, draw_solver
 from warehouse.store.labelling import name_run
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def runs(analytics: Analytics) -> list[str]:
 
 @pytest.fixture(scope="module")
 def report(analytics: Analytics, runs: list[str]) -> Report:
-    return report_of(analytics, runs)
+    return read_report(analytics, runs)
 
 
 @pytest.fixture(scope="module")
@@ -201,8 +201,8 @@ def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_pa
     run = store(tmp_path, ended(policy, jobs=3), rounds=4)
     analytics = Analytics(tmp_path)
     _, solves = analytics.query("SELECT price, gap FROM solves", [run])
-    rows = by_run(analytics, ["solves"], [run])["solves"][run]
-    shown, planned = market(rows, ()), solver(rows)
+    rows = query_by_run(analytics, ["solves"], [run])["solves"][run]
+    shown, planned = draw_market(rows, ()), draw_solver(rows)
     assert (shown.chart is not None) == (policy == "shockwave")
     assert bool(shown.missing) == (policy != "shockwave")
     assert any(price is not None for price, _ in solves) == (policy == "shockwave")
@@ -211,7 +211,7 @@ def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_pa
         assert {"price", "envious"} <= set(shown.rows[0])
         assert any(row["price"] is not None for row in shown.rows)
         types = [{"hours": 0.0, "label": kind, "price": 1.0} for kind in ("v100", "k80")]
-        assert "by construction" in market(rows, types).about
+        assert "by construction" in draw_market(rows, types).about
         assert "by construction" not in shown.about
     else:
         assert "no prices" in shown.missing
@@ -228,7 +228,7 @@ def test_settings_that_differ_are_named(tmp_path: Path) -> None:
     settings = Settings("srtf", make_pool(8, gpu_type=UNTYPED), window=5, seed=7)
     other = start_of(replace(made.header, settings=settings), made.start.workload)
     names = [write(tmp_path, start, made.rounds) for start in (made.start, other)]
-    labels = [entry.label for entry in entries_of(Analytics(tmp_path), names)]
+    labels = [entry.label for entry in read_entries(Analytics(tmp_path), names)]
     assert labels == [
         "srtf, round_seconds=600 window_rounds=20",
         "srtf, round_seconds=120 window_rounds=5",
@@ -322,16 +322,16 @@ def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_pa
 def test_runs_are_reported_by_ids_and_given_names(
     analytics: Analytics, runs: list[str], tmp_path: Path
 ) -> None:
-    several = entries_of(analytics, f"{runs[2]}, {runs[0]},{runs[2]}")
+    several = read_entries(analytics, f"{runs[2]}, {runs[0]},{runs[2]}")
     assert [entry.run for entry in several] == [runs[2], runs[0]]
     run = store(tmp_path, ended())
     name_run(tmp_path, run, "Baseline")
-    assert [entry.run for entry in entries_of(Analytics(tmp_path), f"Baseline,{run}")] == [run]
+    assert [entry.run for entry in read_entries(Analytics(tmp_path), f"Baseline,{run}")] == [run]
 
 
 def test_a_job_has_an_account_of_its_life(report: Report, analytics: Analytics) -> None:
     (jobs,) = [c.jobs for c in report.chapters if c.jobs and c.jobs.run.startswith("themis")]
-    found = accounts(jobs)
+    found = write_accounts(jobs)
     _, rows = analytics.query(
         "SELECT job_id, preemptions, launches FROM job_outcomes ORDER BY job_id", [jobs.run]
     )
@@ -376,7 +376,7 @@ def test_fairness_is_that_of_the_jobs(
 )
 def test_unknown_names_are_refused(analytics: Analytics, name: str, problem: str) -> None:
     with pytest.raises(InputError) as refused:
-        entries_of(analytics, name)
+        read_entries(analytics, name)
     assert str(refused.value).startswith(problem)
 
 

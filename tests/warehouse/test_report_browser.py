@@ -11,7 +11,7 @@ import pytest
 from harness.waiting import HANG_SECONDS
 from tests.reports import HOSTILE, fill
 from warehouse.analytics.questions import Analytics
-from warehouse.report import report_of
+from warehouse.report import read_report
 from warehouse.report.page import render
 
 pytestmark = pytest.mark.browser
@@ -40,7 +40,7 @@ def browser() -> Iterator[Any]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("warehouse")
     path = folder / "report.html"
-    report = report_of(Analytics(folder), fill(folder)[:2])
+    report = read_report(Analytics(folder), fill(folder)[:2])
     path.write_text(render(report, f"About {HOSTILE}"), encoding="utf-8")
     return path
 

@@ -17,10 +17,10 @@ from warehouse.analytics.intervals import in_three_digits
 from warehouse.analytics.listing import list_campaigns
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.report.comparison import front, paired, policies
-from warehouse.report.contents import report_of
-from warehouse.report.selection import ReportedRun, entries_of
-from warehouse.report.tiles import of_policies, of_run
+from warehouse.report.comparison import draw_differences, draw_front, draw_policies
+from warehouse.report.contents import read_report
+from warehouse.report.selection import ReportedRun, read_entries
+from warehouse.report.tiles import make_policy_tiles, make_run_tiles
 from warehouse.store.campaigns import read_cells, write_cells
 from warehouse.store.files import CellRow, CellStatus
 
@@ -54,7 +54,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
 
 
 def test_a_campaign_keeps_its_own_names(campaign: Analytics) -> None:
-    entries = entries_of(campaign, "c-1")
+    entries = read_entries(campaign, "c-1")
     assert [entry.label for entry in entries[::2]] == [
         "my-srtf, calm",
         "my-srtf, rough",
@@ -62,11 +62,11 @@ def test_a_campaign_keeps_its_own_names(campaign: Analytics) -> None:
         "my-fifo, rough",
     ]
     assert {entry.group for entry in entries} == {"crowd on small"}
-    assert {bar["runs"] for bar in policies(entries).rows} == {2}
+    assert {bar["runs"] for bar in draw_policies(entries).rows} == {2}
     with pytest.raises(InputError, match="has no finished cell yet"):
-        entries_of(campaign, "c-2")
+        read_entries(campaign, "c-2")
     with pytest.raises(InputError, match="did you mean c-1"):
-        entries_of(campaign, "c1-1")
+        read_entries(campaign, "c1-1")
 
 
 def test_a_program_reports_a_campaign_by_its_own_names(campaign: Analytics, tmp_path: Path) -> None:
@@ -75,14 +75,14 @@ def test_a_program_reports_a_campaign_by_its_own_names(campaign: Analytics, tmp_
 
 
 def test_one_run_is_held_against_no_unknown_policy(campaign: Analytics) -> None:
-    run = entries_of(campaign, "c-1")[0].run
+    run = read_entries(campaign, "c-1")[0].run
     with pytest.raises(InputError, match="against: 'bogus' is none of the policies"):
-        report_of(campaign, run, "bogus")
+        read_report(campaign, run, "bogus")
 
 
 def test_differences_are_taken_in_pairs(campaign: Analytics) -> None:
-    entries = entries_of(campaign, "c-1")
-    found = paired(entries)
+    entries = read_entries(campaign, "c-1")
+    found = draw_differences(entries)
     assert found is not None
     (row,) = [row for row in found.rows if row["metric"] == "mean JCT (%)"]
     changes = [
@@ -100,8 +100,8 @@ def test_differences_are_taken_in_pairs(campaign: Analytics) -> None:
     ) / (4 * 3600)
     assert row["in_its_unit"].startswith(f"{in_three_digits(hours)} ± ")
     assert row["in_its_unit"].endswith(" h")
-    assert paired(entries[:4]) is None
-    assert paired([entries[0], entries[4]]) is None
+    assert draw_differences(entries[:4]) is None
+    assert draw_differences([entries[0], entries[4]]) is None
 
 
 def test_policies_are_compared_over_seeds_on_some_jobs(campaign: Analytics) -> None:
@@ -154,7 +154,7 @@ def test_differences_are_taken_from_a_policy_over_all_workloads_and_in_each(
         compare_policies(campaign.warehouse, cells, against="my-fifi")
 
     write_cells(campaign.warehouse, "c-3", cells)
-    found = paired(entries_of(campaign, "c-3"), "my-fifo")
+    found = draw_differences(read_entries(campaign, "c-3"), "my-fifo")
     assert found is not None
     assert [*found.choices] == ["all workloads", "calm on small", "rough on small"]
     assert {row["label"] for row in found.rows} == {"my-srtf"}
@@ -175,14 +175,14 @@ def test_campaigns_are_listed_whatever_has_run(campaign: Analytics) -> None:
 
 
 def test_a_campaign_says_which_worst_its_tile_is(campaign: Analytics) -> None:
-    entries = entries_of(campaign, "c-1")
-    tile = next(tile for tile in of_policies(entries) if tile.name == "Worst ρ of any run")
+    entries = read_entries(campaign, "c-1")
+    tile = next(tile for tile in make_policy_tiles(entries) if tile.name == "Worst ρ of any run")
     best = min(("my-srtf", "my-fifo"), key=lambda policy: worst_of(entries, policy))
     assert tile.value == in_three_digits(worst_of(entries, best))
-    caption = report_of(campaign, "c-1").sections[0].table
+    caption = read_report(campaign, "c-1").sections[0].table
     assert caption is not None
     assert "of worst ρ: the mean of each run's worst" in caption.caption
-    assert "Worst ρ" in [tile.name for tile in of_policies(entries[::4])]
+    assert "Worst ρ" in [tile.name for tile in make_policy_tiles(entries[::4])]
 
 
 def worst_of(entries: Sequence[ReportedRun], policy: str) -> float:
@@ -190,7 +190,7 @@ def worst_of(entries: Sequence[ReportedRun], policy: str) -> float:
 
 
 def test_the_front_holds_whom_nobody_beats(campaign: Analytics) -> None:
-    entries = entries_of(campaign, "c-1")
+    entries = read_entries(campaign, "c-1")
     figures = {
         0: (2.0, 2.0, 1.0),  # beaten by the next
         2: (1.0, 2.0, 1.0),
@@ -204,16 +204,16 @@ def test_the_front_holds_whom_nobody_beats(campaign: Analytics) -> None:
         )
         for number, (a, b, c) in figures.items()
     ]
-    found = front(laid)
+    found = draw_front(laid)
     assert found is not None
     assert [row["on_front"] for row in found.rows] == [False, True, True, True]
-    assert front(laid[:2]) is None
+    assert draw_front(laid[:2]) is None
 
 
 def test_tiles_hold_makespan_against_its_bound(tmp_path: Path) -> None:
     made = ended("srtf", jobs=3)
-    (entry,) = entries_of(Analytics(tmp_path), write(tmp_path, made.start, made.rounds))
-    tiles = of_run(entry, 2)
+    (entry,) = read_entries(Analytics(tmp_path), write(tmp_path, made.start, made.rounds))
+    tiles = make_run_tiles(entry, 2)
     assert [tile.name for tile in tiles] == ["Makespan", "Mean JCT", "Worst ρ", "Cost of restarts"]
     makespan, bound = entry.figures["makespan_s"], entry.figures["makespan_bound_s"]
     assert tiles[0].notes[0].startswith(f"{makespan / bound:.3g} × the lower bound of ")

@@ -11,12 +11,12 @@ from predictor.errors import InputError
 from tests.reports import HOSTILE, figure, store
 from tests.runs import ended, make, mixed, tiny, write
 from warehouse.analytics.questions import Analytics
-from warehouse.report import report_name, report_of
-from warehouse.report.figure import COLOURS, data, thinned
-from warehouse.report.gantt import gantt
-from warehouse.report.page import formatted, render
+from warehouse.report import read_report, report_name
+from warehouse.report.figure import COLOURS, data, thin_out
+from warehouse.report.gantt import draw_gantt
+from warehouse.report.page import format_value, render
 from warehouse.report.paper import VEGA_LITE
-from warehouse.report.selection import entries_of
+from warehouse.report.selection import read_entries
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 )
 def test_a_run_under_way_has_a_report(tmp_path: Path, rounds: int, missing: str) -> None:
     run = store(tmp_path, ended(), rounds=rounds)
-    report = report_of(Analytics(tmp_path), [run])
+    report = read_report(Analytics(tmp_path), [run])
     assert figure(report, f"gantt-{run}").chart is not None
     assert figure(report, "distributions").missing == "No job has ended yet."
     assert missing in render(report, "x")
@@ -46,14 +46,14 @@ def test_no_two_reports_share_a_name() -> None:
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     run = write(tmp_path, tiny(), [])
     with pytest.raises(InputError, match="has no rounds yet"):
-        entries_of(Analytics(tmp_path), run)
+        read_entries(Analytics(tmp_path), run)
 
 
 def test_thinned_rows_keep_both_ends() -> None:
     rows = [{"n": n} for n in range(1000)]
-    few = [row["n"] for row in thinned(rows, 5)]
+    few = [row["n"] for row in thin_out(rows, 5)]
     assert few == [0, 250, 500, 749, 999]
-    assert thinned(rows[:3], 5) == rows[:3]
+    assert thin_out(rows[:3], 5) == rows[:3]
 
 
 def test_a_chart_holds_finite_numbers_only() -> None:
@@ -62,7 +62,7 @@ def test_a_chart_holds_finite_numbers_only() -> None:
 
 
 def test_values_have_few_digits() -> None:
-    assert [formatted(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
+    assert [format_value(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
         *("–", "yes", "1.23", "38,441", "3", "a", "–")
     ]
 
@@ -76,7 +76,7 @@ def test_tenants_beyond_the_colours_share_grey() -> None:
         }
         for n in jobs
     ]
-    found = gantt(leases, jobs, 1)
+    found = draw_gantt(leases, jobs, 1)
     assert list(found.choices) == ["job", "batch size", "tenant", "pool"]
     (written,) = [
         vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
@@ -93,14 +93,14 @@ def test_each_of_several_pools_is_named_where_its_gpus_begin(pools: list[str]) -
     leases = [lease | {"job": n, "gpu": n, "gpu_end": n + 1, "pool": pools[-1]} for n in range(4)]
     jobs = {n: {"tenant": "t", "model": "m", "scale_factor": 1} for n in range(4)}
     each = [{"gpu_type": kind, "gpus": 4 // len(pools)} for kind in pools]
-    for spec in gantt(leases, jobs, 4, pools=each).specs.values():
+    for spec in draw_gantt(leases, jobs, 4, pools=each).specs.values():
         drawn = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
         assert [kind in drawn for kind in pools] == [len(pools) > 1] * len(pools)
 
 
 def test_a_run_on_gpus_with_prices_says_what_they_cost(tmp_path: Path) -> None:
     runs = [store(tmp_path, made) for made in (make(mixed("srtf", jobs=5)), ended("srtf"))]
-    priced, free = (report_of(Analytics(tmp_path), [run]).chapters[0].tiles for run in runs)
+    priced, free = (read_report(Analytics(tmp_path), [run]).chapters[0].tiles for run in runs)
     sql = "SELECT sum(scale_factor * seconds) / 3600 * 2.48 FROM leases WHERE gpu_type = 'v100'"
     cost = Analytics(tmp_path).query(sql, [runs[0]])[1][0][0]
     assert [tile.value for tile in priced if tile.name == "Cost"] == [f"{cost:,.2f}"]

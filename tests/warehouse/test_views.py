@@ -20,7 +20,7 @@ from tests.warehouse.by_hand import (
 )
 from warehouse.analytics import definitions
 from warehouse.analytics.catalog import build, create_views
-from warehouse.analytics.definitions import MARTS, STAGING, VIEWS, needed, view_sql
+from warehouse.analytics.definitions import MARTS, STAGING, VIEWS, find_needed, view_sql
 from warehouse.analytics.questions import Analytics
 
 pytestmark = pytest.mark.slow
@@ -184,7 +184,7 @@ def test_views_read_files_in_one_layer_only_and_none_that_come_after(view: str) 
         "jobs": ["workloads"],
         "campaign_cells": ["cells"],
     }.get(view, [])
-    reads = set(needed((view,))) - {view}
+    reads = set(find_needed((view,))) - {view}
     assert reads <= set(VIEWS[: VIEWS.index(view)])
     if view in STAGING:
         assert reads <= {"headers", "commands", "records"}

@@ -20,8 +20,8 @@ from warehouse.analytics.definitions import (
     STAGING,
     VIEWS,
     definitions_digest,
-    needed,
-    read_among,
+    find_needed,
+    find_read_among,
     view_sql,
 )
 from warehouse.analytics.sources import (
@@ -29,7 +29,7 @@ from warehouse.analytics.sources import (
     Files,
     commands_of,
     files_now,
-    listed,
+    quote_all,
     services,
     stored_rows,
 )
@@ -172,8 +172,8 @@ def create_views(
     if not later:
         connection.execute("SET parquet_metadata_cache = true")  # views read files several times
     copies = copies or read_copies(warehouse)
-    copied = of_copies(copies, runs)
-    others = without_copies(warehouse, runs, copied)
+    copied = find_copied(copies, runs)
+    others = find_uncopied(warehouse, runs, copied)
     files = None if later else files or files_now(warehouse, others)
     if tables and files is not None:
         stored_bytes = _stored_bytes(warehouse, files)
@@ -190,15 +190,15 @@ def create_views(
         return
     connection.execute("CREATE SCHEMA IF NOT EXISTS copied")
     for name in MARTS if later else [name for name in asked or names if name in MARTS]:
-        stored = f"FROM read_parquet({listed([str(copies.file(name))])})"
+        stored = f"FROM read_parquet({quote_all([str(copies.file(name))])})"
         if copied != copies.written:
-            stored += f" WHERE run IN ({listed(copied)})"
+            stored += f" WHERE run IN ({quote_all(copied)})"
         connection.execute(f"CREATE OR REPLACE VIEW copied.{name} AS {stored}")
     live = later or bool(others)
     if live:
         connection.execute("CREATE SCHEMA IF NOT EXISTS live; USE live")
         marts = tuple(name for name in asked if name in MARTS)
-        read = needed(marts) if marts else () if asked else names
+        read = find_needed(marts) if marts else () if asked else names
         _create_staged(connection, "live", read, over, files, copies, tables)
         connection.execute("USE main")
 
@@ -214,18 +214,18 @@ def create_views(
     _create_staged(connection, "main", asked or names, joined, files, copies)
 
 
-def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:
+def are_all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:
     """Return whether all runs in the views have copies of their marts."""
-    copied = of_copies(copies, runs)
-    return bool(copied) and not without_copies(warehouse, runs, copied)
+    copied = find_copied(copies, runs)
+    return bool(copied) and not find_uncopied(warehouse, runs, copied)
 
 
-def of_copies(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
+def find_copied(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
     """Return the runs in the views that have copies."""
     return copies.runs if runs is None else tuple(sorted({*copies.runs} & {*runs}))
 
 
-def without_copies(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
+def find_uncopied(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
     """Return the runs in the views that have no copies."""
     if runs is None:
         runs = [name_of(path) for path in run_folders(warehouse)]
@@ -269,7 +269,7 @@ def _create_staged(
         copied = [str(part.file(name)) for part in parts if name in part.checksums]
         if name not in of_rounds or not copied:
             return sql(name, files)
-        return f"FROM {recent}.{name} UNION ALL BY NAME FROM read_parquet([{listed(copied)}])"
+        return f"FROM {recent}.{name} UNION ALL BY NAME FROM read_parquet([{quote_all(copied)}])"
 
     _create(connection, schema, names, joined, tables)
 
@@ -287,7 +287,7 @@ def _create(
     each view that others read first gets an empty temporary table of its name and columns. Binding
     stops there, which cuts the time to a third.
     """
-    bound = () if tables else read_among(tuple(names))
+    bound = () if tables else find_read_among(tuple(names))
     for name in names:
         kind = "TABLE" if name in tables else "VIEW"
         connection.execute(f"CREATE OR REPLACE {kind} {schema}.{name} AS {sql(name)}")
@@ -305,7 +305,7 @@ def _over(
     files: Files | None,
 ) -> str:
     """Return a view's query over the files of runs, without some; for `files` see `stored_rows`."""
-    cells = listed([f"{glob.escape(str(warehouse.resolve()))}/campaigns/*/cells.parquet"])
+    cells = quote_all([f"{glob.escape(str(warehouse.resolve()))}/campaigns/*/cells.parquet"])
     sql = view_sql(name).replace(
         "{cells}", f"read_parquet({cells}, union_by_name = true, hive_partitioning = false)"
     )
@@ -329,7 +329,7 @@ def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
     """Restrict a connection to the files that the views read: no other file, no network."""
     folders = [str(warehouse.resolve() / name) for name in ("records", "campaigns", "marts")]
     # DuckDB compares patterns with the list literally.
-    allowed = listed([form for folder in folders for form in (folder, glob.escape(folder))])
+    allowed = quote_all([form for folder in folders for form in (folder, glob.escape(folder))])
     connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

@@ -91,7 +91,7 @@ def services_sql(name: str) -> str:
     return (SERVICES / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def views_of(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) -> tuple[str, ...]:
+def find_views(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) -> tuple[str, ...]:
     """Return the views that queries name, sorted.
 
     Some views share names with columns, such as `jobs`. A query that only has such a column needs
@@ -108,7 +108,7 @@ def views_of(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) -> t
 
 
 @cache
-def needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
+def find_needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
     """Return the named views and all that they read, in the order of `VIEWS`.
 
     Copied marts read nothing. Without a name, as for `SHOW TABLES`, all views are returned.
@@ -124,7 +124,7 @@ def needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
 
 
 @cache
-def read_among(names: tuple[str, ...]) -> tuple[str, ...]:
+def find_read_among(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of these views that others of them read, in order."""
     read = {*chain.from_iterable(_reads(view_sql(name)) for name in names)}
     return tuple(name for name in names if name in read)
@@ -135,7 +135,7 @@ A_ROW_A_RUN = ("headers", "inventories")
 
 
 @cache
-def read_twice(sql: str) -> tuple[str, ...]:
+def find_read_twice(sql: str) -> tuple[str, ...]:
     """Return the marts and small views that a query and its views read more than once, in order.
 
     DuckDB plans and computes a view anew for each reader.
@@ -143,7 +143,7 @@ def read_twice(sql: str) -> tuple[str, ...]:
     own = _reads(sql)
     if not own:
         return ()
-    read = needed(tuple(sorted({*own})))
+    read = find_needed(tuple(sorted({*own})))
     times = Counter([*own, *chain.from_iterable(_reads(view_sql(name)) for name in read)])
     return tuple(view for view in (*A_ROW_A_RUN, *MARTS) if times[view] > 1)
 

@@ -37,7 +37,7 @@ UNLIMITED = QueryLimits()
 
 
 @contextmanager
-def connected(warehouse: Path, limits: QueryLimits) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(warehouse: Path, limits: QueryLimits) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open an in-memory database within limits that spills into the warehouse.
 
     A query may spill into half of the free disk space, because runs write to that disk as well. If
@@ -59,7 +59,7 @@ def connected(warehouse: Path, limits: QueryLimits) -> Iterator[duckdb.DuckDBPyC
         yield connection
 
 
-def interruptible(
+def run_interruptible(
     connection: duckdb.DuckDBPyConnection,
     work: Callable[[], Answer],
     seconds: float | None = None,

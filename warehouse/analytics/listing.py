@@ -12,7 +12,7 @@ from predictor.errors import InputError, meant
 from warehouse.analytics.definitions import query_sql, view_sql
 from warehouse.analytics.intervals import Interval, interval_of
 from warehouse.analytics.questions import Analytics
-from warehouse.analytics.sources import listed
+from warehouse.analytics.sources import quote_all
 from warehouse.store.labels import Label, read_labels
 
 FIGURES = ("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization")
@@ -103,10 +103,10 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
     except InputError as error:
         given = {name: getattr(asked, name) or "" for name in ("where", "sort", "of_jobs")}
         raise _of_option(analytics, given, error) from None
-    return [labelled(dict(zip(columns, row, strict=True)), labels) for row in rows]
+    return [add_label(dict(zip(columns, row, strict=True)), labels) for row in rows]
 
 
-def unknown(analytics: Analytics, asked: Selection) -> list[str]:
+def explain_unknown(analytics: Analytics, asked: Selection) -> list[str]:
     """Explain which requested policy and tags no run has, with those that runs have.
 
     Raises:
@@ -127,7 +127,7 @@ def unknown(analytics: Analytics, asked: Selection) -> list[str]:
     ]
 
 
-def by_policy(
+def average_by_policy(
     rows: Iterable[Mapping[str, Any]], asked: Selection
 ) -> dict[str, dict[str, Interval | None]]:
     """Return the means over the runs of each policy, by policy and figure.
@@ -223,7 +223,7 @@ def _of_option(analytics: Analytics, given: Mapping[str, str], error: InputError
     return InputError(field, f"there is no column {missing!r}", meant(text, known[field]))
 
 
-def labelled(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]:
+def add_label(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]:
     """Return a run's row with its name and tags after its id."""
     label = labels.get(row["run"], Label())
     return {"run": row.pop("run"), "name": label.name, "tags": " ".join(label.tags)} | row
@@ -233,10 +233,10 @@ def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[
     """Return the query of the runs in all of `only`; identical runs in `apart` keep their rows."""
     conditions = ["complete" if asked.means else "true"]
     if asked.policy is not None:
-        conditions.append(f"policy = {listed([asked.policy])}")
+        conditions.append(f"policy = {quote_all([asked.policy])}")
     conditions += [f"run IN ({_in(runs)})" for runs in only]
     if asked.like is not None:
-        same = f"SELECT workload, gpus FROM runs WHERE run = {listed([asked.like])}"
+        same = f"SELECT workload, gpus FROM runs WHERE run = {quote_all([asked.like])}"
         conditions.append(f"(workload, gpus) IN ({same})")
     if asked.where is not None:
         conditions.append(_condition("where", asked.where))
@@ -276,7 +276,7 @@ ORDER BY {order}
 
 def _in(runs: Collection[str]) -> str:
     """Return runs as an SQL list; an empty list is no SQL, so it gets a placeholder."""
-    return listed(sorted(runs)) or "''"
+    return quote_all(sorted(runs)) or "''"
 
 
 def _condition(field: str, text: str) -> str:

@@ -35,7 +35,7 @@ from warehouse.analytics.definitions import (
     view_sql,
 )
 from warehouse.analytics.limits import SPILL
-from warehouse.analytics.sources import listed, services
+from warehouse.analytics.sources import quote_all, services
 from warehouse.analytics.verifying import verify_records
 from warehouse.store.checks import check_files, check_runs
 from warehouse.store.checksums import checksum, hash_contents
@@ -324,7 +324,7 @@ def _copy_runs(warehouse: Path, runs: Sequence[str], parts: Path, number: int) -
             part = parts / f"{mart}.{number:06d}.parquet"
             _write(connection, f"FROM ({view_sql(mart)}) ORDER BY ALL", part)
             # Later marts read this copy.
-            connection.execute(f"CREATE OR REPLACE VIEW {mart} AS FROM {listed([str(part)])}")
+            connection.execute(f"CREATE OR REPLACE VIEW {mart} AS FROM {quote_all([str(part)])}")
     return {*found}
 
 
@@ -338,14 +338,15 @@ def _join(
     """Merge old copies of a mart with new copies of other runs into one file."""
     sources = []
     if old.runs:
-        sources.append(
-            f"FROM read_parquet({listed([str(old.file(mart))])}) WHERE run IN ({listed(old.runs)})"
-        )
+        copied = quote_all([str(old.file(mart))])
+        sources.append(f"FROM read_parquet({copied}) WHERE run IN ({quote_all(old.runs)})")
     if parts:
-        sources.append(f"FROM read_parquet([{listed(list(map(str, parts)))}])")
+        sources.append(f"FROM read_parquet([{quote_all(list(map(str, parts)))}])")
     if sources:
         _write(connection, " UNION ALL BY NAME ".join(sources), folder / f"{mart}.parquet")
 
 
 def _write(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> None:
-    connection.execute(f"COPY ({sql}) TO {listed([str(path)])} (FORMAT parquet, COMPRESSION zstd)")
+    connection.execute(
+        f"COPY ({sql}) TO {quote_all([str(path)])} (FORMAT parquet, COMPRESSION zstd)"
+    )

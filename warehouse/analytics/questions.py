@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 
 from predictor.errors import InputError, WarehouseError, first_line, remedy_of
-from warehouse.analytics.catalog import all_copied, create_views, seal
+from warehouse.analytics.catalog import are_all_copied, create_views, seal
 from warehouse.analytics.copies import read_copies
-from warehouse.analytics.definitions import VIEWS, needed, read_twice, views_of
-from warehouse.analytics.limits import UNLIMITED, QueryLimits, connected, interruptible
+from warehouse.analytics.definitions import VIEWS, find_needed, find_read_twice, find_views
+from warehouse.analytics.limits import UNLIMITED, QueryLimits, connect, run_interruptible
 from warehouse.analytics.recipes import recipe
-from warehouse.analytics.verifying import verifying_read
+from warehouse.analytics.verifying import start_verification
 from warehouse.store.checks import check_files, check_runs, check_warehouse
 from warehouse.store.folder import name_of, run_folder, run_folders
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def fetched(
+def fetch_rows(
     connection: duckdb.DuckDBPyConnection, sql: str
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Return column names and rows of a query. DuckDB would plan a relation twice."""
@@ -68,7 +68,7 @@ class Analytics:
             runs: The runs in the views, each with at least one round; by default all. Naming a few
                 runs makes their queries much faster.
         """
-        return self._ask(sql, fetched, runs)
+        return self._ask(sql, fetch_rows, runs)
 
     def queries(
         self, asked: Sequence[str], runs: Sequence[str] | None = None
@@ -78,7 +78,7 @@ class Analytics:
         This is faster than single queries, because shared views are computed once. All queries see
         the same rounds of a run that is still going.
         """
-        return self._ask_all(asked, fetched, runs)
+        return self._ask_all(asked, fetch_rows, runs)
 
     def frame(self, sql: str, runs: Sequence[str] | None = None) -> "pd.DataFrame":
         """Run a SELECT as `query` does; return a pandas data frame."""
@@ -118,7 +118,7 @@ class Analytics:
             self._check_job(run, job)
         return self._ask(
             found.sql,
-            fetched,
+            fetch_rows,
             [run] if run is not None and seen else None if found.of_every_run else self._once(),
             {"run": run, "job": job},
         )
@@ -165,16 +165,21 @@ class Analytics:
         check_runs(self.warehouse, runs)
         ended = Event()
         try:
-            with connected(self.warehouse, self.limits) as connection:
+            with connect(self.warehouse, self.limits) as connection:
 
                 def work() -> list[Answer]:
-                    copies, seen = read_copies(self.warehouse), views_of(connection, asked)
-                    verified = verifying_read(connection, self.warehouse, runs, seen, copies, ended)
-                    copied = all_copied(self.warehouse, runs, copies)
-                    names, tables = needed(seen, copied=copied), read_twice("\n".join(asked))
+                    copies, seen = read_copies(self.warehouse), find_views(connection, asked)
+                    verified = start_verification(
+                        connection, self.warehouse, runs, seen, copies, ended
+                    )
+                    copied = are_all_copied(self.warehouse, runs, copies)
+                    names, tables = (
+                        find_needed(seen, copied=copied),
+                        find_read_twice("\n".join(asked)),
+                    )
                     create_views(
                         *(connection, self.warehouse, runs, names),
-                        asked=needed(seen, copied=True),
+                        asked=find_needed(seen, copied=True),
                         tables=tables,
                         if_small={*names} - {"records"},  # queries read little of them
                         copies=copies,
@@ -188,7 +193,7 @@ class Analytics:
                     verified()
                     return [read(connection, sql) for sql in asked]
 
-                return interruptible(connection, work, self.limits.seconds, ended)
+                return run_interruptible(connection, work, self.limits.seconds, ended)
         except duckdb.OutOfMemoryException as error:
             problem = f"is too little for the query ({first_line(error)})"
             raise InputError("memory", problem, "ask for less, or allow more memory") from None

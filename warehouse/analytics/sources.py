@@ -75,7 +75,7 @@ def _read(paths: Sequence[str], options: str = "") -> str:
     Hive partitioning is off: with it DuckDB 2.0 loses rows, because it takes the path's column
     `run` for the file's.
     """
-    return f"read_parquet([{listed(paths)}], hive_partitioning = false{options})"
+    return f"read_parquet([{quote_all(paths)}], hive_partitioning = false{options})"
 
 
 def files_now(warehouse: Path, runs: Iterable[str]) -> dict[str, list[str]]:
@@ -119,7 +119,7 @@ def _files(
     if not without:
         return _read(paths)
     # DuckDB does not open files that are excluded by name.
-    others = listed([f"{root}/run={run}/{name}" for run, name in without])
+    others = quote_all([f"{root}/run={run}/{name}" for run, name in without])
     return (
         f"(SELECT * EXCLUDE (filename) FROM {_read(paths, ', filename = true')} "
         f"WHERE filename NOT IN ({others}))"
@@ -133,7 +133,7 @@ def _others(root: Path, runs: Sequence[str] | None, without: Collection[str]) ->
     return sorted({*runs} - {*without})
 
 
-def listed(texts: Sequence[str]) -> str:
+def quote_all(texts: Sequence[str]) -> str:
     """Return texts as SQL literals, separated by commas."""
     return ", ".join(f"'{_quoted(text)}'" for text in texts)
 

@@ -9,16 +9,16 @@ from threading import Event
 import duckdb
 
 from predictor.errors import WarehouseError
-from warehouse.analytics.catalog import of_copies, without_copies
+from warehouse.analytics.catalog import find_copied, find_uncopied
 from warehouse.analytics.copies import ANEW, Copies
-from warehouse.analytics.definitions import MARTS, STAGING, needed
-from warehouse.analytics.sources import listed
+from warehouse.analytics.definitions import MARTS, STAGING, find_needed
+from warehouse.analytics.sources import quote_all
 from warehouse.store.checksums import CHECKSUMS, read_sums
 from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, name_of, place_of, records_folder
 from warehouse.store.verified import Verification
 
 
-def verifying_read(
+def start_verification(
     connection: duckdb.DuckDBPyConnection,
     warehouse: Path,
     runs: Sequence[str] | None,
@@ -36,11 +36,11 @@ def verifying_read(
             raises it, too.
     """
     names, folder = {*named} - {"campaign_cells"}, warehouse.resolve()
-    copied = of_copies(copies, runs)
-    read, marts = without_copies(warehouse, runs, copied), dict[Path, str]()
+    copied = find_copied(copies, runs)
+    read, marts = find_uncopied(warehouse, runs, copied), dict[Path, str]()
     if copied:
         marts = {copies.file(name): copies.checksums[name] for name in MARTS if name in names}
-    read_by = needed(named)
+    read_by = find_needed(named)
     for (run, _), part in copies.parts.items():
         if run in read:
             marts |= {part.file(v): d for v, d in part.checksums.items() if v in read_by}
@@ -81,7 +81,7 @@ def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterabl
     headers = [path for path in headers if path.parent.name != EMPTY]
     if not headers:
         return
-    files = listed([glob.escape(str(path)) for path in headers])
+    files = quote_all([glob.escape(str(path)) for path in headers])
     stored: list[tuple[str, str]] = []
     with contextlib.suppress(duckdb.Error), contextlib.ExitStack() as stack:
         if connection is None:

@@ -11,7 +11,7 @@ from warehouse.report.table import Table
 from warehouse.wording import counted
 
 
-def table(jobs: RunJobs) -> Table:
+def make_table(jobs: RunJobs) -> Table:
     """Return the table of a run's jobs, those with the worst ρ first."""
     notable = jobs.notable()
     named = any(row["name"] for row in jobs.rows.values())
@@ -43,7 +43,7 @@ def table(jobs: RunJobs) -> Table:
     )
 
 
-def accounts(jobs: RunJobs) -> dict[str, dict[str, Any]]:
+def write_accounts(jobs: RunJobs) -> dict[str, dict[str, Any]]:
     """Return the contents of each job's section, by job id."""
     return {str(job): _account(jobs, job) for job in jobs.rows}
 

@@ -13,16 +13,16 @@ from warehouse.report.figure import (
     Figure,
     Row,
     beside_labels,
-    chosen,
     colour,
     data,
+    offer_choice,
     palette,
 )
 from warehouse.report.metrics import COMPARED, MAKESPAN, MEAN_JCT, UNFAIR, WORST_FTF, Metric
-from warehouse.report.selection import ReportedRun, grouped, labels_of
+from warehouse.report.selection import ReportedRun, group_runs, list_labels
 
 
-def policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Figure:
+def draw_policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Figure:
     """Draw makespan, mean JCT, worst ρ and unfair fraction by policy (NSDI '23, section 8).
 
     Runs with the same label on a workload differ only in their seeds. They share a bar for the
@@ -35,21 +35,21 @@ def policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Figure:
     title = "How do the policies compare?"
     rows: list[Row] = []
     charts = {}
-    for group, members in grouped(entries).items():
+    for group, members in group_runs(entries).items():
         found = [row for metric in COMPARED for row in _means(members, metric)]
         if found:
-            charts[group] = _four(found, labels_of(members), bars=True)
+            charts[group] = _four(found, list_labels(members), bars=True)
             rows += [{"workload": group, **row} for row in found]
     if not rows:
         return Figure(key, title, about, missing="No job has ended yet.")
     if any(row["runs"] > 1 for row in rows):
         about += " Bars are means over seeds, lines their 95 % confidence intervals."
-    return chosen(key, title, about, charts, rows)
+    return offer_choice(key, title, about, charts, rows)
 
 
 def _means(entries: Sequence[ReportedRun], metric: Metric) -> list[Row]:
     rows: list[Row] = []
-    for label in labels_of(entries):
+    for label in list_labels(entries):
         alike = [entry for entry in entries if entry.label == label]
         found = metric.over(alike)
         if found is not None:
@@ -62,7 +62,7 @@ def _row(found: Interval, runs: int) -> dict[str, float | int]:
     return {**{name: round(value, 5) for name, value in numbers.items()}, "runs": runs}
 
 
-def paired(
+def draw_differences(
     entries: Sequence[ReportedRun], against: str | None = None, key: str = "paired"
 ) -> Figure | None:
     """Draw differences between policies over the same workload, cluster, options and seed.
@@ -75,7 +75,7 @@ def paired(
     """
     base = reference([entry.policy for entry in entries], against)
     others = [name for name in dict.fromkeys(e.policy for e in entries) if name != base]
-    views = {ALL: list(entries), **grouped(entries)}
+    views = {ALL: list(entries), **group_runs(entries)}
     if len(views) == 2:
         del views[ALL]
     rows: list[Row] = []
@@ -95,7 +95,7 @@ def paired(
         f"of the line is better than {base}; an interval that crosses the line leaves open who is "
         "better."
     )
-    return chosen(key, "Are the differences more than chance?", about, charts, rows)
+    return offer_choice(key, "Are the differences more than chance?", about, charts, rows)
 
 
 def _differences(
@@ -124,14 +124,14 @@ def _differences(
     return rows
 
 
-def front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | None:
+def draw_front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | None:
     """Draw makespan against mean JCT and worst ρ of all policies, parameters and options.
 
     Returns None if no workload has three of them.
     """
     rows: list[Row] = []
     charts = {}
-    for group, members in grouped(entries).items():
+    for group, members in group_runs(entries).items():
         points = _points(members)
         if len(points) > 2:
             charts[group] = _scatter(points)
@@ -143,14 +143,14 @@ def front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | None:
         "(worst ρ). Filled points are on the front: no other is at least as good in makespan, "
         "mean JCT and worst ρ, and better in one."
     )
-    return chosen(
+    return offer_choice(
         key, "Which policies and parameters are worth choosing among?", about, charts, rows
     )
 
 
 def _points(entries: Sequence[ReportedRun]) -> list[dict[str, object]]:
     found: dict[str, tuple[ReportedRun, tuple[float, ...]]] = {}
-    for label in labels_of(entries):
+    for label in list_labels(entries):
         alike = [entry for entry in entries if entry.label == label]
         means = [metric.over(alike) for metric in (MAKESPAN, MEAN_JCT, WORST_FTF)]
         if all(mean is not None for mean in means):

@@ -8,27 +8,27 @@ from altair.utils.schemapi import debug_mode
 from warehouse.analytics.paired import reference
 from warehouse.analytics.questions import Analytics
 from warehouse.report import accounts
-from warehouse.report.comparison import front, paired, policies
-from warehouse.report.distributions import distributions
-from warehouse.report.fairness import fairness
-from warehouse.report.figure import Figure, Row, thinned
-from warehouse.report.forecasts import errors, forecasts
-from warehouse.report.gantt import gantt
-from warehouse.report.jobs import OF_JOBS, RunJobs, jobs_of
-from warehouse.report.matrix import RECIPE, matrix
+from warehouse.report.comparison import draw_differences, draw_front, draw_policies
+from warehouse.report.distributions import draw_distributions
+from warehouse.report.fairness import draw_fairness
+from warehouse.report.figure import Figure, Row, thin_out
+from warehouse.report.forecasts import draw_errors, draw_forecasts
+from warehouse.report.gantt import draw_gantt
+from warehouse.report.jobs import OF_JOBS, RunJobs, collect_jobs
+from warehouse.report.matrix import RECIPE, draw_types
 from warehouse.report.metrics import HEADLINES
 from warehouse.report.selection import (
     ReportedRun,
-    by_run,
-    detailed,
-    entries_of,
-    firsts,
-    grouped,
-    labels_of,
+    group_runs,
+    list_labels,
+    query_by_run,
+    read_entries,
+    select_detailed,
+    select_firsts,
 )
 from warehouse.report.table import Table
-from warehouse.report.tiles import Tile, of_policies, of_run
-from warehouse.report.timeline import load, market, solver
+from warehouse.report.tiles import Tile, make_policy_tiles, make_run_tiles
+from warehouse.report.timeline import draw_load, draw_market, draw_solver
 
 OF_RUNS = ("held", "fairness", "solves", "prices", "errors", "cost")
 """Queries of the chapters of runs, besides those of their jobs."""
@@ -60,7 +60,7 @@ class Section:
         if self.figure is None or self.table is not None or not self.figure.rows:
             return None
         rows = self.figure.rows
-        few = thinned(rows, FIGURE_ROWS)
+        few = thin_out(rows, FIGURE_ROWS)
         cut = f": {len(few)} of {len(rows)} rows, evenly spread" if len(few) < len(rows) else ""
         return Table(self.question + cut, few)
 
@@ -113,7 +113,7 @@ class Report:
 
 
 @debug_mode(False)  # otherwise Altair validates each part of a chart when it is made
-def report_of(
+def read_report(
     analytics: Analytics, about: str | Sequence[str], against: str | None = None
 ) -> Report:
     """Read the contents of a report.
@@ -128,17 +128,17 @@ def report_of(
         InputError: There is no such run, campaign or policy, or it has no rounds yet.
         WarehouseError: A file is damaged.
     """
-    entries = entries_of(analytics, about)
+    entries = read_entries(analytics, about)
     reference([entry.policy for entry in entries], against)
-    shown = detailed(entries)
-    drawn = firsts(entries)
-    asked = by_run(analytics, ("distributions", "load"), [entry.run for entry in drawn])
+    shown = select_detailed(entries)
+    drawn = select_firsts(entries)
+    asked = query_by_run(analytics, ("distributions", "load"), [entry.run for entry in drawn])
     runs = [entry.run for entry in shown]
-    asked |= by_run(analytics, (*OF_RUNS, *OF_JOBS), runs)
-    jobs = {run: jobs_of(run, *(asked[sql][run] for sql in OF_JOBS)) for run in runs}
+    asked |= query_by_run(analytics, (*OF_RUNS, *OF_JOBS), runs)
+    jobs = {run: collect_jobs(run, *(asked[sql][run] for sql in OF_JOBS)) for run in runs}
     alone = len(entries) == 1
     chapters = [] if alone else [_all(entries, drawn, asked, against)]
-    apart = len(grouped(entries)) > 1  # several workloads or clusters
+    apart = len(group_runs(entries)) > 1  # several workloads or clusters
     for entry in shown:
         where = f" in {entry.group}" if apart else ""
         title = entry.label if alone else f"{entry.label}{where}: {entry.run}"
@@ -154,22 +154,22 @@ def _all(
     entries: Sequence[ReportedRun], drawn: Sequence[ReportedRun], asked: Asked, against: str | None
 ) -> Chapter:
     """Return the chapter of all runs: what they share, and how they differ."""
-    compared = policies(entries)
+    compared = draw_policies(entries)
     found = [
         Section(compared.key, compared.title, compared, _by_policy(entries)),
-        _section(paired(entries, against)),
-        _section(front(entries)),
-        _section(distributions(drawn, asked["distributions"])),
-        _section(load(drawn, asked["load"])),
+        _section(draw_differences(entries, against)),
+        _section(draw_front(entries)),
+        _section(draw_distributions(drawn, asked["distributions"])),
+        _section(draw_load(drawn, asked["load"])),
         Section("runs", "Which runs are these?", table=_by_run(entries)),
     ]
     sections = [section for section in found if section is not None]
-    return Chapter("all", f"All {len(entries)} runs", of_policies(entries), sections)
+    return Chapter("all", f"All {len(entries)} runs", make_policy_tiles(entries), sections)
 
 
 def _by_policy(entries: Sequence[ReportedRun]) -> Table:
     """Return means over seeds with their intervals, by workload and label."""
-    groups = grouped(entries)
+    groups = group_runs(entries)
     rows: list[Row] = [
         {
             "workload": group,
@@ -178,7 +178,7 @@ def _by_policy(entries: Sequence[ReportedRun]) -> Table:
             **{metric.title: metric.over(alike) for metric in HEADLINES},
         }
         for group, members in groups.items()
-        for label in labels_of(members)
+        for label in list_labels(members)
         for alike in [[entry for entry in members if entry.label == label]]
     ]
     caption = "Means over seeds, ± half of their 95 % confidence intervals"
@@ -223,13 +223,13 @@ def _run(
     alone: bool,
 ) -> Chapter:
     run = entry.run
-    explorer = accounts.table(jobs)
+    explorer = accounts.make_table(jobs)
     solves = asked["solves"][run]
     found = [
         Section(f"jobs-{run}", "How did each job fare, and why?", table=explorer),
-        _section(fairness(asked["fairness"][run], f"fairness-{run}")),
+        _section(draw_fairness(asked["fairness"][run], f"fairness-{run}")),
         _section(
-            gantt(
+            draw_gantt(
                 asked["held"][run],
                 jobs.rows,
                 entry.settings["gpus"],
@@ -240,25 +240,25 @@ def _run(
     ]
     columns, used = analytics.recipe(RECIPE, run)
     found.append(
-        _section(matrix([dict(zip(columns, row, strict=True)) for row in used], f"types-{run}"))
+        _section(draw_types([dict(zip(columns, row, strict=True)) for row in used], f"types-{run}"))
     )
     if alone:
         found += [
-            _section(load([entry], asked["load"])),
-            _section(distributions([entry], asked["distributions"])),
+            _section(draw_load([entry], asked["load"])),
+            _section(draw_distributions([entry], asked["distributions"])),
         ]
     found += [
-        _section(market(solves, asked["prices"][run], f"market-{run}")),
-        _section(errors(asked["errors"][run], f"errors-{run}")),
-        _section(forecasts(jobs, f"forecasts-{run}")),
-        _section(solver(solves, f"solver-{run}"), folded=True),
+        _section(draw_market(solves, asked["prices"][run], f"market-{run}")),
+        _section(draw_errors(asked["errors"][run], f"errors-{run}")),
+        _section(draw_forecasts(jobs, f"forecasts-{run}")),
+        _section(draw_solver(solves, f"solver-{run}"), folded=True),
     ]
     ended = [job for job in jobs.rows.values() if job["ftf"] is not None]
     worst = min(ended, key=lambda job: (-job["ftf"], job["job_id"]))["job_id"] if ended else None
     return Chapter(
         f"run-{run}",
         title,
-        of_run(entry, worst, asked["cost"][run]),
+        make_run_tiles(entry, worst, asked["cost"][run]),
         [section for section in found if section is not None],
         jobs,
         folded=not alone,

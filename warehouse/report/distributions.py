@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from warehouse.report.figure import Figure, Row, chosen, colour, dash, data, thinned
-from warehouse.report.selection import ReportedRun, grouped, labels_of
+from warehouse.report.figure import Figure, Row, colour, dash, data, offer_choice, thin_out
+from warehouse.report.selection import ReportedRun, group_runs, list_labels
 
 POINTS = 200
 """Most points of a distribution; more are not visible. An engineering choice."""
@@ -14,7 +14,7 @@ SHOWN = {"ftf": ("ρ", 1.0), "jct_seconds": ("JCT (h)", 3600.0)}
 """Axis title and divisor by metric of the mart `distributions`."""
 
 
-def distributions(
+def draw_distributions(
     entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]], key: str = "distributions"
 ) -> Figure:
     """Draw the cumulative distributions of ρ and JCT over jobs, with a line per run.
@@ -29,14 +29,14 @@ def distributions(
     title = "How are ρ and JCT spread over the jobs?"
     rows: list[Row] = []
     charts = {}
-    for group, members in grouped(entries).items():
+    for group, members in group_runs(entries).items():
         found = [row for entry in members for row in _rows(entry, asked[entry.run])]
         if found:
-            charts[group] = _both(found, labels_of(members))
+            charts[group] = _both(found, list_labels(members))
             rows += found
     if not rows:
         return Figure(key, title, about, missing="No job has ended yet.")
-    return chosen(key, title, about, charts, rows)
+    return offer_choice(key, title, about, charts, rows)
 
 
 def _rows(entry: ReportedRun, asked: Sequence[Row]) -> list[Row]:
@@ -49,7 +49,7 @@ def _rows(entry: ReportedRun, asked: Sequence[Row]) -> list[Row]:
             "share": round(row["share"], 4),
         }
         for metric, (name, unit) in SHOWN.items()
-        for row in thinned([row for row in asked if row["metric"] == metric], POINTS)
+        for row in thin_out([row for row in asked if row["metric"] == metric], POINTS)
     ]
 
 

@@ -4,7 +4,16 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from warehouse.report.figure import COLOURS, LABEL, STEP, Figure, Row, beside_labels, chosen, data
+from warehouse.report.figure import (
+    COLOURS,
+    LABEL,
+    STEP,
+    Figure,
+    Row,
+    beside_labels,
+    data,
+    offer_choice,
+)
 
 MOST = 12
 """Most groups in a chart, those with the worst ρ. An engineering choice."""
@@ -18,7 +27,7 @@ TITLES = {
 """Title by the property that groups jobs."""
 
 
-def fairness(groups: Sequence[Row], key: str = "fairness") -> Figure:
+def draw_fairness(groups: Sequence[Row], key: str = "fairness") -> Figure:
     """Draw finish-time fairness by property, from a run's rows of the query `fairness`."""
     about = (
         "ρ of the finished jobs: the line goes from the least to the worst, the bar holds the "
@@ -33,7 +42,9 @@ def fairness(groups: Sequence[Row], key: str = "fairness") -> Figure:
     charts = {by: _chart(rows, TITLES[by]) for by, rows in (several or found).items()}
     if not several:
         charts = dict(list(charts.items())[:1])
-    return chosen(key, title, about, charts, [row for rows in found.values() for row in rows], "By")
+    return offer_choice(
+        key, title, about, charts, [row for rows in found.values() for row in rows], "By"
+    )
 
 
 def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:

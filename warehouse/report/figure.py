@@ -67,7 +67,7 @@ class Figure:
         return {**spec, "config": CONFIG, "description": self.about}
 
 
-def chosen(
+def offer_choice(
     key: str,
     title: str,
     about: str,
@@ -86,7 +86,7 @@ def data(rows: Sequence[Row]) -> alt.InlineData:
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
 
 
-def thinned(rows: Sequence[Row], most: int) -> list[Row]:
+def thin_out(rows: Sequence[Row], most: int) -> list[Row]:
     """Return at most `most` rows, evenly spaced, with the first and the last."""
     if len(rows) <= most:
         return list(rows)

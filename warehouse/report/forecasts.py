@@ -27,7 +27,7 @@ def _steps(chart: alt.Chart) -> alt.Chart:
     return drawn
 
 
-def forecasts(jobs: RunJobs, key: str = "forecasts") -> Figure:
+def draw_forecasts(jobs: RunJobs, key: str = "forecasts") -> Figure:
     """Draw forecast and true residual run times of notable jobs that have ended."""
     about = (
         "Run time still needed against run time so far: as it was (dashed), as it was forecast "
@@ -74,7 +74,7 @@ def _residual(chart: alt.Chart) -> alt.LayerChart | alt.FacetChart:
     )
 
 
-def of_one_job() -> dict[str, alt.TopLevelMixin]:
+def make_job_charts() -> dict[str, alt.TopLevelMixin]:
     """Return the charts of a job's section; the page fills in their data by the same names."""
     return {"forecasts": _residual(_of("forecasts")), "regimes": _steps(_of("regimes"))}
 
@@ -83,7 +83,7 @@ def _of(name: str) -> alt.Chart:
     return alt.Chart(alt.NamedData(name), width=310, height=150)
 
 
-def errors(rows: Sequence[Mapping[str, Any]], key: str = "errors") -> Figure:
+def draw_errors(rows: Sequence[Mapping[str, Any]], key: str = "errors") -> Figure:
     """Draw forecast error and interval coverage by job progress, from a run's query `errors`."""
     about = (
         "All forecasts of finished jobs by the part of its epochs that the job had done: mean "

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from warehouse.report.figure import COLOURS, WIDTH, Figure, Row, chosen, data, time_axis
+from warehouse.report.figure import COLOURS, WIDTH, Figure, Row, data, offer_choice, time_axis
 
 JOB_HUES = 8
 """Number of colours that jobs take in turn; the eye distinguishes no more."""
@@ -30,7 +30,7 @@ REGIMES = {
 Rectangle = dict[str, Any]
 
 
-def gantt(
+def draw_gantt(
     asked: Sequence[Row],
     jobs: Mapping[int, Row],
     gpus: int,
@@ -60,7 +60,7 @@ def gantt(
         name: _chart(rows, fill, gpus, height, bands if len(bands) > 1 else ())
         for name, fill in _fills(rows).items()
     }
-    return chosen(key, title, about, charts, rows, "Colour by")
+    return offer_choice(key, title, about, charts, rows, "Colour by")
 
 
 def _rectangle(row: Row, job: Row) -> Rectangle:

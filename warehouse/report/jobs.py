@@ -47,7 +47,7 @@ class RunJobs:
         return f"job {job}{named}: {row['model']}, {row['mode']}"
 
 
-def jobs_of(run: str, rows: Rows, *parts: Rows) -> RunJobs:
+def collect_jobs(run: str, rows: Rows, *parts: Rows) -> RunJobs:
     """Return the jobs of a run from its results of the queries `OF_JOBS`."""
     jobs = {row["job_id"]: row for row in rows}
     found: list[dict[int, list[dict[str, Any]]]] = [{job: [] for job in jobs} for _ in parts]

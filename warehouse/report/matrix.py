@@ -10,7 +10,7 @@ RECIPE = "types-used"
 """The cookbook recipe that the figure draws."""
 
 
-def matrix(rows: Sequence[Row], key: str = "types") -> Figure | None:
+def draw_types(rows: Sequence[Row], key: str = "types") -> Figure | None:
     """Draw GPU-hours by used and by fastest GPU type; None if all jobs ran on the only type.
 
     `rows` are the run's rows of `RECIPE`.

@@ -13,10 +13,10 @@ from markupsafe import Markup
 
 from warehouse.analytics.intervals import in_three_digits
 from warehouse.analytics.questions import Analytics
-from warehouse.report.accounts import accounts
-from warehouse.report.contents import Report, report_of
+from warehouse.report.accounts import write_accounts
+from warehouse.report.contents import Report, read_report
 from warehouse.report.figure import CONFIG, Row
-from warehouse.report.forecasts import of_one_job
+from warehouse.report.forecasts import make_job_charts
 from warehouse.report.output import write_bytes
 from warehouse.report.paper import VEGA_LITE
 
@@ -58,14 +58,14 @@ def write_report(
 ) -> Path:
     """Write one self-contained HTML file about a run, some runs or a campaign; return its path.
 
-    The same runs and title give the same bytes. For `about` and `against` see `report_of`; runs
+    The same runs and title give the same bytes. For `about` and `against` see `read_report`; runs
     that differ only in their seeds are averaged.
 
     Raises:
         InputError: A run is unknown, or the file cannot be written.
         WarehouseError: A file of the warehouse is damaged.
     """
-    return write_page(report_of(analytics, about, against), out, title)
+    return write_page(read_report(analytics, about, against), out, title)
 
 
 def write_page(report: Report, out: Path, title: str) -> Path:
@@ -87,7 +87,7 @@ def render(report: Report, title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["formatted"] = formatted
+    environment.filters["formatted"] = format_value
     entries = {entry.run: entry for entry in report.entries}.values()
     return environment.get_template("page.html.j2").render(
         title=title,
@@ -117,11 +117,11 @@ def _data(report: Report) -> dict[str, Any]:
             for figure in report.figures
             if figure.chart is not None
         },
-        "jobCharts": {name: chart.to_dict() for name, chart in of_one_job().items()},
+        "jobCharts": {name: chart.to_dict() for name, chart in make_job_charts().items()},
         "rows": rows,
         "tables": tables,
         "jobs": {
-            chapter.jobs.run: accounts(chapter.jobs)
+            chapter.jobs.run: write_accounts(chapter.jobs)
             for chapter in report.chapters
             if chapter.jobs is not None
         },
@@ -135,7 +135,7 @@ def _bare(spec: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "datasets": list(spec["datasets"])}
 
 
-def formatted(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value as text."""
     match value:
         case None:

@@ -51,7 +51,7 @@ class ReportedRun:
         return self.group, self.options, self.seed
 
 
-def by_run(
+def query_by_run(
     analytics: Analytics, asked: Sequence[str], runs: Sequence[str]
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Return the rows of queries (files of `queries/`) by name and run; every run has a list."""
@@ -73,7 +73,7 @@ def query_sql(name: str) -> str:
     return (Path(__file__).parent / "queries" / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[ReportedRun]:
+def read_entries(analytics: Analytics, about: str | Sequence[str]) -> list[ReportedRun]:
     """Return runs with their labels and headline figures.
 
     `about` is a run, runs separated by commas, a campaign, or a list of runs. A campaign gives an
@@ -86,7 +86,7 @@ def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[Reporte
     """
     named = _named(analytics, about)
     runs = list(dict.fromkeys(entry.run for entry in named))
-    asked = by_run(analytics, ("settings", "summary"), runs)
+    asked = query_by_run(analytics, ("settings", "summary"), runs)
     figures = {run: row for run, (row,) in asked["summary"].items()}
     settings = {run: {"run": run, **row} for run, (row,) in asked["settings"].items()}
     for row in settings.values():
@@ -148,12 +148,12 @@ def _cells(analytics: Analytics, campaign: str) -> list[CellRow]:
     return cells
 
 
-def detailed(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
+def select_detailed(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
     """Return the runs with their own chapters: the first of each label, at most `DETAILED`."""
-    return list({entry.run: entry for entry in firsts(entries)}.values())[:DETAILED]
+    return list({entry.run: entry for entry in select_firsts(entries)}.values())[:DETAILED]
 
 
-def firsts(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
+def select_firsts(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
     """Return the first run of each label on each workload."""
     found: dict[tuple[str, str], ReportedRun] = {}
     for entry in entries:
@@ -161,7 +161,7 @@ def firsts(entries: Sequence[ReportedRun]) -> list[ReportedRun]:
     return list(found.values())
 
 
-def grouped(entries: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
+def group_runs(entries: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
     """Return the runs by workload and cluster, in order."""
     groups: dict[str, list[ReportedRun]] = {}
     for entry in entries:
@@ -169,7 +169,7 @@ def grouped(entries: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
     return groups
 
 
-def labels_of(entries: Sequence[ReportedRun]) -> list[str]:
+def list_labels(entries: Sequence[ReportedRun]) -> list[str]:
     """Return the distinct labels in the order of the runs; this order determines the colours."""
     return list(dict.fromkeys(entry.label for entry in entries))
 

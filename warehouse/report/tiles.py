@@ -25,7 +25,7 @@ class Tile:
     job: int | None = None
 
 
-def of_run(entry: ReportedRun, worst: int | None, costs: Sequence[Row] = ()) -> list[Tile]:
+def make_run_tiles(entry: ReportedRun, worst: int | None, costs: Sequence[Row] = ()) -> list[Tile]:
     """Return the tiles of one run.
 
     `worst` is the job with the worst ρ, if a job has ended. `costs` has the run's rows of the query
@@ -59,7 +59,7 @@ def of_run(entry: ReportedRun, worst: int | None, costs: Sequence[Row] = ()) -> 
     return tiles
 
 
-def of_policies(entries: Sequence[ReportedRun]) -> list[Tile]:
+def make_policy_tiles(entries: Sequence[ReportedRun]) -> list[Tile]:
     """Return the tiles of several runs: the best policy of each figure, then the others.
 
     They cover the circumstances that all policies ran in, if there are any. Values are means over

@@ -10,19 +10,19 @@ from warehouse.report.figure import (
     WIDTH,
     Figure,
     Row,
-    chosen,
     colour,
     dash,
     data,
+    offer_choice,
     time_axis,
 )
-from warehouse.report.selection import ReportedRun, grouped, labels_of
+from warehouse.report.selection import ReportedRun, group_runs, list_labels
 
 COUNT = ",~f"
 """Number format of mostly integer values."""
 
 
-def load(
+def draw_load(
     entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]], key: str = "load"
 ) -> Figure:
     """Draw the share of leased GPUs and the number of waiting jobs over time, with a line per run.
@@ -36,10 +36,10 @@ def load(
     title = "How busy was the cluster?"
     rows: list[Row] = []
     charts = {}
-    for group, members in grouped(entries).items():
+    for group, members in group_runs(entries).items():
         found = [{"label": e.label, **row} for e in members for row in asked[e.run]]
         if found:
-            labels = labels_of(members)
+            labels = list_labels(members)
             leased = _line(
                 found, "leased", "GPUs leased", "%", labels=labels, scale=alt.Scale(domain=[0, 1])
             )
@@ -48,7 +48,7 @@ def load(
             rows += found
     if not rows:
         return Figure(key, title, about, missing="The run has one round only so far.")
-    return chosen(key, title, about, charts, rows)
+    return offer_choice(key, title, about, charts, rows)
 
 
 def _line(
@@ -92,7 +92,7 @@ def _above(
     return chart
 
 
-def market(rows: Sequence[Row], prices: Sequence[Row], key: str = "market") -> Figure:
+def draw_market(rows: Sequence[Row], prices: Sequence[Row], key: str = "market") -> Figure:
     """Draw the price of a GPU-round over time, and violations of the market's guarantees.
 
     `rows` and `prices` are the run's rows of the queries `solves` and `prices`; each GPU type has
@@ -128,7 +128,7 @@ def market(rows: Sequence[Row], prices: Sequence[Row], key: str = "market") -> F
     return Figure(key, title, about, _above(price, fairness), kept)
 
 
-def solver(rows: Sequence[Row], key: str = "solver") -> Figure:
+def draw_solver(rows: Sequence[Row], key: str = "solver") -> Figure:
     """Draw the gap and solve time of each plan, from a run's rows of the query `solves`."""
     about = (
         "Largest relative gap between a plan's objective and its proven bound, in percent (above), "

@@ -46,7 +46,7 @@ class Row:
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
             text = self.values[column]
-            raise self.refusal(column, f"{text!r} is not {wanted}", mended(text)) from None
+            raise self.refusal(column, f"{text!r} is not {wanted}", suggest_mending(text)) from None
         if LARGEST < abs(value) < math.inf:
             raise self.refusal(column, f"{value} is beyond all bounds", "mend the field")
         return value
@@ -71,7 +71,7 @@ class Row:
         return InputError(f"{self.place}, {column}", problem, remedy)
 
 
-def mended(text: str) -> str:
+def suggest_mending(text: str) -> str:
     """Return the remedy for a field that is no number."""
     if "," in text or "_" in text:
         return "write digits only, with a point before decimals, as in 5400.5"
@@ -102,10 +102,10 @@ def read_rows(path: Path, wanted: Collection[str]) -> Iterator[Row]:
         InputError: The file cannot be read, a column is missing, or a line's width differs from the
             header's; the error names the line.
     """
-    return rows_of(path, read_text(path), wanted)
+    return parse_rows(path, read_text(path), wanted)
 
 
-def rows_of(path: Path, text: str, wanted: Collection[str]) -> Iterator[Row]:
+def parse_rows(path: Path, text: str, wanted: Collection[str]) -> Iterator[Row]:
     """Return the rows of a CSV table's text; see `read_rows`."""
     table = csv.reader(io.StringIO(text), strict=True)
     try:

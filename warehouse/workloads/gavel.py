@@ -15,7 +15,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, likely
 from predictor.job import JobSpec, Regime
 from predictor.throughput import Profile
-from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, rows_of
+from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, parse_rows
 
 COLUMNS = (
     "job_type",
@@ -104,7 +104,7 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     """
     lines: dict[tuple[bool, _Key | _Pair], Row] = {}
     tables: dict[bool, tuple[_Rates, _Pairs]] = {spread: ({}, {}) for spread in (False, True)}
-    for row in rows_of(path, _text(path), TABLE_COLUMNS):
+    for row in parse_rows(path, _text(path), TABLE_COLUMNS):
         partner, named = row.values["partner_job_type"], row.name("gpu_type")
         kind = named.removesuffix(SPREAD)
         if partner and gpu_types and kind not in gpu_types:

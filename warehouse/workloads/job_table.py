@@ -18,7 +18,7 @@ from predictor.job import Mode
 from tasks.sources import Workload, sort_by_arrival
 from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, generated_profile
-from warehouse.workloads.fields import LARGEST, Row, mended, read_text, rows_of
+from warehouse.workloads.fields import LARGEST, Row, parse_rows, read_text, suggest_mending
 from warehouse.workloads.generator import (
     JobRequest,
     draw_family,
@@ -98,7 +98,7 @@ def read_job_table(
     check_weights("modes", modes)
     jobs: list[TableJob] = []
     skipped = 0
-    for row in rows_of(path, text, dict.fromkeys([*table.names.values(), *only])):
+    for row in parse_rows(path, text, dict.fromkeys([*table.names.values(), *only])):
         if any(row.values[column].strip() != value for column, value in only.items()):
             continue
         unusable = table.why_unusable(row)
@@ -212,7 +212,11 @@ class _Columns:
                 moment = datetime.fromisoformat(text)
             except ValueError:
                 problem = f"{text!r} is neither a number nor an ISO date and time"
-                remedy = mended(text) if "," in text else f"write it as a number, or as {MOMENT}"
+                remedy = (
+                    suggest_mending(text)
+                    if "," in text
+                    else f"write it as a number, or as {MOMENT}"
+                )
                 raise row.refusal(column, problem, remedy) from None
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         if not abs(seconds) <= LARGEST:
@@ -231,10 +235,10 @@ class _Columns:
 
     def _gpus(self, row: Row) -> tuple[int, str]:
         """Return the GPUs of the whole job, and the column for its error messages."""
-        instances = _count(row, self.names["instances"]) if "instances" in self.names else 1
+        instances = _parse_count(row, self.names["instances"]) if "instances" in self.names else 1
         if "gpus" in self.names:
             column = self.names["gpus"]
-            gpus = instances * _count(row, column)
+            gpus = instances * _parse_count(row, column)
         else:
             column = self.names["gpu_percent"]
             percent = max(row.number(column, float), 0.0)
@@ -246,7 +250,7 @@ class _Columns:
         return gpus, column
 
 
-def _count(row: Row, column: str) -> int:
+def _parse_count(row: Row, column: str) -> int:
     """Parse an integer, which tables with gaps can write as 8.0; negative ones count as 0."""
     value = row.number(column, float)
     if not value.is_integer():
