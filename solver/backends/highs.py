@@ -7,6 +7,7 @@ import numpy as np
 from predictor.arrays import Floats
 from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem, CountSolution
 from solver.backends.linear import make_cuts, make_envelopes
+from solver.backends.linear_program import Program
 
 NODE_LIMIT = 20_000
 """Bound on effort, in branch-and-bound nodes. An engineering bound, not swept; the recorded windows
@@ -15,33 +16,6 @@ take 35 ms at most (docs/market.md)."""
 SLOPE_TOLERANCE = 1e-12
 """Tolerance for equal slopes of the scaled utility; above the rounding error of their differences,
 so that rounding adds no segment."""
-
-
-class _Rows:
-    """A linear program under construction: columns with bounds and cost, sparse rows."""
-
-    def __init__(self) -> None:
-        self.cost: list[float] = []
-        self.upper: list[float] = []
-        self.whole: list[bool] = []
-        self.row_lower: list[float] = []
-        self.row_upper: list[float] = []
-        self.starts: list[int] = [0]
-        self.index: list[int] = []
-        self.value: list[float] = []
-
-    def column(self, cost: float, upper: float, *, whole: bool = False) -> int:
-        self.cost.append(cost)
-        self.upper.append(upper)
-        self.whole.append(whole)
-        return len(self.cost) - 1
-
-    def row(self, terms: list[tuple[int, float]], lower: float, upper: float) -> None:
-        self.index += [column for column, _ in terms]
-        self.value += [value for _, value in terms]
-        self.starts.append(len(self.index))
-        self.row_lower.append(lower)
-        self.row_upper.append(upper)
 
 
 def solve_with_highs(problem: CountProblem) -> CountSolution:
@@ -62,20 +36,6 @@ def solve_with_highs(problem: CountProblem) -> CountSolution:
 
 
 def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -> CountSolution:
-    rows = _model(problem, table, integer=integer)
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(rows.cost), len(rows.row_lower)
-    lp.col_cost_ = np.array(rows.cost)
-    lp.col_lower_, lp.col_upper_ = np.zeros(lp.num_col_), np.array(rows.upper)
-    lp.row_lower_, lp.row_upper_ = np.array(rows.row_lower), np.array(rows.row_upper)
-    lp.sense_ = highspy.ObjSense.kMaximize
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.array(rows.starts)
-    lp.a_matrix_.index_ = np.array(rows.index)
-    lp.a_matrix_.value_ = np.array(rows.value)
-    if integer:
-        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        lp.integrality_ = [kinds[whole] for whole in rows.whole]
     solver = highspy.Highs()
     for option, value in (
         ("output_flag", False),
@@ -85,7 +45,7 @@ def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -
         ("mip_max_nodes", NODE_LIMIT),
     ):
         solver.setOptionValue(option, value)
-    solver.passModel(lp)
+    solver.passModel(_model(problem, table, integer=integer))
     solver.run()
     status, info = solver.getModelStatus(), solver.getInfo()
     optimal = status == highspy.HighsModelStatus.kOptimal
@@ -101,9 +61,9 @@ def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -
     )
 
 
-def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
+def _model(problem: CountProblem, table: Floats, *, integer: bool) -> Any:
     """Build the columns: counts by job, longest remaining time z, segments with their binaries."""
-    rows = _Rows()
+    rows = Program()
     for most in problem.most.tolist():
         rows.column(0.0, float(most), whole=True)
     longest = rows.column(-problem.regularizer, np.inf)
@@ -134,4 +94,4 @@ def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
                 opened = rows.column(0.0, 1.0, whole=True)
                 rows.row([(left, 1.0), (opened, -float(a))], 0.0, np.inf)
                 rows.row([(right, 1.0), (opened, -float(b))], -np.inf, 0.0)
-    return rows
+    return rows.model(integer=integer)

@@ -14,7 +14,7 @@ import numpy as np
 
 from predictor.arrays import Floats, Ints
 from predictor.errors import SolverError
-from solver.backends.linear_program import solve_program
+from solver.backends.linear_program import Program, solve_program
 
 
 def find_best_shares(
@@ -160,35 +160,22 @@ def _of_one_type(
     floor_weights: Floats | None,
 ) -> Floats:
     """Return the shares on a single type, by HiGHS; arrays have shape (jobs,)."""
-    import highspy
-
-    jobs = len(gangs)
-    counted = [] if floor_weights is None else np.flatnonzero(np.isfinite(floor_weights)).tolist()
-    floors = len(counted)
-    columns = jobs + (1 if floors else 0)
-    program = highspy.HighsLp()
-    program.num_col_, program.num_row_ = columns, 1 + floors
-    cost = np.zeros(columns)
-    cost[:jobs] = value if value is not None else 0.0
-    column_lower, column_upper = np.zeros(columns), np.ones(columns)
-    column_lower[:jobs] = lower if lower is not None else 0.0
-    starts, index, entry = [0, jobs], list(range(jobs)), gangs.tolist()
-    if floor_weights is not None:
-        cost[-1], column_upper[-1] = 1.0, highspy.kHighsInf
-        for job in counted:
-            index += [job, jobs]
-            entry += [float(floor_weights[job]), -1.0]
-            starts.append(len(index))
-    program.col_cost_, program.sense_ = cost, highspy.ObjSense.kMaximize
-    program.col_lower_, program.col_upper_ = column_lower, column_upper
-    program.row_lower_ = np.append(-highspy.kHighsInf, np.zeros(floors))
-    program.row_upper_ = np.append(float(gpus), np.full(floors, highspy.kHighsInf))
-    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_ = np.array(starts)
-    program.a_matrix_.index_ = np.array(index)
-    program.a_matrix_.value_ = np.array(entry, dtype=np.float64)
+    program, jobs = Program(), len(gangs)
+    bounds = np.zeros(jobs) if lower is None else lower
+    worth = np.zeros(jobs) if value is None else value
+    for cost, least in zip(worth.tolist(), bounds.tolist(), strict=True):
+        program.column(cost, 1.0, least)
+    program.row([*enumerate(gangs.tolist())], -np.inf, gpus)
+    if floor_weights is not None and np.isfinite(floor_weights).any():
+        floor = program.column(1.0, np.inf)
+        for job in np.flatnonzero(np.isfinite(floor_weights)).tolist():
+            program.row([(job, float(floor_weights[job])), (floor, -1.0)], 0.0, np.inf)
     found = solve_program(
-        program, "allocation of shares", solver="ipm", run_crossover="off", presolve="off"
+        program.model(),
+        "allocation of shares",
+        solver="ipm",
+        run_crossover="off",
+        presolve="off",
     )
     shares: Floats = np.clip(np.array(found.col_value)[:jobs], 0.0, 1.0)
     return shares
