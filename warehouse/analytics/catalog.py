@@ -97,11 +97,9 @@ def _build(warehouse: Path) -> None:
                 raise OSError(error.errno, error.strerror, str(database)) from None
     except duckdb.Error as error:
         check_files(warehouse)
-        raise WarehouseError(
-            str(database),
-            f"cannot be built ({first_line(error)})",
-            remedy_of(error, "choose a writable warehouse with room on its disk"),
-        ) from None
+        problem = f"cannot be built ({first_line(error)})"
+        remedy = remedy_of(error, "choose a writable warehouse with room on its disk")
+        raise WarehouseError(str(database), problem, remedy) from None
     stamped = digest.encode()
     # Write the stamp last: if this process is killed, the next one starts over.
     enter(

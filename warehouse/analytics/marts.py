@@ -131,11 +131,9 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
         except duckdb.Error as error:
             shutil.rmtree(fresh, ignore_errors=True)
             check_files(warehouse)
-            raise WarehouseError(
-                str(folder),
-                f"cannot be written ({first_line(error)})",
-                remedy_of(error, "choose a writable warehouse with room on its disk"),
-            ) from None
+            problem = f"cannot be written ({first_line(error)})"
+            remedy = remedy_of(error, "choose a writable warehouse with room on its disk")
+            raise WarehouseError(str(folder), problem, remedy) from None
         place = folder / _generation(found)
         if place == before.folder:
             shutil.rmtree(fresh, ignore_errors=True)

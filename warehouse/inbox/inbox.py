@@ -235,9 +235,8 @@ class Inbox:
             return found or run
 
         if (found := self._database.write(work)) != run:
-            raise InputError(
-                "database_url", f"is the inbox of run {found!r}", "give another database"
-            )
+            remedy = "give another database"
+            raise InputError("database_url", f"is the inbox of run {found!r}", remedy)
 
     def close(self) -> None:
         """Close all connections."""

@@ -89,18 +89,16 @@ class Tokens:
             return not taken
 
         if not self._database.write(work):
-            raise InputError(
-                "name", f"there is already a token {name!r}", "remove it, or give another name"
-            )
+            remedy = "remove it, or give another name"
+            raise InputError("name", f"there is already a token {name!r}", remedy)
         return made
 
     def remove(self, name: str) -> None:
         """Revoke a token at once."""
         asked = delete(TOKENS).where(TOKENS.c.name == name)
         if not self._database.write(lambda connection: connection.execute(asked).rowcount):
-            raise InputError(
-                "name", f"there is no token {name!r}", "give a name of the list of tokens"
-            )
+            remedy = "give a name of the list of tokens"
+            raise InputError("name", f"there is no token {name!r}", remedy)
 
     def all(self) -> list[Token]:
         """Return all tokens, by name."""

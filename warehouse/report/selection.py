@@ -124,11 +124,9 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
     for run in names:
         if run not in known:
             campaigns = (path.name for path in (analytics.warehouse / "campaigns").glob("*"))
-            raise InputError(
-                f"run or campaign {run!r}",
-                f"not in the warehouse {analytics.warehouse}",
-                f"{likely(run, [*campaigns, *known])}list runs with: shockwave run list",
-            )
+            problem = f"not in the warehouse {analytics.warehouse}"
+            remedy = f"{likely(run, [*campaigns, *known])}list runs with: shockwave run list"
+            raise InputError(f"run or campaign {run!r}", problem, remedy)
         if not known[run]:
             raise InputError(f"run {run!r}", "has no rounds yet", f"shockwave resume {run}")
     if not names:
@@ -142,9 +140,8 @@ def _cells(analytics: Analytics, campaign: str) -> list[CellRow]:
         return []
     cells = [cell for cell in read_cells(analytics.warehouse, campaign) if cell.run]
     if not cells:
-        raise InputError(
-            f"campaign {campaign!r}", "has no finished cell yet", "go on with it first"
-        )
+        remedy = "go on with it first"
+        raise InputError(f"campaign {campaign!r}", "has no finished cell yet", remedy)
     return cells
 
 

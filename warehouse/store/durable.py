@@ -151,11 +151,9 @@ def writing(warehouse: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WarehouseBusy(
-            str(error.filename or warehouse),
-            f"cannot be written ({error.strerror or error})",
-            remedy_of(error, "choose a writable warehouse with room on its disk"),
-        ) from None
+        problem = f"cannot be written ({error.strerror or error})"
+        remedy = remedy_of(error, "choose a writable warehouse with room on its disk")
+        raise WarehouseBusy(str(error.filename or warehouse), problem, remedy) from None
 
 
 def check_writable(path: Path) -> None:

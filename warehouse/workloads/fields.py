@@ -118,9 +118,8 @@ def parse_rows(path: Path, text: str, wanted: Collection[str]) -> Iterator[Row]:
                 raise InputError(place, problem, f"the header has {_listed(header)}")
             yield Row(place, dict(zip(header, cells, strict=True)))
     except csv.Error as error:
-        raise InputError(
-            f"{path}:{table.line_num}", f"is not CSV ({error})", "mend the line"
-        ) from None
+        remedy = "mend the line"
+        raise InputError(f"{path}:{table.line_num}", f"is not CSV ({error})", remedy) from None
 
 
 def _check_header(place: str, header: list[str], wanted: Collection[str]) -> None:
@@ -132,9 +131,8 @@ def _check_header(place: str, header: list[str], wanted: Collection[str]) -> Non
                 if len(header) == 1 and mark in header[0]:
                     problem, remedy = f"columns are separated by {name}", "separate them by commas"
                     raise InputError(place, problem, remedy)
-            raise InputError(
-                place, f"missing column {column!r}", f"the header has {_listed(header) or 'none'}"
-            )
+            remedy = f"the header has {_listed(header) or 'none'}"
+            raise InputError(place, f"missing column {column!r}", remedy)
         if header.count(column) > 1:
             raise InputError(place, f"column {column!r} is there twice", "rename one of them")
 

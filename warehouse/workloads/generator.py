@@ -77,11 +77,8 @@ def generate_workload(
     if jobs > MOST_JOBS:
         raise InputError("jobs", f"{jobs} is out of range", f"give at most {MOST_JOBS}")
     if not 0 < mean_interarrival_seconds <= MOST_SECONDS:
-        raise InputError(
-            "mean_interarrival_seconds",
-            f"{mean_interarrival_seconds} is not a positive number of seconds",
-            "give the mean gap between arrivals",
-        )
+        problem = f"{mean_interarrival_seconds} is not a positive number of seconds"
+        raise InputError("mean_interarrival_seconds", problem, "give the mean gap between arrivals")
     mix = mix or Mix()
     at_seconds = _draw_arrivals(rng, jobs, arrivals, mean_interarrival_seconds)
     modes = draw_modes(rng, jobs, mix.modes)

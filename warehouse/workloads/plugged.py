@@ -104,9 +104,8 @@ def tabulate(plugin: Plugin, jobs: Iterable[JobSpec], gpu_types: Collection[str]
         raise plugin.refused("has no method rate")
     for kind in gpu_types:
         if kind not in known:
-            raise InputError(
-                plugin.place, f"has no GPU type {kind!r}", f"it has {', '.join(known)}"
-            )
+            remedy = f"it has {', '.join(known)}"
+            raise InputError(plugin.place, f"has no GPU type {kind!r}", remedy)
     rates: dict[Key, float] = {}
     for job in jobs:
         for kind in filter(job.demand.allows, gpu_types or known[:1]):

@@ -69,9 +69,8 @@ def read_throughput_table(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}:{error.lineno}", f"not valid JSON ({error.msg})", "give a throughput table"
-        ) from None
+        problem = f"not valid JSON ({error.msg})"
+        raise InputError(f"{path}:{error.lineno}", problem, "give a throughput table") from None
     except (ValueError, RecursionError):  # an oversized number or too deep nesting
         raise InputError(str(path), "not valid JSON", "give a throughput table") from None
     if not isinstance(document, dict):
@@ -96,11 +95,8 @@ def _throughputs(
                     raise ValueError
                 yield (match["model"], batch_size, int(scale_factor)), rate
         except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError):
-            raise InputError(
-                place,
-                'is not an entry like "(\'LM (batch size 5)\', 1)": {"null": 10.5}',
-                "mend the entry",
-            ) from None
+            problem = 'is not an entry like "(\'LM (batch size 5)\', 1)": {"null": 10.5}'
+            raise InputError(place, problem, "mend the entry") from None
 
 
 def _pairs(

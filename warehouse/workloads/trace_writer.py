@@ -156,9 +156,8 @@ def _write_all(folder: Path, contents: Mapping[Path, str]) -> None:
         for path in contents:
             temporary[path].replace(path)
     except OSError as error:
-        raise InputError(
-            str(folder), f"cannot be written ({error.strerror or error})", "give another folder"
-        ) from None
+        problem = f"cannot be written ({error.strerror or error})"
+        raise InputError(str(folder), problem, "give another folder") from None
     finally:
         for path in temporary.values():
             with contextlib.suppress(OSError):
