@@ -1,6 +1,5 @@
 """The ledger enters all writes, in a chain, signed with a key if there is one."""
 
-import hashlib
 import itertools
 import os
 import resource
@@ -393,10 +392,3 @@ def test_a_changed_line_is_named(tmp_path: Path, change: str, hashed: bool) -> N
     text = [orjson.dumps(row, option=orjson.OPT_SORT_KEYS) + b"\n" for row in rows]
     (tmp_path / LEDGER).write_bytes(b"".join(text))
     assert {line for line, _ in read_ledger(tmp_path).problems} == {3}
-
-
-def test_the_chain_is_of_whole_lines(tmp_path: Path) -> None:
-    for _ in range(2):
-        enter(tmp_path, tmp_path, {"a": ""})
-    first, second = lines(tmp_path)
-    assert orjson.loads(second)["previous"] == hashlib.sha256(first[:-1]).hexdigest()

@@ -100,39 +100,13 @@ def test_the_parts_of_a_record_have_views(analytics: Analytics) -> None:
     ]
     assert analytics.query("FROM solves WHERE round = 1")[1] == [
         (
-            run,
-            1,
-            100.0,
-            2,
-            "shockwave",
-            "highs",
-            "asked",
-            "optimal",
-            1.0,
-            1.02,
-            0.02,
-            0.5,
-            0,
-            0,
-            0,
-            2.0,
+            *(run, 1, 100.0, 2, "shockwave", "highs", "asked", "optimal"),
+            *(1.0, 1.02, 0.02, 0.5, 0, 0, 0, 2.0),
         )
     ]
     assert analytics.query("FROM jobs WHERE job_id = 2")[1] == [
         (
-            run,
-            2,
-            "",
-            "adaptive",
-            "net",
-            16,
-            64,
-            1,
-            1,
-            [],
-            "accordion",
-            10,
-            1000,
+            *(run, 2, "", "adaptive", "net", 16, 64, 1, 1, [], "accordion", 10, 1000),
             *(150.0, "blue", 2.0, 630, False, None, 100.0),
         )
     ]
