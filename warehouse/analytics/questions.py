@@ -169,9 +169,7 @@ class Analytics:
 
                 def work() -> list[Answer]:
                     copies, seen = read_copies(self.warehouse), find_views(connection, asked)
-                    verified = start_verification(
-                        connection, self.warehouse, runs, seen, copies, ended
-                    )
+                    verified = start_verification(self.warehouse, runs, seen, copies, ended)
                     copied = are_all_copied(self.warehouse, runs, copies)
                     names, tables = (
                         find_needed(seen, copied=copied),

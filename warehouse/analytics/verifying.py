@@ -1,25 +1,19 @@
 """Verification of the files that queries read."""
 
-import contextlib
-import glob
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Event
-
-import duckdb
 
 from predictor.errors import WarehouseError
 from warehouse.analytics.catalog import find_copied, find_uncopied
 from warehouse.analytics.copies import ANEW, Copies
 from warehouse.analytics.definitions import MARTS, STAGING, find_needed
-from warehouse.analytics.sources import quote_all
 from warehouse.store.checksums import CHECKSUMS, read_sums
 from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, name_of, place_of, records_folder
 from warehouse.store.verified import Verification
 
 
 def start_verification(
-    connection: duckdb.DuckDBPyConnection,
     warehouse: Path,
     runs: Sequence[str] | None,
     named: tuple[str, ...],
@@ -51,7 +45,7 @@ def start_verification(
         Verification(folder, marts, ANEW, ended),
         Verification(folder, stored, f"{RESTORE}; shockwave run audit says more", ended),
     ]
-    return lambda: _finish(connection, both)
+    return lambda: _finish(both)
 
 
 def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
@@ -61,37 +55,25 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
         WarehouseError: A file was changed or added; the error names it.
     """
     stored = _checksums(warehouse, runs)
-    begun = [Verification(warehouse, stored, f"{RESTORE}; shockwave run audit says more")]
-    _finish(None, begun)
+    _finish([Verification(warehouse, stored, f"{RESTORE}; shockwave run audit says more")])
 
 
-def _finish(connection: duckdb.DuckDBPyConnection | None, begun: Iterable[Verification]) -> None:
+def _finish(begun: Iterable[Verification]) -> None:
     for verification in begun:
         verification.finish()
-        _check_names(connection, verification.fresh)
+        for path in verification.fresh:
+            if path.name == "header.parquet" and path.parent.name != EMPTY and path.exists():
+                _check_name(path)
         verification.save()
 
 
-def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterable[Path]) -> None:
-    """Refuse a run's folder that was copied or renamed: its header has another name.
+def _check_name(header: Path) -> None:
+    """Refuse a run's folder that was copied or renamed: its header has another name."""
+    from warehouse.store.arrow import read_from  # imports Arrow, needed once in a run's life
 
-    Without a connection, DuckDB is started if there are headers.
-    """
-    headers = [path for path in verified if path.name == "header.parquet"]
-    headers = [path for path in headers if path.parent.name != EMPTY]
-    if not headers:
-        return
-    files = quote_all([glob.escape(str(path)) for path in headers])
-    stored: list[tuple[str, str]] = []
-    with contextlib.suppress(duckdb.Error), contextlib.ExitStack() as stack:
-        if connection is None:
-            connection = stack.enter_context(contextlib.closing(duckdb.connect()))
-            connection.execute("SET enable_progress_bar = false")  # the bar would go to stdout
-        rows = f"read_parquet([{files}], filename = true, hive_partitioning = false)"
-        stored = connection.execute(f"SELECT filename, run FROM {rows}").fetchall()
-    for name, run in stored:
-        if name_of(Path(name).parent) != run:
-            raise WarehouseError(name, f"is of run {run!r}", MISPLACED)
+    run = read_from(header, 0, ["run"])["run"][0].as_py()
+    if run != name_of(header.parent):
+        raise WarehouseError(str(header), f"is of run {run!r}", MISPLACED)
 
 
 def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
