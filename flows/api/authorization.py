@@ -93,7 +93,9 @@ class AuthorizedApi(NamedCommands):
         if "tenant" not in job.model_fields_set:
             job = job.model_copy(update={"tenant": self._tenant})
         if job.tenant != self._tenant:
-            raise NotAllowed("tenant", f"the token is not of {job.tenant!r}", "leave it out")
+            raise NotAllowed(
+                "tenant", f"the token does not belong to tenant {job.tenant!r}", "leave it out"
+            )
         if job.budget > 1.0:
             raise NotAllowed("budget", "only operators may give more than 1", "leave it out")
         return job

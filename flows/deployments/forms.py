@@ -159,7 +159,7 @@ class ReportForm(Form):
         default="",
         max_length=200,
         title="Against",
-        description="Policy that others are held against; the first if empty.",
+        description="Policy to compare the others with; the first if empty.",
     )
     title: str = Field(
         default="", max_length=200, title="Title", description="Of the page; made up if empty."

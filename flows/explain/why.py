@@ -106,11 +106,11 @@ def find_newest_run(warehouse: Path) -> str:
     """Return the newest run.
 
     Raises:
-        InputError: The warehouse holds no run.
+        InputError: The warehouse has no runs.
     """
     newest = Analytics(warehouse).newest_run()
     if newest is None:
-        raise InputError(str(warehouse), "holds no run", "run shockwave simulate first")
+        raise InputError(str(warehouse), "has no runs", "run shockwave simulate first")
     return newest
 
 

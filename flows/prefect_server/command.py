@@ -71,8 +71,8 @@ def _content(url: str) -> bytes:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise InputError(
                 "tls_cert",
-                f"does not hold for {url} ({error.reason.verify_message})",
-                "give one that does, or name its authority's certificate in SSL_CERT_FILE",
+                f"is not valid for {url} ({error.reason.verify_message})",
+                "give one that is, or name its authority's certificate in SSL_CERT_FILE",
             ) from None
         return b""
     except (OSError, ValueError):

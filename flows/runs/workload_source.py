@@ -328,7 +328,7 @@ def _pairs(field: str, text: str) -> dict[str, str]:
         if not (name and equals and value) or apart:
             raise InputError(field, f"{part!r} is not of the form NAME=VALUE", "separate by commas")
         if name in pairs:
-            raise InputError(field, f"{name!r} is there twice", "leave one out")
+            raise InputError(field, f"{name!r} is given twice", "leave one out")
         pairs[name] = value
     return pairs
 
@@ -338,7 +338,7 @@ def _weights(field: str, text: str) -> dict[str, float]:
         return {name: float(check_plain(weight)) for name, weight in _pairs(field, text).items()}
     except ValueError:
         raise InputError(
-            field, f"{text!r} has a weight that is no number", "give numbers"
+            field, f"{text!r} has a weight that is not a number", "give numbers"
         ) from None
 
 

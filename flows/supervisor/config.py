@@ -95,7 +95,7 @@ class ListenAddress:
         if self.tls and self.host in _EVERY:
             raise InputError(
                 "host",
-                f"{self.host} is valid in no certificate",
+                f"no certificate is valid for {self.host}",
                 "give the name or address of its certificate",
             )
         family, kind, protocol, _, address = addresses[0]

@@ -128,7 +128,7 @@ def test_a_certificate_needs_a_name_that_it_holds_for(
     cert, key = certificate
     options = ("--port", free_port(), "--warehouse", tmp_path / "w", "--tls-cert", cert)
     ran = here("up", *options, "--tls-key", key, "--host", "0.0.0.0")
-    assert_refused(ran, "--host: 0.0.0.0 is valid in no certificate")
+    assert_refused(ran, "--host: no certificate is valid for 0.0.0.0")
     ran = here("up", *options, "--tls-key", cert)
     assert_refused(ran, "--tls-cert: cannot be served with its key (")
 
@@ -144,7 +144,7 @@ def test_a_certificate_of_another_name_is_reported(
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         Thread(target=server.handle_request, daemon=True).start()
-        with pytest.raises(InputError, match=r"^tls_cert: does not hold for https://127\.0\.0\.1"):
+        with pytest.raises(InputError, match=r"^tls_cert: is not valid for https://127\.0\.0\.1"):
             answers(f"https://127.0.0.1:{server.server_port}")
 
 

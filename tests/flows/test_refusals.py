@@ -144,7 +144,7 @@ def test_numbers_beyond_those_of_the_warehouse_are_refused(here: Command, comman
         ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
         ("--jobs 1_0", ["--jobs: '1_0' is not a number; write it in digits from 0 to 9"]),
         ("--longest-seconds=1_0", ["--longest-seconds: '1_0' is not a number"]),
-        ("--scale-factors 1=1_0", ["--scale-factors", "a weight that is no number"]),
+        ("--scale-factors 1=1_0", ["--scale-factors", "a weight that is not a number"]),
         ("--scale-factors 1_0=1", ["--scale-factors", "is not like 1=0.5,8=0.5"]),
         ("--contention-factor 2", ["--gpus", "missing"]),
         ("--contention-factor 0 --gpus 4", ["--contention-factor", "give more than 0"]),

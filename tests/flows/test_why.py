@@ -214,7 +214,7 @@ def test_the_longest_wait_in_the_latest_run_is_the_default_of_jobs_that_ended(
     [
         (99, None, None, "job 99: is not in run"),
         (0, None, 9_999, "round: run .* has no round 9999"),
-        (13, None, 0, "round: job 13 is not active in round 0; it is from round"),
+        (13, None, 0, "round: job 13 is not active in round 0; it is active from round"),
         (0, "nothing", None, "run 'nothing': not in the warehouse"),
     ],
 )

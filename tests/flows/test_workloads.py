@@ -99,7 +99,7 @@ NO_PAIR = "is not of the form NAME=VALUE; separate by commas"
         (PHILLY, "columns", "arrival=x", USELESS.format("on a philly trace")),
         (TABLE, "scale_factors", "1=1", USELESS.format("on a table trace")),
         (TABLE, "columns", "arrival", f"'arrival' {NO_PAIR}"),
-        (TABLE, "columns", "gpus=a,gpus=b", "'gpus' is there twice; leave one out"),
+        (TABLE, "columns", "gpus=a,gpus=b", "'gpus' is given twice; leave one out"),
         (TABLE, "only", "=x", f"'=x' {NO_PAIR}"),
         (
             {"mean_interarrival_seconds": 5.0},
@@ -112,7 +112,7 @@ NO_PAIR = "is not of the form NAME=VALUE; separate by commas"
             *("modes", "magic=1"),
             "'magic' is not an adaptation mode; known are static, accordion, gns",
         ),
-        ({}, "modes", "gns=much", "'gns=much' has a weight that is no number; give numbers"),
+        ({}, "modes", "gns=much", "'gns=much' has a weight that is not a number; give numbers"),
         ({}, "modes", "", "nothing has a weight above 0; give one of them a weight"),
         (
             {},
