@@ -62,7 +62,7 @@ def make_form(api: AuthorizedApi, filled: Mapping[str, str], key: str = "") -> d
             for title, names in groups.items()
         },
         "models": sorted({model for model, *_ in api.service.header.throughputs.rates}),
-        "hands_in": role is not Role.READER,
+        "may_submit": role is not Role.READER,
         "most": MOST_FIELD,
         "key": key or uuid4().hex,
         "rows": None,

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const EVERY = 3000;
-  const box = document.getElementById("by-itself");
+  const box = document.getElementById("auto-refresh");
   const connection = document.getElementById("connection");
   let tag = "";
   let asks = false;
