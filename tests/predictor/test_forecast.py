@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -123,11 +123,17 @@ def posterior(belief: Belief, profile: Profile) -> Sequences:
     return draw_sequences([job], profile, NOTHING, 0)
 
 
-@given(batches_of_beliefs())
-def test_every_trajectory_fills_the_epochs_left(case: Case) -> None:
+def forecasts(case: Case) -> Iterator[tuple[Belief, Forecast, RunTime]]:
+    """Each belief of a case with its forecast, also as run times on its reference."""
     beliefs, profile = case
     results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
+        yield belief, result, on_reference(result, belief, profile)
+
+
+@given(batches_of_beliefs())
+def test_every_trajectory_fills_the_epochs_left(case: Case) -> None:
+    for belief, result, _ in forecasts(case):
         assert result.job_id == belief.spec.job_id
         assert result.batch_sizes[0] == belief.batch_size
         works = (result.median, result.low, result.high, *result.trajectories)
@@ -143,64 +149,36 @@ def test_every_trajectory_fills_the_epochs_left(case: Case) -> None:
 
 @given(batches_of_beliefs())
 def test_a_run_time_is_the_sum_over_the_regimes_of_its_work(case: Case) -> None:
-    beliefs, profile = case
-    results = forecast(beliefs, profile, trajectories=True)
-    for belief, result in zip(beliefs, results, strict=True):
-        time = on_reference(result, belief, profile)
+    for belief, result, time in forecasts(case):
         each = np.exp(result.slowness) * [
-            training_seconds(profile, belief.spec, size) for size in result.batch_sizes
+            training_seconds(case[1], belief.spec, size) for size in result.batch_sizes
         ]
         assert time.remaining == pytest.approx(float(each @ result.median))
         assert time.low == pytest.approx(min(float(each @ result.low), time.remaining))
         assert time.high == pytest.approx(max(float(each @ result.high), time.remaining))
         assert time.samples == pytest.approx(np.array(result.trajectories) @ each)
-
-
-@given(batches_of_beliefs())
-def test_samples_ascend_within_their_summary(case: Case) -> None:
-    beliefs, profile = case
-    results = forecast(beliefs, profile, trajectories=True)
-    for belief, result in zip(beliefs, results, strict=True):
-        time = on_reference(result, belief, profile)
         samples, slack = time.samples, 1e-9 * time.samples[-1]
         assert list(samples) == sorted(samples)
-        certain = is_settled(gather_evidence(belief, profile, NOTHING), profile)
+        certain = is_settled(gather_evidence(belief, case[1], NOTHING), case[1])
         assert len(samples) == (1 if certain else SAMPLES)
         assert time.low <= time.remaining <= time.high
         assert samples[0] - slack <= time.remaining <= samples[-1] + slack
         assert samples[0] > 0.0
 
 
-@given(batches_of_beliefs())
-def test_samples_are_the_quantiles_of_the_posterior(case: Case) -> None:
-    beliefs, profile = case
-    results = forecast(beliefs, profile, trajectories=True)
-    for belief, result in zip(beliefs, results, strict=True):
-        mixture = posterior(belief, profile)
-        seconds, weights = mixture.seconds[0], mixture.weights[0]
-        samples = on_reference(result, belief, profile).samples
-        levels = LEVELS[0] if len(samples) > 1 else np.array([0.5])
-        for sample, level in zip(samples, levels.tolist(), strict=True):
-            assert weights[seconds < sample * (1.0 - 1e-9)].sum() <= level + 1e-9
-            assert weights[seconds <= sample * (1.0 + 1e-9)].sum() >= level - 1e-9
-
-
 @examples(50)
 @given(batches_of_beliefs())
-def test_no_number_is_expected_to_be_closer_than_the_remaining_time(case: Case) -> None:
-    beliefs, profile = case
-    results = forecast(beliefs, profile, trajectories=True)
-    for belief, result in zip(beliefs, results, strict=True):
-        mixture = posterior(belief, profile)
+def test_samples_are_quantiles_of_the_posterior_and_the_forecast_is_its_closest(case: Case) -> None:
+    for belief, _, time in forecasts(case):
+        mixture = posterior(belief, case[1])
         seconds, weights = mixture.seconds[0], mixture.weights[0]
-
-        def error(
-            guess: float, seconds: np.ndarray = seconds, weights: np.ndarray = weights
-        ) -> float:
-            return float((weights * np.abs(seconds - guess) / seconds).sum())
-
-        least = min(map(error, seconds.tolist()))
-        assert error(on_reference(result, belief, profile).remaining) <= least + 1e-9
+        levels = LEVELS[0] if len(time.samples) > 1 else np.array([0.5])
+        for sample, level in zip(time.samples, levels.tolist(), strict=True):
+            assert weights[seconds < sample * (1.0 - 1e-9)].sum() <= level + 1e-9
+            assert weights[seconds <= sample * (1.0 + 1e-9)].sum() >= level - 1e-9
+        guesses = np.append(seconds, time.remaining)[:, None]
+        errors = (weights * np.abs(guesses - seconds) / seconds).sum(axis=1)
+        assert errors[-1] <= errors[:-1].min() + 1e-9
 
 
 @examples(100)

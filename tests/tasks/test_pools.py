@@ -1,18 +1,19 @@
 """Runs on clusters of several pools, from the first round to the last."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from containers.runtime import EventKind, Lease, ResumePoint
+from containers.runtime import EventKind, Lease, ResumePoint, Terms
 from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.virtual_cluster import VirtualFactory
 from flows.runs.simulation import make_terms
 from flows.runs.start import make_start
 from flows.scheduler.admission import check_node
 from predictor.errors import InputError
-from predictor.job import JobSpec
+from predictor.job import JobProgress, JobSpec
 from predictor.rows import from_row, to_row
 from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel
@@ -82,6 +83,22 @@ def of_any_type(start: Start) -> JobSpec:
     )
 
 
+def played(
+    place: type[VirtualFactory] | type[FaithfulFactory],
+    terms: Terms,
+    start: Start,
+    gpus: Iterable[int],
+) -> Iterator[tuple[EventKind, JobProgress]]:
+    """The lease of a job on each of these GPUs in turn, for a round, and its progress there."""
+    spec = of_any_type(start)
+    runtime = place(start.workload.truths).open(terms, ResumePoint(jobs=(spec,)))
+    for number, gpu in enumerate(gpus):
+        (event,) = runtime.launch(number, [Lease(spec.job_id, (gpu,))])
+        runtime.advance(None)
+        (entry,) = runtime.observe().progress
+        yield event.kind, entry
+
+
 @pytest.mark.parametrize("place", [VirtualFactory, FaithfulFactory])
 def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
     place: type[VirtualFactory] | type[FaithfulFactory],
@@ -89,14 +106,7 @@ def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
     start = mixed()
     spec = of_any_type(start)
     asked = replace(make_terms(start.header), restart_seconds=100.0)
-    runtime = place(start.workload.truths).open(asked, ResumePoint(jobs=(spec,)))
-    progress, kinds = [], []
-    for number, gpu in enumerate((6, 7, 0, 0)):
-        (event,) = runtime.launch(number, [Lease(spec.job_id, (gpu,))])
-        runtime.advance(None)
-        (entry,) = runtime.observe().progress
-        kinds.append(event.kind)
-        progress.append(entry)
+    kinds, progress = map(list, zip(*played(place, asked, start, (6, 7, 0, 0)), strict=True))
     within = EventKind.RENEWED if place is VirtualFactory else EventKind.RESUMED
     assert kinds == [EventKind.STARTED, within, EventKind.RESUMED, EventKind.RENEWED]
     assert progress[2].seconds == pytest.approx(500.0, abs=1.0)
@@ -131,15 +141,10 @@ def test_a_start_takes_as_long_as_it_does_where_the_job_goes(
     place: type[VirtualFactory] | type[FaithfulFactory],
 ) -> None:
     start = measured()
-    spec = of_any_type(start)
-    runtime = place(start.workload.truths).open(make_terms(start.header), ResumePoint(jobs=(spec,)))
-    trained = []
     firsts = {kind: INVENTORY.gpus_in(n)[0] for kind, (n,) in INVENTORY.pools_of.items()}
-    for number, kind in enumerate(("v100", "k80", "v100", "p100", "p100")):
-        runtime.launch(number, [Lease(spec.job_id, (firsts[kind],))])
-        runtime.advance(None)
-        (entry,) = runtime.observe().progress
-        trained.append(600.0 - entry.seconds)
+    gpus = [firsts[kind] for kind in ("v100", "k80", "v100", "p100", "p100")]
+    seen = played(place, make_terms(start.header), start, gpus)
+    trained = [600.0 - entry.seconds for _, entry in seen]
     first = 0.0 if place is VirtualFactory else 40.0  # free by the published rules
     assert trained == pytest.approx([first, 160.0, 40.0, 20.0, 0.0], abs=2.0)
 
@@ -149,16 +154,10 @@ def test_a_restart_longer_than_a_round_goes_on_in_the_next_ones(
     place: type[VirtualFactory] | type[FaithfulFactory],
 ) -> None:
     start = measured(restart_seconds=380.0)
-    spec = of_any_type(start)
-    runtime = place(start.workload.truths).open(make_terms(start.header), ResumePoint(jobs=(spec,)))
     (v100,), (k80,) = (INVENTORY.gpus_in(INVENTORY.pools_of[k][0])[:1] for k in ("v100", "k80"))
-    trained, left = [], []
-    for number, gpu in enumerate((v100, v100, k80, k80, v100, v100, *[k80] * 7)):
-        runtime.launch(number, [Lease(spec.job_id, (gpu,))])
-        runtime.advance(None)
-        (entry,) = runtime.observe().progress
-        trained.append(entry.run_seconds)
-        left.append(entry.steps_left)
+    gpus = v100, v100, k80, k80, v100, v100, *[k80] * 7
+    seen = [entry for _, entry in played(place, make_terms(start.header), start, gpus)]
+    trained, left = [entry.run_seconds for entry in seen], [entry.steps_left for entry in seen]
     took = {"v100": 760.0, "k80": 3040.0}
     rounds = np.diff(trained, prepend=0.0)
     # From the third round on: no trace of a restart that a move cut short.
