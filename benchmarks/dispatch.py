@@ -20,12 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any
 
 import docker
 
-from containers.docker.clock import WallClock
+from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerFactory
 from containers.docker.nodes import ContainerLimits, Gpu, Node, Nodes
 from containers.docker.rendering import render
@@ -81,7 +81,7 @@ def measured(
     limits = ContainerLimits(2**28, 64, 2**24)
     nodes = Nodes((node,), storage, "65534:65534", mounts=mounts(), limits=limits)
     specs = [_spec(job_id) for job_id in range(count * (repeats + 1))]
-    clock = WallClock(time())
+    clock = RunClock()
     standing = ResumePoint(jobs=tuple(specs))
     runtime = DockerFactory(nodes, clock).open(Terms("dispatch", 0.0), standing)
     leases = [Lease(job, (job % count,)) for job in range(len(specs))]
@@ -122,7 +122,7 @@ def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
     taken = []
     with Writer(nodes.storage / "warehouse", start) as writer:
         patient = replace(nodes, hung_rounds=repeats + 2)  # its jobs give no sign of life
-        clock = WallClock(time())
+        clock = RunClock()
         runtime = DockerFactory(patient, clock).open(Terms(writer.run, 0.0), ResumePoint())
         run = prepare(start).on(runtime, writer, writer.run)
         run_round(run)

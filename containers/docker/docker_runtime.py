@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from containers.docker.clock import Clock
+from containers.clock import RunClock
 from containers.docker.daemon import Found, NodeGone, Refused
 from containers.docker.ends import interpret_exit
 from containers.docker.fleet import Fleet, PlacedContainer
@@ -75,7 +75,7 @@ class DockerFactory(RuntimeFactory):
 
     live = True
 
-    def __init__(self, nodes: Nodes, clock: Clock) -> None:
+    def __init__(self, nodes: Nodes, clock: RunClock) -> None:
         self._nodes, self._clock = nodes, clock
 
     def open(self, terms: Terms, resume_point: ResumePoint) -> "DockerRuntime":
@@ -89,7 +89,9 @@ class DockerRuntime:
     Opening it ends containers without a lease, which a crashed scheduler may leave.
     """
 
-    def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, resume_point: ResumePoint) -> None:
+    def __init__(
+        self, nodes: Nodes, clock: RunClock, terms: Terms, resume_point: ResumePoint
+    ) -> None:
         self._nodes, self._run, self._clock = nodes, terms.run, clock
         self._round_seconds, self._began = terms.round_seconds, resume_point.clock_seconds
         check_images(nodes, resume_point.jobs)
@@ -113,7 +115,7 @@ class DockerRuntime:
         self._end_unleased()
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> RunClock:
         """Clock of the run."""
         return self._clock
 
@@ -283,8 +285,8 @@ class DockerRuntime:
         end = self._began + self._round_seconds
         if not self._leases and idle_until is not None:
             end = min(end, idle_until)
-        while (left := end - self._clock.now()) > 0:
-            self._clock.sleep(min(LOOK_SECONDS, left))
+        while (now := self._clock.now()) < end:
+            self._clock.wait_for(min(now + LOOK_SECONDS, end))
             if self._leases:
                 self._note_ends()
                 if all(lease.end for lease in self._leases.values()):

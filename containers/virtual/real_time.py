@@ -4,47 +4,13 @@ Jobs behave as in containers (`containers.virtual.faithful`). Rounds take real t
 clock's speed.
 """
 
-import time
 from collections.abc import Callable, Sequence
 
+from containers.clock import RunClock
 from containers.runtime import ResumePoint, Terms
 from containers.virtual.faithful import ClusterState, FaithfulCluster
 from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec
-
-
-class ScaledClock:
-    """A run's clock that runs `speed` times as fast as the monotonic clock `now`."""
-
-    def __init__(
-        self,
-        clock_seconds: float,
-        speed: float,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.speed = speed
-        self._now, self._sleep = now, sleep
-        self._clock, self._at = clock_seconds, now()
-
-    def now(self) -> float:
-        """Return the run's clock."""
-        return self._clock + (self._now() - self._at) * self.speed
-
-    def wait_for(self, clock_seconds: float) -> None:
-        """Wait until the run's clock reaches a time."""
-        while (left := (clock_seconds - self.now()) / self.speed) > 0.0:
-            self._sleep(left)
-
-    def reach(self, clock_seconds: float) -> None:
-        """Wait until a time; if it is long past, set the clock back so that no round is skipped."""
-        self.wait_for(clock_seconds)
-        if (self.now() - clock_seconds) / self.speed > LATE_SECONDS:
-            self._clock, self._at = clock_seconds, self._now()
-
-
-LATE_SECONDS = 1.0
-"""Delay of a round beyond which the clock is set back. An engineering choice."""
 
 
 class RealTimeCluster(FaithfulCluster):
@@ -60,7 +26,7 @@ class RealTimeCluster(FaithfulCluster):
         terms: Terms,
         state: ClusterState | None = None,
     ) -> None:
-        self.pace: ScaledClock | None = None
+        self.pace: RunClock | None = None
         self.made, self._own = made, dict[int, GroundTruth]()
         super().__init__(self._own, terms, ResumePoint())
         if state:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from containers.clock import RunClock
 from containers.docker.checking import list_images, list_runs
-from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory, DockerRuntime
 from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Node, Nodes
@@ -250,7 +250,7 @@ def _running(
 ) -> Iterator[LiveRun]:
     """Open a run and its runtime on its nodes, within the context."""
     place, at = (
-        DockerFactory(nodes, WallClock(began)),
+        DockerFactory(nodes, RunClock(time.time() - began)),
         make_terms(prepared.start.header, writer.run),
     )
     if not (begun and prepared.start.header.service):  # `read_service_nodes` checked its nodes

@@ -10,10 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
-from time import time
 from typing import Any
 
-from containers.docker.clock import WallClock
+from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerFactory
 from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Nodes
@@ -104,9 +103,7 @@ def measure_pairs(
     ]
     resume_point = ResumePoint(jobs=tuple(specs))
     with lock_cluster(nodes, run):
-        runtime = DockerFactory(nodes, WallClock(time())).open(
-            Terms(run, LOOK_SECONDS), resume_point
-        )
+        runtime = DockerFactory(nodes, RunClock()).open(Terms(run, LOOK_SECONDS), resume_point)
         try:
             for number, pair in enumerate(pairs):
                 progress(number, len(pairs))

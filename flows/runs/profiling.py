@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from time import time
 from typing import Any
 from uuid import uuid4
 
-from containers.docker.clock import WallClock
+from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerFactory
 from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Node, Nodes
@@ -188,7 +187,7 @@ def _run(
     together: bool,
 ) -> dict[int, Measured]:
     """Run each combination's job to its end on idle GPUs; return the measurements by job id."""
-    clock = WallClock(time())
+    clock = RunClock()
     specs = [make_spec(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
     runtime = DockerFactory(nodes, clock).open(
         Terms(run, LOOK_SECONDS), ResumePoint(jobs=tuple(specs))

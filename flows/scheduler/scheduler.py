@@ -14,8 +14,9 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
+from containers.clock import RunClock
 from containers.docker.own_images import check_images
-from containers.virtual.real_time import RealTimeCluster, ScaledClock
+from containers.virtual.real_time import RealTimeCluster
 from containers.virtual.truth import GroundTruth
 from flows.prefect_server.children import ALIVE, READY, end_with_parent
 from flows.prefect_server.garbage import collect_rarely
@@ -185,7 +186,7 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
 @contextmanager
 def _open_virtual(
     name: str, warehouse: Path, options: ServiceOptions
-) -> Iterator[tuple[Run, ScaledClock, Callable[[JobSpec], GroundTruth]]]:
+) -> Iterator[tuple[Run, RunClock, Callable[[JobSpec], GroundTruth]]]:
     """Open a run on a virtual cluster in real time, after its last recorded round.
 
     Yields the run, its clock, and the function that makes ground truths of jobs.
@@ -221,7 +222,7 @@ def _open_virtual(
                 repeat_round(run, record, digest)
             position = position.at(run.header, record, run.state)
         run.sink = SnapshotSink(writer, run, path, position, runtime.state)
-        runtime.pace = pace = ScaledClock(run.state.clock_seconds, options.speed)
+        runtime.pace = pace = RunClock(run.state.clock_seconds, options.speed)
         yield run, pace, made
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from containers.docker.clock import WallClock
+from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerFactory
 from containers.docker.nodes import Nodes
 from containers.runtime import (
@@ -130,7 +130,7 @@ def driven(
 ) -> Iterator[Driver]:
     """A run on Docker hosts that begins now; its containers are removed at the end."""
     stood = replace(resume_point or ResumePoint(), jobs=tuple(specs))
-    place = DockerFactory(nodes, WallClock(time.time() - stood.clock_seconds))
+    place = DockerFactory(nodes, RunClock(stood.clock_seconds))
     runtime = place.open(Terms(run, round_seconds), stood)
     driver = Driver(runtime, leases=dict(stood.leases))
     try:

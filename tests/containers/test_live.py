@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from containers.clock import RunClock
 from containers.docker import daemon as containers_docker
-from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory, DockerRuntime
 from containers.docker.ends import WAS_KILLED
 from containers.docker.fleet import lock_cluster
@@ -165,7 +165,9 @@ def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, stora
     specs = (long(0), long(1, gpus=2), long(2))
 
     def begin(resume_point: ResumePoint) -> DockerRuntime:
-        return DockerFactory(nodes, WallClock(began)).open(Terms(run, 1.0), resume_point)
+        return DockerFactory(nodes, RunClock(time.time() - began)).open(
+            Terms(run, 1.0), resume_point
+        )
 
     def running() -> dict[str, tuple[str, str]]:
         """Containers and GPUs by job, as labels say."""

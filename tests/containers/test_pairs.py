@@ -1,10 +1,9 @@
 """Two jobs in containers on the same GPUs."""
 
-import time
 from contextlib import closing
 from pathlib import Path
 
-from containers.docker.clock import WallClock
+from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerFactory
 from containers.docker.ends import WAS_KILLED
 from containers.runtime import EventKind, ResumePoint, Terms
@@ -45,7 +44,7 @@ def test_jobs_of_a_pair_go_on_alone_and_together_as_if_nothing_happened(
         assert quotas(daemon, "pair") == [50_000, 50_000]
 
         resume_point = ResumePoint(jobs=tuple(specs), leases=both, started=frozenset(both))
-        place, before = DockerFactory(nodes, WallClock(time.time())), daemon.containers("pair")
+        place, before = DockerFactory(nodes, RunClock()), daemon.containers("pair")
         with closing(place.open(Terms("pair", 0.5), resume_point)):  # as after the scheduler died
             assert daemon.containers("pair") == before
             assert quotas(daemon, "pair") == [50_000, 50_000]

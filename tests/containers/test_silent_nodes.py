@@ -1,7 +1,6 @@
 """Nodes that do not answer, or were cut off, are drained, and their jobs go on elsewhere."""
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import count
@@ -9,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from containers.clock import RunClock
 from containers.docker import daemon as containers_docker
-from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerFactory
 from containers.runtime import EventKind, Lease, ResumePoint, Terms
 from harness.dockerd import COUNTING, Dockerd, cluster
@@ -92,7 +91,7 @@ def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
     endpoints = {"one": daemon.endpoint, "two": f"unix://{way}"}
     nodes = cluster(daemon, storage, nodes=endpoints, gpus=2, image=COUNTING)
     specs = (long(0), long(1, gpus=2))
-    place = DockerFactory(nodes, WallClock(time.time()))
+    place = DockerFactory(nodes, RunClock())
     with closing(place.open(Terms(run, 0.2), ResumePoint(jobs=specs))) as first:
         first.launch(0, [Lease(0, (2,))])
     resume_point = ResumePoint(leases={0: (2,)}, started=frozenset({0}))

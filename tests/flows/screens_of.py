@@ -14,7 +14,7 @@ import pytest
 
 import tasks.round
 import warehouse.store.writer
-from containers.virtual.real_time import ScaledClock
+from containers.clock import RunClock
 from flows.cli import service, simulate
 from flows.runs import code_version
 from flows.scheduler import scheduler
@@ -79,8 +79,8 @@ def still() -> Iterator[Clock]:
         patched.setattr(service, "time", Interrupted())
         patched.setattr(
             scheduler,
-            "ScaledClock",
-            lambda at, speed: ScaledClock(at, speed, clock.now, clock.sleep),
+            "RunClock",
+            lambda at, speed: RunClock(at, speed, clock.now, clock.sleep),
         )
         yield clock
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from containers.clock import RunClock
 from containers.runtime import EventKind, Terms
-from containers.virtual.real_time import RealTimeCluster, ScaledClock
+from containers.virtual.real_time import RealTimeCluster
 from flows.explain.replay import replay
 from flows.scheduler.intake import InboxSource
 from flows.scheduler.options import ServiceOptions
@@ -43,7 +44,7 @@ class Hand:
 
 def test_a_pace_waits_and_does_not_catch_up_on_what_it_missed() -> None:
     hand = Hand()
-    pace = ScaledClock(100.0, 60.0, hand.now, hand.sleep)
+    pace = RunClock(100.0, 60.0, hand.now, hand.sleep)
     pace.reach(220.0)
     assert (hand.seconds, pace.now()) == (pytest.approx(2.0), pytest.approx(220.0))
     hand.seconds += 0.5
@@ -57,7 +58,7 @@ def test_a_pace_waits_and_does_not_catch_up_on_what_it_missed() -> None:
 def test_an_idle_round_ends_at_an_arrival_or_with_its_length() -> None:
     hand = Hand()
     cluster = RealTimeCluster(lambda spec: pytest.fail("no job"), Terms("", 120.0))
-    cluster.pace = ScaledClock(0.0, 60.0, hand.now, hand.sleep)
+    cluster.pace = RunClock(0.0, 60.0, hand.now, hand.sleep)
     cluster.advance(30.0)
     assert cluster.observe().clock_seconds == pytest.approx(30.0)
     cluster.advance(None)
