@@ -9,6 +9,7 @@ from typing import Any
 
 from containers.docker.daemon import Daemon, NodeGone, Refused
 from containers.docker.nodes import Node, cdi_name, nvidia_id
+from containers.docker.usage import handle_of, nvidia_driver
 
 SKEW_SECONDS = 2.0
 """Tolerated clock skew of a node, without the query's latency. An engineering bound."""
@@ -48,30 +49,22 @@ def find_lost_here(ids: Sequence[str]) -> tuple[str, ...]:
     """Return the GPUs that this machine's NVIDIA driver does not find; none without a driver."""
     if not ids:
         return ()
-    import pynvml
+    with nvidia_driver() as driver:
+        return () if driver is None else tuple(own for own in ids if _is_lost(driver, own))
 
-    from containers.docker.usage import handle_of
 
+def _is_lost(driver: Any, own: str) -> bool:
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    lost = []
-    try:
-        for own in ids:
-            try:
-                pynvml.nvmlDeviceGetMemoryInfo(handle_of(own))
-            except (
-                pynvml.NVMLError_NotFound,
-                pynvml.NVMLError_InvalidArgument,
-                pynvml.NVMLError_GpuIsLost,
-            ):
-                lost.append(own)
-            except pynvml.NVMLError:
-                continue  # such as a MIG instance, whose memory cannot be read
-    finally:
-        pynvml.nvmlShutdown()
-    return tuple(lost)
+        driver.nvmlDeviceGetMemoryInfo(handle_of(own))
+    except (
+        driver.NVMLError_NotFound,
+        driver.NVMLError_InvalidArgument,
+        driver.NVMLError_GpuIsLost,
+    ):
+        return True
+    except driver.NVMLError:
+        return False  # such as a MIG instance, whose memory cannot be read
+    return False
 
 
 def find_lost_there(devices: Sequence[str], info: Mapping[str, Any]) -> tuple[str, ...]:

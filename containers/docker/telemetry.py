@@ -240,7 +240,7 @@ def read_end(path: Path, most_bytes: int) -> bytes:
     return read_part(path, max(os.lstat(path).st_size - most_bytes, 0), most_bytes)
 
 
-def losses(folder: Path) -> dict[int, float]:
+def read_losses(folder: Path) -> dict[int, float]:
     """Return a job's last reported training losses, by index of the completed epoch."""
     found = dict[int, float]()
     try:

@@ -1,7 +1,7 @@
 """Resource usage of containers: processors, memory and this machine's GPUs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Any
@@ -68,19 +68,30 @@ def gpu_share(devices: Sequence[str]) -> float:
 
     It covers the driver's last sample period. `devices` are the driver's ids: numbers or UUIDs.
     """
+    with nvidia_driver() as driver:
+        if driver is None:
+            return 0.0
+        try:
+            busy = [driver.nvmlDeviceGetUtilizationRates(handle_of(own)).gpu for own in devices]
+        except driver.NVMLError:
+            return 0.0
+    return float(sum(busy)) / len(busy) / 100
+
+
+@contextmanager
+def nvidia_driver() -> Iterator[Any]:
+    """Open this machine's NVIDIA driver: gives `pynvml`, or None without a driver."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return 0.0
+        yield None
+        return
     try:
-        busy = [pynvml.nvmlDeviceGetUtilizationRates(handle_of(device)).gpu for device in devices]
-    except pynvml.NVMLError:
-        return 0.0
+        yield pynvml
     finally:
         pynvml.nvmlShutdown()
-    return float(sum(busy)) / len(busy) / 100
 
 
 def handle_of(device: str) -> Any:

@@ -1,6 +1,6 @@
 """A cluster on a virtual clock, apart from how its jobs train."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import ClassVar
@@ -12,6 +12,7 @@ from containers.runtime import (
     Lease,
     Observation,
     ResumePoint,
+    Runtime,
     RuntimeFactory,
     Terms,
 )
@@ -20,7 +21,7 @@ from predictor.job import EpochReport, JobProgress, JobSpec
 from solver.inventory import Inventory
 
 
-class SimulatedCluster(ABC):
+class SimulatedCluster(Runtime):
     """A `Runtime` on a virtual clock, whose jobs follow their ground truths.
 
     Raises:
@@ -83,16 +84,8 @@ class SimulatedCluster(ABC):
             losses=losses_of(self._truths, reports),
         )
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """See `Runtime.close`; nothing to release."""
-
-    @abstractmethod
-    def advance(self, idle_until: float | None) -> None:
-        """See `Runtime.advance`."""
-
-    @abstractmethod
-    def reap(self, job_ids: Sequence[int]) -> None:
-        """See `Runtime.reap`."""
 
     @property
     @abstractmethod

@@ -17,7 +17,7 @@ class _Wanted:
     parts: list["_Wanted"] = field(default_factory=list)
 
 
-def bound(
+def find_gpus(
     gpus: Sequence[Promised], free: FreeCells, usable: Usable
 ) -> dict[Promised, Physical] | None:
     """Find a physical GPU for each promised one.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from predictor.errors import InputError, meant
-from solver.cells.binding import bound
+from solver.cells.binding import find_gpus
 from solver.cells.gangs import Answer, CellRequest, Granted, RunningGang, Slot, Waits
 from solver.cells.ground import Ground
 from solver.cells.holding import Holdings
@@ -118,7 +118,7 @@ class Cells:
         if claims is None:
             return Waits(f"too few cells of tenant {request.tenant!r} in pool {pool.name!r}")
         flat = [claim for member in sorted(claims, key=len) for claim in member]
-        found = bound(flat, self._ground.free[pool.name], _usable)
+        found = find_gpus(flat, self._ground.free[pool.name], _usable)
         if found is None:
             return Waits(f"nodes of pool {pool.name!r} that it would need are bad")
         return self._start(request, claims, found)

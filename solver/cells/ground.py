@@ -3,9 +3,9 @@
 from predictor.errors import InputError, meant
 from solver.cells.free import FreeCells
 from solver.cells.gangs import Slot
-from solver.cells.health import hopeless
+from solver.cells.health import find_hopeless
 from solver.cells.layout import NODE, Layout
-from solver.cells.tree import Physical, Promised, physical_trees, promised_tree
+from solver.cells.tree import Physical, Promised, make_physical_trees, make_promised_tree
 
 
 class Ground:
@@ -29,7 +29,7 @@ class Ground:
         self.promised: dict[tuple[str, str], list[Promised]] = {}
         self._bad: dict[str, list[Physical]] = {pool.name: [] for pool in layout.pools}
         for pool in layout.pools:
-            trees, level = physical_trees(pool), pool.level(NODE)
+            trees, level = make_physical_trees(pool), pool.level(NODE)
             self.free[pool.name] = FreeCells(pool, trees)
             self.nodes[pool.name] = [node for tree in trees for node in tree.of_level(level)]
             for node in self.nodes[pool.name]:
@@ -41,7 +41,7 @@ class Ground:
                 pool = layout.pool(promise.pool)
                 level = pool.level(promise.level)
                 for _ in range(promise.number):
-                    cell = promised_tree(pool, level, count)
+                    cell = make_promised_tree(pool, level, count)
                     count += 2 * cell.gpus * len(pool.levels)
                     self.promised.setdefault((tenant.name, pool.name), []).append(cell)
                 self.free[pool.name].owed[level] += promise.number
@@ -74,4 +74,4 @@ class Ground:
     def lost(self, tenant: str, pool: str) -> set[Promised]:
         """Return a tenant's promised nodes, or parts of nodes, that only bad nodes can serve."""
         cells = self.promised.get((tenant, pool), [])
-        return hopeless(cells, self.free[pool], self._bad[pool])
+        return find_hopeless(cells, self.free[pool], self._bad[pool])

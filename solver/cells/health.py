@@ -7,7 +7,7 @@ from solver.cells.layout import NODE
 from solver.cells.tree import Physical, Promised
 
 
-def hopeless(
+def find_hopeless(
     cells: Sequence[Promised], free: FreeCells, bad_nodes: Iterable[Physical]
 ) -> set[Promised]:
     """Return unbound promised nodes, and parts of nodes, for which no healthy node is left.

@@ -110,12 +110,12 @@ class Promised(Cell):
         return self if self.parent is None else self.parent.root
 
 
-def physical_trees(pool: CellPool) -> list[Physical]:
+def make_physical_trees(pool: CellPool) -> list[Physical]:
     """Return the trees of a pool, with nodes and GPUs in declared order."""
     node_level, top = pool.level(NODE), len(pool.levels) - 1
     count = 0
 
-    def grown(level: int, parent: Physical | None, nodes: tuple[str, ...]) -> Physical:
+    def grow(level: int, parent: Physical | None, nodes: tuple[str, ...]) -> Physical:
         nonlocal count
         cell = Physical(pool, level, count, parent, nodes)
         count += 1
@@ -123,12 +123,12 @@ def physical_trees(pool: CellPool) -> list[Physical]:
         for part in range(parts):
             share = len(nodes) // parts
             own = nodes[part * share : (part + 1) * share] if level > node_level else nodes
-            grown(level - 1, cell, own)
+            grow(level - 1, cell, own)
         return cell
 
     share = pool.levels[top].gpus // pool.levels[node_level].gpus
     trees = [
-        grown(top, None, pool.nodes[first : first + share])
+        grow(top, None, pool.nodes[first : first + share])
         for first in range(0, len(pool.nodes), share)
     ]
     for tree in trees:
@@ -138,19 +138,19 @@ def physical_trees(pool: CellPool) -> list[Physical]:
     return trees
 
 
-def promised_tree(pool: CellPool, level: int, first: int) -> Promised:
+def make_promised_tree(pool: CellPool, level: int, first: int) -> Promised:
     """Return the tree of a promised cell, its parts numbered from `first`."""
     count = first
 
-    def grown(level: int, parent: Promised | None) -> Promised:
+    def grow(level: int, parent: Promised | None) -> Promised:
         nonlocal count
         cell = Promised(pool, level, count, parent)
         count += 1
         for _ in range(pool.levels[level].parts):
-            grown(level - 1, cell)
+            grow(level - 1, cell)
         return cell
 
-    return grown(level, None)
+    return grow(level, None)
 
 
 @dataclass(eq=False, slots=True)
