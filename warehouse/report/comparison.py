@@ -19,7 +19,7 @@ from warehouse.report.figure import (
     palette,
 )
 from warehouse.report.metrics import COMPARED, MAKESPAN, MEAN_JCT, UNFAIR, WORST_FTF, Metric
-from warehouse.report.selection import ReportedRun, group_runs, list_labels
+from warehouse.report.selection import ReportedRun, group_by_label, group_runs, list_labels
 
 
 def draw_policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Figure:
@@ -49,8 +49,7 @@ def draw_policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Fi
 
 def _means(entries: Sequence[ReportedRun], metric: Metric) -> list[Row]:
     rows: list[Row] = []
-    for label in list_labels(entries):
-        alike = [entry for entry in entries if entry.label == label]
+    for label, alike in group_by_label(entries).items():
         found = metric.over(alike)
         if found is not None:
             rows.append({"metric": metric.title, "label": label, **_row(found, len(alike))})
@@ -150,8 +149,7 @@ def draw_front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | N
 
 def _points(entries: Sequence[ReportedRun]) -> list[dict[str, object]]:
     found: dict[str, tuple[ReportedRun, tuple[float, ...]]] = {}
-    for label in list_labels(entries):
-        alike = [entry for entry in entries if entry.label == label]
+    for label, alike in group_by_label(entries).items():
         means = [metric.over(alike) for metric in (MAKESPAN, MEAN_JCT, WORST_FTF)]
         if all(mean is not None for mean in means):
             found[label] = alike[0], tuple(round(m.mean, 5) for m in means if m is not None)

@@ -19,8 +19,8 @@ from warehouse.report.matrix import RECIPE, draw_types
 from warehouse.report.metrics import HEADLINES
 from warehouse.report.selection import (
     ReportedRun,
+    group_by_label,
     group_runs,
-    list_labels,
     query_by_run,
     read_entries,
     select_detailed,
@@ -178,8 +178,7 @@ def _by_policy(entries: Sequence[ReportedRun]) -> Table:
             **{metric.title: metric.over(alike) for metric in HEADLINES},
         }
         for group, members in groups.items()
-        for label in list_labels(members)
-        for alike in [[entry for entry in members if entry.label == label]]
+        for label, alike in group_by_label(members).items()
     ]
     caption = "Means over seeds, ± half of their 95 % confidence intervals"
     if len(entries) > len(rows):

@@ -13,18 +13,9 @@ from warehouse.report.figure import COLOURS, WIDTH, Figure, Row, data, offer_cho
 JOB_HUES = 8
 """Number of colours that jobs take in turn; the eye distinguishes no more."""
 
-REGIMES = {
-    -3: "#08519c",
-    -2: "#3182bd",
-    -1: "#6baed6",
-    0: "#a3abb5",
-    1: "#fdbe85",
-    2: "#fd8d3c",
-    3: "#e6550d",
-    4: "#b03a02",
-    5: "#8c2d04",
-    6: "#661f05",
-}
+_SHRUNK = ("#08519c", "#3182bd", "#6baed6")
+_GROWN = ("#fdbe85", "#fd8d3c", "#e6550d", "#b03a02", "#8c2d04", "#661f05")
+REGIMES = dict(enumerate((*_SHRUNK, "#a3abb5", *_GROWN), start=-len(_SHRUNK)))
 """Colour by number of doublings of the batch size."""
 
 Rectangle = dict[str, Any]

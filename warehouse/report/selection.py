@@ -84,35 +84,30 @@ def read_entries(analytics: Analytics, about: str | Sequence[str]) -> list[Repor
         InputError: There is no such run or campaign, or it has no rounds yet.
         WarehouseError: A file is damaged.
     """
-    named = _named(analytics, about)
-    runs = list(dict.fromkeys(entry.run for entry in named))
+    named = _find_named(analytics, about)
+    runs = list(dict.fromkeys(run for run, _ in named))
     asked = query_by_run(analytics, ("settings", "summary"), runs)
     figures = {run: row for run, (row,) in asked["summary"].items()}
     settings = {run: {"run": run, **row} for run, (row,) in asked["settings"].items()}
     for row in settings.values():
         row["group"] = _group(row)
-    several = len({entry.options for entry in named if isinstance(entry, CellRow)}) > 1
+    several = len({cell.options for _, cell in named if cell}) > 1
     entries = []
-    for entry in named:
-        row = settings[entry.run]
-        if isinstance(entry, CellRow):
-            names = entry.policy, entry.options if several else ""
-            group = f"{entry.workload} on {entry.cluster}"
+    for run, cell in named:
+        row = settings[run]
+        if cell:
+            names = cell.policy, cell.options if several else ""
+            group = f"{cell.workload} on {cell.cluster}"
         else:
             names, group = _names(row, list(settings.values())), row["group"]
-        entries.append(ReportedRun(entry.run, *names, group, row["seed"], row, figures[entry.run]))
+        entries.append(ReportedRun(run, *names, group, row["seed"], row, figures[run]))
     return entries
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run that the user named, without a campaign."""
-
-    run: str
-
-
-def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | CellRow]:
-    """Return the runs that have begun, or the finished cells, that a name stands for."""
+def _find_named(
+    analytics: Analytics, about: str | Sequence[str]
+) -> list[tuple[str, CellRow | None]]:
+    """Return the runs that have begun, or the finished cells with their runs, that are named."""
     known = dict(analytics.query(query_sql("begun"))[1])
     parts = about.split(",") if isinstance(about, str) else about
     asked = filter(None, (part.strip() for part in parts))
@@ -120,7 +115,7 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
     if len(names) == 1 and names[0] not in known:
         cells = _cells(analytics, names[0])
         if cells:
-            return cells
+            return [(cell.run, cell) for cell in cells]
     for run in names:
         if run not in known:
             campaigns = (path.name for path in (analytics.warehouse / "campaigns").glob("*"))
@@ -131,7 +126,7 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
             raise InputError(f"run {run!r}", "has no rounds yet", f"shockwave resume {run}")
     if not names:
         raise InputError("run or campaign", "is empty", "name one, or several as RUN,RUN")
-    return [_Run(run) for run in names]
+    return [(run, None) for run in names]
 
 
 def _cells(analytics: Analytics, campaign: str) -> list[CellRow]:
@@ -166,9 +161,17 @@ def group_runs(entries: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
     return groups
 
 
+def group_by_label(entries: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
+    """Return the runs by label, in order; this order determines the colours."""
+    groups: dict[str, list[ReportedRun]] = {}
+    for entry in entries:
+        groups.setdefault(entry.label, []).append(entry)
+    return groups
+
+
 def list_labels(entries: Sequence[ReportedRun]) -> list[str]:
-    """Return the distinct labels in the order of the runs; this order determines the colours."""
-    return list(dict.fromkeys(entry.label for entry in entries))
+    """Return the distinct labels in the order of the runs."""
+    return list(group_by_label(entries))
 
 
 def _group(row: dict[str, Any]) -> str:
