@@ -9,11 +9,10 @@ import duckdb
 import pytest
 
 from predictor.errors import WarehouseError
-from tasks.commands import NewNode
+from tasks.commands import Command, CommandKind, NewNode
 from tasks.record import Fork, RoundRecord, make_pool
 from tests.contents import columns_and_rows, contents, seen_by_analysts
-from tests.runs import Made, ended, make, make_start, mixed, write
-from tests.tasks.test_nodes import ADD, REMOVE, Given, as_service
+from tests.runs import Made, as_service, ended, make, make_start, mixed, write
 from warehouse.analytics.copies import Copies, marts_folder, read_copies
 from warehouse.analytics.definitions import OF_ROUNDS, OF_SERVICES
 from warehouse.analytics.marts import keep_fast, materialise
@@ -41,13 +40,15 @@ def runs() -> list[Made]:
     settings = market.header.settings
     fork = Fork("run", "0" * 64, 4, settings.pools, settings.policy, settings.parameters)
     forked = replace(settings, pools=make_pool(12), forked=(fork,))
-    orders: Given = [(ADD, -1, 100.0), (REMOVE, 0, 9000.0)]
-    new = iter([NewNode("", "v100", 2, 1.5)])
+    orders = [
+        Command(0, CommandKind.ADD, -1, 100.0, node=NewNode("", "v100", 2, 1.5)),
+        Command(0, CommandKind.REMOVE, 0, 9000.0),
+    ]
     return [
         market,
         make(mixed("gandiva", jobs=8, together=0.8)),
         make(make_start(market.start.workload, forked)),
-        make(as_service(few.workload, few.header.settings, orders, new)),
+        make(as_service(few.workload, few.header.settings, orders)),
     ]
 
 

@@ -47,19 +47,14 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert generate(50, seed=3) != generate(50, seed=4)
 
 
-@pytest.mark.parametrize("jobs", [1, 2, 7, 100])
-def test_half_of_the_jobs_adapt_by_gns_in_no_fixed_order(jobs: int) -> None:
-    modes = [spec.mode for spec in generate(jobs, seed=1).specs]
-    assert Counter(modes) == +Counter({Mode.GNS: (jobs + 1) // 2, Mode.ACCORDION: jobs // 2})
-    if jobs == 100:
-        assert len(set(pairwise(modes))) == 4
-
-
 @pytest.mark.parametrize("jobs", [1, 2, 9, 10, 100])
 def test_every_mode_has_its_share_to_within_one(jobs: int) -> None:
     shares = {Mode.STATIC: 0.7, Mode.GNS: 0.1, Mode.ACCORDION: 0.2}
     workload = generate_workload(jobs, rng=np.random.default_rng(0), mix=Mix(modes=shares))
     counts = Counter(spec.mode for spec in workload.specs)
+    if jobs == 100:
+        modes = [spec.mode for spec in workload.specs]
+        assert len(set(pairwise(modes))) > 4  # in no fixed order
     static = [t for s, t in pairs(workload) if s.mode is Mode.STATIC]
     assert all(len(truth.targets) == 1 for truth in static)
     assert all(abs(counts[mode] - jobs * share) < 1 for mode, share in shares.items())

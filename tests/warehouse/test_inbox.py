@@ -158,29 +158,6 @@ def test_parallel_submissions_are_accepted_once_each(inbox: Inbox) -> None:
     assert {entry.number: entry for entry in accepted} == {entry.number: entry for entry in there}
 
 
-def test_a_refusal_among_parallel_submissions_affects_no_other(inbox: Inbox) -> None:
-    before = inbox.last()
-    first = inbox.submit(JOB, key=f"{before}.known")
-
-    def ask(number: int) -> int | str:
-        if number % 3:
-            return inbox.submit(JOB, key=f"{before}.{number}").number
-        batch = [
-            Submission(SUBMIT, JOB, key=f"{before}.new {number}"),
-            Submission(SUBMIT, replace(JOB, tenant="b"), key=f"{before}.known"),
-        ]
-        with pytest.raises(InputError, match=f"is that of entry {first.number}"):
-            inbox.accept(batch)
-        return "refused"
-
-    with ThreadPoolExecutor(12) as pool:
-        found = list(pool.map(ask, range(60)))
-    assert found.count("refused") == 20
-    numbers = sorted(number for number in found if isinstance(number, int))
-    assert numbers == [*range(before + 2, before + 42)]
-    assert [entry.number for entry in inbox.entries_after(before)] == [before + 1, *numbers]
-
-
 SUBMITTER = """
 import sys
 from dataclasses import replace

@@ -292,13 +292,6 @@ def test_an_expected_hash_is_looked_for(tmp_path: Path, made: Made) -> None:
     assert problems(tmp_path, run) == [f"{LEDGER} has no entry with the hash {run}"]
 
 
-def test_records_beside_the_runs_are_found(tmp_path: Path, made: Made) -> None:
-    run = write(tmp_path, made.start, made.rounds)
-    folder = place_of(tmp_path, run)
-    shutil.copytree(folder, folder.with_name("run=No Run"))
-    assert len(problems(tmp_path)) == 4
-
-
 @pytest.mark.parametrize("place", ["records/run.sh", "{run}/x.txt", "{run}/a/b.lock"])
 def test_strange_files_among_the_records_are_found(tmp_path: Path, made: Made, place: str) -> None:
     run = folder_name(tmp_path, place_of(tmp_path, write(tmp_path, made.start, made.rounds)))
