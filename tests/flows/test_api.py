@@ -3,8 +3,10 @@
 import asyncio
 import json
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,19 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import given, settings
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from flows.web.api import create_api
 from flows.web.backend import MOST_BYTES, RequestRefused, ServiceBackend
 from flows.web.streams import MOST_OF_ONE, MOST_STREAMS, Slots
 from harness.attacks import schemas
 from predictor.allocation import Demand
+from predictor.errors import WarehouseBusy, WarehouseError
 from predictor.options import JobOptions
 from tasks.commands import CommandKind
 from tests.flows.test_scheduler import JOB, go
+from warehouse.inbox.inbox import FILE as DATABASE
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Token, Tokens
 
@@ -369,3 +375,45 @@ def test_tenants_do_not_see_who_got_their_gpus(tmp_path: Path) -> None:
     why = "job 2, before it, did not end well"
     assert asked("/v1/jobs", "reason") == [why, why.replace("job 2", "other jobs")]
     client.close()
+
+
+def test_tokens_are_looked_up_together_and_a_damaged_token_fails_its_caller_only(
+    tmp_path: Path,
+) -> None:
+    made = {}
+    with Tokens(tmp_path) as tokens:
+        for name in ("ann", "bob", "eve"):
+            made[name] = f"Bearer {tokens.add(name, Role.READER)}"
+    asked = list[str]()
+
+    @event.listens_for(Engine, "before_cursor_execute")
+    def note(connection: Any, cursor: Any, statement: str, *more: Any) -> None:
+        asked.extend([statement] if "FROM shockwave_tokens" in statement else [])
+
+    async def who(*names: str) -> list[Any]:
+        backend = ServiceBackend(tmp_path, "shockwave:secret")
+        given = (backend.authenticate(made.get(name, "Bearer none")) for name in names)
+        return await asyncio.gather(*given, return_exceptions=True)
+
+    async def who_of_none() -> list[Any]:
+        backend = ServiceBackend(tmp_path, "shockwave:secret")
+        assert await backend.authenticate(made["ann"])
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
+            database.execute("DROP TABLE shockwave_tokens")
+        asked.clear()
+        given = (backend.authenticate(made["ann"]) for _ in range(8))
+        return await asyncio.gather(*given, return_exceptions=True)
+
+    try:
+        found = asyncio.run(who(*("ann", "bob", "eve", "none") * 5))
+        assert [token and token.name for token in found] == ["ann", "bob", "eve", None] * 5
+        assert len(asked) <= 2  # all requests that came during the first look-up
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
+            database.execute("UPDATE shockwave_tokens SET role = 'root' WHERE name = 'eve'")
+        ann, eve, bob = asyncio.run(who("ann", "eve", "bob"))
+        assert (ann.name, bob.name) == ("ann", "bob")
+        assert isinstance(eve, WarehouseError)
+        assert {type(error) for error in asyncio.run(who_of_none())} == {WarehouseBusy}
+        assert len(asked) <= 2  # no request waits for the failed look-ups of others
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
