@@ -28,11 +28,8 @@ def estimate_fair_run_time(run: Run, this: Round, job: ActiveJob) -> float:
 def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[QueueRow]:
     """Return rows of a solved round's active jobs, or of those in `asked`, with forecasts."""
     asked = asked or this.active
-    ahead, room, first = (
-        forecast_times(run, this, {*asked}),
-        seconds_to_reservation(run, this),
-        seconds_to_priority(this),
-    )
+    ahead = forecast_times(run, this, {*asked})
+    room, first = seconds_to_reservation(run, this), seconds_to_priority(this)
     rows = (_queue_row(run, this, job_id, ahead.get(job_id)) for job_id in asked)
     return [
         replace(row, room_by_s=room.get(row.job_id), first_by_s=first.get(row.job_id))
@@ -41,33 +38,34 @@ def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[
 
 
 def _queue_row(run: Run, this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRow:
-    job, state, plan = this.active[job_id], this.state, this.plan
-    clock, spec = this.observation.clock_seconds, job.spec
-    status = "runs" if job_id in plan.placement else describe_status(state, job_id)
-    own = job.own.gpu_type
-    row = QueueRow(
+    job, plan, clock = this.active[job_id], this.plan, this.observation.clock_seconds
+    spec, status = job.spec, describe_status(this.state, job_id)
+    if job_id in plan.placement:
+        status = "runs"
+    elif status == "runs":
+        status = "waits"  # it loses its GPUs in this round
+    times = dict[str, Any]()
+    if ahead is not None:
+        times = {
+            "starts_in_s": ahead.start - clock,
+            "starts_low_s": ahead.start_low - clock,
+            "starts_high_s": ahead.start_high - clock,
+            "ends_in_s": ahead.finish - clock,
+            "ends_low_s": ahead.finish_low - clock,
+            "ends_high_s": ahead.finish_high - clock,
+            "ftf": (ahead.finish - spec.arrival_seconds) / estimate_fair_run_time(run, this, job),
+        }
+    return QueueRow(
         place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
         job_id=job_id,
         name=spec.name,
         tenant=spec.tenant,
         gpus=spec.demand.least,
-        status="waits" if status == "runs" and job_id not in plan.placement else status,
-        price=plan.report.price_of.get(own),
-    )
-    row = replace(
-        row, waits_for=_describe_wait(this, job_id), **_describe_deadline(spec, clock, ahead)
-    )
-    if ahead is None:
-        return row
-    return replace(
-        row,
-        starts_in_s=ahead.start - clock,
-        starts_low_s=ahead.start_low - clock,
-        starts_high_s=ahead.start_high - clock,
-        ends_in_s=ahead.finish - clock,
-        ends_low_s=ahead.finish_low - clock,
-        ends_high_s=ahead.finish_high - clock,
-        ftf=(ahead.finish - spec.arrival_seconds) / estimate_fair_run_time(run, this, job),
+        status=status,
+        price=plan.report.price_of.get(job.own.gpu_type),
+        waits_for=_describe_wait(this, job_id),
+        **_describe_deadline(spec, clock, ahead),
+        **times,
     )
 
 
@@ -92,10 +90,8 @@ def _describe_deadline(spec: JobSpec, clock: float, ahead: ExpectedTimes | None)
     if not spec.options.deadline_seconds:
         return {}
     at = spec.arrival_seconds + spec.options.deadline_seconds
-    finishes_in_time = _judge_deadline(
-        at, clock, (ahead.finish_low, ahead.finish_high) if ahead else None
-    )
-    return {"deadline_in_s": at - clock, "in_time": finishes_in_time}
+    ends = (ahead.finish_low, ahead.finish_high) if ahead else None
+    return {"deadline_in_s": at - clock, "in_time": _judge_deadline(at, clock, ends)}
 
 
 def _judge_deadline(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
