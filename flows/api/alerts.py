@@ -79,13 +79,13 @@ class Watch:
             self._unfair = [*self._treated_unfairly(history)]
         usual = 2.0 * history.start.header.settings.round_seconds / self._speed
         patience = usual + PATIENT_SECONDS
-        standing = [
+        found = [
             *self._late(before, history, now - self._new_at, patience),
             *self._down(history),
             *self._unfair,
             *self._stuck(history, min(lag_seconds, now - self._since), patience),
         ]
-        current = {_key(alert): alert for alert in standing}
+        current = {_key(alert): alert for alert in found}
         new = [alert for key, alert in current.items() if key not in self.known]
         missing = AlertKind.LATE, history.state.round
         unseen = {
@@ -115,7 +115,7 @@ class Watch:
             return
         problems = {problem.node: problem.problem for problem in last.problems}
         for node in sorted({*last.solve.drained} - history.state.orders.out_of_service):
-            text = f"node {node} is out of service: {problems.get(node, 'its host says no more')}"
+            text = f"node {node} is out of service: {problems.get(node, 'no reason is known')}"
             yield Alert(AlertKind.DOWN, self._run, last.round, text, node=node)
 
     def _treated_unfairly(self, history: ServiceHistory) -> Iterator[Alert]:

@@ -59,11 +59,8 @@ def _collect_service(service: "ServiceQueries", now: float) -> Iterator[Metric]:
     yield gauge("busy_gpus", "GPUs that are held.", status.busy_gpus)
     yield gauge("drained_nodes", "Nodes that are out of service.", len(status.drained))
     jobs = GaugeMetricFamily("shockwave_jobs", "Active jobs.", labels=["status"])
-    for name, count in (
-        *(("running", status.running), ("waiting", status.waiting)),
-        ("held", status.held),
-    ):
-        jobs.add_metric([name], count)
+    for name in ("running", "waiting", "held"):
+        jobs.add_metric([name], getattr(status, name))
     yield jobs
     yield counter("jobs_ended", "Jobs that ended.", status.ended)
     ends = CounterMetricFamily(
