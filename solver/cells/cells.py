@@ -135,7 +135,7 @@ class Cells:
         def usable(view: Promised) -> bool:
             return view not in lost if view.bound is None else not view.bound.bad
 
-        return pack(views, usable, request.members)
+        return pack(filter(usable, views), request.members)
 
     def _start(
         self,

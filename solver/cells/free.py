@@ -30,23 +30,23 @@ class FreeCells:
         for tree in trees:
             self._add(tree)
 
-    def holds(self, cell: Physical) -> bool:
-        """Return whether a cell is free, by itself or as part of a larger free cell."""
+    def whole(self, cell: Physical) -> Physical | None:
+        """Return the listed cell that a free cell is, or is part of; None if it is not free."""
         at: Physical | None = cell
         while at is not None and not at.free:
             at = at.parent
-        return at is not None
+        return at
 
-    def whole(self, cell: Physical) -> Physical:
-        """Return the listed cell that contains a free cell."""
-        while not cell.free:
-            assert cell.parent is not None, "the cell is not free"
-            cell = cell.parent
-        return cell
+    def count(self, level: int) -> int:
+        """Count the free cells of a level, parts of larger ones included."""
+        levels = self._pool.levels[level:]
+        pairs = zip(self.lists[level:], levels, strict=True)
+        return sum(len(cells) * size.gpus for cells, size in pairs) // levels[0].gpus
 
     def take(self, cell: Physical) -> None:
         """Take a free cell out, splitting the listed cell that contains it."""
         whole = self.whole(cell)
+        assert whole is not None, "the cell is not free"
         self._remove(whole)
         while cell is not whole:
             assert cell.parent is not None

@@ -24,20 +24,11 @@ def find_hopeless(
         return found
     for level in {cell.level for cell in cells}:
         unbound = [cell for cell in cells if cell.level == level and cell.bound is None]
-        _pair(unbound, _healthy_left(level, free, bad), _bad_left(level, free, bad), found)
+        part_bad = _bad_left(level, free, bad)
+        _pair(unbound, free.count(level) - len(part_bad), part_bad, found)
     for cell in cells:
         _within(cell, found)
     return found
-
-
-def _healthy_left(level: int, free: FreeCells, bad: Sequence[Physical]) -> int:
-    """Count the wholly healthy cells of a level inside free cells."""
-    gpus = sum(cell.gpus for cells in free.lists[level:] for cell in cells)
-    levels = free.lists[level:]
-    if not any(levels):
-        return 0
-    size = next(cells[0] for cells in levels if cells).pool.levels[level].gpus
-    return gpus // size - len(_bad_left(level, free, bad))
 
 
 def _bad_left(level: int, free: FreeCells, bad: Sequence[Physical]) -> list[Physical]:
@@ -45,7 +36,7 @@ def _bad_left(level: int, free: FreeCells, bad: Sequence[Physical]) -> list[Phys
     found: dict[Physical, None] = {}
     for node in bad:
         of_level = [node.above(level)] if level >= node.level else node.of_level(level)
-        found |= dict.fromkeys(cell for cell in of_level if free.holds(cell))
+        found |= dict.fromkeys(cell for cell in of_level if free.whole(cell))
     return sorted(found, key=lambda cell: cell.bad)
 
 
@@ -54,9 +45,7 @@ def _within(cell: Promised, found: set[Promised]) -> None:
     if cell.bound is None or cell.level <= cell.pool.level(NODE):
         return
     unbound = [part for part in cell.children if part.bound is None]
-    rest = [part for part in cell.bound.children if part.promise is None]
-    healthy = sum(not part.bad for part in rest)
-    _pair(unbound, healthy, sorted(filter(_is_bad, rest), key=lambda part: part.bad), found)
+    _pair_parts(unbound, [part for part in cell.bound.children if part.promise is None], found)
     for part in cell.children:
         _within(part, found)
 
@@ -69,13 +58,11 @@ def _pair(
         if cell.level <= cell.pool.level(NODE):
             found.add(cell)
         else:
-            _pair(
-                cell.children,
-                sum(not part.bad for part in physical.children),
-                sorted(filter(_is_bad, physical.children), key=lambda part: part.bad),
-                found,
-            )
+            _pair_parts(cell.children, physical.children, found)
 
 
-def _is_bad(cell: Physical) -> bool:
-    return cell.bad > 0
+def _pair_parts(
+    promised: Sequence[Promised], parts: Sequence[Physical], found: set[Promised]
+) -> None:
+    bad = sorted((part for part in parts if part.bad), key=lambda part: part.bad)
+    _pair(promised, len(parts) - len(bad), bad, found)

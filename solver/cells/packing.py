@@ -1,13 +1,11 @@
 """Place a gang on few promised nodes and on GPUs near each other."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from solver.cells.tree import Promised
 
 
-def pack(
-    nodes: Iterable[Promised], usable: Callable[[Promised], bool], members: Sequence[int]
-) -> list[list[Promised]] | None:
+def pack(nodes: Iterable[Promised], members: Sequence[int]) -> list[list[Promised]] | None:
     """Find promised GPUs for a gang, by HiveD's topology-aware packing.
 
     Nodes with more GPUs in use are preferred, and within a node the GPUs with the lowest common
@@ -16,13 +14,12 @@ def pack(
 
     Args:
         nodes: Nodes, or cells that are parts of one, in order of preference among equals.
-        usable: Whether a node may be used at all.
         members: GPUs of each member.
 
     Returns:
         GPUs of each member; None if it does not fit.
     """
-    line = sorted(filter(usable, nodes), key=lambda node: -node.used)
+    line = sorted(nodes, key=lambda node: -node.used)
     for largest_first in (False, True):
         order = sorted(range(len(members)), key=members.__getitem__, reverse=largest_first)
         chosen = _first_fit(line, members, order)

@@ -67,6 +67,7 @@ def _serves(cell: Physical, candidates: Sequence[Promised], ground: Ground) -> P
     first = next((promised for promised in candidates if promised.bound is None), None)
     if first is not None and first.parent is None:
         free = ground.free[cell.pool.name]
-        if not free.holds(cell) or not free.safe(cell.level, free.whole(cell).level):
+        whole = free.whole(cell)
+        if whole is None or not free.safe(cell.level, whole.level):
             return None
     return first
