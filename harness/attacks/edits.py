@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from predictor.rows import hash_content
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.folder import SNAPSHOT
-from warehouse.store.ledger import LEDGER
+from warehouse.store.ledger import LEDGER, Key
 from warehouse.store.parts import WHOLE
-from warehouse.store.signing import Key
 
 Rows = list[dict[str, Any]]
 

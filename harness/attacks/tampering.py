@@ -40,8 +40,7 @@ from warehouse.store import warehouse_audit
 from warehouse.store.campaigns import CellStore, write_cells, write_plan
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import SNAPSHOT, place_of
-from warehouse.store.ledger import LEDGER, read_ledger
-from warehouse.store.signing import KEY_VARIABLE
+from warehouse.store.ledger import KEY_VARIABLE, LEDGER, read_ledger
 from warehouse.workloads.generator import generate_workload
 
 Edit = Callable[[Target], object]

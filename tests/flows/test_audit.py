@@ -8,8 +8,7 @@ import pytest
 from tests.flows.conftest import Command, Finished
 from warehouse.store import warehouse_audit
 from warehouse.store.folder import place_of
-from warehouse.store.ledger import LEDGER
-from warehouse.store.signing import KEY_VARIABLE
+from warehouse.store.ledger import KEY_VARIABLE, LEDGER
 
 
 @pytest.fixture(autouse=True)

@@ -26,10 +26,17 @@ from warehouse.store.checksums import add_sum, checksum
 from warehouse.store.creation import make_folder
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import place_of, records_folder
-from warehouse.store.ledger import HEADER_FILE, LEDGER, LedgerEntry, enter, folder_name, read_ledger
+from warehouse.store.ledger import (
+    HEADER_FILE,
+    KEY_VARIABLE,
+    LEDGER,
+    LedgerEntry,
+    enter,
+    folder_name,
+    read_ledger,
+)
 from warehouse.store.parts import WHOLE, part_name
 from warehouse.store.removal import remove_run
-from warehouse.store.signing import KEY_VARIABLE
 from warehouse.store.warehouse_audit import accept, audit_all
 from warehouse.store.writer import Writer
 

@@ -23,8 +23,7 @@ from warehouse.store import warehouse_audit
 from warehouse.store.checksums import checksum
 from warehouse.store.creation import make_folder
 from warehouse.store.folder import SNAPSHOT
-from warehouse.store.ledger import LEDGER, enter, read_ledger
-from warehouse.store.signing import KEY_VARIABLE, is_signed
+from warehouse.store.ledger import KEY_VARIABLE, LEDGER, enter, is_signed, read_ledger
 from warehouse.store.writer import Writer
 
 

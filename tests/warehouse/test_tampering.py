@@ -9,7 +9,7 @@ import pytest
 from harness.attacks import tampering
 from harness.attacks.edits import BYTES, Target
 from warehouse.store import warehouse_audit
-from warehouse.store.signing import KEY_VARIABLE
+from warehouse.store.ledger import KEY_VARIABLE
 
 pytestmark = pytest.mark.slow
 EDITS = tampering.kinds()

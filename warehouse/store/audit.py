@@ -3,15 +3,24 @@
 The folder's `SHA256SUMS` has every file's SHA-256, and so has the warehouse's ledger a few minutes
 later at most. Every record has the hash of the record before. The audit verifies all of these, and
 each round's invariants (`tasks.invariants`).
+
+A run from an untrusted source is audited in a process of bounded memory, because a Parquet file of
+a few KiB can declare any number of rows, and false sizes. The process is
+`python -m warehouse.store.audit WAREHOUSE RUN MIB`.
 """
 
 import math
+import resource
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from predictor.errors import ShockwaveError
+import orjson
+
+from predictor.errors import InputError, ShockwaveError
 from tasks.invariants import Invariants
 from tasks.record import RoundRecord, RunHeader, check_chain
 from tasks.sources import Workload
@@ -36,6 +45,9 @@ from warehouse.store.reader import (
     decode_round,
     read_workload,
 )
+
+USUAL_MIB = 2048
+"""Default memory limit of the process in MiB. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +322,42 @@ def _first(name: str) -> int | None:
 
 def _unreadable(error: BaseException) -> str:
     return error.problem if isinstance(error, ShockwaveError) else "does not hold a record"
+
+
+def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audit:
+    """Audit a run without a ledger; `place` is its origin, for errors.
+
+    Raises:
+        InputError: The audit exceeds its memory, or the run cannot be read.
+    """
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "warehouse.store.audit",
+        str(warehouse),
+        run,
+        str(memory_mib),
+    ]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if ran.returncode:
+        problem = f"cannot be audited in {memory_mib:,} MiB of memory"
+        raise InputError(place, problem, "give it more memory if you trust where it is from")
+    row = orjson.loads(ran.stdout)
+    if "remedy" in row:
+        raise InputError(place, f"is not whole ({row['problem']})", row["remedy"])
+    return Audit(**{**row, "findings": tuple(AuditFinding(**found) for found in row["findings"])})
+
+
+def _main(warehouse: str, run: str, memory_mib: str) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(memory_mib) * 2**20, hard))
+    try:
+        row = asdict(audit(Path(warehouse), run, ledger=WarehouseLedger()))
+    except ShockwaveError as error:
+        row = {"problem": f"{error.place}: {error.problem}", "remedy": error.remedy}
+    sys.stdout.buffer.write(orjson.dumps(row))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -13,8 +13,7 @@ import orjson
 
 from predictor.errors import InputError, WarehouseError
 from warehouse.store.arrow import open_parquet
-from warehouse.store.audit import Audit, audit
-from warehouse.store.bounded_audit import USUAL_MIB, audit_within
+from warehouse.store.audit import USUAL_MIB, Audit, audit, audit_within
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.creation import make_folder
 from warehouse.store.durable import give_name, make_held_folder, temporary_name, write_file, writing
