@@ -40,7 +40,7 @@ def test_its_figures_are_those_of_the_report(
     _, values = app.run()
     *drawn, forked = capsys.readouterr().out.splitlines()  # as where it is run as a program
     assert drawn[0].startswith("fairness-shockwave-")
-    assert [line.endswith(" drawn") for line in drawn] == [True] * 9
+    assert [line.endswith(" drawn") for line in drawn] == [True] * 8
     assert forked.startswith("forked at round ")
     assert forked.endswith(": 4 jobs on 16 GPUs")
     analytics = Analytics(warehouse)
