@@ -12,16 +12,7 @@ from typing import Any
 import pytest
 
 from harness.waiting import HANG_SECONDS
-from tests.images.trainers import (
-    IMAGES,
-    After,
-    lines,
-    progress,
-    put_job,
-    run,
-    start,
-    train_here,
-)
+from tests.images.trainers import IMAGES, After, lines, progress, put_job, run, start, train_here
 from trainer import errors
 from trainer.__main__ import main
 from trainer.files import LEASE_VARIABLE

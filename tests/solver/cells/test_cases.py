@@ -97,8 +97,7 @@ def test_guaranteed_gangs_end_the_opportunistic_ones_on_their_cells() -> None:
 def test_bad_nodes() -> None:
     layout = design()
     second = replace(
-        layout.tenants[1],
-        cells=(*layout.tenants[1].cells[:2], Promise("racks of 3", "node")),
+        layout.tenants[1], cells=(*layout.tenants[1].cells[:2], Promise("racks of 3", "node"))
     )
     first = replace(layout.tenants[0], cells=(Promise("racks of 3", "node", 2),))
     cells = Cells(replace(layout, tenants=(first, second)))
@@ -150,8 +149,7 @@ def reconfigured() -> Layout:
     racks = pools["racks of 4"].nodes
     renamed = tuple("0.0.3.100" if node == "0.0.3.1" else node for node in racks[:4])
     pools["racks of 4"] = replace(
-        pools["racks of 4"],
-        nodes=(*renamed, *(f"0.0.4.{100 + number}" for number in range(4))),
+        pools["racks of 4"], nodes=(*renamed, *(f"0.0.4.{100 + number}" for number in range(4)))
     )
     pools["single"] = replace(pools["single"], nodes=(*pools["single"].nodes, *racks[4:]))
     second = layout.tenants[1].cells
