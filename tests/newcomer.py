@@ -5,6 +5,7 @@ import os
 import pty
 import socket
 import subprocess
+import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
@@ -44,10 +45,15 @@ def terminal() -> Iterator[int]:
 
 
 def in_terminal(
-    command: Sequence[object], folder: Path, env: dict[str, str], seconds: float = HANG_SECONDS
+    command: Sequence[object],
+    folder: Path,
+    env: dict[str, str],
+    seconds: float = HANG_SECONDS,
+    columns: int = 80,
 ) -> tuple[int, str]:
     """Run a command in a terminal of its own, to its end; exit code and what it showed."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(ours, (24, columns))
     program = subprocess.Popen(
         [*map(str, command)],
         cwd=folder,

@@ -205,6 +205,34 @@ def test_interrupted_before_anything_was_done(tmp_path: Path, command: str) -> N
     assert (process.returncode, err) == (130, INTERRUPTED)
 
 
+BLOCKING = """
+import os, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["BLOCKED"]:
+            sys.meta_path.remove(self)  # it is imported once more for the error
+            open(os.environ["PIPE"]).read()
+sys.meta_path.insert(0, Finder())
+"""
+"""Makes a program wait where it imports a module, for what comes through a pipe."""
+
+
+@pytest.mark.parametrize("module", ["flows.cli.app", "typer", "duckdb"])
+def test_interrupted_while_it_starts(tmp_path: Path, module: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLOCKING)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    env = {"PYTHONPATH": str(tmp_path), "BLOCKED": module, "PIPE": str(pipe)}
+    process = subprocess.Popen(
+        [PROGRAM, "run", "list", "--warehouse", tmp_path / "none"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | env,
+    )
+    with pipe.open("w"):  # the program imports the module
+        _, err = kill(process, signal.SIGINT)
+    assert (process.returncode, err) == (130, INTERRUPTED)
+
+
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="cannot tell when it asks DuckDB")
 def test_interrupted_in_a_query(interrupted: tuple[Path, str]) -> None:
     process = start(interrupted[0], "sql", "SELECT sum(hash(range)) FROM range(1_000_000_000_000)")

@@ -5,12 +5,20 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
-from flows.cli.progress import VARIABLE, CommandProgress, get_progress, show_progress
+from flows.cli.progress import (
+    VARIABLE,
+    CommandProgress,
+    _read_seconds,
+    get_progress,
+    show_progress,
+)
 from flows.runs.simulation import simulate
 from harness.up import PROGRAM, outside
 from tests.flows.conftest import Command, Finished, assert_refused, tree
@@ -48,6 +56,30 @@ def test_a_count_is_shown_with_an_estimate_of_the_time_left() -> None:
     assert "54 of 100 cells, about 0:00:" in shown.text
     shown.begin("writing")
     assert shown.text == "writing"
+
+
+def test_a_line_comes_every_ten_seconds_or_sooner_and_none_in_the_first_three(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock, minute = Clock(), 60.0
+    monkeypatch.delenv(VARIABLE, raising=False)
+    shown = CommandProgress("sql", clock)
+
+    class Ended(Event):
+        """Is set after a minute of the clock, which moves while somebody waits."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            clock.now += timeout
+            if clock.now >= minute:
+                self.set()
+            return self.is_set()
+
+    shown._ended = Ended()
+    shown.show(_read_seconds(), bar=False)
+    at = [float(line.split()[0]) for line in capsys.readouterr().err.splitlines()]
+    assert at[0] >= 3.0
+    assert all(later - sooner <= 10.0 for sooner, later in pairwise([0.0, *at, minute]))
 
 
 def test_several_tasks_are_numbered() -> None:

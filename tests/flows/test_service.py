@@ -25,6 +25,7 @@ from flows.prefect_server.children import run_child
 from flows.prefect_server.failures import log_errors_once
 from flows.scheduler.leadership import LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
+from flows.supervisor import service as supervision
 from flows.supervisor.config import ListenAddress, Service
 from flows.supervisor.service import SupervisedProcess, _processes, _server_env
 from harness.dockerd import node_table
@@ -297,6 +298,22 @@ def test_a_process_that_is_killed_or_hangs_is_restarted(tmp_path: Path) -> None:
         "worker not ready after 0 s; restarting it",
         "worker makes no progress; restarting it",
     ]
+
+
+@pytest.mark.process
+def test_a_process_that_gives_signs_of_life_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported, silent = list[str](), 60.0
+    command = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(3600)"]
+    what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
+    with closing(SupervisedProcess(*what, HANG_SECONDS, silent, reported.append)) as process:
+        assert process.wait_until_ready(Event())
+        child = process._child
+        for now in range(0, 3600, 59):  # an hour of signs, each just in time
+            child.heard_at = float(now)
+            monkeypatch.setattr(supervision, "monotonic", lambda now=now: now + silent)
+            process.restart_if_failed()
+        child.check()
+        assert (process._child, reported) == (child, [])
 
 
 def test_a_scheduler_may_wait_as_the_cluster_file_says(tmp_path: Path) -> None:

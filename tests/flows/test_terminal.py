@@ -118,22 +118,28 @@ UNBROKEN = re.compile(r"[0-9a-f]{64}|--[a-z]|/")
 
 
 @pytest.mark.process
-def test_a_long_result_goes_to_the_pager_of_a_real_terminal(
-    finished: Finished, tmp_path: Path
+@pytest.mark.parametrize(("width", "copies"), [(80, 50), (80, 1), (120, 1)])
+def test_a_table_fits_a_real_terminal_and_a_long_one_goes_to_the_pager(
+    here: Command, finished: Finished, tmp_path: Path, width: int, copies: int
 ) -> None:
     env = outside(tmp_path) | {
         "TERM": "xterm-256color",
-        "COLUMNS": "80",
         "PAGER": f"tee {tmp_path / 'paged'}",
         "SHOCKWAVE_WAREHOUSE": str(finished.warehouse),
     }
-    code, out = in_terminal(
-        [PROGRAM, "sql", "FROM jobs, range(50)"],
-        Path.cwd(),
-        env,
-    )
+    env.pop("COLUMNS", None)  # the terminal tells its width
+    query = f"SELECT jobs.* FROM jobs, range({copies})"
+    code, out = in_terminal([PROGRAM, "sql", query], Path.cwd(), env, columns=width)
     assert code == 0, out
-    paged = (tmp_path / "paged").read_text()
-    assert len(paged.splitlines()) > 50
-    assert "columns left out" in paged
-    assert all(cell_len(ESCAPES.sub("", line)) <= 80 for line in paged.splitlines())
+    whole = here("sql", query, "--warehouse", finished.warehouse).out
+    table, _, note = ESCAPES.sub("", out).partition("(")
+    assert "columns left out" in note
+    assert {*NUMBERS.findall(table)} <= {*NUMBERS.findall(whole)}
+    lines = ESCAPES.sub("", out).splitlines()
+    assert len(lines) > 2 * copies
+    assert width - 20 < max(map(cell_len, lines)) <= width
+    assert (tmp_path / "paged").exists() == (copies > 24)
+    if copies > 24:
+        paged = ESCAPES.sub("", (tmp_path / "paged").read_text())
+        assert len(paged.splitlines()) > copies
+        assert all(cell_len(line) <= width for line in paged.splitlines())
