@@ -127,6 +127,7 @@ class ContainerEvent:
     Attributes:
         gpus: GPUs held (after a launch) or released (after a preemption, a loss or the end).
         reason: Reason in words, unless the kind implies it.
+        isolated_seconds: For a finished job, its isolated run time if the runtime knows it; else 0.
     """
 
     job_id: int
@@ -134,6 +135,7 @@ class ContainerEvent:
     at_seconds: float
     gpus: tuple[int, ...]
     reason: str = ""
+    isolated_seconds: float = 0.0
 
     @property
     def ends_job(self) -> bool:

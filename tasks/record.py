@@ -26,6 +26,7 @@ from solver.inventory import Inventory, Pool, add_nodes
 from solver.market import Bid
 from solver.plan import SolveReport
 from tasks.commands import Command
+from tasks.fairness import FairFinish
 from tasks.measured import Measurement, PairMeasurement, SpreadMeasurement, make_profile
 from tasks.sources import Workload
 
@@ -241,6 +242,8 @@ class Estimate:
         remaining_seconds: Residual run time, `predictor.forecast.RunTime.remaining`.
         low_seconds: Lower end of the 80 % interval.
         high_seconds: Upper end of the 80 % interval.
+        isolated_seconds: Isolated run time of the whole job, at the mean speed of the cluster's
+            GPUs.
     """
 
     job_id: int
@@ -250,6 +253,7 @@ class Estimate:
     remaining_seconds: float
     low_seconds: float
     high_seconds: float
+    isolated_seconds: float
 
 
 @dataclass(frozen=True)
@@ -276,6 +280,8 @@ class RoundRecord:
         pairs: Pairs of jobs with leases on the same GPUs; all other leases are disjoint.
         problems: Problems of nodes that are out of service without an order.
         losses: Training losses of the reported epochs, if the policy reads them.
+        fair_finishes: When jobs end in the even cluster: expected at their ends, and final later;
+            the last one of a job counts.
     """
 
     version: int
@@ -298,6 +304,7 @@ class RoundRecord:
     pairs: tuple[tuple[int, ...], ...] = ()
     problems: tuple[NodeProblem, ...] = ()
     losses: tuple[EpochLoss, ...] = ()
+    fair_finishes: tuple[FairFinish, ...] = ()
 
     @property
     def ended(self) -> tuple[int, ...]:

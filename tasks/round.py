@@ -22,8 +22,10 @@ from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, SolveReport
 from solver.promised import Promises, RoundInput
 from tasks.commands import Command, Orders
+from tasks.fairness import FairFinish
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, hash_record
 from tasks.sources import JobSource
+from tasks.speeds import isolated_factor
 from tasks.state import RunState, advance
 
 
@@ -161,11 +163,10 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
     """Return the policy input by job id; reuse unchanged inputs, with their cached values."""
     inventory = nodes.inventory or state.inventory(run.header)
     active: dict[int, ActiveJob] = {}
-    running = [job_id for job_id in state.beliefs if state.may_run(job_id)]
-    budgets = state.tenancy.divide_budgets(state.beliefs, running)
     for job_id, belief in state.beliefs.items():
-        if job_id in budgets:
-            belief = replace(belief, spec=replace(belief.spec, budget=budgets[job_id]))
+        budget = state.budgets.get(job_id, belief.spec.budget)
+        if budget != belief.spec.budget:
+            belief = replace(belief, spec=replace(belief.spec, budget=budget))
         expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
         rounds = state.lease_rounds[job_id] if gpus else 0
         menu = _menu(run, inventory, belief)
@@ -293,7 +294,7 @@ def record(run: Run, this: Round) -> None:
         progress=this.observation.progress,
         forecasts=this.forecasts,
         estimates=tuple(
-            _estimate(this.active[found.job_id], this.state) for found in this.forecasts
+            _estimate(run, this.active[found.job_id], this.state) for found in this.forecasts
         ),
         bids=this.plan.bids,
         solve=this.plan.report,
@@ -306,6 +307,9 @@ def record(run: Run, this: Round) -> None:
         pairs=this.plan.pairs,
         problems=this.observation.problems,
         losses=this.observation.losses,
+        fair_finishes=tuple(
+            FairFinish(job_id, at) for job_id, at in sorted(this.state.fair_finishes.news.items())
+        ),
     )
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = hash_record(kept)
@@ -313,10 +317,13 @@ def record(run: Run, this: Round) -> None:
     run.state, run.active = this.state.decide(run.header, kept, digest), this.active
 
 
-def _estimate(job: ActiveJob, state: RunState) -> Estimate:
+def _estimate(run: Run, job: ActiveJob, state: RunState) -> Estimate:
     """Convert a job's forecast to seconds on its own allocation."""
     time = job.run_time(job.own)
     low, high = state.learning.calibration.interval_of(job.belief, time, state.learning.speed_noise)
+    alone = job.run_time(run.throughput.reference(job.spec))
+    isolated = job.belief.reference_seconds + alone.remaining
+    factor = isolated_factor(job.belief, run.throughput, state.inventory(run.header))
     return Estimate(
         job_id=job.job_id,
         allocation=job.own,
@@ -325,6 +332,7 @@ def _estimate(job: ActiveJob, state: RunState) -> Estimate:
         remaining_seconds=time.remaining,
         low_seconds=low,
         high_seconds=high,
+        isolated_seconds=isolated * factor,
     )
 
 

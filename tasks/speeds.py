@@ -5,8 +5,24 @@ from dataclasses import dataclass
 
 from containers.runtime import Observation
 from predictor.belief import Belief
+from predictor.throughput import Throughput
 from solver.inventory import Inventory
 from tasks.record import RunHeader, RuntimeKind
+
+
+def isolated_factor(belief: Belief, throughput: Throughput, inventory: Inventory) -> float:
+    """Return a job's isolated run time over its run time on its reference allocation.
+
+    Isolated run times are at the mean speed of a cluster's GPUs, at the present batch size.
+    """
+    if len(inventory.types) < 2:
+        return 1.0
+    spec, size = belief.spec, belief.batch_size
+    menu = inventory.menu_of(spec, size, throughput)
+    rates = {found.gpu_type: throughput.rate(spec, size, found) for found in reversed(menu)}
+    gpus = inventory.capacities
+    mean = sum(gpus[kind] * rate for kind, rate in rates.items()) / inventory.gpus
+    return throughput.rate(spec, size, throughput.reference(spec)) / mean if mean else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,17 @@ from predictor.belief import Belief
 from predictor.forecast import Forecast
 from predictor.job import EpochLoss, EpochReport, JobSpec
 from predictor.options import find_blocked
+from solver.even_cluster import ABSENT, Arrival
 from solver.fair_share import FairShare
 from solver.inventory import InService, Inventory
 from tasks.backoff import BackOff
 from tasks.commands import Command, CommandKind, Orders
 from tasks.eligibility import BlockedJob, find_blocked_jobs, find_failed_dependencies
+from tasks.fairness import FairFinishes
 from tasks.learning import EndedJob, Learning
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, SourcePosition
-from tasks.speeds import LastRound
+from tasks.speeds import LastRound, isolated_factor
 from tasks.tenancy import Tenancy, sum_gpu_seconds
 from tasks.time_held import TimeHeld
 
@@ -49,6 +51,7 @@ class RunState:
     time_held: TimeHeld = field(default_factory=TimeHeld)
     backoff: BackOff = field(default_factory=BackOff)
     fair_share: FairShare = field(default_factory=FairShare)
+    fair_finishes: FairFinishes = field(default_factory=FairFinishes)
     orders: Orders = field(default_factory=Orders)
     tenancy: Tenancy = field(default_factory=Tenancy)
     learning: Learning = field(default_factory=Learning)
@@ -88,6 +91,12 @@ class RunState:
     def may_run(self, job_id: int) -> bool:
         """Return whether an active job may get GPUs in the coming round."""
         return self.orders.may_run(job_id) and job_id not in self.blocked
+
+    @cached_property
+    def budgets(self) -> Mapping[int, float]:
+        """Budgets in the market of the active jobs that may run, by job id."""
+        running = {job: self.beliefs[job].spec.budget for job in self.beliefs if self.may_run(job)}
+        return running | self.tenancy.divide_budgets(self.beliefs, running)
 
     def explain_withdrawal(self, job_id: int) -> str:
         """Return the reason, in words, why a cancelled job is withdrawn."""
@@ -130,6 +139,7 @@ class RunState:
         trained = [(self.beliefs[e.job_id], beliefs[e.job_id]) for e in seen.progress]
         ended = self._ended_jobs(seen, beliefs)
         learning = self.learning.after(header, ended, () if header.pairs else trained)
+        isolated = self._measure_isolated(header, seen, beliefs)
         beliefs = _admit(beliefs, seen.ended, arrivals, commands)
         state = replace(
             self,
@@ -143,15 +153,25 @@ class RunState:
             learning=learning,
         )
         backoff = self.backoff.after(seen, header.settings.round_seconds)
+        budgets = {**dict.fromkeys(beliefs, ABSENT), **state.budgets}
+        absent = state.orders.held | state.blocked.keys()
+        gpus = InService(state.inventory(header), seen.drained).gpus
+        clock = seen.clock_seconds
         state = replace(
             state,
             backoff=backoff.without(state.orders.requeued),
-            fair_share=self.fair_share.after(
-                seen.clock_seconds,
-                arrivals,
-                beliefs,
-                InService(state.inventory(header), seen.drained).gpus,
-                state.orders.held | state.blocked.keys(),
+            fair_share=self.fair_share.after(clock, arrivals, beliefs, gpus, absent),
+            fair_finishes=self.fair_finishes.after(
+                clock,
+                tuple(
+                    Arrival(
+                        spec.job_id, spec.arrival_seconds, spec.demand.least, budgets[spec.job_id]
+                    )
+                    for spec in arrivals
+                ),
+                budgets,
+                gpus,
+                isolated,
             ),
         )
         changed = {entry.job_id for entry in seen.progress} | {spec.job_id for spec in arrivals}
@@ -170,6 +190,19 @@ class RunState:
         for job_id, losses in _by_job(seen.losses).items():
             beliefs[job_id] = beliefs[job_id].with_losses(losses)
         return beliefs
+
+    def _measure_isolated(
+        self, header: RunHeader, seen: Observation, beliefs: Mapping[int, Belief]
+    ) -> dict[int, float]:
+        """Return the isolated run times of the jobs that ended: as known, or as they trained."""
+        inventory = self.inventory(header)
+        return {
+            event.job_id: event.isolated_seconds
+            or (belief := beliefs[event.job_id]).reference_seconds
+            * isolated_factor(belief, header.throughputs, inventory)
+            for event in seen.finished
+            if event.ends_job
+        }
 
     def _ended_jobs(self, seen: Observation, beliefs: Mapping[int, Belief]) -> list[EndedJob]:
         """List the jobs that ended, in the order of their ends."""
@@ -225,6 +258,9 @@ class RunState:
                 for job, gpus in ((lease.job_id, lease.gpus) for lease in record.leases)
             },
             learning=self.learning.with_forecasts(header, record.forecasts, self.beliefs),
+            fair_finishes=self.fair_finishes.expect(
+                {found.job_id: found.isolated_seconds for found in record.estimates}
+            ),
         )
 
 

@@ -74,7 +74,13 @@ class SimulatedCluster(Runtime):
             event = ContainerEvent(job_id, EventKind.WITHDRAWN, self._clock, gpus, reason)
             self._finished.append(event)
         self._withdrawn.clear()
-        finished, self._finished = self._finished, []
+        finished = [
+            replace(event, isolated_seconds=self._truths[event.job_id].isolated_seconds)
+            if event.kind is EventKind.FINISHED
+            else event
+            for event in self._finished
+        ]
+        self._finished = []
         reports, progress = self._report()
         return Observation(
             clock_seconds=self._clock,

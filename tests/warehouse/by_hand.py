@@ -97,7 +97,7 @@ def write_cells(warehouse: Path, cell: CellRow) -> None:
 
 def expected(job_id: int) -> Estimate:
     own = Allocation(UNTYPED, WORKLOAD.specs[job_id].demand.least)
-    return Estimate(job_id, own, 0.1, 0.0, 50.0, 50.0, 50.0)
+    return Estimate(job_id, own, 0.1, 0.0, 50.0, 50.0, 50.0, 50.0)
 
 
 CLEARED = SolveReport(

@@ -1,0 +1,159 @@
+"""When the jobs of a run would have ended in the even cluster: a fold over its rounds.
+
+Run times of active jobs are only forecast. So there are two even clusters. `now` is carried
+forward with forecasts, and answers questions about the present. `settled` has true run times: it
+stands where the oldest active job arrived, since the run times of all earlier jobs are known. When
+no job is active it catches up with the clock, and becomes `now`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple
+
+from solver.even_cluster import ABSENT, UNKNOWN, Arrival, Change, EvenCluster, Sharer
+
+
+@dataclass(frozen=True, slots=True)
+class FairFinish:
+    """When a job ends in the even cluster, in seconds on the run's clock."""
+
+    job_id: int
+    at_seconds: float
+
+
+class Ended(NamedTuple):
+    """An active job that has ended in the even cluster, by its forecast."""
+
+    at_seconds: float
+    gpus: int
+    budget: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FairFinishes:
+    """The even clusters of a run.
+
+    Attributes:
+        now: The even cluster at the run's clock, by forecast.
+        ahead: Active jobs that have ended in `now`, by job id.
+        arrived: Arrivals of the active jobs, by job id.
+        budgets: Their budgets, `ABSENT` while they are kept back.
+        settled: The even cluster before the arrival of the oldest active job.
+        pending: What changed since then.
+        seconds: Isolated run times of the jobs that ended and that `settled` still needs.
+        news: Fair finishes that the last round found, by job id: expected ones of jobs that ended
+            in it, and final ones.
+    """
+
+    now: EvenCluster = field(default_factory=EvenCluster)
+    ahead: Mapping[int, Ended] = field(default_factory=dict)
+    arrived: Mapping[int, float] = field(default_factory=dict)
+    budgets: Mapping[int, float] = field(default_factory=dict)
+    settled: EvenCluster = field(default_factory=EvenCluster)
+    pending: tuple[Change, ...] = ()
+    seconds: Mapping[int, float] = field(default_factory=dict)
+    news: Mapping[int, float] = field(default_factory=dict)
+
+    def after(
+        self,
+        clock_seconds: float,
+        arrivals: tuple[Arrival, ...],
+        budgets: Mapping[int, float],
+        gpus: int,
+        ended: Mapping[int, float],
+    ) -> "FairFinishes":
+        """Return the even clusters after a round.
+
+        Args:
+            clock_seconds: The clock at its end.
+            arrivals: Jobs that arrived in it.
+            budgets: Budgets of the active jobs from now on, `ABSENT` if they are kept back.
+            gpus: GPUs in service from now on.
+            ended: Isolated run times of the jobs that ended in it, by job id.
+        """
+        new = [job.job_id for job in arrivals]
+        before = {**self.budgets, **{job.job_id: job.budget for job in arrivals}}
+        changed = {job: budget for job, budget in budgets.items() if before[job] != budget}
+        change = Change(clock_seconds, arrivals, gpus, changed)
+        pending = self.pending
+        if arrivals or changed or gpus != self.now.gpus:
+            pending = (*pending, change)
+        arrived = {**self.arrived, **{job.job_id: job.at_seconds for job in arrivals}}
+        now, ends = self.now.after(change, {**dict.fromkeys(new, UNKNOWN), **ended})
+        sharers = self.now.jobs
+        ahead = {**self.ahead} | {
+            job: Ended(at, sharers[job].gpus, before[job], sharers[job].seconds)
+            for job, at in ends.items()
+            if job in budgets
+        }
+        news = {}
+        if ended:
+            expected = now.project()
+            for job in ended:
+                known = ahead.pop(job, None)
+                news[job] = known.at_seconds if known else (ends | expected)[job]
+                arrived.pop(job)
+        kept = replace(
+            self,
+            now=now,
+            ahead=ahead,
+            arrived=arrived,
+            budgets=dict(budgets),
+            pending=pending,
+            seconds={**self.seconds, **ended},
+            news=news,
+        )
+        return kept._settle()
+
+    def expect(self, seconds: Mapping[int, float]) -> "FairFinishes":
+        """Return the even clusters with new forecasts of isolated run times, by job id."""
+        jobs, ahead = dict(self.now.jobs), dict(self.ahead)
+        for job, known in seconds.items():
+            if job in jobs:
+                jobs[job] = jobs[job]._replace(seconds=known)
+            elif job in ahead and known > ahead[job].seconds:  # more work is left than it had there
+                _, gpus, budget, served = ahead.pop(job)
+                clock = self.now.clocks.get(budget, 0.0)
+                jobs[job] = Sharer(gpus, budget, clock - served, known)
+        clocks = {job.budget: self.now.clocks.get(job.budget, 0.0) for job in jobs.values()}
+        return replace(self, now=replace(self.now, clocks=clocks, jobs=jobs), ahead=ahead)
+
+    def project(self) -> dict[int, float]:
+        """Return when each active job is expected to end in the even cluster, by job id.
+
+        Arrivals of the future are left out. Jobs that are kept back never end.
+        """
+        return self.now.project() | {job: ended.at_seconds for job, ended in self.ahead.items()}
+
+    def _settle(self) -> "FairFinishes":
+        """Carry `settled` forward to the arrival of the oldest active job."""
+        competing = (at for job, at in self.arrived.items() if self.budgets[job] != ABSENT)
+        oldest = min(competing, default=inf)
+        changes = [change for change in self.pending if change.clock_seconds < oldest]
+        pending = self.pending[len(changes) :]
+        if oldest == inf and self.settled.clock_seconds < self.now.clock_seconds:
+            changes.append(Change(self.now.clock_seconds, gpus=self.now.gpus))
+        if not changes:
+            return self
+        # Active jobs that are kept back may be in `settled`: their forecasts do not matter yet.
+        seconds = {job: sharer.seconds for job, sharer in self.now.jobs.items()}
+        seconds |= {job: ended.seconds for job, ended in self.ahead.items()}
+        seconds |= dict(self.seconds)
+        settled, final = self.settled, dict(self.news)
+        for change in changes:
+            settled, ends = settled.after(change, seconds)
+            final |= {job: at for job, at in ends.items() if job in self.seconds}
+        if oldest == inf:
+            final |= {job: at for job, at in settled.project().items() if job in self.seconds}
+        coming = {job.job_id for change in pending for job in change.arrivals}
+        needed = coming | settled.jobs.keys()
+        return replace(
+            self,
+            now=settled if oldest == inf else self.now,
+            settled=settled,
+            pending=pending,
+            seconds={job: known for job, known in self.seconds.items() if job in needed},
+            news=final,
+        )
