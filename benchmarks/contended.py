@@ -59,7 +59,7 @@ def main(out: Path = PICTURE) -> None:
         figures = records.runs(*runs.values())
     spec = {**drawn.to_dict(), "config": CONFIG | {"background": "#ffffff"}}
     write_bytes(out, vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE).encode())
-    print(figures[["policy", "makespan_s", "mean_jct_s", "worst_ftf", "unfair_fraction"]])
+    print(figures[["policy", "makespan_s", "mean_jct_s", "worst_rho", "unfair_fraction"]])
 
 
 if __name__ == "__main__":

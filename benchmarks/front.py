@@ -27,7 +27,7 @@ from solver.policies import POLICIES
 from solver.policies.listed import run_list
 from tasks.record import Parameter, Settings, make_pool
 
-SHOWN = ("jct_s", "jct_p99_s", "worst_ftf")
+SHOWN = ("jct_s", "jct_p99_s", "worst_rho")
 YARDSTICKS = ("fifo", "srtf", "slack")
 
 

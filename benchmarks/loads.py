@@ -42,7 +42,7 @@ from tasks.record import RoundRecord, Settings, Timings, make_pool
 from tasks.round import run_round
 from tasks.sources import Workload
 
-FIGURES = ("makespan_s", "jct_s", "jct_p99_s", "worst_ftf", "ftf_p95", "restarts/job")
+FIGURES = ("makespan_s", "jct_s", "jct_p99_s", "worst_rho", "rho_p95", "restarts/job")
 BASE = "shockwave"
 GAP = "JCT to shockwave"
 
@@ -205,7 +205,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         [
             *(f"{row['gpus']}", f"{row['load']:g}", f"`{row['policy']}`"),
             *(f"{row[name]:,.0f}" for name in ("makespan_s", "jct_s", "jct_p99_s")),
-            *(f"{row[name]:.2f}" for name in ("worst_ftf", "ftf_p95", "restarts/job")),
+            *(f"{row[name]:.2f}" for name in ("worst_rho", "rho_p95", "restarts/job")),
             "–" if row["policy"] == BASE else f"{row[GAP]:+,.0f}{spread(row)}",
         ]
         for row in rows
@@ -242,7 +242,7 @@ def plot(path: Path, rows: list[dict[str, Any]]) -> None:
     sizes = sorted({row["gpus"] for row in rows})
     figure, axes = new_figure(len(sizes), 2, height=2.9)
     for pair, gpus in zip(axes, sizes, strict=True):
-        shown = (("jct_s", "mean JCT (h)", 3600.0), ("ftf_p95", "95th percentile of ρ", 1.0))
+        shown = (("jct_s", "mean JCT (h)", 3600.0), ("rho_p95", "95th percentile of ρ", 1.0))
         for axis, (name, label, unit) in zip(pair, shown, strict=True):
             axis.set(xlabel="load", yscale="log")
             axis.set_title(f"{label}, {gpus} GPUs", loc="left", fontsize=10)

@@ -55,7 +55,7 @@ LINES = (
     ["runs"],
     ["run", "list", "--of-jobs", "scale_factor = 4", "--sort", "jct_p99_s", "--limit", "1"],
     ["sql", "SELECT policy, avg(mean_jct_s) FROM run_summary GROUP BY policy"],
-    ["sql", "SELECT run, max(ftf) FROM job_outcomes GROUP BY run ORDER BY 2 DESC LIMIT 3"],
+    ["sql", "SELECT run, max(rho) FROM job_outcomes GROUP BY run ORDER BY 2 DESC LIMIT 3"],
 )
 
 

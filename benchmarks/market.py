@@ -161,7 +161,7 @@ def _simulate(job: tuple[Case, Path]) -> dict[str, float]:
         "makespan_s": summary["makespan_s"],
         "makespan/limit": summary["makespan_s"] / least,
         "jct_s": summary["mean_jct_s"],
-        "worst_ftf": summary["worst_ftf"],
+        "worst_rho": summary["worst_rho"],
         "unfair_%": 100 * summary["unfair_fraction"],
         "unfair_themis_%": 100 * summary["unfair_fraction_themis"],
         "restarts/job": summary["preemptions"] / summary["jobs"],

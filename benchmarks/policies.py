@@ -80,7 +80,7 @@ def run(policy: str, workload: tuple[object, ...]) -> dict[str, Any]:
 
 def published(path: Path, case: Case) -> dict[str, dict[str, float]]:
     """Figures of the published simulator on a public trace, by policy."""
-    figures = ("makespan_s", "mean_jct_s", "worst_ftf", "unfair_fraction", "wall_s")
+    figures = ("makespan_s", "mean_jct_s", "worst_rho", "unfair_fraction", "wall_s")
     with path.open(newline="") as file:
         return {
             row["policy"]: {name: float(row[name]) for name in figures}
@@ -118,7 +118,7 @@ def _comparison(rows: dict[str, dict[str, Any]]) -> str:
         [
             f"`{name}`",
             *(f"{row[figure]:,.0f}" for figure in ("makespan_s", "mean_jct_s", "jct_p99_s")),
-            f"{row['worst_ftf']:.2f}",
+            f"{row['worst_rho']:.2f}",
             f"{row['unfair_fraction']:.1%}",
             f"{row['nash_welfare']:.2f}",
             f"{row['envy_violations']}",
@@ -145,7 +145,7 @@ def _against(
             rows.append(
                 (
                     *(label, system, f"{row['makespan_s']:,.0f}", f"{row['mean_jct_s']:,.0f}"),
-                    *(f"{row['worst_ftf']:.2f}", f"{row['unfair_fraction']:.1%}"),
+                    *(f"{row['worst_rho']:.2f}", f"{row['unfair_fraction']:.1%}"),
                     f"{row[time]:.1f}",
                 )
             )

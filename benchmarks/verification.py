@@ -30,7 +30,7 @@ QUERIES = (
     "SELECT run, max(batch_size) FROM telemetry GROUP BY run",
     "SELECT run, avg(remaining_seconds) FROM forecasts GROUP BY run",
     "FROM run_summary",
-    "SELECT run, max(ftf) FROM job_outcomes GROUP BY run",
+    "SELECT run, max(rho) FROM job_outcomes GROUP BY run",
     "SELECT run, sum(run_seconds) FROM leases GROUP BY run",
 )
 """Queries of records, and of copies of marts."""

@@ -143,6 +143,7 @@ def check_conformance(folder: Path) -> Iterator[dict[str, object]]:
                     parameters=case.tuning if policy == "shockwave-published" else (),
                 )
                 here = measure_figures(workload, settings, Path(warehouse))
+                here |= {name: here[f"{name}_published"] for name in FIGURES[2:]}
                 there = published[case.name, NAMES.get(policy, policy)]
                 about = {"trace": case.name, "policy": policy}
                 yield about | compare_figures(here, there, FIGURES, tolerance)

@@ -35,7 +35,7 @@ def _(mo, records, shockwave):
         print("No run yet: start one with shockwave simulate.")
     mo.stop(not len(history), mo.md("No run yet: start one with `shockwave simulate`."))
     chosen = mo.ui.dropdown(list(history["run"]), value=history["run"][0], label="Run")
-    _shown = ["run", "policy", "trace", "gpus", "jobs", "makespan_s", "mean_jct_s", "worst_ftf"]
+    _shown = ["run", "policy", "trace", "gpus", "jobs", "makespan_s", "mean_jct_s", "worst_rho"]
     _rounded = history[_shown].round(3)
     mo.vstack([mo.md("# Runs"), mo.ui.table(_rounded, selection=None), chosen])
     return chosen, history
@@ -45,13 +45,13 @@ def _(mo, records, shockwave):
 def _(alt, history, mo, records):
     _jobs = records.jobs(*history["run"]).merge(history[["run", "policy"]], on="run")
     compared = (
-        alt.Chart(_jobs.dropna(subset=["jct_seconds"])[["policy", "run", "jct_seconds", "ftf"]])
+        alt.Chart(_jobs.dropna(subset=["jct_seconds"])[["policy", "run", "jct_seconds", "rho"]])
         .mark_circle(size=50, opacity=0.6)
         .encode(
             x=alt.X("jct_seconds:Q", title="JCT (s)"),
-            y=alt.Y("ftf:Q", title="finish-time fairness ρ"),
+            y=alt.Y("rho:Q", title="finish-time fairness ρ"),
             color="policy:N",
-            tooltip=["run", "policy", "jct_seconds", "ftf"],
+            tooltip=["run", "policy", "jct_seconds", "rho"],
         )
         .properties(height=240, width="container")
     )

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
-from solver.even_cluster import ABSENT, UNKNOWN, Arrival, Change, EvenCluster, Sharer
+from solver.even_cluster import (
+    ABSENT,
+    UNKNOWN,
+    Arrival,
+    Change,
+    EvenCluster,
+    Sharer,
+    measure_rho,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,17 @@ class FairFinishes:
                 jobs[job] = Sharer(gpus, budget, clock - served, known)
         clocks = {job.budget: self.now.clocks.get(job.budget, 0.0) for job in jobs.values()}
         return replace(self, now=replace(self.now, clocks=clocks, jobs=jobs), ahead=ahead)
+
+    def measure_rho(
+        self, finishes: Mapping[int, float], round_seconds: float, restart_seconds: float
+    ) -> dict[int, float]:
+        """Return ρ of active jobs that may run, by job id, if they end at these times."""
+        fair, arrived = self.project(), self.arrived
+        return {
+            job: measure_rho(at, arrived[job], fair[job], round_seconds, restart_seconds)
+            for job, at in finishes.items()
+            if fair[job] < inf
+        }
 
     def project(self) -> dict[int, float]:
         """Return when each active job is expected to end in the even cluster, by job id.

@@ -124,11 +124,6 @@ class Settings:
         """GPUs of the cluster."""
         return self.inventory.gpus
 
-    @property
-    def reference_gpus(self) -> int:
-        """GPUs that define fairness; for a fork, those of its original run."""
-        return _inventory(self.forked[0].pools).gpus if self.forked else self.gpus
-
     def inventory_in(self, number: int, added: tuple[Pool, ...] = ()) -> Inventory:
         """Return the cluster in a round, with the nodes added by then.
 

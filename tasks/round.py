@@ -83,8 +83,8 @@ class Run:
 class Round:
     """The current round, filled step by step.
 
-    `collect` fills the fields up to `truths`, `predict` those up to `active` (policy input by job
-    id), `solve` the plan and `dispatch` the events.
+    `collect` fills the fields up to `truths`, `predict` those up to `estimates` (`active` is the
+    policy input by job id), `solve` the plan and `dispatch` the events.
 
     Attributes:
         waited_ms: Wall time of the wait for the end of the previous round (collect).
@@ -99,6 +99,7 @@ class Round:
     forecasts: tuple[Forecast, ...] = field(init=False)
     nodes: InService = field(init=False)
     active: dict[int, ActiveJob] = field(init=False)
+    estimates: tuple[Estimate, ...] = field(init=False)
     plan: Plan = field(init=False)
     events: tuple[ContainerEvent, ...] = field(init=False)
     waited_ms: float = 0.0
@@ -141,6 +142,10 @@ def predict(run: Run, this: Round) -> None:
     this.state = replace(state, forecasts=known)
     this.nodes = InService(state.inventory(run.header), this.observation.drained)
     this.active = _active(run, this.state, this.nodes)
+    this.estimates = tuple(
+        _estimate(run, this.active[found.job_id], this.state) for found in this.forecasts
+    )
+    this.state = this.state.expect(this.estimates)
 
 
 def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast, ...]:
@@ -293,9 +298,7 @@ def record(run: Run, this: Round) -> None:
         reports=this.observation.reports,
         progress=this.observation.progress,
         forecasts=this.forecasts,
-        estimates=tuple(
-            _estimate(run, this.active[found.job_id], this.state) for found in this.forecasts
-        ),
+        estimates=this.estimates,
         bids=this.plan.bids,
         solve=this.plan.report,
         memory=this.plan.memory,

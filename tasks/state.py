@@ -19,7 +19,7 @@ from tasks.commands import Command, CommandKind, Orders
 from tasks.eligibility import BlockedJob, find_blocked_jobs, find_failed_dependencies
 from tasks.fairness import FairFinishes
 from tasks.learning import EndedJob, Learning
-from tasks.record import RoundRecord, RunHeader, Start
+from tasks.record import Estimate, RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, SourcePosition
 from tasks.speeds import LastRound, isolated_factor
 from tasks.tenancy import Tenancy, sum_gpu_seconds
@@ -242,6 +242,21 @@ class RunState:
         used = sum_gpu_seconds(held, self.tenancy.usage)
         return self.tenancy.after(seen.clock_seconds, used, commands)
 
+    def measure_rho(self, header: RunHeader, finishes: Mapping[int, float]) -> dict[int, float]:
+        """Return ρ of active jobs, by job id, if they end at these times on the clock.
+
+        Jobs that may not run now are left out.
+        """
+        settings = header.settings
+        return self.fair_finishes.measure_rho(
+            finishes, settings.round_seconds, settings.restart_seconds
+        )
+
+    def expect(self, estimates: Iterable[Estimate]) -> "RunState":
+        """Return the state with new forecasts of when jobs end in the even cluster."""
+        seconds = {found.job_id: found.isolated_seconds for found in estimates}
+        return replace(self, fair_finishes=self.fair_finishes.expect(seconds)) if seconds else self
+
     def decide(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
         """Return the state after a whole round, given this state after the round's observation."""
         new = {forecast.job_id: forecast for forecast in record.forecasts}
@@ -258,10 +273,7 @@ class RunState:
                 for job, gpus in ((lease.job_id, lease.gpus) for lease in record.leases)
             },
             learning=self.learning.with_forecasts(header, record.forecasts, self.beliefs),
-            fair_finishes=self.fair_finishes.expect(
-                {found.job_id: found.isolated_seconds for found in record.estimates}
-            ),
-        )
+        ).expect(record.estimates)
 
 
 def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str) -> RunState:

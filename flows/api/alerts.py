@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from flows.api.history import ServiceHistory, predict_last_round
-from flows.api.queue import estimate_fair_run_time
 
 UNFAIR = 1.05
 """ρ above which a job is treated unfairly, as in `run_summary.unfair_fraction`."""
@@ -123,15 +122,14 @@ class Watch:
         if not history.last:
             return
         run, this = predict_last_round(self._run, history)
-        clock, length = history.last.clock_seconds, run.header.settings.round_seconds
-        for job_id, job in this.active.items():
-            if not this.state.may_run(job_id):
-                continue  # held back by an order, a quota or other jobs
-            fair = estimate_fair_run_time(run, this, job)
-            took = clock - job.spec.arrival_seconds + job.run_time(job.own).remaining
-            if took > UNFAIR * fair + length:
-                about = f"job {job_id}" + (f" ({job.spec.name})" if job.spec.name else "")
-                text = f"{about} will have ρ of {took / fair:.2f} at best"
+        clock = history.last.clock_seconds
+        ends = {job: clock + a.run_time(a.own).remaining for job, a in this.active.items()}
+        rho = this.state.measure_rho(run.header, ends)  # jobs that are held back have none
+        for job_id, at_best in rho.items():
+            if at_best > UNFAIR:
+                name = this.active[job_id].spec.name
+                about = f"job {job_id}" + (f" ({name})" if name else "")
+                text = f"{about} will have ρ of {at_best:.2f} at best"
                 yield Alert(AlertKind.UNFAIR, self._run, history.last.round, text, job=job_id)
 
     def _stuck(self, history: ServiceHistory, waited: float, patience: float) -> Iterator[Alert]:

@@ -32,7 +32,7 @@ class ForecastRow:
     Attributes:
         job_id: Its id; for a job of the change, the id that it would get.
         gpus: GPUs requested.
-        ftf: Finish-time fairness ρ.
+        rho: Finish-time fairness ρ.
         later_s: Delay of the end by the change.
         whatif_reason: Why the job would not end with the change; empty if it would, or if it has no
             forecast.
@@ -46,12 +46,12 @@ class ForecastRow:
     ends_in_s: float | None
     ends_low_s: float | None
     ends_high_s: float | None
-    ftf: float | None
+    rho: float | None
     whatif_starts_in_s: float | None
     whatif_ends_in_s: float | None
     whatif_ends_low_s: float | None
     whatif_ends_high_s: float | None
-    whatif_ftf: float | None
+    whatif_rho: float | None
     later_s: float | None
     whatif_reason: str = ""
 
@@ -152,5 +152,5 @@ def _explain_no_end(row: QueueRow) -> str:
 
 _ORDERED = {"cancelled": "is cancelled", "held": "is on hold"}
 
-_FORECAST = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")
+_FORECAST = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "rho")
 """Compared fields of `QueueRow`."""

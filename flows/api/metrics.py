@@ -89,9 +89,9 @@ def _collect_last_round(service: "ServiceQueries", history: "ServiceHistory") ->
             value = getattr(timed.timings, field.name) / 1e3
             steps.add_metric([field.name.removesuffix("_ms")], value)
     yield steps
-    ratios = sorted(row.ftf for row in service.list_queue() if row.ftf is not None)
+    ratios = sorted(row.rho for row in service.list_queue() if row.rho is not None)
     fairness = GaugeMetricFamily(
-        "shockwave_ftf", "Expected finish-time fairness of active jobs.", labels=["quantile"]
+        "shockwave_rho", "Expected finish-time fairness of active jobs.", labels=["quantile"]
     )
     for quantile in QUANTILES if ratios else ():
         # Nearest rank: an exported ρ is that of a job.

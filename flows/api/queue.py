@@ -7,7 +7,6 @@ from typing import Any
 from flows.api.history import ServiceHistory, predict_last_round
 from flows.api.rows import QueueRow, describe_status, describe_wait
 from predictor.job import JobSpec
-from solver.plan import ActiveJob
 from tasks.rollouts import (
     ExpectedTimes,
     count_available_gpus,
@@ -19,25 +18,25 @@ from tasks.round import Round, Run
 from warehouse.wording import counted
 
 
-def estimate_fair_run_time(run: Run, this: Round, job: ActiveJob) -> float:
-    """Return a job's run time in seconds with a fair share of the GPUs: the denominator of ρ."""
-    contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
-    return contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
-
-
 def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[QueueRow]:
     """Return rows of a solved round's active jobs, or of those in `asked`, with forecasts."""
     asked = asked or this.active
     ahead = forecast_times(run, this, {*asked})
     room, first = seconds_to_reservation(run, this), seconds_to_priority(this)
-    rows = (_queue_row(run, this, job_id, ahead.get(job_id)) for job_id in asked)
+    rho = this.state.measure_rho(run.header, {job: times.finish for job, times in ahead.items()})
+    rows = (_queue_row(this, job_id, ahead.get(job_id)) for job_id in asked)
     return [
-        replace(row, room_by_s=room.get(row.job_id), first_by_s=first.get(row.job_id))
+        replace(
+            row,
+            rho=rho.get(row.job_id),
+            room_by_s=room.get(row.job_id),
+            first_by_s=first.get(row.job_id),
+        )
         for row in rows
     ]
 
 
-def _queue_row(run: Run, this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRow:
+def _queue_row(this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRow:
     job, plan, clock = this.active[job_id], this.plan, this.observation.clock_seconds
     spec, status = job.spec, describe_status(this.state, job_id)
     if job_id in plan.placement:
@@ -53,7 +52,6 @@ def _queue_row(run: Run, this: Round, job_id: int, ahead: ExpectedTimes | None) 
             "ends_in_s": ahead.finish - clock,
             "ends_low_s": ahead.finish_low - clock,
             "ends_high_s": ahead.finish_high - clock,
-            "ftf": (ahead.finish - spec.arrival_seconds) / estimate_fair_run_time(run, this, job),
         }
     return QueueRow(
         place=plan.order.index(job_id) + 1 if job_id in plan.order else None,

@@ -73,7 +73,7 @@ class QueueRow:
         status: runs, waits, held or cancelled; accepted before a round takes it in.
         starts_in_s: Expected start; 0 if it is running.
         ends_in_s: Expected end.
-        ftf: Finish-time fairness ρ if it ends as expected.
+        rho: Finish-time fairness ρ if it ends as expected.
         price: Market price of a GPU-round of its type.
         waits_for: What keeps it from running: other jobs, its tenant's quota, or too few GPUs in
             service and not cordoned; empty if nothing does.
@@ -99,7 +99,7 @@ class QueueRow:
     ends_in_s: float | None = None
     ends_low_s: float | None = None
     ends_high_s: float | None = None
-    ftf: float | None = None
+    rho: float | None = None
     price: float | None = None
     waits_for: str = ""
     deadline_in_s: float | None = None

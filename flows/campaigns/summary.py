@@ -14,7 +14,7 @@ FIGURES = (
     "makespan_s",
     "mean_jct_s",
     "jct_p99_s",
-    "worst_ftf",
+    "worst_rho",
     "unfair_fraction",
     "utilization",
     "preemptions",
@@ -32,8 +32,8 @@ PAIRED = {
     "mean_jct_percent": ("mean_jct_s", 1.0),
     "jct_p99_difference_s": ("jct_p99_s", 1.0),
     "jct_p99_percent": ("jct_p99_s", 1.0),
-    "worst_ftf_difference": ("worst_ftf", 1.0),
-    "worst_ftf_percent": ("worst_ftf", 1.0),
+    "worst_rho_difference": ("worst_rho", 1.0),
+    "worst_rho_percent": ("worst_rho", 1.0),
     "unfair_points": ("unfair_fraction", 100.0),
 }
 """Column of each paired difference, and its factor unless the difference is in percent."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from warehouse.store.labels import Label
 
 
-IMPORTANT = ("policy", "name", "gpus", "jobs", "makespan_s", "mean_jct_s", "worst_ftf")
+IMPORTANT = ("policy", "name", "gpus", "jobs", "makespan_s", "mean_jct_s", "worst_rho")
 """Columns to leave out last if the list does not fit. A choice of layout."""
 
 FEW_RUNS = 50
@@ -52,7 +52,7 @@ def print_runs(
     sort: Annotated[
         str | None,
         typer.Option(
-            help="Figure to sort by, such as jct_p99_s or 'worst_ftf DESC'.", show_default="newest"
+            help="Figure to sort by, such as jct_p99_s or 'worst_rho DESC'.", show_default="newest"
         ),
     ] = None,
     limit: Annotated[

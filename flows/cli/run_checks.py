@@ -190,16 +190,15 @@ def whatif(
     ]
     jobs = [
         {"job_id": job_id, "jct_seconds": before, "jct_seconds_whatif": after}
-        | {"difference_seconds": subtract(after, before), "ftf": ftf, "ftf_whatif": ftf_whatif}
-        for job_id, before, after, ftf, ftf_whatif in outcome.jobs
+        | {"difference_seconds": subtract(after, before), "rho": rho, "rho_whatif": rho_whatif}
+        for job_id, before, after, rho, rho_whatif in outcome.jobs
     ]
     if as_json:
         print_rows([*figures, *jobs], as_json)
         return
     print_rows(figures, as_json)
     if gpus is not None or pools:
-        held = counted(outcome.reference_gpus, "GPU")
-        say(f"\nboth values of ftf are relative to an equal share of {held}")
+        say("\neach rho is relative to an even share of its own cluster")
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
     changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
     say(f"\n{len(changed)} of {counted(len(jobs), 'job')} end at another time")

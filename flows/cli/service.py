@@ -267,7 +267,7 @@ def forecast(
         say(f"{counted(len(endless), 'job')} would not end: {'; '.join(endless[:SHOWN])}{more}")
 
 
-QUEUED = ("place", "job_id", "name", "tenant", "gpus", "status", "starts_in_s", "ends_in_s", "ftf")
+QUEUED = ("place", "job_id", "name", "tenant", "gpus", "status", "starts_in_s", "ends_in_s", "rho")
 """Columns of the queue. A choice of layout."""
 
 NODES = ("node", "gpu_type", "gpus", "held_gpus", "jobs", "drained", "cordoned")

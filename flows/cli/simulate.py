@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SIMULATE_FIELDS = (
     *("run", "policy", "fidelity", "trace", "gpus", "jobs", "makespan_s", "mean_jct_s"),
-    *("worst_ftf", "unfair_fraction", "worst_ftf_themis", "unfair_fraction_themis"),
+    *("worst_rho", "unfair_fraction", "rho_p95"),
     *("utilization", "rounds", "preemptions", "wall_s", "solve_ms_p50", "solve_ms_p95"),
     *("solve_ms_max", "max_gap", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s"),
     *("restart_s", "gpu_hours", "nash_welfare", "proportionality_violations", "envy_violations"),
@@ -124,8 +124,8 @@ def compare(
         kept = make_warehouse_option(warehouse)
         say(
             "\nEvery round is recorded. For example:\n"
-            f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf '
-            f"FROM job_outcomes WHERE run = '{runs[0]}' ORDER BY ftf DESC LIMIT 5\"{kept}\n"
+            f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, rho '
+            f"FROM job_outcomes WHERE run = '{runs[0]}' ORDER BY rho DESC LIMIT 5\"{kept}\n"
             f"  {here}/shockwave run replay {runs[0]}{kept}\n"
             f"To see the flow run in the Prefect UI: {here}/shockwave up{kept}, "
             "then open http://127.0.0.1:4200"

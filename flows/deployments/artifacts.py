@@ -17,7 +17,7 @@ HEADLINES = (
     "rounds",
     "makespan_s",
     "mean_jct_s",
-    "worst_ftf",
+    "worst_rho",
     "unfair_fraction",
     "utilization",
 )

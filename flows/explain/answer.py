@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
 from flows.explain.facts import (
     Facts,
@@ -180,19 +181,23 @@ def _prospects(
 ) -> Prospects:
     job_id, clock = job.job_id, this.observation.clock_seconds
     by, first = seconds_to_reservation(run, this).get(job_id), seconds_to_priority(this).get(job_id)
-    start = finish = ftf = None
+    start = finish = rho = None
+    fair = inf
     if ahead := forecast_times(run, this, {job_id}, progress).get(job_id):
         start = Predicted(ahead.start, ahead.start_low, ahead.start_high)
         finish = Predicted(ahead.finish, ahead.finish_low, ahead.finish_high)
-        contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
-        if alone := _isolated(job, inventory, this.state.present_inventory(run.header)):
-            arrival = job.spec.arrival_seconds
-            ends = (finish.median, finish.low, finish.high)
-            ftf = Predicted(*((end - arrival) / (contention * alone) for end in ends))
+        fair = this.state.fair_finishes.project().get(job_id, inf)
+        by_end = [
+            this.state.measure_rho(run.header, {job_id: end})
+            for end in (finish.median, finish.low, finish.high)
+        ]
+        if fair < inf:
+            rho = Predicted(*(found[job_id] for found in by_end))
     return Prospects(
         start_seconds=start,
         finish_seconds=finish,
-        ftf=ftf,
+        rho=rho,
+        fair_finish_seconds=fair if fair < inf else None,
         freed_by_seconds=None if by is None else clock + by,
         overdue_from_seconds=None if first is None else clock + first,
     )
@@ -223,22 +228,6 @@ def _spread(job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> Gang
     if not held or not few or held.nodes <= few.nodes or job.rate(held) == job.rate(few):
         return None
     return GangSpread(held.nodes, few.nodes, job.rate(held) / job.rate(few))
-
-
-def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> float | None:
-    """Return a job's isolated run time in seconds; None if no node has its GPU types any more.
-
-    On several GPU types, the job runs at its mean rate, weighted by the GPUs of each type.
-    `inventory` has all nodes, `there` only those that were not removed.
-    """
-    if not inventory.mixed:
-        return job.belief.run_seconds + job.run_time(job.own).remaining
-    first, capacities = job.choices[0], there.capacities if there else {}
-    mean = sum(capacities.get(c.gpu_type, 0) * job.rate(c) for c in job.choices)
-    if not there or not mean:
-        return None
-    alone = job.belief.reference_seconds + job.run_time(first).remaining
-    return alone * job.rate(first) * there.gpus / mean
 
 
 def _left(

@@ -201,14 +201,17 @@ class Prospects:
 
     Attributes:
         start_seconds: Its next start; now if it runs.
-        ftf: Finish-time fairness ρ at that finish, with the contention so far.
+        rho: Finish-time fairness ρ at that finish.
+        fair_finish_seconds: When it would end with an even share of the cluster; None if it is
+            held back.
         freed_by_seconds: When non-preemptible jobs give way to it at the latest.
         overdue_from_seconds: When it becomes overdue at the present load.
     """
 
     start_seconds: Predicted | None
     finish_seconds: Predicted | None
-    ftf: Predicted | None
+    rho: Predicted | None
+    fair_finish_seconds: float | None
     freed_by_seconds: float | None
     overdue_from_seconds: float | None
 

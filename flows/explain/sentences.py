@@ -289,13 +289,18 @@ def _too_few(a: Facts) -> str:
 def _describe_prospects(a: Facts) -> Iterator[str]:
     """Yield when a job should start and end, and the bounds on its wait."""
     ahead = a.prospects
-    start, finish, ftf = ahead.start_seconds, ahead.finish_seconds, ahead.ftf
+    start, finish, rho = ahead.start_seconds, ahead.finish_seconds, ahead.rho
     if a.obstacles.gpus_short is not None:
         yield _too_few(a)
     elif start and finish:
         begin = "" if a.status == "runs" else f"start at about {_interval(start)} and "
-        rho = f", with ρ {ftf.median:.2f} ({ftf.low:.2f} to {ftf.high:.2f})" if ftf else ""
-        yield f"It should {begin}end at about {_interval(finish)}{rho}."
+        yield f"It should {begin}end at about {_interval(finish)}."
+        if rho and ahead.fair_finish_seconds:
+            yield (
+                f"With an even share of the cluster it would end at about "
+                f"{_s(ahead.fair_finish_seconds)}: ρ is {rho.median:.2f} "
+                f"({rho.low:.2f} to {rho.high:.2f})."
+            )
     elif a.obstacles.order not in ("held", "cancelled"):
         yield f"When it will run under the policy {a.policy} cannot be predicted."
     if ahead.freed_by_seconds is not None:

@@ -35,7 +35,7 @@ from warehouse.store.writer import DELAY_SECONDS, Writer
 
 FIGURES = (
     *("makespan_s", "mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s"),
-    *("worst_ftf", "unfair_fraction", "worst_ftf_themis", "unfair_fraction_themis"),
+    *("worst_rho", "unfair_fraction", "rho_p95"),
     *("utilization", "nash_welfare", "envy_violations", "preemptions", "rounds", "cost"),
 )
 """Compared columns of `run_summary`; `cost` only if GPUs have prices."""
@@ -124,7 +124,6 @@ class Outcome:
 
     Attributes:
         run: The fork's id.
-        reference_gpus: GPUs in the contention factor of both runs' fairness.
         figures: Name, recorded value and forked value of each figure.
         jobs: For each job: id, recorded JCT, forked JCT, recorded ρ, forked ρ.
         remarks: Plugins that changed since the run was recorded, in words.
@@ -133,7 +132,6 @@ class Outcome:
     """
 
     run: str
-    reference_gpus: int
     figures: tuple[tuple[str, float | None, float | None], ...]
     jobs: tuple[tuple[int, float | None, float | None, float | None, float | None], ...]
     remarks: tuple[str, ...] = ()
@@ -190,13 +188,12 @@ def whatif(
     (figures, jobs), (forked_figures, forked_jobs) = recorded, results
     return Outcome(
         run=forked,
-        reference_gpus=forked_figures["reference_gpus"],
         figures=compare_figures(figures, forked_figures),
         jobs=tuple(
-            (job, jct, forked_jct, ftf, forked_ftf)
+            (job, jct, forked_jct, rho, forked_rho)
             for job in sorted(jobs.keys() | forked_jobs.keys())
-            for jct, ftf in [jobs.get(job, (None, None))]
-            for forked_jct, forked_ftf in [forked_jobs.get(job, (None, None))]
+            for jct, rho in [jobs.get(job, (None, None))]
+            for forked_jct, forked_rho in [forked_jobs.get(job, (None, None))]
         ),
         remarks=tuple(remarks),
         rounds_so_far=so_far,
@@ -331,9 +328,9 @@ def _results(analytics: Analytics, run: str) -> Results:
     """Return the figures of a run, and each job's JCT and ρ."""
     (columns, (row,)), (_, rows) = analytics.queries(
         (
-            "SELECT s.*, reference_gpus FROM run_summary AS s JOIN runs USING (run)",
-            "SELECT job_id, jct_seconds, ftf FROM job_outcomes",
+            "SELECT * FROM run_summary",
+            "SELECT job_id, jct_seconds, rho FROM job_outcomes",
         ),
         [run],
     )
-    return dict(zip(columns, row, strict=True)), {job: (jct, ftf) for job, jct, ftf in rows}
+    return dict(zip(columns, row, strict=True)), {job: (jct, rho) for job, jct, rho in rows}

@@ -91,7 +91,7 @@ def test_what_generate_writes_simulate_runs_alike(here: Command, tmp_path: Path)
     (drawn,) = here(*run, *knobs).rows
     (read,) = here(*run, *files, "--gpus", 8).rows
     assert (drawn["trace"], read["trace"]) == (row["source"], "jobs.trace")
-    for name in ("jobs", "makespan_s", "mean_jct_s", "worst_ftf", "rounds"):
+    for name in ("jobs", "makespan_s", "mean_jct_s", "worst_rho", "rounds"):
         assert drawn[name] == read[name]
 
 

@@ -73,7 +73,7 @@ def test_a_drained_node_and_a_larger_budget_are_supposed(here: Command, busy: Pa
     waiting = next(row for row in plain.values() if row["starts_in_s"])
     given = forecast("--budget", f"{waiting['tenant']}=100000")
     assert given[waiting["name"]]["later_s"] < 0.0
-    assert "whatif_ftf" not in waiting
+    assert "whatif_rho" not in waiting
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
         (waits,) = commands.submit(JOB)
         found = figures(commands, waits.accepted_at + 7.0)
         status = commands.get_status()
-        (worst,) = (row.ftf for row in commands.list_queue() if row.ftf is not None)
+        (worst,) = (row.rho for row in commands.list_queue() if row.rho is not None)
     assert found["shockwave_rounds_total", ""] == 2
     assert (found["shockwave_gpus", ""], found["shockwave_busy_gpus", ""]) == (4, status.busy_gpus)
     assert (found["shockwave_jobs", "running"], found["shockwave_jobs", "waiting"]) == (1, 0)
@@ -51,7 +51,7 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
     assert found["shockwave_inbox_entries_total", ""] == 3
     assert found["shockwave_inbox_pending", ""] == 1
     assert abs(found["shockwave_inbox_lag_seconds", ""] - 7.0) < 1e-3
-    assert found["shockwave_ftf", "1"] == worst
+    assert found["shockwave_rho", "1"] == worst
     steps = {label for name, label in found if name == "shockwave_step_seconds"}
     assert steps == {"collect", "predict", "solve", "dispatch"}
     names = {name for name, _ in found}

@@ -178,7 +178,7 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
         command = output.splitlines()[-1].split()[1:]
         runs = (command, ["simulate", *asked, "--pools", pools or "v100:2x1"])
         one, two = (here(*run, *rest).rows[0] for run in runs)
-        same = ("gpus", "makespan_s", "mean_jct_s", "worst_ftf")
+        same = ("gpus", "makespan_s", "mean_jct_s", "worst_rho")
         assert [one[name] for name in same] == [two[name] for name in same]
         assert f"simulate --pools {pools or 'v100:2x1'} --trace" in output
         assert output.endswith(f" --throughputs {EXAMPLE}\n")

@@ -52,7 +52,7 @@ def test_runs_of_a_campaign_are_listed_whatever_is_identical(ask: Ask, warehouse
 
 def test_figures_are_those_of_the_views(ask: Ask) -> None:
     (row,) = rows_of(ask, "run", "list", "--policy", "srtf")
-    columns = "makespan_s, mean_jct_s, jct_p99_s, worst_ftf, unfair_fraction, utilization"
+    columns = "makespan_s, mean_jct_s, jct_p99_s, worst_rho, unfair_fraction, utilization"
     query = f"SELECT {columns} FROM run_summary WHERE policy = 'srtf'"
     assert rows_of(ask, "sql", query) == [{name: row[name] for name in columns.split(", ")}]
 

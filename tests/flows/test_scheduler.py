@@ -115,7 +115,7 @@ def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: 
     assert "8 are requested, but the cluster has 4" in refused.reason
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
-    asked = "SELECT job_id, finish_seconds IS NULL, ftf > 0 FROM job_outcomes ORDER BY job_id"
+    asked = "SELECT job_id, finish_seconds IS NULL, rho > 0 FROM job_outcomes ORDER BY job_id"
     assert Analytics(tmp_path).query(asked)[1] == [
         (first.number, False, True),
         (second.number, False, True),

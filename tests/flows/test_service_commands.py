@@ -54,7 +54,7 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         assert queue[last.number].status == "cancelled"
         active = [queue[1], queue[wide.number]]
         assert {row.status for row in active} == {"runs", "waits"}
-        assert all(row.ends_in_s is not None and row.ftf is not None for row in active)
+        assert all(row.ends_in_s is not None and row.rho is not None for row in active)
         for job in (1, wide.number, held.number):  # as from the beginning of the records
             assert commands.explain(job) == why(job, tmp_path, name)
         go(tmp_path, 1)

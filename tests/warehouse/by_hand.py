@@ -22,6 +22,7 @@ from predictor.options import JobOptions
 from predictor.throughput import UNTYPED, Profile
 from solver.market import Price
 from solver.plan import SolveReport
+from tasks.fairness import FairFinish
 from tasks.layout import VERSION
 from tasks.record import Estimate, RoundRecord, RunHeader, Settings, Start, make_pool
 from tasks.sources import Workload
@@ -174,9 +175,15 @@ def records(end: float = END) -> list[RoundRecord]:
             progress=(ran(1, 180.0), ran(2, 75.0)),
             leases=(Lease(0, (0, 1)),),
             events=(event(0, kind.RESUMED, 300.0, 0, 1),),
+            fair_finishes=(FairFinish(1, 105.0), FairFinish(2, 170.0)),
         ),
         round_record(
-            4, end, (), finished=(event(0, kind.FINISHED, end, 0, 1),), progress=(ran(0, 95.0),)
+            4,
+            end,
+            (),
+            finished=(event(0, kind.FINISHED, end, 0, 1),),
+            progress=(ran(0, 95.0),),
+            fair_finishes=(FairFinish(0, 180.0), FairFinish(2, 180.0)),
         ),
     ]
 

@@ -30,7 +30,7 @@ BY_NAME = (
     (r".*(_seconds|_s|_s_p\d+|jct_p\d+_s)|seconds", {"s", "GPU-seconds"}),
     (r".*_ms(_.*)?", {"ms"}),
     (r"gpu_hours.*", {"GPU-hours"}),
-    (r".*(fraction.*|share|ftf|ftf_.*|gap|utilization)", {"1", "jobs"}),
+    (r".*(fraction.*|share|rho|ftf_.*|gap|utilization)", {"1", "jobs"}),
     (r"job_id|.*_job_id", {"id"}),
     (r"round|epoch|tenth", {"index"}),
     (r".*_gpus|scale_factor", {"GPUs"}),

@@ -71,23 +71,21 @@ def test_queueing_runs_from_arrival_to_the_first_launch(analytics: Analytics) ->
     assert by_job(analytics, "queueing_seconds") == [0.0, 100.0, 50.0]
 
 
-def test_rho_is_jct_over_isolated_time_times_jobs_per_gpu(analytics: Analytics) -> None:
+def test_rho_is_jct_over_the_time_in_the_even_cluster(analytics: Analytics) -> None:
+    # A round and a restart, 120 s, come on top of 180, 105 and 30 s; the last entry of job 2 counts.
+    assert by_job(analytics, "fair_finish_seconds") == [180.0, 105.0, 180.0]
+    assert by_job(analytics, "rho") == [1.05, 1.33333, 0.86667]
+    assert summary(analytics)["worst_rho"] == 1.33333
+
+
+def test_published_fairness_is_jct_over_isolated_time_times_jobs_per_gpu(
+    analytics: Analytics,
+) -> None:
     # Three jobs on two GPUs: contention 1.5, so the yardsticks are 300, 225 and 150 s.
-    assert by_job(analytics, "ftf") == [1.05, 1.33333, 0.86667]
-    assert summary(analytics)["worst_ftf"] == 1.33333
-
-
-def test_rho_of_themis_takes_the_mean_number_of_active_jobs(analytics: Analytics) -> None:
-    # Job 0 saw 2, 2, 3, 1 (mean 2); job 1 saw 2, 2, 3 (mean 7/3); job 2 saw 3; over 2 GPUs.
-    assert by_job(analytics, "ftf_themis") == [
-        round(END / (200 * 1), 5),
-        round(300 / (150 * 7 / 6), 5),
-        round(130 / (100 * 1.5), 5),
-    ]
-    assert by_job(analytics, "ftf_themis") == [1.575, 1.71429, 0.86667]
-    assert by_job(analytics, "unfair_themis") == [True, True, False]
-    assert summary(analytics)["unfair_fraction_themis"] == pytest.approx(2 / 3)
-    assert summary(analytics)["worst_ftf_themis"] == 1.71429
+    assert by_job(analytics, "ftf_published") == [1.05, 1.33333, 0.86667]
+    figures = summary(analytics)
+    assert figures["worst_ftf_published"] == 1.33333
+    assert figures["unfair_fraction_published"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +100,7 @@ def test_unfair_is_above_1_05_after_rounding_to_five_decimals(
     tmp_path: Path, end: float, rho: float, unfair: bool
 ) -> None:
     analytics = warehouse_of(tmp_path, records(end))
-    assert by_job(analytics, "ftf")[0] == rho
+    assert by_job(analytics, "rho")[0] == rho
     assert by_job(analytics, "unfair") == [unfair, True, False]
     assert summary(analytics)["unfair_fraction"] == pytest.approx((1 + unfair) / 3)
 
@@ -110,8 +108,7 @@ def test_unfair_is_above_1_05_after_rounding_to_five_decimals(
 def test_fewer_jobs_than_gpus_do_not_lower_the_contention_below_one(tmp_path: Path) -> None:
     start = with_settings(pools=make_pool(6, gpu_type=UNTYPED))
     write(tmp_path, start, chained(start, records()))
-    assert by_job(Analytics(tmp_path), "ftf") == [round(END / 200, 5), 2.0, 1.3]
-    assert by_job(Analytics(tmp_path), "ftf_themis") == [round(END / 200, 5), 2.0, 1.3]
+    assert by_job(Analytics(tmp_path), "ftf_published") == [round(END / 200, 5), 2.0, 1.3]
 
 
 def test_utilization_counts_training_only(analytics: Analytics) -> None:
@@ -129,14 +126,12 @@ def test_jct_has_quantiles(analytics: Analytics) -> None:
 
 
 def test_rho_has_quantiles(analytics: Analytics) -> None:
-    # 0.86667, 1.05 and 1.33333; of Themis 0.86667, 1.575 and 1.71429.
+    # 0.86667, 1.05 and 1.33333
     figures = summary(analytics)
-    assert figures["ftf_p50"] == 1.05
-    assert figures["ftf_p90"] == pytest.approx(1.05 + 0.8 * (1.33333 - 1.05))
-    assert figures["ftf_p99"] == pytest.approx(1.05 + 0.98 * (1.33333 - 1.05))
-    assert figures["ftf_themis_p50"] == 1.575
-    assert figures["ftf_themis_p90"] == pytest.approx(1.575 + 0.8 * (1.71429 - 1.575))
-    assert figures["ftf_themis_p99"] == pytest.approx(1.575 + 0.98 * (1.71429 - 1.575))
+    assert figures["rho_p50"] == 1.05
+    assert figures["rho_p90"] == pytest.approx(1.05 + 0.8 * (1.33333 - 1.05))
+    assert figures["rho_p95"] == pytest.approx(1.05 + 0.9 * (1.33333 - 1.05))
+    assert figures["rho_p99"] == pytest.approx(1.05 + 0.98 * (1.33333 - 1.05))
 
 
 def test_distributions_tell_the_share_of_jobs_up_to_a_value(analytics: Analytics) -> None:
@@ -145,8 +140,7 @@ def test_distributions_tell_the_share_of_jobs_up_to_a_value(analytics: Analytics
             analytics, f"distributions WHERE metric = '{metric}'", "(value, share)", "share"
         )
 
-    assert points("ftf") == [(0.86667, 1 / 3), (1.05, 2 / 3), (1.33333, 1.0)]
-    assert points("ftf_themis") == [(0.86667, 1 / 3), (1.575, 2 / 3), (1.71429, 1.0)]
+    assert points("rho") == [(0.86667, 1 / 3), (1.05, 2 / 3), (1.33333, 1.0)]
     assert points("jct_seconds") == [(130.0, 1 / 3), (300.0, 2 / 3), (END, 1.0)]
     assert points("queueing_seconds") == [(0.0, 1 / 3), (50.0, 2 / 3), (100.0, 1.0)]
 
@@ -307,7 +301,7 @@ def test_a_job_is_proportional_up_to_a_rho_of_one(analytics: Analytics, tmp_path
     assert by_job(analytics, "proportional") == [False, False, True]
     assert summary(analytics)["proportionality_violations"] == 2
     exact = warehouse_of(tmp_path, records(300.0))
-    assert by_job(exact, "ftf")[0] == 1.0
+    assert by_job(exact, "rho")[0] == 1.0
     assert summary(exact)["proportionality_violations"] == 1
 
 
@@ -323,7 +317,7 @@ def test_tenants_have_their_own_figures(analytics: Analytics) -> None:
     blue, red = tenants(analytics)
     assert (blue["tenant"], blue["jobs"], blue["finished"]) == ("blue", 2, 2)
     assert (blue["mean_jct_s"], blue["jct_p50_s"], blue["mean_queueing_s"]) == (215.0, 215.0, 75.0)
-    assert (blue["worst_ftf"], blue["unfair_fraction"]) == (1.33333, 0.5)
+    assert (blue["worst_rho"], blue["unfair_fraction"]) == (1.33333, 0.5)
     assert blue["nash_welfare"] == pytest.approx((1.33333 * 0.86667) ** (-1 / 2))
     assert (blue["proportionality_violations"], red["proportionality_violations"]) == (1, 1)
     assert (blue["preemptions"], red["preemptions"]) == (0, 1)

@@ -257,7 +257,6 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
         "trace": "by hand",
         "workload": START.header.workload,
         "gpus": 2,
-        "reference_gpus": 2,
         "jobs": 3,
         "round_seconds": 100.0,
         "restart_seconds": 20.0,

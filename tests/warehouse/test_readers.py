@@ -23,7 +23,7 @@ import json, select, sys, time, duckdb
 QUERIES = (
     "SELECT run, count(*), max(round) FROM rounds GROUP BY run",
     "SELECT count(*), sum(scale_factor) FROM placements",
-    "SELECT run, job_id, ftf FROM job_outcomes ORDER BY ftf DESC NULLS LAST LIMIT 5",
+    "SELECT run, job_id, rho FROM job_outcomes ORDER BY rho DESC NULLS LAST LIMIT 5",
 )
 counts = {"asked": 0, "asked_again": 0, "seen": []}
 with duckdb.connect(sys.argv[1], read_only=True) as connection:

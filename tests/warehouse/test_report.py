@@ -96,7 +96,7 @@ def test_the_bars_are_means_of_run_summary(
     for column, name, unit in (
         ("makespan_s", "makespan (h)", 3600),
         ("mean_jct_s", "mean JCT (h)", 3600),
-        ("worst_ftf", "worst ρ", 1),
+        ("worst_rho", "worst ρ", 1),
         ("unfair_fraction", "unfair jobs (%)", 0.01),
     ):
         (bar,) = [b for b in bars if (b["label"], b["metric"]) == ("shockwave", name)]
@@ -354,13 +354,13 @@ def test_fairness_is_that_of_the_jobs(
     report: Report, analytics: Analytics, runs: list[str]
 ) -> None:
     rows = figure(report, f"fairness-{runs[0]}").rows
-    _, jobs = analytics.query("SELECT scale_factor, ftf, unfair FROM job_outcomes", runs[:1])
+    _, jobs = analytics.query("SELECT scale_factor, rho, unfair FROM job_outcomes", runs[:1])
     by_size = {int(row["kind"]): row for row in rows if row["by"] == "size"}
     assert {size for size, *_ in jobs} == set(by_size)
     for size, row in by_size.items():
-        rhos = sorted(ftf for of, ftf, _ in jobs if of == size)
-        assert (row["jobs"], row["worst_ftf"]) == (len(rhos), round(rhos[-1], 4))
-        assert row["least_ftf"] == round(rhos[0], 4)
+        rhos = sorted(rho for of, rho, _ in jobs if of == size)
+        assert (row["jobs"], row["worst_rho"]) == (len(rhos), round(rhos[-1], 4))
+        assert row["least_rho"] == round(rhos[0], 4)
     for by in ("tenant", "size", "model", "load"):
         assert sum(row["jobs"] for row in rows if row["by"] == by) == len(jobs)
 

@@ -25,7 +25,7 @@ from warehouse.store.verified import VERIFIED
 
 pytestmark = pytest.mark.slow
 
-SUMMARY = "SELECT run, worst_ftf FROM run_summary"
+SUMMARY = "SELECT run, worst_rho FROM run_summary"
 ENDLESS = "SELECT sum(hash(range)) FROM range(1_000_000_000_000)"
 LARGE = "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(3_000_000))"
 
@@ -181,7 +181,7 @@ def test_a_query_refuses_a_forged_copy(copied: tuple[Path, Path]) -> None:
     analytics = Analytics(warehouse)
     answer = analytics.query(SUMMARY)
     copies = read_copies(warehouse)
-    change(copies.file("run_summary"), "worst_ftf", lambda ftf: ftf / 2)
+    change(copies.file("run_summary"), "worst_rho", lambda rho: rho / 2)
     with pytest.raises(WarehouseError, match="was changed") as caught:
         analytics.query(SUMMARY)
     assert caught.value.place == str(copies.file("run_summary"))
@@ -196,7 +196,7 @@ def test_a_copy_forged_with_its_checksum_is_made_anew(copied: tuple[Path, Path])
     answer = Analytics(warehouse).query("FROM run_summary")
     copies, note = read_copies(warehouse), warehouse / "marts" / "current.json"
     copy = copies.file("run_summary")
-    change(copy, "worst_ftf", lambda ftf: ftf / 2)
+    change(copy, "worst_rho", lambda rho: rho / 2)
     note.write_text(note.read_text().replace(copies.checksums["run_summary"], checksum(copy)))
     assert Analytics(warehouse).query("FROM run_summary") != answer  # audits find it
     materialise(warehouse)

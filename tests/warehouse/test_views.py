@@ -43,6 +43,7 @@ KEYS = {
     "telemetry": ["run", "job_id", "epoch"],
     "usage": ["run", "round", "job_id"],
     "events": ["run", "round", "job_id", "kind"],
+    "fair_finishes": ["run", "round", "job_id"],
     "prices": ["run", "round", "gpu_type"],
     "leases": ["run", "round", "job_id"],
     "preemptions": ["run", "round", "job_id"],
@@ -114,7 +115,7 @@ def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Analyt
 def test_a_run_under_way_has_nulls_for_what_is_not_known(tmp_path: Path) -> None:
     analytics = warehouse_of(tmp_path, records()[:2])
     assert column(analytics, "runs", "complete") == [False]
-    judged = ("ftf", "ftf_themis", "unfair", "unfair_themis")
+    judged = ("rho", "unfair", "ftf_published")
     for name in ("finish_seconds", "jct_seconds", "waiting_seconds", *judged):
         assert by_job(analytics, name) == [None, None, None]
     assert by_job(analytics, "start_seconds") == [0.0, 100.0, None]
@@ -124,7 +125,7 @@ def test_a_run_under_way_has_nulls_for_what_is_not_known(tmp_path: Path) -> None
     assert (figures["makespan_s"], figures["rounds"]) == (100.0, 2)
     assert figures["utilization"] == pytest.approx(160 / 200)
     assert figures["mean_jct_s"] is None
-    assert figures["worst_ftf"] is None
+    assert figures["worst_rho"] is None
     assert figures["unfair_fraction"] is None
 
 

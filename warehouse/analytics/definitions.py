@@ -29,6 +29,7 @@ STAGING = (
     "telemetry",
     "usage",
     "events",
+    "fair_finishes",
 )
 """Views that unnest and rename stored columns, in order of dependency."""
 
@@ -61,6 +62,7 @@ OF_ROUNDS = (
     "telemetry",
     "usage",
     "events",
+    "fair_finishes",
 )
 """Staging views that marts read and whose every row comes from a single round."""
 

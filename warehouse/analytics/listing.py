@@ -15,7 +15,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.analytics.sources import quote_all
 from warehouse.store.labels import Label, read_labels
 
-FIGURES = ("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization")
+FIGURES = ("makespan_s", "mean_jct_s", "jct_p99_s", "worst_rho", "unfair_fraction", "utilization")
 """Figures in the list."""
 
 COLUMNS = (
@@ -25,7 +25,7 @@ COLUMNS = (
 """Columns of the list."""
 
 OF_JOBS = (
-    *("mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s", "worst_ftf"),
+    *("mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s", "worst_rho"),
     "unfair_fraction",
 )
 """Figures that can be restricted to some jobs of each run."""

@@ -25,7 +25,7 @@ def make_table(jobs: RunJobs) -> Table:
             "GPUs": row["scale_factor"],
             "arrival (h)": _hours(row["arrival_seconds"]),
             "JCT (h)": _hours(row["jct_seconds"]),
-            "ρ": row["ftf"],
+            "ρ": row["rho"],
             "without GPUs (h)": _hours(row["waiting_seconds"]),
             "training (h)": _hours(row["run_seconds"]),
             "restarts (h)": _hours(row["restart_seconds"]),
@@ -33,7 +33,7 @@ def make_table(jobs: RunJobs) -> Table:
             "regimes": len(jobs.regimes[row["job_id"]]),
             "notable": notable.get(row["job_id"], ""),
         }
-        for row in sorted(jobs.rows.values(), key=lambda row: (-(row["ftf"] or 0), row["job_id"]))
+        for row in sorted(jobs.rows.values(), key=lambda row: (-(row["rho"] or 0), row["job_id"]))
     ]
     return Table(
         f"Jobs of {jobs.run}, the worst ρ first",
@@ -95,12 +95,12 @@ def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
         f"It ended at {_time(row['finish_seconds'])}, {_time(row['jct_seconds'])} after it came; "
         f"for {_time(row['waiting_seconds'])} of these it held no GPUs."
     )
-    if row["ftf"] is not None:
-        share = row["jct_seconds"] / row["ftf"]
+    if row["rho"] is not None:
+        share = row["jct_seconds"] / row["rho"]
         verdict = "more than 1.05: unfairly treated" if row["unfair"] else "not unfairly treated"
         yield (
             f"An equal share of the cluster would have ended it within {_time(share)}: "
-            f"ρ is {in_three_digits(row['ftf'])}, {verdict}."
+            f"ρ is {in_three_digits(row['rho'])}, {verdict}."
         )
     if row["preemptions"]:
         longest, since = _longest_absence(leases)

@@ -18,7 +18,7 @@ from warehouse.report.figure import (
     offer_choice,
     palette,
 )
-from warehouse.report.metrics import COMPARED, MAKESPAN, MEAN_JCT, UNFAIR, WORST_FTF, Metric
+from warehouse.report.metrics import COMPARED, MAKESPAN, MEAN_JCT, UNFAIR, WORST_RHO, Metric
 from warehouse.report.selection import ReportedRun, group_by_label, group_runs, list_labels
 
 
@@ -150,7 +150,7 @@ def draw_front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | N
 def _points(entries: Sequence[ReportedRun]) -> list[dict[str, object]]:
     found: dict[str, tuple[ReportedRun, tuple[float, ...]]] = {}
     for label, alike in group_by_label(entries).items():
-        means = [metric.over(alike) for metric in (MAKESPAN, MEAN_JCT, WORST_FTF)]
+        means = [metric.over(alike) for metric in (MAKESPAN, MEAN_JCT, WORST_RHO)]
         if all(mean is not None for mean in means):
             found[label] = alike[0], tuple(round(m.mean, 5) for m in means if m is not None)
 

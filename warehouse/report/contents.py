@@ -252,8 +252,8 @@ def _run(
         _section(draw_forecasts(jobs, f"forecasts-{run}")),
         _section(draw_solver(solves, f"solver-{run}"), folded=True),
     ]
-    ended = [job for job in jobs.rows.values() if job["ftf"] is not None]
-    worst = min(ended, key=lambda job: (-job["ftf"], job["job_id"]))["job_id"] if ended else None
+    ended = [job for job in jobs.rows.values() if job["rho"] is not None]
+    worst = min(ended, key=lambda job: (-job["rho"], job["job_id"]))["job_id"] if ended else None
     return Chapter(
         f"run-{run}",
         title,

@@ -10,7 +10,7 @@ from warehouse.report.selection import ReportedRun, group_runs, list_labels
 POINTS = 200
 """Most points of a distribution; more are not visible. An engineering choice."""
 
-SHOWN = {"ftf": ("ρ", 1.0), "jct_seconds": ("JCT (h)", 3600.0)}
+SHOWN = {"rho": ("ρ", 1.0), "jct_seconds": ("JCT (h)", 3600.0)}
 """Axis title and divisor by metric of the mart `distributions`."""
 
 
@@ -54,12 +54,12 @@ def _rows(entry: ReportedRun, asked: Sequence[Row]) -> list[Row]:
 
 
 def _both(rows: Sequence[Row], labels: Sequence[str]) -> alt.ConcatChart:
-    fair = alt.Chart(data([{"ftf": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="ftf:Q")
-    ftf, jct = (
+    fair = alt.Chart(data([{"rho": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="rho:Q")
+    rho, jct = (
         _steps([row for row in rows if row["metric"] == name], labels, name)
         for name, _ in SHOWN.values()
     )
-    chart: alt.ConcatChart = alt.concat(alt.layer(ftf, fair), jct, columns=2, spacing=30)
+    chart: alt.ConcatChart = alt.concat(alt.layer(rho, fair), jct, columns=2, spacing=30)
     return chart
 
 

@@ -51,14 +51,14 @@ def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
     """Draw a line, a bar and a tick for each of the groups with the worst ρ."""
     if len(rows) > MOST:
         title = f"{title}, the {MOST} with the worst ρ"
-        worst = sorted(rows, key=lambda row: -row["worst_ftf"])[:MOST]
+        worst = sorted(rows, key=lambda row: -row["worst_rho"])[:MOST]
         rows = [row for row in rows if row in worst]
     base = alt.Chart(data(rows), width=520, height=STEP * len(rows) + 8).encode(
         y=alt.Y("kind:N", sort=None, title=None, axis=alt.Axis(labelLimit=LABEL))
     )
     figures = {
-        "median_ftf": "median ρ",
-        "worst_ftf": "worst ρ",
+        "median_rho": "median ρ",
+        "worst_rho": "worst ρ",
         "unfair_percent": "unfair (%)",
         "mean_jct_hours": "mean JCT (h)",
         "gpu_hours": "GPU-hours",
@@ -69,12 +69,12 @@ def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
         *(alt.Tooltip(f"{name}:Q", title=figures[name], format=",.3~r") for name in figures),
     ]
     axis = alt.Axis(tickCount=8)
-    least = alt.X("least_ftf:Q", title=f"ρ by {title}", scale=alt.Scale(zero=True), axis=axis)
-    whole = base.mark_rule(strokeWidth=1.5).encode(x=least, x2="worst_ftf:Q")
+    least = alt.X("least_rho:Q", title=f"ρ by {title}", scale=alt.Scale(zero=True), axis=axis)
+    whole = base.mark_rule(strokeWidth=1.5).encode(x=least, x2="worst_rho:Q")
     half = base.mark_bar(size=12, color=COLOURS[4]).encode(
         x="quarter:Q", x2="three_quarters:Q", tooltip=tips
     )
-    middle = base.mark_tick(thickness=2, size=14, color=COLOURS[5]).encode(x="median_ftf:Q")
+    middle = base.mark_tick(thickness=2, size=14, color=COLOURS[5]).encode(x="median_rho:Q")
     fair = alt.Chart(data([{"fair": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="fair:Q")
     return alt.layer(whole, half, middle, fair).properties(
         usermeta=beside_labels([row["kind"] for row in rows], 30)

@@ -30,7 +30,7 @@ class RunJobs:
         found: dict[int, list[str]] = {}
         jobs = list(self.rows.values())
         for why, most, value in (
-            ("worst ρ", 2, lambda job: job["ftf"]),
+            ("worst ρ", 2, lambda job: job["rho"]),
             ("most preempted", 2, lambda job: job["preemptions"]),
             ("longest", 1, lambda job: job["jct_seconds"]),
             ("most regimes", 2, lambda job: len(self.regimes[job["job_id"]])),

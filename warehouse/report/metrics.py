@@ -32,18 +32,18 @@ class Metric:
 
 MAKESPAN = Metric("makespan_s", "makespan (h)", 3600.0)
 MEAN_JCT = Metric("mean_jct_s", "mean JCT (h)", 3600.0)
-WORST_FTF = Metric("worst_ftf", "worst ρ")
+WORST_RHO = Metric("worst_rho", "worst ρ")
 UNFAIR = Metric("unfair_fraction", "unfair jobs (%)", 0.01)
 RESTARTS = Metric("restart_share", "restarts (% of leased GPU time)", 0.01)
 
-COMPARED = (MAKESPAN, MEAN_JCT, WORST_FTF, UNFAIR)
+COMPARED = (MAKESPAN, MEAN_JCT, WORST_RHO, UNFAIR)
 """The paper's four figures (NSDI '23, section 8); lower is better in all."""
 
 HEADLINES = (
     MAKESPAN,
     MEAN_JCT,
     Metric("jct_p99_s", "p99 JCT (h)", 3600.0),
-    WORST_FTF,
+    WORST_RHO,
     UNFAIR,
     Metric("utilization", "utilisation (%)", 0.01),
     RESTARTS,

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from warehouse.analytics.intervals import in_three_digits
 from warehouse.report.figure import Row
-from warehouse.report.metrics import MAKESPAN, MEAN_JCT, RESTARTS, UNFAIR, WORST_FTF
+from warehouse.report.metrics import MAKESPAN, MEAN_JCT, RESTARTS, UNFAIR, WORST_RHO
 from warehouse.report.selection import ReportedRun
 
 
@@ -49,7 +49,7 @@ def make_run_tiles(entry: ReportedRun, worst: int | None, costs: Sequence[Row] =
     tiles = [
         Tile("Makespan", _hours(makespan), [against]),
         Tile("Mean JCT", _hours(jct), [] if jct is None else [slowest]),
-        Tile("Worst ρ", _plain(figures["worst_ftf"]), [] if jct is None else [unfair], worst),
+        Tile("Worst ρ", _plain(figures["worst_rho"]), [] if jct is None else [unfair], worst),
         Tile("Cost of restarts", lost, ["of the leased GPU time", events]),
     ]
     for row in costs:
@@ -85,7 +85,7 @@ def make_policy_tiles(entries: Sequence[ReportedRun]) -> list[Tile]:
         if known
         else ("Makespan", MAKESPAN.of, "h", fmean),
         ("Mean JCT", MEAN_JCT.of, "h", fmean),
-        ("Worst ρ of any run" if several else "Worst ρ", WORST_FTF.of, "", max),
+        ("Worst ρ of any run" if several else "Worst ρ", WORST_RHO.of, "", max),
         ("Restarts, of leased GPU time", RESTARTS.of, "%", fmean),
     ]
     tiles = []

@@ -9,7 +9,7 @@ SELECT
     count(*) AS preemptions,
     sum(p.away_seconds) AS away_seconds,
     any_value(o.restart_seconds) AS restart_seconds,
-    any_value(o.ftf) AS ftf
+    any_value(o.rho) AS rho
 FROM preemptions AS p
 JOIN job_outcomes AS o USING (run, job_id)
 WHERE p.run = getvariable('run')

@@ -9,7 +9,7 @@ SELECT
     makespan_s / min(makespan_s) OVER same AS makespan_over_best,
     mean_jct_s,
     mean_jct_s / min(mean_jct_s) OVER same AS jct_over_best,
-    worst_ftf,
+    worst_rho,
     unfair_fraction,
     nash_welfare,
     utilization

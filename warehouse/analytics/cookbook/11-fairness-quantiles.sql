@@ -11,6 +11,6 @@ SELECT
     avg((value > 1.05)::INT) AS unfair_fraction
 FROM distributions
 JOIN runs USING (run)
-WHERE metric = 'ftf'
+WHERE metric = 'rho'
 GROUP BY policy
 ORDER BY policy

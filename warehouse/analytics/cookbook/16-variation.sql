@@ -8,7 +8,7 @@ SELECT
     stddev_samp(mean_jct_s) AS jct_deviation_s,
     avg(makespan_s) AS makespan_mean_s,
     stddev_samp(makespan_s) AS makespan_deviation_s,
-    max(worst_ftf) AS worst_ftf
+    max(worst_rho) AS worst_rho
 FROM run_summary
 WHERE complete
 GROUP BY policy, gpus

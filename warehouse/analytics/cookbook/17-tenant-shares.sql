@@ -7,7 +7,7 @@ SELECT
     avg(t.budget_share) AS budget_share,
     avg(t.gpu_share) AS gpu_share,
     avg(t.mean_jct_s) AS mean_jct_s,
-    max(t.worst_ftf) AS worst_ftf,
+    max(t.worst_rho) AS worst_rho,
     sum(t.preemptions)::BIGINT AS preemptions
 FROM tenant_summary AS t
 JOIN runs AS r USING (run)

@@ -6,7 +6,7 @@ WITH asked AS (
     FROM job_outcomes
     WHERE run = getvariable('run')
         AND job_id = coalesce(getvariable('job')::BIGINT, job_id)
-    ORDER BY ftf DESC NULLS LAST, job_id
+    ORDER BY rho DESC NULLS LAST, job_id
     LIMIT 1
 )
 SELECT e.job_id, e.at_seconds, e.round, e.kind, e.gpus, p.preemptors, p.away_seconds

@@ -4,7 +4,7 @@ WITH finished AS (
     SELECT o.*, r.active_jobs / nullif(r.busy_gpus + r.idle_gpus, 0) AS load
     FROM job_outcomes AS o
     LEFT JOIN rounds AS r ON r.run = o.run AND r.clock_seconds = o.admitted_seconds
-    WHERE ftf IS NOT NULL
+    WHERE rho IS NOT NULL
 ),
 classed AS (
     SELECT *, CASE
@@ -28,11 +28,11 @@ grouped AS (
     FROM classed
 )
 SELECT run, g.by AS "by", g.kind AS kind, count(*) AS jobs,
-    round(min(ftf), 4) AS least_ftf,
-    round(quantile_cont(ftf, 0.25), 4) AS quarter,
-    round(quantile_cont(ftf, 0.5), 4) AS median_ftf,
-    round(quantile_cont(ftf, 0.75), 4) AS three_quarters,
-    round(max(ftf), 4) AS worst_ftf,
+    round(min(rho), 4) AS least_rho,
+    round(quantile_cont(rho, 0.25), 4) AS quarter,
+    round(quantile_cont(rho, 0.5), 4) AS median_rho,
+    round(quantile_cont(rho, 0.75), 4) AS three_quarters,
+    round(max(rho), 4) AS worst_rho,
     round(100 * avg(unfair::INT), 4) AS unfair_percent,
     round(sum(jct_seconds::DECIMAL(18, 6))::DOUBLE / count(*) / 3600, 4) AS mean_jct_hours,
     round(sum(held_gpu_seconds::DECIMAL(18, 6))::DOUBLE / 3600, 4) AS gpu_hours

@@ -2,7 +2,7 @@
 -- grain: one row per run, metric and finished job
 -- share: part of the finished jobs with at most this value.
 WITH finished AS (
-    SELECT run, job_id, jct_seconds, queueing_seconds, ftf, ftf_themis
+    SELECT run, job_id, jct_seconds, queueing_seconds, rho
     FROM job_outcomes
     WHERE finish_seconds IS NOT NULL
 )

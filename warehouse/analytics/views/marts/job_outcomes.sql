@@ -1,12 +1,13 @@
 -- The outcome of each job: the only definition of JCT, finish-time fairness and a job's cost.
 -- grain: one row per run and job; finish_seconds and all that depends on it is NULL while it runs
--- jct_seconds: finish − arrival. ftf (ρ): JCT over isolated run time × contention factor, max(1,
--- jobs of the run / reference GPUs) (Shockwave, NSDI '23, section 2). ftf_themis: the same with the
--- mean number of active jobs from admission to finish (Themis, NSDI '20). ρ is rounded to 5
--- decimals. A job is unfair if ρ > 1.05, and has its proportional share if ρ ≤ 1: it ends no later
--- than with an equal share of the cluster. utility: its speed over that of an equal share, 1/ρ, the
--- job's term in Nash social welfare over time (Shockwave, section 4). in_time: whether it ended by
--- its deadline; NULL without one.
+-- jct_seconds: finish − arrival. rho: JCT over the time from arrival to the job's end in the even
+-- cluster (`solver/even_cluster.py`), plus one round and one restart, rounded to 5 decimals. A job
+-- is unfair if rho > 1.05, and has its proportional share if rho ≤ 1: it ends no later than with an
+-- even share of the cluster. utility: 1/rho, its speed over that of an even share, the job's term in
+-- Nash social welfare over time (Shockwave, NSDI '23, section 4). ftf_published: JCT over isolated
+-- run time × max(1, jobs of the run / GPUs), as published (section 2); it falls with the number of
+-- jobs in the run, so it only serves comparison with published figures. in_time: whether the job
+-- ended by its deadline; NULL without one.
 -- Sums over leases add whole microseconds, so they do not depend on the order. Leases are joined
 -- last: DuckDB then skips them in queries that use no such sum.
 WITH held AS (
@@ -25,25 +26,18 @@ WITH held AS (
     FROM leases
     GROUP BY run, job_id
 ),
--- Unless materialised, the arrivals would first be joined with all rounds of their run.
-active AS (
-    WITH load AS (
-        SELECT run, round, clock_seconds,
-            coalesce(sum(active_jobs) OVER (
-                PARTITION BY run ORDER BY round ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            ), 0) AS active_before
-        FROM rounds
-    ),
-    admitted AS MATERIALIZED (
-        SELECT run, job_id, a.round, b.clock_seconds, b.active_before
-        FROM (SELECT run, round, unnest(arrivals) AS job_id FROM round_facts) AS a
-        JOIN load AS b USING (run, round)
-    )
-    SELECT a.run, a.job_id, a.clock_seconds AS admitted_seconds, f.at_seconds AS finish_seconds,
-        (e.active_before - a.active_before) / (e.round - a.round) AS mean_active_jobs
-    FROM admitted AS a
-    LEFT JOIN events AS f ON f.run = a.run AND f.job_id = a.job_id AND f.kind = 'finished'
-    LEFT JOIN load AS e ON e.run = a.run AND e.round = f.round
+ended AS (
+    SELECT run, job_id, at_seconds AS finish_seconds FROM events WHERE kind = 'finished'
+),
+fair AS (
+    SELECT run, job_id, arg_max(fair_finish_seconds, round) AS fair_finish_seconds
+    FROM fair_finishes
+    GROUP BY run, job_id
+),
+admitted AS (
+    SELECT a.run, a.job_id, r.clock_seconds AS admitted_seconds
+    FROM (SELECT run, round, unnest(arrivals) AS job_id FROM round_facts) AS a
+    JOIN rounds AS r USING (run, round)
 )
 SELECT
     j.run,
@@ -57,9 +51,9 @@ SELECT
     j.arrival_seconds,
     a.admitted_seconds,
     l.start_seconds,
-    a.finish_seconds,
+    e.finish_seconds,
     l.start_seconds - j.arrival_seconds AS queueing_seconds,
-    a.finish_seconds - j.arrival_seconds AS jct_seconds,
+    e.finish_seconds - j.arrival_seconds AS jct_seconds,
     jct_seconds - least(jct_seconds, coalesce(l.held_seconds, 0)) AS waiting_seconds,
     coalesce(l.held_seconds, 0) AS held_seconds,
     coalesce(l.run_seconds, 0) AS run_seconds,
@@ -73,15 +67,19 @@ SELECT
     l.market_cost,
     jct_seconds <= j.deadline_seconds AS in_time,
     j.isolated_seconds,
-    round(jct_seconds / (j.isolated_seconds * greatest(1, h.jobs / h.reference_gpus)), 5) AS ftf,
-    round(jct_seconds / (j.isolated_seconds * greatest(1, a.mean_active_jobs / h.reference_gpus)), 5) AS ftf_themis,
-    ftf > 1.05 AS unfair,
-    ftf_themis > 1.05 AS unfair_themis,
-    ftf <= 1 AS proportional,
-    1 / ftf AS utility,
+    f.fair_finish_seconds,
+    round(
+        jct_seconds / (f.fair_finish_seconds - j.arrival_seconds + h.round_seconds + h.restart_seconds), 5
+    ) AS rho,
+    rho > 1.05 AS unfair,
+    rho <= 1 AS proportional,
+    1 / rho AS utility,
+    round(jct_seconds / (j.isolated_seconds * greatest(1, h.jobs / h.gpus)), 5) AS ftf_published,
     coalesce(l.launches, 0) AS launches,
     coalesce(l.preemptions, 0) AS preemptions
 FROM jobs AS j
 JOIN runs AS h USING (run)
-LEFT JOIN active AS a USING (run, job_id)
+LEFT JOIN admitted AS a USING (run, job_id)
+LEFT JOIN ended AS e USING (run, job_id)
+LEFT JOIN fair AS f USING (run, job_id)
 LEFT JOIN held AS l USING (run, job_id)

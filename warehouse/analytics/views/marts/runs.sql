@@ -1,7 +1,5 @@
 -- Settings and progress of each run.
 -- grain: one row per run
--- reference_gpus: GPUs for computing fairness. A fork keeps those of its original run, so that
--- equal outcomes are equally fair on any cluster.
 -- workload: equal for equal jobs. Jobs of services arrive later and resemble no other run's, so a
 -- service's workload is the run's own name.
 SELECT
@@ -14,9 +12,6 @@ SELECT
     h.settings.fidelity AS fidelity,
     h.settings.parameters AS parameters,
     i.gpus AS gpus,
-    coalesce(
-        list_sum(list_transform(h.settings.forked[1].pools, lambda p: p.gpus))::BIGINT, i.gpus
-    ) AS reference_gpus,
     h.settings.pools[1].gpus_per_node AS gpus_per_node,
     h.settings.pools AS pools,
     coalesce(j.jobs, 0) AS jobs,

@@ -12,13 +12,11 @@ SELECT
     quantile_cont(o.jct_seconds, 0.99) AS jct_p99_s,
     avg(o.queueing_seconds ORDER BY o.job_id) AS mean_queueing_s,
     avg(o.waiting_seconds ORDER BY o.job_id) AS mean_waiting_s,
-    max(o.ftf) AS worst_ftf,
-    quantile_cont(o.ftf, 0.5) AS ftf_p50,
-    quantile_cont(o.ftf, 0.9) AS ftf_p90,
-    quantile_cont(o.ftf, 0.99) AS ftf_p99,
+    max(o.rho) AS worst_rho,
+    quantile_cont(o.rho, 0.5) AS rho_p50,
+    quantile_cont(o.rho, 0.9) AS rho_p90,
+    quantile_cont(o.rho, 0.99) AS rho_p99,
     avg(o.unfair::INT) AS unfair_fraction,
-    max(o.ftf_themis) AS worst_ftf_themis,
-    avg(o.unfair_themis::INT) AS unfair_fraction_themis,
     exp(
         sum(o.budget * ln(o.utility) ORDER BY o.job_id)
         / sum(o.budget ORDER BY o.job_id) FILTER (o.utility IS NOT NULL)

@@ -1,0 +1,112 @@
+"""Runs record when their jobs end in the even cluster: exactly, and whatever the policy does."""
+
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+
+from predictor.rows import from_json, to_json
+from solver.even_cluster import Arrival, find_fair_finishes
+from tasks.commands import Command, CommandKind
+from tasks.fairness import FairFinishes
+from tasks.record import RoundRecord, RuntimeKind, Start
+from tasks.sources import Workload
+from tests.runs import Made, make, mixed, start_of, tiny
+
+
+def recorded(records: list[RoundRecord]) -> dict[int, float]:
+    entries = chain.from_iterable(record.fair_finishes for record in records)
+    return {entry.job_id: entry.at_seconds for entry in entries}
+
+
+def exact(start: Start) -> dict[int, float]:
+    workload = start.workload
+    arrivals = [
+        Arrival(spec.job_id, spec.arrival_seconds, spec.demand.least, spec.budget)
+        for spec in workload.specs
+    ]
+    seconds = {truth.job_id: truth.isolated_seconds for truth in workload.truths}
+    return find_fair_finishes(arrivals, seconds, start.header.settings.gpus)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "gavel", "shockwave"])
+def test_the_even_cluster_is_the_same_under_every_policy(policy: str) -> None:
+    start = tiny(policy)
+    assert recorded(make(start).records) == pytest.approx(exact(start), rel=1e-9)
+
+
+@pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
+def test_on_several_types_a_job_alone_has_the_mean_speed(runtime: RuntimeKind) -> None:
+    start = mixed("srtf", runtime=runtime)
+    assert recorded(make(start).records) == pytest.approx(exact(start), rel=1e-9)
+
+
+def test_budgets_count_in_the_even_cluster() -> None:
+    start = tiny("srtf")
+    rich = tuple(
+        replace(spec, budget=1.0 + 3.0 * (spec.job_id % 2)) for spec in start.workload.specs
+    )
+    start = start_of(start.header, replace(start.workload, specs=rich))
+    found = recorded(make(start).records)
+    assert found == pytest.approx(exact(start), rel=1e-9)
+    assert found != pytest.approx(exact(tiny("srtf")), rel=1e-3)
+
+
+def test_jobs_of_two_days_later_have_the_times_of_a_young_cluster() -> None:
+    start, old = tiny("srtf", jobs=26), 20
+    whole = start.workload
+    last = max(exact(start_of(start.header, _first(whole, old, 0.0))).values())
+    apart = _first(whole, len(whole.specs), 2 * 86_400.0 + last, old)
+    found = recorded(make(start_of(start.header, apart)).records)
+    young = replace(whole, specs=apart.specs[old:], truths=apart.truths[old:])
+    alone = recorded(make(start_of(start.header, young)).records)
+    assert {job: found[job] for job in alone} == pytest.approx(alone, rel=1e-9)
+
+
+def _first(workload: Workload, jobs: int, later: float, after: int = 0) -> Workload:
+    """The first jobs of a workload, those after the given number by some seconds later."""
+    specs = (
+        replace(spec, arrival_seconds=spec.arrival_seconds + later * (number >= after))
+        for number, spec in enumerate(workload.specs[:jobs])
+    )
+    return replace(workload, specs=tuple(specs), truths=workload.truths[:jobs])
+
+
+def test_a_held_job_neither_gets_nor_takes_service() -> None:
+    start = tiny("srtf", jobs=4)
+    first, second = start.workload.specs[:2]
+    hold = Command(0, CommandKind.HOLD, first.job_id, 0.0)
+    free = Command(1, CommandKind.RELEASE, first.job_id, 50_000.0)
+    held = recorded(
+        make(start_of(start.header, replace(start.workload, commands=(hold, free)))).records
+    )
+    alone = recorded(make(start).records)
+    assert held[first.job_id] > 50_000.0
+    assert held[second.job_id] <= alone[second.job_id]
+
+
+def made_with_states() -> Made:
+    return make(tiny("srtf", jobs=10, gap_seconds=2_000.0))
+
+
+def test_what_has_ended_is_forgotten_and_a_snapshot_keeps_the_rest() -> None:
+    states = [state.fair_finishes for state in made_with_states().states]
+    for state in states:
+        assert from_json(FairFinishes, to_json(state)) == state
+        needed = {job for change in state.pending for job, *_ in change.arrivals}
+        assert {*state.seconds} <= needed | state.settled.jobs.keys()
+    end = states[-1]
+    assert (end.arrived, end.ahead, end.pending) == ({}, {}, ())
+
+
+def test_an_active_job_is_expected_to_end_there_with_its_forecast() -> None:
+    made = made_with_states()
+    final, state = recorded(made.records), made.states[1]
+    (job,) = state.beliefs
+    expected = state.fair_finishes.project()[job]
+    assert expected == pytest.approx(final[job], rel=0.5)
+    settings = made.header.settings
+    (rho,) = state.measure_rho(made.header, {job: expected}).values()
+    least = settings.round_seconds + settings.restart_seconds
+    alone = expected - made.specs[0].arrival_seconds
+    assert rho == pytest.approx(alone / (alone + least))
