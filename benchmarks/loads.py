@@ -5,9 +5,7 @@
         [--json | --markdown | --best]
 
 Jobs of the workload generator arrive in a Poisson stream. The load is the GPU time that arrives
-over what the GPUs can do. ρ is over the mean number of jobs active in a job's life, as `ftf_themis`
-but in continuous time: the contention factor of the traces, all jobs over GPUs, grows with the
-length of a stream. Figures are means over seeds; `JCT to shockwave` is the mean difference in mean
+over what the GPUs can do. ρ is a job's JCT over its time in the even cluster. Figures are means over seeds; `JCT to shockwave` is the mean difference in mean
 JCT to `shockwave` on the same jobs, with its 95 % confidence interval. `--best` has each figure of
 `shockwave` over the least of all policies, and whose that is. All policies take hours of processor
 time: with `--cache` the same command goes on where it was stopped, and with `--again shockwave` it
@@ -37,6 +35,7 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
 from predictor.arrays import Floats
+from solver.even_cluster import Arrival, find_fair_finishes, measure_rho
 from solver.policies import POLICIES
 from tasks.record import RoundRecord, Settings, Timings, make_pool
 from tasks.round import run_round
@@ -160,23 +159,26 @@ def streamed(workload: Workload, settings: Settings) -> dict[str, float]:
             run_round(active)
     arrived = np.array([spec.arrival_seconds for spec in workload.specs])
     ended = np.array([ends.at[spec.job_id] for spec in workload.specs])
-    alone = np.array([truth.isolated_seconds for truth in workload.truths])
     jct = ended - arrived
-    rho = jct / (alone * np.maximum(mean_active(arrived, ended) / settings.gpus, 1.0))
+    rho = measure_all(workload, settings, ended)
     figures = (ended.max(), jct.mean(), np.quantile(jct, 0.99))
     figures += (rho.max(), np.quantile(rho, 0.95), ends.preemptions / len(workload.specs))
     return dict(zip(FIGURES, map(float, figures), strict=True))
 
 
-def mean_active(arrived: Floats, ended: Floats) -> Floats:
-    """Mean number of active jobs over the life of each job."""
-    times = np.concatenate([arrived, ended])
-    order = np.argsort(times, kind="stable")
-    active = np.cumsum(np.where(order < len(arrived), 1, -1))
-    at = times[order]
-    area = np.concatenate([[0.0], np.cumsum(active[:-1] * np.diff(at))])
-    passed: Floats = np.interp(ended, at, area) - np.interp(arrived, at, area)
-    return passed / (ended - arrived)
+def measure_all(workload: Workload, settings: Settings, ended: Floats) -> Floats:
+    """ρ of each job, by its end."""
+    specs = workload.specs
+    arrivals = [Arrival(s.job_id, s.arrival_seconds, s.demand.least, s.budget) for s in specs]
+    seconds = {truth.job_id: truth.isolated_seconds for truth in workload.truths}
+    fair = find_fair_finishes(arrivals, seconds, settings.gpus)
+    least = settings.round_seconds, settings.restart_seconds
+    return np.array(
+        [
+            measure_rho(end, spec.arrival_seconds, fair[spec.job_id], *least)
+            for spec, end in zip(specs, ended.tolist(), strict=True)
+        ]
+    )
 
 
 def summary(results: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:

@@ -163,7 +163,6 @@ def _simulate(job: tuple[Case, Path]) -> dict[str, float]:
         "jct_s": summary["mean_jct_s"],
         "worst_rho": summary["worst_rho"],
         "unfair_%": 100 * summary["unfair_fraction"],
-        "unfair_themis_%": 100 * summary["unfair_fraction_themis"],
         "restarts/job": summary["preemptions"] / summary["jobs"],
     }
 

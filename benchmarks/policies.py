@@ -80,7 +80,7 @@ def run(policy: str, workload: tuple[object, ...]) -> dict[str, Any]:
 
 def published(path: Path, case: Case) -> dict[str, dict[str, float]]:
     """Figures of the published simulator on a public trace, by policy."""
-    figures = ("makespan_s", "mean_jct_s", "worst_rho", "unfair_fraction", "wall_s")
+    figures = ("makespan_s", "mean_jct_s", "wall_s")
     with path.open(newline="") as file:
         return {
             row["policy"]: {name: float(row[name]) for name in figures}
@@ -145,7 +145,8 @@ def _against(
             rows.append(
                 (
                     *(label, system, f"{row['makespan_s']:,.0f}", f"{row['mean_jct_s']:,.0f}"),
-                    *(f"{row['worst_rho']:.2f}", f"{row['unfair_fraction']:.1%}"),
+                    f"{row['worst_rho']:.2f}" if "worst_rho" in row else "–",
+                    f"{row['unfair_fraction']:.1%}" if "unfair_fraction" in row else "–",
                     f"{row[time]:.1f}",
                 )
             )

@@ -166,7 +166,7 @@ def _points(entries: Sequence[ReportedRun]) -> list[dict[str, object]]:
             "policy": entry.policy,
             "makespan_hours": point[0],
             "mean_jct_hours": point[1],
-            "worst_ftf": point[2],
+            "worst_rho": point[2],
             "on_front": not beaten(point),
         }
         for label, (entry, point) in found.items()
@@ -193,7 +193,7 @@ def _scatter(points: Sequence[Row]) -> alt.Chart:
             fill=alt.Fill("label:N", scale=palette(policies), legend=alt.Legend()),
             fillOpacity=alt.condition("datum.on_front", alt.value(1), alt.value(0)),
             size=alt.Size(
-                "worst_ftf:Q",
+                "worst_rho:Q",
                 scale=alt.Scale(range=[40, 400]),
                 legend=alt.Legend(
                     title="worst ρ",
@@ -207,7 +207,7 @@ def _scatter(points: Sequence[Row]) -> alt.Chart:
                 alt.Tooltip("name:N", title="policy"),
                 alt.Tooltip("makespan_hours:Q", title="makespan (h)", format=".3~r"),
                 alt.Tooltip("mean_jct_hours:Q", title="mean JCT (h)", format=".3~r"),
-                alt.Tooltip("worst_ftf:Q", title="worst ρ", format=".3~r"),
+                alt.Tooltip("worst_rho:Q", title="worst ρ", format=".3~r"),
                 alt.Tooltip("on_front:N", title="on the front"),
             ],
         )
@@ -216,7 +216,7 @@ def _scatter(points: Sequence[Row]) -> alt.Chart:
 
 
 def _ends(points: Sequence[Row]) -> list[float]:
-    values = [float(f"{point['worst_ftf']:.2g}") for point in points]
+    values = [float(f"{point['worst_rho']:.2g}") for point in points]
     return sorted({min(values), max(values)})
 
 
