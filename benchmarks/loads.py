@@ -5,7 +5,8 @@
         [--json | --markdown | --best]
 
 Jobs of the workload generator arrive in a Poisson stream. The load is the GPU time that arrives
-over what the GPUs can do. ρ is a job's JCT over its time in the even cluster. Figures are means over seeds; `JCT to shockwave` is the mean difference in mean
+over what the GPUs can do. ρ is a job's JCT over its time in the even cluster. Figures are means
+over seeds; `JCT to shockwave` is the mean difference in mean
 JCT to `shockwave` on the same jobs, with its 95 % confidence interval. `--best` has each figure of
 `shockwave` over the least of all policies, and whose that is. All policies take hours of processor
 time: with `--cache` the same command goes on where it was stopped, and with `--again shockwave` it

@@ -39,7 +39,7 @@ class Arrival(NamedTuple):
     budget: float = 1.0
 
 
-class Sharer(NamedTuple):
+class PresentJob(NamedTuple):
     """A job in the even cluster.
 
     Attributes:
@@ -56,7 +56,7 @@ class Sharer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClusterChange:
     """What changed at a time, in the order in which it takes effect.
 
     Attributes:
@@ -87,10 +87,10 @@ class EvenCluster:
     clock_seconds: float = 0.0
     gpus: int = 0
     clocks: Mapping[float, float] = field(default_factory=dict)
-    jobs: Mapping[int, Sharer] = field(default_factory=dict)
+    jobs: Mapping[int, PresentJob] = field(default_factory=dict)
 
     def after(
-        self, change: Change, seconds: Mapping[int, float]
+        self, change: ClusterChange, seconds: Mapping[int, float]
     ) -> tuple["EvenCluster", dict[int, float]]:
         """Return the cluster after a change, and the ends until then by job id.
 
@@ -143,7 +143,7 @@ class _Service:
     ) -> None:
         """Add a job that has already received some service, in seconds."""
         began = self._clocks.setdefault(budget, 0.0) - served
-        self._jobs[job_id] = Sharer(gpus, budget, began, seconds)
+        self._jobs[job_id] = PresentJob(gpus, budget, began, seconds)
         self._gangs[budget] = self._gangs.get(budget, 0) + gpus
         heapq.heappush(self._queues.setdefault(budget, []), (began + seconds, job_id))
 
@@ -220,7 +220,9 @@ def find_fair_finishes(
         gpus: GPUs of the cluster, which stay the same.
     """
     last = max((job.at_seconds for job in arrivals), default=0.0)
-    cluster, ends = EvenCluster(gpus=gpus).after(Change(last, tuple(arrivals), gpus), seconds)
+    cluster, ends = EvenCluster(gpus=gpus).after(
+        ClusterChange(last, tuple(arrivals), gpus), seconds
+    )
     return ends | cluster.project()
 
 

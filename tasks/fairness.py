@@ -15,9 +15,9 @@ from solver.even_cluster import (
     ABSENT,
     UNKNOWN,
     Arrival,
-    Change,
+    ClusterChange,
     EvenCluster,
-    Sharer,
+    PresentJob,
     measure_rho,
 )
 
@@ -60,7 +60,7 @@ class FairFinishes:
     arrived: Mapping[int, float] = field(default_factory=dict)
     budgets: Mapping[int, float] = field(default_factory=dict)
     settled: EvenCluster = field(default_factory=EvenCluster)
-    pending: tuple[Change, ...] = ()
+    pending: tuple[ClusterChange, ...] = ()
     seconds: Mapping[int, float] = field(default_factory=dict)
     news: Mapping[int, float] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class FairFinishes:
         new = [job.job_id for job in arrivals]
         before = {**self.budgets, **{job.job_id: job.budget for job in arrivals}}
         changed = {job: budget for job, budget in budgets.items() if before[job] != budget}
-        change = Change(clock_seconds, arrivals, gpus, changed)
+        change = ClusterChange(clock_seconds, arrivals, gpus, changed)
         pending = self.pending
         if arrivals or changed or gpus != self.now.gpus:
             pending = (*pending, change)
@@ -124,7 +124,7 @@ class FairFinishes:
             elif job in ahead and known > ahead[job].seconds:  # more work is left than it had there
                 _, gpus, budget, served = ahead.pop(job)
                 clock = self.now.clocks.get(budget, 0.0)
-                jobs[job] = Sharer(gpus, budget, clock - served, known)
+                jobs[job] = PresentJob(gpus, budget, clock - served, known)
         clocks = {job.budget: self.now.clocks.get(job.budget, 0.0) for job in jobs.values()}
         return replace(self, now=replace(self.now, clocks=clocks, jobs=jobs), ahead=ahead)
 
@@ -153,7 +153,7 @@ class FairFinishes:
         changes = [change for change in self.pending if change.clock_seconds < oldest]
         pending = self.pending[len(changes) :]
         if oldest == inf and self.settled.clock_seconds < self.now.clock_seconds:
-            changes.append(Change(self.now.clock_seconds, gpus=self.now.gpus))
+            changes.append(ClusterChange(self.now.clock_seconds, gpus=self.now.gpus))
         if not changes:
             return self
         # Active jobs that are kept back may be in `settled`: their forecasts do not matter yet.

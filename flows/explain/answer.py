@@ -78,7 +78,7 @@ def explain(
         obstacles=_obstacles(this, job, inventory, cordoned),
         line=_line(this, job, inventory),
         supply=_supply(this, job, inventory, cordoned),
-        prospects=_prospects(run, this, job, inventory, progress),
+        prospects=_prospects(run, this, job, progress),
         waits=waits,
         history=history,
     )
@@ -176,9 +176,7 @@ def _supply(
     )
 
 
-def _prospects(
-    run: Run, this: Round, job: ActiveJob, inventory: Inventory, progress: Progress
-) -> Prospects:
+def _prospects(run: Run, this: Round, job: ActiveJob, progress: Progress) -> Prospects:
     job_id, clock = job.job_id, this.observation.clock_seconds
     by, first = seconds_to_reservation(run, this).get(job_id), seconds_to_priority(this).get(job_id)
     start = finish = rho = None

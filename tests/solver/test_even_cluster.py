@@ -10,7 +10,7 @@ from solver.even_cluster import (
     ABSENT,
     UNKNOWN,
     Arrival,
-    Change,
+    ClusterChange,
     EvenCluster,
     find_fair_finishes,
     measure_rho,
@@ -105,7 +105,7 @@ def test_looking_at_it_on_the_way_changes_nothing(
             for n, job in enumerate(workload)
             if clock < job[0] <= at or (clock == job[0] == 0.0 and n not in cluster.jobs | ends)
         )
-        cluster, ended = cluster.after(Change(at, new, gpus), seconds)
+        cluster, ended = cluster.after(ClusterChange(at, new, gpus), seconds)
         ends |= ended
         clock = at
     found = {n: at for n, at in (ends | cluster.project()).items()}
@@ -114,18 +114,20 @@ def test_looking_at_it_on_the_way_changes_nothing(
 
 def test_capacity_and_absence_count_from_when_they_change() -> None:
     cluster, _ = EvenCluster(gpus=2).after(
-        Change(0.0, (Arrival(0, 0.0, 1), Arrival(1, 0.0, 1)), 2), {0: 100.0, 1: 100.0}
+        ClusterChange(0.0, (Arrival(0, 0.0, 1), Arrival(1, 0.0, 1)), 2), {0: 100.0, 1: 100.0}
     )
-    cluster, _ = cluster.after(Change(40.0, gpus=1), {})  # one GPU is drained: half speed each
-    cluster, _ = cluster.after(Change(60.0, gpus=1, budgets={1: ABSENT}), {})  # 50 s are done
+    cluster, _ = cluster.after(ClusterChange(40.0, gpus=1), {})  # a GPU is drained
+    cluster, _ = cluster.after(
+        ClusterChange(60.0, gpus=1, budgets={1: ABSENT}), {}
+    )  # 50 s are done
     assert cluster.measure_service(1) == pytest.approx(50.0)
-    cluster, ends = cluster.after(Change(120.0, gpus=1, budgets={1: 1.0}), {})
+    cluster, ends = cluster.after(ClusterChange(120.0, gpus=1, budgets={1: 1.0}), {})
     assert ends == pytest.approx({0: 110.0})
     assert cluster.project() == pytest.approx({1: 170.0})
 
 
 def test_without_gpus_nothing_ends() -> None:
-    cluster, ends = EvenCluster().after(Change(5.0, (Arrival(0, 0.0, 1),)), {0: UNKNOWN})
+    cluster, ends = EvenCluster().after(ClusterChange(5.0, (Arrival(0, 0.0, 1),)), {0: UNKNOWN})
     assert not ends
     assert cluster.project() == {0: float("inf")}
     assert replace(cluster, gpus=1).jobs[0].seconds == UNKNOWN
