@@ -58,7 +58,12 @@ class Gavel:
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
         return run_shares(
-            self, self.name, situation, packed=bool(self.packed), shuffled=not self.aware
+            self,
+            self.name,
+            situation,
+            packed=bool(self.packed),
+            shuffled=not self.aware,
+            promised=True,
         )
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:

@@ -37,6 +37,12 @@ type, and Gavel's with several."""
 SHUFFLE_SEED = 5
 """Default seed of the random orders of GPU types in Gavel's published simulator."""
 
+MOST_OWED = 10.0
+"""Rounds that a job is owed at most before it goes first, with `Fidelity.FAIR`. The published
+priorities forget what was owed at every computation, that is at every arrival and end, so a stream
+of small jobs would keep a large gang from ever running. Chosen by hand: 3 rounds lengthen the mean
+JCT of `gavel` on the 120-job trace by 16 %, 12 by 1 %."""
+
 DIGITS = 9
 """Digits of shares and deficits that count with pairs, a numerical tolerance: degenerate programs
 leave noise in the rest. The published simulator uses all digits."""
@@ -90,6 +96,7 @@ def run_shares(
     shuffled: bool = False,
     fills: bool = True,
     again: bool = False,
+    promised: bool = False,
 ) -> Plan:
     """Plan the coming round by shares.
 
@@ -103,6 +110,8 @@ def run_shares(
             of the pools.
         fills: Whether jobs run on idle GPUs of types of which they have no share.
         again: Whether to compute the shares again in any case.
+        promised: Whether every job is to receive its share in the long run: with `Fidelity.FAIR`, a
+            row that is owed more than `MOST_OWED` rounds then goes first.
     """
     clock, jobs, types = situation.clock_seconds, situation.jobs, situation.inventory.types
     start, one_type = situation.round_seconds / 2, len(types) == 1 and not packed
@@ -124,7 +133,12 @@ def run_shares(
     kinds = np.zeros(len(types), dtype=int)
     if policy.fidelity is Fidelity.REFERENCE:
         kinds = np.argsort(_order_of_types(len(types), ledger.rounds, shuffled))
-    line = _line(situation, table, packed, np.array(leased), kinds, fills)
+    priority = _priority(table)
+    if promised and policy.fidelity is Fidelity.FAIR:
+        owed = _owed(table, clock - ledger.computed_at, start)
+        starved = owed > MOST_OWED * situation.round_seconds
+        priority = np.where(starved, priority.max() + owed, priority)
+    line = _line(situation, table, priority, packed, np.array(leased), kinds, fills)
     met = _without_unshared(situation, line, ledger)
     placement = next_round(situation, met)
     pairs = find_pairs(placement, met) if packed else ()
@@ -225,8 +239,7 @@ def _computed(
     jobs = gather(situation, alone, ledger.notes, table.rows if packed else None)
     share, notes = policy.allocate(jobs)
     start = np.full_like(table.received, situation.round_seconds / 2)
-    owed = table.share * (clock - ledger.computed_at) - (table.received - start)
-    deficit = table.deficit + owed
+    deficit = _owed(table, clock - ledger.computed_at, situation.round_seconds / 2)
     if packed and (policy.solver != "none" or policy.fidelity is Fidelity.FAIR):
         share, deficit = share.round(DIGITS), deficit.round(DIGITS)
     rates = dict(zip(jobs.job_ids, map(tuple, jobs.rates.tolist()), strict=True))
@@ -236,9 +249,29 @@ def _computed(
     return replace(table, share=share, received=start, deficit=deficit), ledger
 
 
+def _owed(table: _Table, elapsed: float, start: float) -> Floats:
+    """Return the run time that rows are owed on each type, in seconds, shape (rows, types).
+
+    It adds up over computations of the shares, as in deficit round robin (Shreedhar and Varghese,
+    SIGCOMM 1995). `elapsed` are seconds since the last computation, which credited `start` seconds.
+    """
+    owed: Floats = table.deficit + table.share * elapsed - (table.received - start)
+    return owed
+
+
+def _priority(table: _Table) -> Floats:
+    """Return the published priorities: share over run time since the last computation."""
+    share = np.maximum(table.share, 0.0)
+    priority: Floats = np.divide(share, table.received, out=1e9 * share, where=table.received > 0.0)
+    time = table.received.sum(axis=0)  # total run time on each type since the computation
+    priority *= time / time.max()
+    return priority
+
+
 def _line(
     situation: Situation,
     table: _Table,
+    priority: Floats,
     packed: bool,
     leased: Floats,
     kinds: Ints,
@@ -251,15 +284,13 @@ def _line(
     Args:
         situation: Policy input.
         table: The rows and their accounts.
+        priority: Priority of each row on each type, shape (rows, types).
         packed: Whether there are pairs.
         leased: Whether each job is within its lease, shape (jobs,).
         kinds: Place of each type in the order in which types are filled, shape (types,).
         fills: Whether to include rows without priority.
     """
     share = np.maximum(table.share, 0.0)
-    priority = np.divide(share, table.received, out=1e9 * share, where=table.received > 0.0)
-    time = table.received.sum(axis=0)  # total run time on each type since the computation
-    priority *= time / time.max()
     row, kind = np.nonzero((table.places >= 0) & ((priority > 0.0) | fills))
     first = table.rows.members[row, 0]
     ids = np.array([job.job_id for job in situation.jobs])

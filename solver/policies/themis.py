@@ -84,6 +84,7 @@ class Themis:
             packed=bool(self.packed),
             lease_seconds=self.lease_seconds,
             shuffled=not self.aware,
+            promised=True,
         )
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
