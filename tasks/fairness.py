@@ -117,14 +117,22 @@ class FairFinishes:
 
     def expect(self, seconds: Mapping[int, float]) -> "FairFinishes":
         """Return the even clusters with new forecasts of isolated run times, by job id."""
+        clock = self.now.clock_seconds
         jobs, ahead = dict(self.now.jobs), dict(self.ahead)
         for job, known in seconds.items():
             if job in jobs:
-                jobs[job] = jobs[job]._replace(seconds=known)
-            elif job in ahead and known > ahead[job].seconds:  # more work is left than it had there
-                _, gpus, budget, served = ahead.pop(job)
-                clock = self.now.clocks.get(budget, 0.0)
-                jobs[job] = PresentJob(gpus, budget, clock - served, known)
+                there, served = jobs[job], self.now.measure_service(job)
+                jobs[job] = there._replace(seconds=known)
+                if known < served:  # it ended before: at full speed so long ago
+                    del jobs[job]
+                    ahead[job] = Ended(clock - (served - known), there.gpus, there.budget, known)
+            elif job in ahead:  # more work, or less, at full speed from when it was to end
+                at, gpus, budget, before = ahead.pop(job)
+                if (end := at + known - before) <= clock:
+                    ahead[job] = Ended(end, gpus, budget, known)
+                else:
+                    began = self.now.clocks.get(budget, 0.0) - (known - (end - clock))
+                    jobs[job] = PresentJob(gpus, budget, began, known)
         clocks = {job.budget: self.now.clocks.get(job.budget, 0.0) for job in jobs.values()}
         return replace(self, now=replace(self.now, clocks=clocks, jobs=jobs), ahead=ahead)
 

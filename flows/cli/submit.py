@@ -141,5 +141,7 @@ def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
     for verb, what in (("start", "starts"), ("end", "ends")):
         low, high = row[f"{what}_low_s"], row[f"{what}_high_s"]
         say(f"it would {verb} in {row[f'{what}_in_s']:,.0f} s (80 %: {low:,.0f} to {high:,.0f} s)")
+    if row["rho"] is not None:
+        say(f"that is {row['rho']:.2f} times what it would take with an even share (ρ)")
     if row["in_time"]:
         say(f"within its deadline of {row['deadline_in_s']:,.0f} s: {row['in_time']}")
