@@ -7,6 +7,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import Bbox
 
 from warehouse.report.figure import COLOURS, INK
 
@@ -80,6 +81,37 @@ def _label_ends(axis: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]
         axis.annotate(
             name, (1.01, at), xycoords="axes fraction", color=colour, va="center", fontsize=8
         )
+
+
+def label_points(axis: Axes, points: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """Write names beside their points, where they touch neither the panel's edge nor each other.
+
+    Args:
+        axis: The panel, with its scales and limits set.
+        points: x and y of each point, by name.
+    """
+    assert isinstance(axis.figure, Figure)
+    axis.figure.draw_without_rendering()  # lays the panels out, and names are placed in pixels
+    panel = axis.get_window_extent()
+    centres = [axis.transData.transform((x, y)) for (x,), (y,) in points.values()]
+    taken = [Bbox.from_extents(*(at - 3), *(at + 3)) for at in centres]
+    for name, ((x,), (y,)) in points.items():
+        for right, up in ((6, 5), (-6, 5), (6, -6), (-6, -6), (0, 10), (0, -10)):
+            label = axis.annotate(
+                name,
+                (x, y),
+                (right, up),
+                textcoords="offset points",
+                ha="left" if right > 0 else "right" if right else "center",
+                va="center",
+                fontsize=8,
+            )
+            box = label.get_window_extent()
+            within = panel.containsx(box.x0) and panel.containsx(box.x1)
+            if within and not box.count_overlaps(taken):
+                taken.append(box)
+                break
+            label.remove()
 
 
 def save(figure: Figure, path: Path, salt: str) -> None:

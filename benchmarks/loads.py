@@ -151,13 +151,18 @@ def stream(case: Case) -> Workload:
     return source.open(case.gpus)
 
 
-def streamed(workload: Workload, settings: Settings) -> dict[str, float]:
-    """The figures of a stream that is simulated with these settings."""
-    start = make_start(workload, settings)
+def find_ends(workload: Workload, settings: Settings) -> Ends:
+    """Simulate a workload in memory; the ends of its jobs."""
     ends = Ends()
-    with prepare(start).open_run(ends) as active, collect_rarely():
+    with prepare(make_start(workload, settings)).open_run(ends) as active, collect_rarely():
         while not active.finished:
             run_round(active)
+    return ends
+
+
+def streamed(workload: Workload, settings: Settings) -> dict[str, float]:
+    """The figures of a stream that is simulated with these settings."""
+    ends = find_ends(workload, settings)
     arrived = np.array([spec.arrival_seconds for spec in workload.specs])
     ended = np.array([ends.at[spec.job_id] for spec in workload.specs])
     jct = ended - arrived
