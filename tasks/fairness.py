@@ -21,6 +21,13 @@ from solver.even_cluster import (
     measure_rho,
 )
 
+FREED = 1.0
+"""Budget of a job that ends while it is kept back, from its end on."""
+
+MOST_PENDING = 4096
+"""Most changes that wait for the end of the oldest active job; with more, its forecast stands in
+for its run time. An engineering bound on memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class FairFinish:
@@ -84,6 +91,8 @@ class FairFinishes:
         new = [job.job_id for job in arrivals]
         before = {**self.budgets, **{job.job_id: job.budget for job in arrivals}}
         changed = {job: budget for job, budget in budgets.items() if before[job] != budget}
+        # What a job has trained by its end counts, even if it was kept back then.
+        changed |= {job: FREED for job in ended if before[job] == ABSENT}
         change = ClusterChange(clock_seconds, arrivals, gpus, changed)
         pending = self.pending
         if arrivals or changed or gpus != self.now.gpus:
@@ -158,13 +167,18 @@ class FairFinishes:
         """Carry `settled` forward to the arrival of the oldest active job."""
         competing = (at for job, at in self.arrived.items() if self.budgets[job] != ABSENT)
         oldest = min(competing, default=inf)
-        changes = [change for change in self.pending if change.clock_seconds < oldest]
+        excess = len(self.pending) - MOST_PENDING
+        changes = [
+            change
+            for number, change in enumerate(self.pending)
+            if change.clock_seconds < oldest or number < excess
+        ]
         pending = self.pending[len(changes) :]
         if oldest == inf and self.settled.clock_seconds < self.now.clock_seconds:
             changes.append(ClusterChange(self.now.clock_seconds, gpus=self.now.gpus))
         if not changes:
             return self
-        # Active jobs that are kept back may be in `settled`: their forecasts do not matter yet.
+        # Active jobs in `settled` are kept back, or older than `MOST_PENDING`: forecasts stand in.
         seconds = {job: sharer.seconds for job, sharer in self.now.jobs.items()}
         seconds |= {job: ended.seconds for job, ended in self.ahead.items()}
         seconds |= dict(self.seconds)

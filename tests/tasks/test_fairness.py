@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from predictor.rows import from_json, to_json
-from solver.even_cluster import Arrival, find_fair_finishes
+from solver.even_cluster import ABSENT, Arrival, find_fair_finishes
 from tasks.commands import Command, CommandKind
 from tasks.fairness import FairFinishes
 from tasks.record import RoundRecord, RuntimeKind, Start
@@ -110,3 +110,27 @@ def test_an_active_job_is_expected_to_end_there_with_its_forecast() -> None:
     least = settings.round_seconds + settings.restart_seconds
     alone = expected - made.specs[0].arrival_seconds
     assert rho == pytest.approx(alone / (alone + least))
+
+
+def test_a_job_that_ends_while_it_is_held_is_forgotten() -> None:
+    finishes, nothing = FairFinishes(), dict[int, float]()
+    new = (Arrival(0, 0.0, 1, ABSENT), Arrival(1, 0.0, 1))
+    finishes = finishes.after(0.0, new, {0: ABSENT, 1: 1.0}, 1, nothing).expect({0: 9.0, 1: 50.0})
+    finishes = finishes.after(100.0, (), {1: 1.0}, 1, {0: 0.0})  # withdrawn
+    finishes = finishes.after(200.0, (), {}, 1, {1: 50.0})
+    assert finishes.news[1] == 50.0
+    assert (finishes.seconds, finishes.pending, finishes.now.jobs) == ({}, (), {})
+
+
+def test_a_job_that_never_ends_keeps_a_bounded_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.fairness.MOST_PENDING", 5)
+    finishes, ended, found = FairFinishes(), dict[int, float](), dict[int, float]()
+    for job in range(40):  # job 0 runs for ever, all others for 60 s
+        active = {0: 1.0, job: 1.0}
+        finishes = finishes.after(100.0 * job, (Arrival(job, 100.0 * job, 1),), active, 2, ended)
+        finishes = finishes.expect({job: 60.0 if job else 1e6})
+        ended = {job: 60.0} if job else {}
+        found |= finishes.news
+        assert len(finishes.pending) <= 5
+        assert len(finishes.seconds) <= 7
+    assert found == {job: 100.0 * job + 60.0 for job in range(1, 39)}
