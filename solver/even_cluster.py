@@ -12,8 +12,8 @@ not promise more than a cluster has. It depends on the workload and the cluster 
 policy; and a job's end here depends only on jobs that arrived before that end.
 
 All jobs of a budget train at the same rate. One virtual clock per budget counts the seconds that
-each of them has trained, so a job ends when its clock has advanced by its isolated run time, and
-an event costs the logarithm of the number of jobs.
+each of them has trained, so a job ends when its clock has advanced by its isolated run time. An
+event costs the number of different budgets, and the logarithm of the number of jobs.
 """
 
 import heapq

@@ -25,8 +25,8 @@ FREED = 1.0
 """Budget of a job that ends while it is kept back, from its end on."""
 
 MOST_PENDING = 4096
-"""Most changes that wait for the end of the oldest active job; with more, its forecast stands in
-for its run time. An engineering bound on memory."""
+"""Most changes that wait for the end of the oldest active job; with more, it counts as present until
+it ends. An engineering bound on memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,6 @@ class Ended(NamedTuple):
 
     at_seconds: float
     gpus: int
-    budget: float
     seconds: float
 
 
@@ -101,17 +100,18 @@ class FairFinishes:
         now, ends = self.now.after(change, {**dict.fromkeys(new, UNKNOWN), **ended})
         sharers = self.now.jobs
         ahead = {**self.ahead} | {
-            job: Ended(at, sharers[job].gpus, before[job], sharers[job].seconds)
+            job: Ended(at, sharers[job].gpus, sharers[job].seconds)
             for job, at in ends.items()
             if job in budgets
         }
-        news = {}
+        news = dict[int, float]()
         if ended:
-            expected = now.project()
-            for job in ended:
-                known = ahead.pop(job, None)
-                news[job] = known.at_seconds if known else (ends | expected)[job]
+            expected = now.project() | ends
+            for job, seconds in ended.items():
+                if known := ahead.pop(job, None):
+                    expected[job] = known.at_seconds + (seconds - known.seconds)
                 arrived.pop(job)
+            news = {job: expected[job] for job in ended if expected[job] < inf}
         kept = replace(
             self,
             now=now,
@@ -134,12 +134,13 @@ class FairFinishes:
                 jobs[job] = there._replace(seconds=known)
                 if known < served:  # it ended before: at full speed so long ago
                     del jobs[job]
-                    ahead[job] = Ended(clock - (served - known), there.gpus, there.budget, known)
+                    ahead[job] = Ended(clock - (served - known), there.gpus, known)
             elif job in ahead:  # more work, or less, at full speed from when it was to end
-                at, gpus, budget, before = ahead.pop(job)
-                if (end := at + known - before) <= clock:
-                    ahead[job] = Ended(end, gpus, budget, known)
+                at, gpus, before = ahead.pop(job)
+                if (end := at + (known - before)) <= clock:
+                    ahead[job] = Ended(end, gpus, known)
                 else:
+                    budget = self.budgets[job]
                     began = self.now.clocks.get(budget, 0.0) - (known - (end - clock))
                     jobs[job] = PresentJob(gpus, budget, began, known)
         clocks = {job.budget: self.now.clocks.get(job.budget, 0.0) for job in jobs.values()}
@@ -153,7 +154,7 @@ class FairFinishes:
         return {
             job: measure_rho(at, arrived[job], fair[job], round_seconds, restart_seconds)
             for job, at in finishes.items()
-            if fair[job] < inf
+            if fair.get(job, inf) < inf
         }
 
     def project(self) -> dict[int, float]:
@@ -178,23 +179,28 @@ class FairFinishes:
             changes.append(ClusterChange(self.now.clock_seconds, gpus=self.now.gpus))
         if not changes:
             return self
-        # Active jobs in `settled` are kept back, or older than `MOST_PENDING`: forecasts stand in.
-        seconds = {job: sharer.seconds for job, sharer in self.now.jobs.items()}
-        seconds |= {job: ended.seconds for job, ended in self.ahead.items()}
-        seconds |= dict(self.seconds)
+        # Active jobs in `settled` are kept back, or too old to wait for: they cannot end there.
+        seconds = {**dict.fromkeys((*self.now.jobs, *self.ahead), UNKNOWN), **self.seconds}
         settled, final = self.settled, dict(self.news)
         for change in changes:
             settled, ends = settled.after(change, seconds)
             final |= {job: at for job, at in ends.items() if job in self.seconds}
         if oldest == inf:
-            final |= {job: at for job, at in settled.project().items() if job in self.seconds}
+            expected = settled.project()
+            final |= {job: expected[job] for job in self.seconds if expected.get(job, inf) < inf}
         coming = {job.job_id for change in pending for job in change.arrivals}
         needed = coming | settled.jobs.keys()
-        return replace(
+        found = replace(
             self,
-            now=settled if oldest == inf else self.now,
             settled=settled,
             pending=pending,
             seconds={job: known for job, known in self.seconds.items() if job in needed},
             news=final,
         )
+        if oldest < inf:
+            return found
+        forecasts = {
+            job: self.now.jobs[job].seconds for job in self.budgets if job in self.now.jobs
+        }
+        forecasts |= {job: ended.seconds for job, ended in self.ahead.items()}
+        return replace(found, now=settled, ahead={}).expect(forecasts)

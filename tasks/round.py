@@ -324,9 +324,10 @@ def _estimate(run: Run, job: ActiveJob, state: RunState) -> Estimate:
     """Convert a job's forecast to seconds on its own allocation."""
     time = job.run_time(job.own)
     low, high = state.learning.calibration.interval_of(job.belief, time, state.learning.speed_noise)
+    inventory = state.present_inventory(run.header) or state.inventory(run.header)
     alone = job.run_time(run.throughput.reference(job.spec))
     isolated = job.belief.reference_seconds + alone.remaining
-    factor = isolated_factor(job.belief, run.throughput, state.inventory(run.header))
+    factor = isolated_factor(job.belief, run.throughput, inventory)
     return Estimate(
         job_id=job.job_id,
         allocation=job.own,

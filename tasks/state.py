@@ -195,7 +195,7 @@ class RunState:
         self, header: RunHeader, seen: Observation, beliefs: Mapping[int, Belief]
     ) -> dict[int, float]:
         """Return the isolated run times of the jobs that ended: as known, or as they trained."""
-        inventory = self.inventory(header)
+        inventory = self.present_inventory(header) or self.inventory(header)
         return {
             event.job_id: event.isolated_seconds
             or (belief := beliefs[event.job_id]).reference_seconds

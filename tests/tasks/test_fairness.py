@@ -1,9 +1,12 @@
 """Runs record when their jobs end in the even cluster: exactly, and whatever the policy does."""
 
+import math
 from dataclasses import replace
 from itertools import chain
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from predictor.rows import from_json, to_json
 from solver.even_cluster import ABSENT, Arrival, find_fair_finishes
@@ -134,3 +137,61 @@ def test_a_job_that_never_ends_keeps_a_bounded_past(monkeypatch: pytest.MonkeyPa
         assert len(finishes.pending) <= 5
         assert len(finishes.seconds) <= 7
     assert found == {job: 100.0 * job + 60.0 for job in range(1, 39)}
+
+
+def test_the_same_forecast_twice_changes_nothing() -> None:
+    for state in made_with_states().states:
+        finishes = state.fair_finishes
+        seconds = {job: there.seconds for job, there in finishes.now.jobs.items()}
+        seconds |= {job: ended.seconds for job, ended in finishes.ahead.items()}
+        for factor in (0.3, 1.0, 1.7):
+            asked = {job: factor * known for job, known in seconds.items()}
+            once = finishes.expect(asked)
+            assert once.expect(asked) == once
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["arrive", "hold", "free", "end", "drain"]),
+        st.integers(0, 9),
+        st.floats(0.0, 400.0),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_whatever_happens_times_are_finite_and_what_has_ended_is_forgotten(
+    steps: list[tuple[str, int, float]],
+) -> None:
+    finishes, budgets, clock, gpus, number = FairFinishes(), dict[int, float](), 0.0, 2, 0
+    ends = set[int]()
+    for kind, which, value in [*steps, *((("end", 0, 50.0),) * 41)]:
+        clock += 60.0
+        arrivals, ended = tuple[Arrival, ...](), dict[int, float]()
+        job = sorted(budgets)[which % len(budgets)] if budgets else None
+        if kind == "arrive":
+            budgets[number] = ABSENT if which > 7 else 1.0
+            arrivals = (Arrival(number, clock - 30.0, 1 + which % 2, budgets[number]),)
+            number += 1
+        elif kind == "drain":
+            gpus = which % 3
+        elif job is not None and kind == "end":
+            ended = {job: value}
+            del budgets[job]
+            ends.add(job)
+        elif job is not None:
+            budgets[job] = ABSENT if kind == "hold" else 1.0
+        finishes = finishes.after(clock, arrivals, budgets, gpus, ended)
+        known = {job: value + 10.0 * job for job in budgets if job % 2 or job == number - 1}
+        finishes = finishes.expect(known)
+        assert finishes.expect(known) == finishes
+        assert from_json(FairFinishes, to_json(finishes)) == finishes
+        assert all(math.isfinite(at) for at in finishes.news.values())
+        assert finishes.project().keys() >= budgets.keys()
+        assert (
+            finishes.measure_rho(dict.fromkeys(budgets, clock), 60.0, 10.0).keys() <= budgets.keys()
+        )
+    assert not budgets
+    finishes = finishes.after(1e9, (), {}, 2, {}).after(2e9, (), {}, 2, {})
+    assert (finishes.seconds, finishes.pending, finishes.now.jobs) == ({}, (), {})
