@@ -25,8 +25,8 @@ FREED = 1.0
 """Budget of a job that ends while it is kept back, from its end on."""
 
 MOST_PENDING = 4096
-"""Most changes that wait for the end of the oldest active job; with more, it counts as present until
-it ends. An engineering bound on memory."""
+"""Most changes that wait for the end of the oldest active job; with more, it counts as present
+until it ends. An engineering bound on memory."""
 
 
 @dataclass(frozen=True, slots=True)
