@@ -46,7 +46,7 @@ class Demand:
         if self.most < self.least:
             raise InputError(
                 "demand",
-                f"at most {self.most} GPUs is below the {self.least} needed",
+                f"the maximum of {self.most} GPUs is below the minimum of {self.least}",
                 "give a larger number",
             )
 

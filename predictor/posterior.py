@@ -148,7 +148,7 @@ class Sequences:
     profiled: bool = False
 
     def slowness(self, job: Evidence, batch_size: int) -> float:
-        """Return the log of expected over profiled time per step of a job at a batch size."""
+        """Return the log of the ratio of expected to profiled time per step, at a batch size."""
         return 0.0 if self.profiled else job.slowness_at(batch_size)
 
     @cached_property

@@ -20,8 +20,8 @@ memory; no sweep is recorded."""
 class EndedJob:
     """A job that ended in a round.
 
-    `gpus` is the number that it held last. A timed job that ended `at_limit` did not complete, but
-    its run time is known.
+    `gpus` is the number of GPUs it last held. A timed job that ended `at_limit` did not
+    complete, but its run time is known.
     """
 
     belief: Belief

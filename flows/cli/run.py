@@ -263,7 +263,9 @@ def _check_label(field: str, text: str | None, remove: bool) -> str | None:
     if remove and text is not None:
         raise InputError("remove", f"cannot be combined with {text!r}", "give one of the two")
     if text == "":
-        raise InputError(field, "is empty", "give a text, or delete the current one with --remove")
+        raise InputError(
+            field, "is empty", "give some text, or delete the current one with --remove"
+        )
     return "" if remove else text
 
 

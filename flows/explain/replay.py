@@ -35,7 +35,9 @@ def replay(
     start, recorded = reader.start(name), reader.records(name)
     header = start.header
     if only is not None and not 0 <= only < len(recorded):
-        raise InputError("round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
+        raise InputError(
+            "round", f"run {name!r} has no round {only}", f"give one below {len(recorded)}"
+        )
     check_own(name, header, only)
     check_recorded(name, header.settings)
     remarks = describe_changed_plugins(header.settings, reader.packages(name))

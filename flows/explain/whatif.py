@@ -217,7 +217,9 @@ def fork(
     reader = Reader(warehouse)
     recorded, rounds = reader.start(name), reader.records(name)
     if not 0 <= number < len(rounds):
-        raise InputError("round", f"run {name!r} has no round {number}", f"it has {len(rounds)}")
+        raise InputError(
+            "round", f"run {name!r} has no round {number}", f"give one below {len(rounds)}"
+        )
     if change.policy in (None, recorded.header.settings.policy):
         check_recorded(name, recorded.header.settings)
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)

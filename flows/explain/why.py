@@ -139,7 +139,9 @@ def _round(
         begun = [(wait.round, wait) for wait in waits if wait.round is not None]
         return max(begun, key=lambda step: step[1].seconds, default=(last, None))
     if not 0 <= asked < len(recorded):
-        raise InputError("round", f"run {name!r} has no round {asked}", f"it has {len(recorded)}")
+        raise InputError(
+            "round", f"run {name!r} has no round {asked}", f"give one below {len(recorded)}"
+        )
     if not arrived <= asked <= last:
         raise InputError(
             "round",

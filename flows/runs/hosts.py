@@ -89,7 +89,7 @@ def check_new(name: str, nodes: Collection[str]) -> None:
 
 
 def read_node_names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders) -> list[str]:
-    """Return a service's node names, removed ones included; none if its folder is unreadable."""
+    """Return the names of a service's nodes, removed ones too; empty if they cannot be read."""
     try:
         known = json.loads((nodes.storage / run / NODES).read_text())
     except (OSError, ValueError):

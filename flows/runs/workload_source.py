@@ -208,7 +208,9 @@ class Source(WorkloadSettings):
         if self.format not in (names := format_names()):
             raise InputError("format", f"unknown format {self.format!r}", meant(self.format, names))
         if self.throughputs and self.profile:
-            raise InputError("throughputs", "replaces the profile", "give only one of the two")
+            raise InputError(
+                "throughputs", "cannot be combined with a profile", "give only one of them"
+            )
         taken = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
         if generated:
             taken = FROM_THROUGHPUTS if self.throughputs else FOR_GENERATED
@@ -277,11 +279,13 @@ class Source(WorkloadSettings):
             return self._gap()
         if self.mean_interarrival_seconds is not None:
             raise InputError(
-                "contention_factor", "replaces the mean gap", "give only one of the two"
+                "contention_factor", "cannot be combined with a mean gap", "give only one of them"
             )
         if gpus is None:
             raise InputError(
-                "gpus", "missing", "a contention factor depends on the cluster: give its GPUs"
+                "gpus",
+                "is missing",
+                "give the number of GPUs, on which a contention factor depends",
             )
         return mix.interarrival_seconds(factor, gpus)
 

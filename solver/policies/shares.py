@@ -53,7 +53,7 @@ class SharePolicy(Protocol):
 
     @property
     def solver(self) -> str:
-        """Solver of the shares; `none` without a solver."""
+        """Name of the solver that computes the shares; `none` if it uses none."""
         ...
 
     @property
@@ -104,13 +104,13 @@ def run_shares(
         policy: The policy that computes the shares.
         name: Its name, for the report.
         situation: Policy input.
-        packed: Whether pairs of jobs are rows too.
+        packed: Whether pairs of jobs are rows, in addition to single jobs.
         lease_seconds: Minimum length of a lease, during which a job is not preempted.
-        shuffled: Whether `Fidelity.REFERENCE` fills types in random order; otherwise in the order
-            of the pools.
-        fills: Whether jobs run on idle GPUs of types of which they have no share.
-        again: Whether to compute the shares again in any case.
-        promised: Whether every job is to receive its share in the long run: with `Fidelity.FAIR`, a
+        shuffled: Whether types are filled in random order with `Fidelity.REFERENCE`, rather than in
+            the order of the pools.
+        fills: Whether a job may run on idle GPUs of a type in which it has no share.
+        again: Whether to recompute the shares even if they are still current.
+        promised: Whether each job is guaranteed its share in the long run. With `Fidelity.FAIR`, a
             row that is owed more than `MOST_OWED` rounds then goes first.
     """
     clock, jobs, types = situation.clock_seconds, situation.jobs, situation.inventory.types

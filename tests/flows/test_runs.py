@@ -196,8 +196,8 @@ def test_labels_that_make_no_sense_are_refused(ask: Ask, warehouse: Path) -> Non
         (("run", "name", srtf, "My.Best_1"), f"error: name: 'My.Best_1' is the name of {fifo}; "),
         (("run", "name", srtf, fifo), f"error: name: '{fifo}' is a run's id; "),
         (("run", "name", srtf, "august"), "error: name: 'august' is a campaign's id; "),
-        (("run", "name", srtf, "no name"), "error: name: 'no name' is no word; "),
-        (("run", "tag", srtf, "a/b"), "error: tag: 'a/b' is no word; "),
+        (("run", "name", srtf, "no name"), "error: name: 'no name' is not a valid word; "),
+        (("run", "tag", srtf, "a/b"), "error: tag: 'a/b' is not a valid word; "),
         (("run", "note", srtf, "x" * 10_001), "error: note: has 10,001 characters; "),
         (("run", "note", "nobody-1", "x"), "error: run 'nobody-1': not in the warehouse"),
         *(

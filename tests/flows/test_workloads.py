@@ -103,7 +103,11 @@ NO_PAIR = "is not of the form NAME=VALUE; separate by commas"
         (TABLE, "only", "=x", f"'=x' {NO_PAIR}"),
         (
             {"mean_interarrival_seconds": 5.0},
-            *("contention_factor", 1.0, "replaces the mean gap; give only one of the two"),
+            *(
+                "contention_factor",
+                1.0,
+                "cannot be combined with a mean gap; give only one of them",
+            ),
         ),
         (AT_ONCE, "contention_factor", 1.0, USELESS.format("if all jobs arrive at once")),
         (AT_ONCE, "mean_interarrival_seconds", 1.0, USELESS.format("if all jobs arrive at once")),
@@ -130,5 +134,5 @@ def test_an_option_that_makes_no_sense(
 
 def test_a_contention_factor_needs_the_cluster() -> None:
     assert refusal(contention_factor=1.0) == (
-        "gpus: missing; a contention factor depends on the cluster: give its GPUs"
+        "gpus: is missing; give the number of GPUs, on which a contention factor depends"
     )

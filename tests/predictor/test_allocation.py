@@ -9,8 +9,8 @@ from predictor.errors import InputError
     [
         (0, 1, "0 GPUs is not positive"),
         (-1, 1, "-1 GPUs is not positive"),
-        (3, 2, "at most 2 GPUs is below the 3 needed"),
-        (1, 0, "at most 0 GPUs is below the 1 needed"),
+        (3, 2, "the maximum of 2 GPUs is below the minimum of 3"),
+        (1, 0, "the maximum of 0 GPUs is below the minimum of 1"),
     ],
 )
 def test_a_demand_out_of_bounds_is_refused(least: int, most: int, says: str) -> None:

@@ -218,8 +218,8 @@ PACKED = gzip.compress(TABLE.encode(), mtime=0)
     ("content", "said"),
     [
         (b"no gzip", "is not compressed by gzip, or damaged; give a readable file"),
-        (PACKED[:5], "ends too early; give the whole file"),
-        (PACKED[:-5], "ends too early; give the whole file"),
+        (PACKED[:5], "is truncated; give the whole file"),
+        (PACKED[:-5], "is truncated; give the whole file"),
         (PACKED[:60] + b"\xff" * 20 + PACKED[80:], "is not compressed by gzip, or damaged"),
         (gzip.compress(b"\xff"), "is not UTF-8 text"),
     ],

@@ -170,7 +170,7 @@ def test_the_newest_run_is_found_without_and_with_copies(written: Path, material
 def test_a_copied_or_damaged_run_is_not_queried(warehouse: Path) -> None:
     newest = place_of(warehouse, str(Analytics(warehouse).newest_run()))
     shutil.copytree(newest, place_of(warehouse, "copied"))
-    with pytest.raises(WarehouseError, match=f"is of run '{name_of(newest)}'") as misplaced:
+    with pytest.raises(WarehouseError, match=f"belongs to run '{name_of(newest)}'") as misplaced:
         Analytics(warehouse).newest_run()
     assert misplaced.value.remedy == MISPLACED
     shutil.rmtree(place_of(warehouse, "copied"))

@@ -179,7 +179,10 @@ def test_what_is_there_stays_unless_it_is_said(tmp_path: Path, name: str) -> Non
     ("there", "message"),
     [
         ("out", "{out}: cannot be written (File exists); give another folder"),
-        ("out/regimes.csv/", "{out}/regimes.csv: is a folder; give another folder to write to"),
+        (
+            "out/regimes.csv/",
+            "{out}/regimes.csv: is a folder where a file is written; give another output folder",
+        ),
     ],
 )
 def test_what_is_in_the_way_stays(tmp_path: Path, there: str, message: str) -> None:

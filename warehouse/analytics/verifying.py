@@ -73,7 +73,7 @@ def _check_name(header: Path) -> None:
 
     run = read_from(header, 0, ["run"])["run"][0].as_py()
     if run != name_of(header.parent):
-        raise WarehouseError(str(header), f"is of run {run!r}", MISPLACED)
+        raise WarehouseError(str(header), f"belongs to run {run!r}", MISPLACED)
 
 
 def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:

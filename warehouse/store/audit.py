@@ -236,7 +236,7 @@ class _Pass:
         if found.content != found.digest:
             self._add(HEADER_FILE, "was changed: its contents have another hash")
         if self._run != row.get("run"):
-            self._add(HEADER_FILE, f"is of run {row.get('run')!r}")
+            self._add(HEADER_FILE, f"belongs to run {row.get('run')!r}")
         return found
 
     def _read_workload(self, header: Stored[RunHeader]) -> Workload | None:

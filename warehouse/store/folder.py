@@ -37,7 +37,7 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 
 RESTORE = "restore it from a backup, or remove its run with shockwave run rm"
 """Remedy for a damaged file."""
-MISPLACED = "move the folder out of the warehouse, or give it its run's name back"
+MISPLACED = "move the folder out of the warehouse, or rename it after its run"
 """Remedy for a run's folder that was copied or renamed."""
 
 READ_ELSEWHERE = "read it with the version of Shockwave that wrote it"

@@ -110,7 +110,7 @@ def _check_word(field: str, text: str) -> None:
     if not WORD.fullmatch(text):
         shown = text if len(text) <= 40 else f"{text[:40]}…"
         allowed = "1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-', a letter or digit first"
-        raise InputError(field, f"{shown!r} is no word", f"give {allowed}")
+        raise InputError(field, f"{shown!r} is not a valid word", f"give {allowed}")
 
 
 Change = Callable[[Label, Mapping[str, Label]], Label]

@@ -40,7 +40,7 @@ def parse_label(row: Any) -> Label:
     """Return the label in a stored object.
 
     Raises:
-        ValueError: A name or a tag is no word, or the note is too long.
+        ValueError: A name or tag is not a valid word, or the note is too long.
         KeyError: A field is missing.
         TypeError: The row or a field has another type.
     """

@@ -194,7 +194,7 @@ class Reader:
             # Converting timestamps would import pandas, which takes longer than the rest.
             (row,) = read_parquet(path).drop_columns(["created_at"]).to_pylist()
             if row["run"] != name_of(folder):
-                raise WarehouseError(str(path), f"is of run {row['run']!r}", MISPLACED)
+                raise WarehouseError(str(path), f"belongs to run {row['run']!r}", MISPLACED)
             return decode_header(row)
 
         found = _decode(path, decode)

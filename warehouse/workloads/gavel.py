@@ -207,7 +207,7 @@ def _text(path: Path) -> str:
             raise InputError(str(path), problem, remedy)
         return plain.decode("utf-8-sig")
     except EOFError:
-        raise InputError(str(path), "ends too early", "give the whole file") from None
+        raise InputError(str(path), "is truncated", "give the whole file") from None
     except (OSError, zlib.error, UnicodeDecodeError) as error:
         reason = "is not UTF-8 text"
         if not isinstance(error, UnicodeDecodeError):

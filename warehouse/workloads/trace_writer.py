@@ -64,7 +64,9 @@ def write_workload(
         contents[files.profile] = _throughputs(workload.profile)
     for path in contents:
         if path.is_dir():
-            raise InputError(str(path), "is a folder", "give another folder to write to")
+            raise InputError(
+                str(path), "is a folder where a file is written", "give another output folder"
+            )
         if path.exists() and not overwrite:
             raise InputError(str(path), "is there already", "give another folder or set overwrite")
     _write_all(folder, contents)
