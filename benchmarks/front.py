@@ -33,14 +33,13 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 from benchmarks.drawing import label_points, new_figure, save
-from benchmarks.loads import find_ends
+from benchmarks.loads import find_ends, find_fair_times
 from benchmarks.market import limit
 from benchmarks.workloads import TRACES, gpus_of, open_workload
 from flows.api.alerts import UNFAIR
 from flows.cli.output import print_table
 from harness.markdown import markdown
 from predictor.arrays import Floats
-from solver.even_cluster import Arrival, find_fair_finishes
 from tasks.record import Parameter, Settings, make_pool
 from tasks.sources import Workload
 from warehouse.report.figure import COLOURS
@@ -184,17 +183,12 @@ def main() -> None:
 
 def make_fluid(workload: Workload, settings: Settings) -> Fluid:
     """The linear program of a workload; ρ is of rounds and restarts of these settings."""
-    jobs = list(zip(workload.specs, workload.truths, strict=True))
-    arrivals = [Arrival(spec.job_id, spec.arrival_seconds, spec.demand.least) for spec, _ in jobs]
-    alone = {truth.job_id: truth.isolated_seconds for _, truth in jobs}
-    ends = find_fair_finishes(arrivals, alone, settings.gpus)
-    arrived = np.array([job.at_seconds for job in arrivals])
-    fair = np.array([ends[job.job_id] for job in arrivals]) - arrived
+    specs, alone = workload.specs, {t.job_id: t.isolated_seconds for t in workload.truths}
     return Fluid(
-        arrived=arrived,
-        gangs=np.array([float(job.gpus) for job in arrivals]),
-        alone=np.array([alone[job.job_id] for job in arrivals]),
-        fair=fair + settings.round_seconds + settings.restart_seconds,
+        arrived=np.array([spec.arrival_seconds for spec in specs]),
+        gangs=np.array([float(spec.demand.least) for spec in specs]),
+        alone=np.array([alone[spec.job_id] for spec in specs]),
+        fair=find_fair_times(workload, settings),
         gpus=settings.gpus,
         limit=limit(workload, settings.gpus),
     )

@@ -6,9 +6,9 @@
 
 Jobs of the workload generator arrive in a Poisson stream. The load is the GPU time that arrives
 over what the GPUs can do. ρ is a job's JCT over its time in the even cluster. Figures are means
-over seeds; `JCT to shockwave` is the mean difference in mean
-JCT to `shockwave` on the same jobs, with its 95 % confidence interval. `--best` has each figure of
-`shockwave` over the least of all policies, and whose that is. All policies take hours of processor
+over seeds; `JCT to shockwave` is the mean difference in mean JCT to `shockwave` on the same jobs,
+with its 95 % confidence interval. `--best` has each figure of `shockwave` over the least of all
+policies, and whose that is. All policies take hours of processor
 time: with `--cache` the same command goes on where it was stopped, and with `--again shockwave` it
 runs one policy only.
 """
@@ -36,7 +36,7 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
 from predictor.arrays import Floats
-from solver.even_cluster import Arrival, find_fair_finishes, measure_rho
+from solver.even_cluster import Arrival, find_fair_finishes
 from solver.policies import POLICIES
 from tasks.record import RoundRecord, Settings, Timings, make_pool
 from tasks.round import run_round
@@ -166,25 +166,21 @@ def streamed(workload: Workload, settings: Settings) -> dict[str, float]:
     arrived = np.array([spec.arrival_seconds for spec in workload.specs])
     ended = np.array([ends.at[spec.job_id] for spec in workload.specs])
     jct = ended - arrived
-    rho = measure_all(workload, settings, ended)
+    rho = jct / find_fair_times(workload, settings)
     figures = (ended.max(), jct.mean(), np.quantile(jct, 0.99))
     figures += (rho.max(), np.quantile(rho, 0.95), ends.preemptions / len(workload.specs))
     return dict(zip(FIGURES, map(float, figures), strict=True))
 
 
-def measure_all(workload: Workload, settings: Settings, ended: Floats) -> Floats:
-    """ρ of each job, by its end."""
+def find_fair_times(workload: Workload, settings: Settings) -> Floats:
+    """JCT of each job with a ρ of 1: its time in the even cluster, a round and a restart."""
     specs = workload.specs
     arrivals = [Arrival(s.job_id, s.arrival_seconds, s.demand.least, s.budget) for s in specs]
     seconds = {truth.job_id: truth.isolated_seconds for truth in workload.truths}
-    fair = find_fair_finishes(arrivals, seconds, settings.gpus)
-    least = settings.round_seconds, settings.restart_seconds
-    return np.array(
-        [
-            measure_rho(end, spec.arrival_seconds, fair[spec.job_id], *least)
-            for spec, end in zip(specs, ended.tolist(), strict=True)
-        ]
-    )
+    ends = find_fair_finishes(arrivals, seconds, settings.gpus)
+    fair = np.array([ends[job.job_id] - job.at_seconds for job in arrivals])
+    found: Floats = fair + settings.round_seconds + settings.restart_seconds
+    return found
 
 
 def summary(results: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from flows.explain.facts import (
 )
 from flows.explain.sentences import describe_answer
 from flows.explain.worths import Worths
+from solver.even_cluster import measure_rho
 from solver.inventory import Inventory
 from solver.list_scheduling import must_consolidate
 from solver.plan import ActiveJob, Plan
@@ -185,12 +186,11 @@ def _prospects(run: Run, this: Round, job: ActiveJob, progress: Progress) -> Pro
         start = Predicted(ahead.start, ahead.start_low, ahead.start_high)
         finish = Predicted(ahead.finish, ahead.finish_low, ahead.finish_high)
         fair = this.state.fair_finishes.project().get(job_id, inf)
-        by_end = [
-            this.state.measure_rho(run.header, {job_id: end})
-            for end in (finish.median, finish.low, finish.high)
-        ]
         if fair < inf:
-            rho = Predicted(*(found[job_id] for found in by_end))
+            arrival, settings = job.spec.arrival_seconds, run.header.settings
+            least = settings.round_seconds, settings.restart_seconds
+            ends = (finish.median, finish.low, finish.high)
+            rho = Predicted(*(measure_rho(end, arrival, fair, *least) for end in ends))
     return Prospects(
         start_seconds=start,
         finish_seconds=finish,
