@@ -275,8 +275,8 @@ class RoundRecord:
         pairs: Pairs of jobs with leases on the same GPUs; all other leases are disjoint.
         problems: Problems of nodes that are out of service without an order.
         losses: Training losses of the reported epochs, if the policy reads them.
-        fair_finishes: When jobs end in the even cluster: expected at their ends, and final later;
-            the last one of a job counts.
+        fair_finishes: When jobs end in the even cluster: a forecast when a job ends, exact once all
+            jobs that arrived before that time have ended. The last one of a job counts.
     """
 
     version: int

@@ -1,4 +1,4 @@
-"""A static equal share for each job: the yardstick of fairness."""
+"""A static equal share for each job: the yardstick of the published fairness."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +45,7 @@ class Isolated:
     """
 
     name = "isolated"
-    summary = "a static 1/N share for each job, the yardstick of fairness"
+    summary = "a static 1/N share for each job, the yardstick of published fairness"
     source = "Zheng et al., Shockwave (NSDI '23), section 2"
     looks_ahead = False
     clairvoyant = False

@@ -102,17 +102,17 @@ def test_what_has_ended_is_forgotten_and_a_snapshot_keeps_the_rest() -> None:
     assert (end.arrived, end.ahead, end.pending) == ({}, {}, ())
 
 
-def test_an_active_job_is_expected_to_end_there_with_its_forecast() -> None:
+def test_an_active_job_alone_is_expected_to_end_after_its_forecast_run_time() -> None:
     made = made_with_states()
-    final, state = recorded(made.records), made.states[1]
+    state, (estimate,) = made.states[1], made.records[0].estimates
     (job,) = state.beliefs
     expected = state.fair_finishes.project()[job]
-    assert expected == pytest.approx(final[job], rel=0.5)
+    alone = estimate.isolated_seconds
+    assert expected == pytest.approx(made.specs[0].arrival_seconds + alone, rel=1e-12)
     settings = made.header.settings
     (rho,) = state.measure_rho(made.header, {job: expected}).values()
     least = settings.round_seconds + settings.restart_seconds
-    alone = expected - made.specs[0].arrival_seconds
-    assert rho == pytest.approx(alone / (alone + least))
+    assert rho == pytest.approx(alone / (alone + least), rel=1e-12)
 
 
 def test_a_job_that_ends_while_it_is_held_is_forgotten() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections import defaultdict
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -333,14 +334,21 @@ def test_a_job_has_an_account_of_its_life(report: Report, analytics: Analytics) 
     (jobs,) = [c.jobs for c in report.chapters if c.jobs and c.jobs.run.startswith("themis")]
     found = write_accounts(jobs)
     _, rows = analytics.query(
-        "SELECT job_id, preemptions, launches FROM job_outcomes ORDER BY job_id", [jobs.run]
+        "SELECT job_id, preemptions, launches, fair_finish_seconds - arrival_seconds "
+        "+ runs.round_seconds + runs.restart_seconds FROM job_outcomes JOIN runs USING (run) ORDER BY job_id",
+        [jobs.run],
     )
     ((rounds,),) = analytics.query("SELECT count(*) FROM rounds", [jobs.run])[1]
     assert list(found) == [str(job) for job, *_ in rows]
-    assert any(preempted for _, preempted, _ in rows)
-    for job, preempted, launches in rows:
+    assert any(preempted for _, preempted, *_ in rows)
+    for job, preempted, launches, fair in rows:
         account = found[str(job)]
         text = " ".join(account["why"])
+        within = (
+            "In an evenly shared cluster it would have ended within (.*) h, a round and a restart"
+        )
+        (hours,) = re.findall(within, text)
+        assert float(hours) == pytest.approx(fair / 3600, rel=0.006)
         assert ("It was preempted" in text) == (preempted > 0)
         assert len(account["leases"]) >= launches
         ended = [lease[3] for lease in account["leases"]]

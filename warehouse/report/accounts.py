@@ -96,11 +96,11 @@ def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
         f"for {_time(row['waiting_seconds'])} of these it held no GPUs."
     )
     if row["rho"] is not None:
-        share = row["jct_seconds"] / row["rho"]
+        fair = row["jct_seconds"] / row["rho"]
         verdict = "more than 1.05: unfairly treated" if row["unfair"] else "not unfairly treated"
         yield (
-            f"An equal share of the cluster would have ended it within {_time(share)}: "
-            f"ρ is {in_three_digits(row['rho'])}, {verdict}."
+            f"In an evenly shared cluster it would have ended within {_time(fair)}, a round and a "
+            f"restart included: ρ is {in_three_digits(row['rho'])}, {verdict}."
         )
     if row["preemptions"]:
         longest, since = _longest_absence(leases)

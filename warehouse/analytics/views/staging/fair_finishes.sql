@@ -1,6 +1,6 @@
 -- When jobs end in the even cluster, where all jobs present train at once and share the GPUs evenly.
 -- grain: one row per run, round and job whose time was found or corrected in that round; the last
 -- one of a job counts
--- It is expected when the job ends, and exact once all jobs that arrived before it have ended.
+-- The time is exact once all jobs that arrived before that time have ended; until then, a forecast.
 SELECT run, round, f.job_id AS job_id, f.at_seconds AS fair_finish_seconds
 FROM (SELECT run, round, unnest(fair_finishes) AS f FROM records)
