@@ -1,7 +1,7 @@
 """The cluster's inventory: typed nodes and their consecutively numbered GPUs."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -187,16 +187,24 @@ class Inventory:
 
         With a single GPU type, throughputs are not checked: the menu is all it can bid for.
         """
-        menu = self.menu(job.demand)
         if not self.mixed and len(throughput.gpu_types) < 2:
-            return menu
-        rates = {
-            allocation: throughput.rate(job, batch_size, allocation)
-            for allocation in menu
-            if runs_on(throughput, job, allocation)
-            and throughput.can_run(job, batch_size, allocation)
-        }
+            return self.menu(job.demand)
+        runs = self._find_feasible(job, batch_size, throughput)
+        rates = {found: throughput.rate(job, batch_size, found) for found in runs}
         return tuple(sorted(rates, key=lambda found: (found.gpus, -rates[found])))
+
+    def can_run(self, job: JobSpec, batch_size: int, throughput: Throughput) -> bool:
+        """Return whether a job can run on any allocation, so whether `menu_of` has one."""
+        if not self.mixed and len(throughput.gpu_types) < 2:
+            return bool(self.menu(job.demand))
+        return any(True for _ in self._find_feasible(job, batch_size, throughput))
+
+    def _find_feasible(
+        self, job: JobSpec, batch_size: int, throughput: Throughput
+    ) -> Iterator[Allocation]:
+        for found in self.menu(job.demand):
+            if runs_on(throughput, job, found) and throughput.can_run(job, batch_size, found):
+                yield found
 
     def _menu(self, demand: Demand) -> Iterable[Allocation]:
         found: dict[tuple[str, int], Allocation] = {}

@@ -2,8 +2,8 @@
 
 Run times of active jobs are only forecast. So there are two even clusters. `now` is carried
 forward with forecasts, and answers questions about the present. `settled` has true run times: it
-stands where the oldest active job arrived, since the run times of all earlier jobs are known. When
-no job is active it catches up with the clock, and becomes `now`.
+stands where the first active job was first present, since the run times of all jobs before it are
+known. When no active job was ever present it catches up with the clock, and becomes `now`.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ FREED = 1.0
 """Budget of a job that ends while it is kept back, from its end on."""
 
 MOST_PENDING = 4096
-"""Most changes that wait for the end of the oldest active job; with more, it counts as present
-until it ends. An engineering bound on memory."""
+"""Most changes that wait for the end of the oldest active job; with more, it counts as unfinished
+in the even cluster until it ends. An engineering bound on memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ class FairFinishes:
     Attributes:
         now: The even cluster at the run's clock, by forecast.
         ahead: Active jobs that have ended in `now`, by job id.
-        arrived: Arrivals of the active jobs, by job id.
-        budgets: Their budgets, `ABSENT` while they are kept back.
-        settled: The even cluster before the arrival of the oldest active job.
+        budgets: Budgets of the active jobs, `ABSENT` while they are kept back or no GPU in service
+            can run them.
+        since: When active jobs were first present, by job id.
+        settled: The even cluster before the first of these times.
         pending: What changed since then.
         seconds: Isolated run times of the jobs that ended and that `settled` still needs.
         news: Fair finishes that the last round found, by job id: expected ones of jobs that ended
@@ -63,8 +64,8 @@ class FairFinishes:
 
     now: EvenCluster = field(default_factory=EvenCluster)
     ahead: Mapping[int, Ended] = field(default_factory=dict)
-    arrived: Mapping[int, float] = field(default_factory=dict)
     budgets: Mapping[int, float] = field(default_factory=dict)
+    since: Mapping[int, float] = field(default_factory=dict)
     settled: EvenCluster = field(default_factory=EvenCluster)
     pending: tuple[ClusterChange, ...] = ()
     seconds: Mapping[int, float] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class FairFinishes:
         Args:
             clock_seconds: The clock at its end.
             arrivals: Jobs that arrived in it.
-            budgets: Budgets of the active jobs from now on, `ABSENT` if they are kept back.
+            budgets: Budgets of the active jobs from now on, `ABSENT` if they cannot run.
             gpus: GPUs in service from now on.
             ended: Isolated run times of the jobs that ended in it, by job id.
         """
@@ -96,7 +97,9 @@ class FairFinishes:
         pending = self.pending
         if arrivals or changed or gpus != self.now.gpus:
             pending = (*pending, change)
-        arrived = {**self.arrived, **{job.job_id: job.at_seconds for job in arrivals}}
+        since = {job: clock_seconds for job, budget in changed.items() if budget != ABSENT}
+        since |= {job.job_id: job.at_seconds for job in arrivals if job.budget != ABSENT}
+        since |= self.since
         now, ends = self.now.after(change, {**dict.fromkeys(new, UNKNOWN), **ended})
         sharers = self.now.jobs
         ahead = {**self.ahead} | {
@@ -110,14 +113,13 @@ class FairFinishes:
             for job, seconds in ended.items():
                 if known := ahead.pop(job, None):
                     expected[job] = known.at_seconds + (seconds - known.seconds)
-                arrived.pop(job)
             news = {job: expected[job] for job in ended if expected[job] < inf}
         kept = replace(
             self,
             now=now,
             ahead=ahead,
-            arrived=arrived,
             budgets=dict(budgets),
+            since={job: at for job, at in since.items() if job in budgets},
             pending=pending,
             seconds={**self.seconds, **ended},
             news=news,
@@ -146,13 +148,21 @@ class FairFinishes:
         clocks = {job.budget: self.now.clocks.get(job.budget, 0.0) for job in jobs.values()}
         return replace(self, now=replace(self.now, clocks=clocks, jobs=jobs), ahead=ahead)
 
+    def is_present(self, job_id: int) -> bool:
+        """Return whether an active job can run: only then policies and the even cluster have it."""
+        return self.budgets[job_id] != ABSENT
+
     def measure_rho(
-        self, finishes: Mapping[int, float], round_seconds: float, restart_seconds: float
+        self,
+        finishes: Mapping[int, float],
+        arrivals: Mapping[int, float],
+        round_seconds: float,
+        restart_seconds: float,
     ) -> dict[int, float]:
-        """Return ρ of active jobs that may run, by job id, if they end at these times."""
-        fair, arrived = self.project(), self.arrived
+        """Return ρ of active jobs that can run, by job id, if they end at these times."""
+        fair = self.project()
         return {
-            job: measure_rho(at, arrived[job], fair[job], round_seconds, restart_seconds)
+            job: measure_rho(at, arrivals[job], fair[job], round_seconds, restart_seconds)
             for job, at in finishes.items()
             if fair.get(job, inf) < inf
         }
@@ -165,9 +175,8 @@ class FairFinishes:
         return self.now.project() | {job: ended.at_seconds for job, ended in self.ahead.items()}
 
     def _settle(self) -> "FairFinishes":
-        """Carry `settled` forward to the arrival of the oldest active job."""
-        competing = (at for job, at in self.arrived.items() if self.budgets[job] != ABSENT)
-        oldest = min(competing, default=inf)
+        """Carry `settled` forward to when the first active job was first present."""
+        oldest = min(self.since.values(), default=inf)
         excess = len(self.pending) - MOST_PENDING
         changes = [
             change
@@ -179,7 +188,7 @@ class FairFinishes:
             changes.append(ClusterChange(self.now.clock_seconds, gpus=self.now.gpus))
         if not changes:
             return self
-        # Active jobs in `settled` are kept back, or too old to wait for: they cannot end there.
+        # Active jobs in `settled` never were present, or are too old to wait for: none ends there.
         seconds = {**dict.fromkeys((*self.now.jobs, *self.ahead), UNKNOWN), **self.seconds}
         settled, final = self.settled, dict(self.news)
         for change in changes:

@@ -209,9 +209,7 @@ def make_situation(run: Run, this: Round) -> RoundInput | None:
         jobs=tuple(
             job
             for job_id, job in this.active.items()
-            if state.backoff.is_ready(job_id, clock)
-            and state.may_run(job_id)
-            and job.menu[0] in inventory.menu(job.spec.demand)
+            if state.backoff.is_ready(job_id, clock) and state.fair_finishes.is_present(job_id)
         ),
         jobs_seen=state.arrived,
         ended_gpu_seconds=state.learning.gpu_seconds,

@@ -11,6 +11,7 @@ from predictor.belief import Belief
 from predictor.forecast import Forecast
 from predictor.job import EpochLoss, EpochReport, JobSpec
 from predictor.options import find_blocked
+from predictor.throughput import Throughput
 from solver.even_cluster import ABSENT, Arrival
 from solver.fair_share import FairShare
 from solver.inventory import InService, Inventory
@@ -98,6 +99,23 @@ class RunState:
         running = {job: self.beliefs[job].spec.budget for job in self.beliefs if self.may_run(job)}
         return running | self.tenancy.divide_budgets(self.beliefs, running)
 
+    def present_budgets(
+        self, inventory: Inventory | None, throughput: Throughput
+    ) -> dict[int, float]:
+        """Return the budgets of the active jobs in the even cluster, by job id.
+
+        `ABSENT` if a job may not run, or if no GPU in service can run it.
+        """
+        budgets = self.budgets
+        return {
+            job: budgets[job]
+            if job in budgets
+            and inventory is not None
+            and inventory.can_run(belief.spec, belief.batch_size, throughput)
+            else ABSENT
+            for job, belief in self.beliefs.items()
+        }
+
     def explain_withdrawal(self, job_id: int) -> str:
         """Return the reason, in words, why a cancelled job is withdrawn."""
         failed = find_failed_dependencies(self.beliefs, self.learning.finished_ids).get(job_id)
@@ -153,14 +171,13 @@ class RunState:
             learning=learning,
         )
         backoff = self.backoff.after(seen, header.settings.round_seconds)
-        budgets = {**dict.fromkeys(beliefs, ABSENT), **state.budgets}
         absent = state.orders.held | state.blocked.keys()
-        gpus = InService(state.inventory(header), seen.drained).gpus
-        clock = seen.clock_seconds
+        nodes, clock = InService(state.inventory(header), seen.drained), seen.clock_seconds
+        budgets = state.present_budgets(nodes.inventory, header.throughputs)
         state = replace(
             state,
             backoff=backoff.without(state.orders.requeued),
-            fair_share=self.fair_share.after(clock, arrivals, beliefs, gpus, absent),
+            fair_share=self.fair_share.after(clock, arrivals, beliefs, nodes.gpus, absent),
             fair_finishes=self.fair_finishes.after(
                 clock,
                 tuple(
@@ -170,7 +187,7 @@ class RunState:
                     for spec in arrivals
                 ),
                 budgets,
-                gpus,
+                nodes.gpus,
                 isolated,
             ),
         )
@@ -248,8 +265,9 @@ class RunState:
         Jobs that may not run now are left out.
         """
         settings = header.settings
+        arrivals = {job: self.beliefs[job].spec.arrival_seconds for job in finishes}
         return self.fair_finishes.measure_rho(
-            finishes, settings.round_seconds, settings.restart_seconds
+            finishes, arrivals, settings.round_seconds, settings.restart_seconds
         )
 
     def expect(self, estimates: Iterable[Estimate]) -> "RunState":

@@ -15,37 +15,12 @@ from solver.even_cluster import (
     find_fair_finishes,
     measure_rho,
 )
-
-Job = tuple[float, float, int, float]
-"""Arrival, isolated run time, gang and budget of a job."""
+from tests.fluid import Job, fluid
 
 
 def in_even_cluster(jobs: list[Job], gpus: int) -> dict[int, float]:
     arrivals = [Arrival(n, at, gang, budget) for n, (at, _, gang, budget) in enumerate(jobs)]
     return find_fair_finishes(arrivals, {n: job[1] for n, job in enumerate(jobs)}, gpus)
-
-
-def fluid(jobs: list[Job], gpus: int) -> dict[int, float]:
-    """When each job ends, by the definition: all rates anew at each arrival and end."""
-    left = {n: job[1] for n, job in enumerate(jobs)}
-    clock, ends = 0.0, dict[int, float]()
-    while len(ends) < len(jobs):
-        present = [n for n, job in enumerate(jobs) if job[0] <= clock and n not in ends]
-        # The largest θ for which all rates fit, by bisection.
-        low, high = 0.0, 1e9
-        for _ in range(200):
-            theta = (low + high) / 2
-            used = sum(jobs[n][2] * min(1.0, jobs[n][3] * theta) for n in present)
-            low, high = (theta, high) if used <= gpus else (low, theta)
-        rates = {n: min(1.0, jobs[n][3] * low) for n in present}
-        coming = [job[0] - clock for job in jobs if job[0] > clock]
-        step = min([*coming, *(left[n] / rate for n, rate in rates.items())])
-        clock += step
-        for n, rate in rates.items():
-            left[n] -= rate * step
-            if left[n] <= 1e-9:
-                ends[n] = clock
-    return ends
 
 
 jobs = st.lists(

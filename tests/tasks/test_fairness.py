@@ -14,6 +14,7 @@ from tasks.commands import Command, CommandKind
 from tasks.fairness import FairFinishes
 from tasks.record import RoundRecord, RuntimeKind, Start
 from tasks.sources import Workload
+from tests.fluid import fluid
 from tests.runs import Made, make, mixed, start_of, tiny
 
 
@@ -88,6 +89,26 @@ def test_a_held_job_neither_gets_nor_takes_service() -> None:
     assert held[second.job_id] <= alone[second.job_id]
 
 
+@pytest.mark.parametrize("policy", ["srtf", "shockwave"])
+def test_a_job_that_no_gpu_in_service_can_run_is_absent(policy: str) -> None:
+    start = tiny(policy, jobs=12)
+    times = {5_000.0: 3, 20_000.0: 8, 40_000.0: 0, 50_000.0: 8}  # GPUs, each a node of its own
+    commands = list[Command]()
+    for at, gpus in times.items():
+        for node in range(8):
+            kind = CommandKind.UNCORDON if node < gpus else CommandKind.DRAIN
+            commands.append(Command(len(commands), kind, node, at))
+    made = make(start_of(start.header, replace(start.workload, commands=tuple(commands))))
+    changes = [(record.clock_seconds, 8 - len(record.solve.drained)) for record in made.records]
+    assert {gpus for _, gpus in changes} == {3, 8, 0}
+    seconds = {truth.job_id: truth.isolated_seconds for truth in made.start.workload.truths}
+    jobs = [(s.arrival_seconds, seconds[s.job_id], s.demand.least, 1.0) for s in made.specs]
+    assert {gang for _, _, gang, _ in jobs} == {1, 2, 4}
+    ends = fluid(jobs, 8, changes)
+    expected = {spec.job_id: ends[n] for n, spec in enumerate(made.specs)}
+    assert recorded(made.records) == pytest.approx(expected, rel=1e-6)
+
+
 def made_with_states() -> Made:
     return make(tiny("srtf", jobs=10, gap_seconds=2_000.0))
 
@@ -99,7 +120,7 @@ def test_what_has_ended_is_forgotten_and_a_snapshot_keeps_the_rest() -> None:
         needed = {job for change in state.pending for job, *_ in change.arrivals}
         assert {*state.seconds} <= needed | state.settled.jobs.keys()
     end = states[-1]
-    assert (end.arrived, end.ahead, end.pending) == ({}, {}, ())
+    assert (end.since, end.ahead, end.pending) == ({}, {}, ())
 
 
 def test_an_active_job_alone_is_expected_to_end_after_its_forecast_run_time() -> None:
@@ -123,6 +144,17 @@ def test_a_job_that_ends_while_it_is_held_is_forgotten() -> None:
     finishes = finishes.after(200.0, (), {}, 1, {1: 50.0})
     assert finishes.news[1] == 50.0
     assert (finishes.seconds, finishes.pending, finishes.now.jobs) == ({}, (), {})
+
+
+def test_a_job_that_is_held_after_its_end_there_delays_nobody() -> None:
+    finishes, nothing = FairFinishes(), dict[int, float]()
+    finishes = finishes.after(0.0, (Arrival(0, 0.0, 1),), {0: 1.0}, 1, nothing)
+    finishes = finishes.expect({0: 100.0}).after(150.0, (), {0: ABSENT}, 1, nothing)
+    finishes = finishes.after(200.0, (Arrival(1, 200.0, 1),), {0: ABSENT, 1: 1.0}, 1, nothing)
+    finishes = finishes.expect({1: 50.0}).after(300.0, (), {0: 1.0}, 1, {1: 50.0})
+    assert finishes.news == {1: 250.0}
+    finishes = finishes.after(400.0, (), {}, 1, {0: 100.0})
+    assert finishes.news == {0: 100.0, 1: 250.0}
 
 
 def test_a_job_that_never_ends_keeps_a_bounded_past(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +222,8 @@ def test_whatever_happens_times_are_finite_and_what_has_ended_is_forgotten(
         assert all(math.isfinite(at) for at in finishes.news.values())
         assert finishes.project().keys() >= budgets.keys()
         assert (
-            finishes.measure_rho(dict.fromkeys(budgets, clock), 60.0, 10.0).keys() <= budgets.keys()
+            finishes.measure_rho(*[dict.fromkeys(budgets, clock)] * 2, 60.0, 10.0).keys()
+            <= budgets.keys()
         )
     assert not budgets
     finishes = finishes.after(1e9, (), {}, 2, {}).after(2e9, (), {}, 2, {})
