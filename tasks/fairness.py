@@ -100,7 +100,7 @@ class FairFinishes:
         since = {job: clock_seconds for job, budget in changed.items() if budget != ABSENT}
         since |= {job.job_id: job.at_seconds for job in arrivals if job.budget != ABSENT}
         since |= self.since
-        now, ends = self.now.after(change, {**dict.fromkeys(new, UNKNOWN), **ended})
+        now, ends = self.now.after([change], {**dict.fromkeys(new, UNKNOWN), **ended})
         sharers = self.now.jobs
         ahead = {**self.ahead} | {
             job: Ended(at, sharers[job].gpus, sharers[job].seconds)
@@ -190,10 +190,8 @@ class FairFinishes:
             return self
         # Active jobs in `settled` never were present, or are too old to wait for: none ends there.
         seconds = {**dict.fromkeys((*self.now.jobs, *self.ahead), UNKNOWN), **self.seconds}
-        settled, final = self.settled, dict(self.news)
-        for change in changes:
-            settled, ends = settled.after(change, seconds)
-            final |= {job: at for job, at in ends.items() if job in self.seconds}
+        settled, ends = self.settled.after(changes, seconds)
+        final = {**self.news, **{job: at for job, at in ends.items() if job in self.seconds}}
         if oldest == inf:
             expected = settled.project()
             final |= {job: expected[job] for job in self.seconds if expected.get(job, inf) < inf}

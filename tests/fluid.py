@@ -13,8 +13,8 @@ def fluid(
 ) -> dict[int, float]:
     """When each job ends.
 
-    `changes` are times and the GPUs from then on. A job is absent while its gang is larger than the
-    cluster.
+    `changes` are times and the GPUs from then on. With changes, a job is absent while its gang is
+    larger than the cluster.
     """
     at, seconds, gangs, budgets = (
         np.array(column, dtype=float) for column in zip(*jobs, strict=True)
@@ -22,7 +22,8 @@ def fluid(
     left, clock, ends = seconds.copy(), 0.0, dict[int, float]()
     while len(ends) < len(jobs):
         size = [gpus, *(count for when, count in changes if when <= clock)][-1]
-        here = (at <= clock) & (left > 0.0) & (gangs <= size)
+        here = (at <= clock) & (left > 0.0)
+        here &= gangs <= size if changes else True
         # The largest θ for which all rates fit, by bisection of its logarithm.
         low, high = -60.0, 60.0
         for _ in range(100):

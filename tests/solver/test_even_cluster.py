@@ -1,7 +1,9 @@
 """The evenly shared cluster: by hand, and against a fluid that is computed in another way."""
 
+import cProfile
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ jobs = st.lists(
         st.floats(0, 1_000).map(lambda at: round(at, 1)),
         st.floats(1, 1_000).map(lambda seconds: round(seconds, 1)),
         st.sampled_from([1, 2, 4, 8]),
-        st.sampled_from([0.5, 1.0, 3.0]),
+        st.sampled_from([0.5, 1.0, 3.0]) | st.floats(0.01, 100.0),
     ),
     min_size=1,
     max_size=12,
@@ -57,6 +59,29 @@ def test_it_equals_the_fluid_of_its_definition(workload: list[Job], gpus: int) -
     assert in_even_cluster(workload, gpus) == pytest.approx(fluid(workload, gpus), rel=1e-6)
 
 
+def budgets_apart(number: int) -> list[Job]:
+    """Jobs of budgets that all differ, at a load near 1 on 32 GPUs."""
+    rng = np.random.default_rng(5)
+    at, seconds = rng.uniform(0.0, 25.0 * number, number), rng.exponential(400.0, number)
+    gangs, budgets = rng.choice([1, 2, 4], number), rng.lognormal(0.0, 1.0, number)
+    return list(zip(at, seconds, gangs.tolist(), budgets.tolist(), strict=True))
+
+
+def test_many_budgets_equal_the_fluid() -> None:
+    workload = budgets_apart(150)
+    assert in_even_cluster(workload, 32) == pytest.approx(fluid(workload, 32), rel=1e-6)
+
+
+def test_the_work_of_an_event_does_not_grow_with_the_budgets() -> None:
+    def count_calls(number: int) -> int:
+        workload = budgets_apart(number)
+        with cProfile.Profile() as profile:
+            in_even_cluster(workload, 16)  # overloaded: half of the jobs are present at once
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert count_calls(2_000) < 5 * count_calls(500)
+
+
 @given(jobs, jobs, st.integers(1, 16))
 def test_jobs_that_arrive_after_an_end_do_not_change_it(
     workload: list[Job], later: list[Job], gpus: int
@@ -80,7 +105,7 @@ def test_looking_at_it_on_the_way_changes_nothing(
             for n, job in enumerate(workload)
             if clock < job[0] <= at or (clock == job[0] == 0.0 and n not in cluster.jobs | ends)
         )
-        cluster, ended = cluster.after(ClusterChange(at, new, gpus), seconds)
+        cluster, ended = cluster.after([ClusterChange(at, new, gpus)], seconds)
         ends |= ended
         clock = at
     found = {n: at for n, at in (ends | cluster.project()).items()}
@@ -89,20 +114,20 @@ def test_looking_at_it_on_the_way_changes_nothing(
 
 def test_capacity_and_absence_count_from_when_they_change() -> None:
     cluster, _ = EvenCluster(gpus=2).after(
-        ClusterChange(0.0, (Arrival(0, 0.0, 1), Arrival(1, 0.0, 1)), 2), {0: 100.0, 1: 100.0}
+        [ClusterChange(0.0, (Arrival(0, 0.0, 1), Arrival(1, 0.0, 1)), 2)], {0: 100.0, 1: 100.0}
     )
-    cluster, _ = cluster.after(ClusterChange(40.0, gpus=1), {})  # a GPU is drained
+    cluster, _ = cluster.after([ClusterChange(40.0, gpus=1)], {})  # a GPU is drained
     cluster, _ = cluster.after(
-        ClusterChange(60.0, gpus=1, budgets={1: ABSENT}), {}
+        [ClusterChange(60.0, gpus=1, budgets={1: ABSENT})], {}
     )  # 50 s are done
     assert cluster.measure_service(1) == pytest.approx(50.0)
-    cluster, ends = cluster.after(ClusterChange(120.0, gpus=1, budgets={1: 1.0}), {})
+    cluster, ends = cluster.after([ClusterChange(120.0, gpus=1, budgets={1: 1.0})], {})
     assert ends == pytest.approx({0: 110.0})
     assert cluster.project() == pytest.approx({1: 170.0})
 
 
 def test_without_gpus_nothing_ends() -> None:
-    cluster, ends = EvenCluster().after(ClusterChange(5.0, (Arrival(0, 0.0, 1),)), {0: UNKNOWN})
+    cluster, ends = EvenCluster().after([ClusterChange(5.0, (Arrival(0, 0.0, 1),))], {0: UNKNOWN})
     assert not ends
     assert cluster.project() == {0: float("inf")}
     assert replace(cluster, gpus=1).jobs[0].seconds == UNKNOWN
