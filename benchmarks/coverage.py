@@ -1,19 +1,21 @@
 """Coverage and width of the 80 % intervals of a run.
 
-    python -m benchmarks.coverage [--policy shockwave] [--seeds 10-11] [--every 15]
+    python -m benchmarks.coverage [--policy shockwave] [--seeds 10-11] [--every 15] [--only NAMES]
         [--recorded WAREHOUSE [--runtime docker]] [--json | --markdown]
 
 Forecasts are of the run time left, as recorded, and of the next start of waiting jobs and the
-finish of all jobs, as in `why`; the latter of each EVERY-th round. Runs are the public traces
-(in the folder `shockwave` of that which SHOCKWAVE_DATA names), for each seed 120 generated jobs on
-32 GPUs, the same with a third of the jobs of each mode, 16 jobs on 16, and streams of 200 jobs on
-16 GPUs (`load`) and on 64 (`load64`), at loads 0.3 to 1.1. With `--recorded` they are the runs of a
+finish, fair finish and ρ of all jobs, as in `why`; the latter of each EVERY-th round. Runs are the
+public traces (in the folder `shockwave` of that which SHOCKWAVE_DATA names), for each seed 120
+generated jobs on 32 GPUs, the same with a third of the jobs of each mode, 16 jobs on 16, and
+streams of 200 jobs on 16 GPUs (`load`) and on 64 (`load64`), at loads 0.3 to 1.1; with `--only`,
+some of these, such as "120 jobs,load 0.9 10". With `--recorded` they are the runs of a
 warehouse that have ended, such as those of `benchmarks.fidelity` in containers; each is replayed
 from its records. Intervals of all seeds or runs are pooled.
 
 `error` is the standard error of `held` if 80 % is the truth: that of a share in clusters (Liang and
 Zeger, Biometrika 1986), with jobs as clusters, since the forecasts of a job are correlated. `width`
-is the mean width over the mean truth, both in seconds from the forecast on. `baseline` is the width
+is the mean width over the mean truth, both in seconds from the forecast on; of fair finishes, from
+the job's arrival on. `baseline` is the width
 of split conformal prediction on the same forecasts: an interval about each point forecast, by the
 relative errors of earlier finished jobs of the run in the same mode and tenth of progress, or in
 more of both if these are too few. `ours` is the width of our intervals where there is a baseline,
@@ -42,6 +44,7 @@ from flows.runs.start import make_start
 from harness.markdown import markdown
 from predictor.forecast import HELD
 from predictor.intervals import TENTHS, tenth_of
+from solver.even_cluster import measure_rho
 from tasks.record import RoundRecord, Settings, Timings, make_pool
 from tasks.replay import Recording
 from tasks.rollouts import forecast_times
@@ -52,18 +55,23 @@ from warehouse.store.reader import Reader
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 BAND_OF_ALL, BAND = 0.04, 0.08
 """Accepted deviation from 80 %: of all intervals together, and of those of a group."""
-LEFT, START, FINISH = "run time left", "start", "finish"
+LEFT, START, FINISH, FAIR, RHO = "run time left", "start", "finish", "fair finish", "ρ"
+COMPARED = (LEFT, FINISH, START)
+"""What the baseline is made for in the table of the docs, in its order."""
+ROUNDING = 1e-9
+"""Relative error of sums: an interval of no width holds a truth that is computed in another way."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A forecast, in seconds.
+    """A forecast, in seconds, or of ρ.
 
     Attributes:
         of: What is forecast.
         job_id: The job.
         tenth: Tenth of its epochs.
-        since: When it was made: the job's run time for run times left, else the clock.
+        since: What it counts from: the job's run time for run times left, its arrival for fair
+            finishes, 0 for ρ, else the clock.
         point: The point forecast, from then on, as are both ends.
         low: Lower end of its interval.
         high: Upper end.
@@ -110,6 +118,7 @@ def main() -> None:
     parser.add_argument("--policy", default="shockwave")
     parser.add_argument("--seeds", default="10-11", help="FIRST-LAST")
     parser.add_argument("--every", type=int, default=15, help="rounds between played forecasts")
+    parser.add_argument("--only", help="names of workloads, separated by commas")
     parser.add_argument("--recorded", type=Path, help="warehouse whose runs are taken instead")
     parser.add_argument("--runtime", help="of these, only those on this runtime, as docker")
     shape = parser.add_mutually_exclusive_group()
@@ -138,6 +147,8 @@ def simulated(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]
     for seed in range(first, last + 1):
         names += [f"generated 32 {seed}", f"generated 16 {seed}", f"modes 32 {seed}"]
         names += [f"{stream} {load} {seed}" for stream in STREAMS for load in LOADS]
+    if asked.only:
+        names = asked.only.split(",")
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         every = [asked.every] * len(names)
         found = pool.map(intervals, names, [asked.policy] * len(names), every)
@@ -196,15 +207,17 @@ def table(rows: list[dict[str, Any]]) -> str:
     shown = []
     for group in groups:
         cells = [group]
-        for of in (LEFT, FINISH, START):
+        for of in (*COMPARED, FAIR, RHO):
             one = found.get((of, group))
-            cells += [f"{one['jobs']:,}", held_of(one)] if one else ["–", "–"]
-            for name in ("width", "ours", "baseline"):
+            jobs, held = (f"{one['jobs']:,}", held_of(one)) if one else ("–", "–")
+            cells += [jobs, held] if of in COMPARED else [held]
+            for name in ("width", "ours", "baseline") if of in COMPARED else ("width",):
                 value = one[name] if one else math.nan
                 cells.append("–" if math.isnan(value) else f"{100.0 * value:.0f}")
         shown.append(cells)
     columns = ("held", "width", "ours", "baseline")
-    heads = [head for of in (LEFT, FINISH, START) for head in (f"{of}: jobs", *columns)]
+    heads = [head for of in COMPARED for head in (f"{of}: jobs", *columns)]
+    heads += [head for of in (FAIR, RHO) for head in (f"{of}: held", "width")]
     return markdown(("", *heads), shown)
 
 
@@ -223,6 +236,8 @@ class Kept:
         self.clocks: list[float] = []
         self.leased: defaultdict[int, list[float]] = defaultdict(list)
         self.ends: dict[int, float] = {}
+        self.fair: dict[int, float] = {}
+        self.rho: dict[int, float] = {}
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """See `Sink.append`."""
@@ -230,6 +245,7 @@ class Kept:
             if event.ends_job:
                 self.happened.append(event.job_id)
                 self.ends[event.job_id] = event.at_seconds
+        self.fair |= {found.job_id: found.at_seconds for found in record.fair_finishes}
         for lease in record.leases:
             self.leased[lease.job_id].append(record.clock_seconds)
         self.happened += [
@@ -246,24 +262,39 @@ class Kept:
         ]
 
     def play(self, run: Run, this: Round) -> None:
-        """Keep when a solved round's jobs are expected to start and finish."""
+        """Keep what is expected of a solved round's jobs."""
         clock = this.observation.clock_seconds
         for job_id, ahead in forecast_times(run, this, this.active.keys()).items():
             tenth = tenth_of(this.state.beliefs[job_id])
-            bounds = [(FINISH, ahead.finish, ahead.finish_low, ahead.finish_high)]
+            arrival = this.state.beliefs[job_id].spec.arrival_seconds
+            made = [(FINISH, clock, ahead.finish)]
             if job_id not in this.plan.placement:
-                bounds.append((START, ahead.start, ahead.start_low, ahead.start_high))
+                made.append((START, clock, ahead.start))
+            if ahead.fair_finish and ahead.rho:
+                made += [(FAIR, arrival, ahead.fair_finish), (RHO, 0.0, ahead.rho)]
             self.happened += [
-                Made(of, job_id, tenth, clock, *(time - clock for time in times))
-                for of, *times in bounds
+                Made(of, job_id, tenth, at, found.median - at, found.low - at, found.high - at)
+                for of, at, found in made
             ]
 
+    def measure_rho(self, run: Run) -> None:
+        """Keep the true ρ of each job of a run that has ended."""
+        settings = run.header.settings
+        least = settings.round_seconds, settings.restart_seconds
+        for belief in run.state.learning.finished:
+            job, arrival = belief.spec.job_id, belief.spec.arrival_seconds
+            self.rho[job] = measure_rho(self.ends[job], arrival, self.fair[job], *least)
+
     def truth(self, made: Made, total: dict[int, float]) -> float:
-        """The truth of a forecast, in seconds from its time on."""
+        """The truth of a forecast, counted from the same as it."""
         if made.of == LEFT:
             return total[made.job_id] - made.since
         if made.of == FINISH:
             return self.ends[made.job_id] - made.since
+        if made.of == FAIR:
+            return self.fair[made.job_id] - made.since
+        if made.of == RHO:
+            return self.rho[made.job_id]
         return next(at for at in self.leased[made.job_id] if at >= made.since) - made.since
 
 
@@ -304,6 +335,7 @@ def go_on(run: Run, kept: Kept, every: int, done: RoundRecord | None = None) -> 
 
 def seen(name: str, run: Run, kept: Kept) -> list[Interval]:
     """The intervals of a run that has ended, by its name."""
+    kept.measure_rho(run)
     total = {belief.spec.job_id: belief.run_seconds for belief in run.state.learning.finished}
     modes = {belief.spec.job_id: belief.spec.mode.value for belief in run.state.learning.finished}
     return list(held(name, kept, total, modes))
@@ -339,12 +371,13 @@ def held(
         left = kept.truth(event, total)
         made[event.job_id].setdefault((event.of, event.tenth), left / event.point - 1.0)
         share = reach(event.of, event.tenth, modes[event.job_id])
+        rounding = ROUNDING * abs(left)
         yield Interval(
             event.of,
             (name, event.job_id),
             modes[event.job_id],
             event.tenth,
-            event.low <= left <= event.high,
+            event.low - rounding <= left <= event.high + rounding,
             event.high - event.low,
             (min(share, 1.0) + share) * event.point,
             abs(left / event.point - 1.0) <= share,

@@ -174,6 +174,19 @@ class FairFinishes:
         """
         return self.now.project() | {job: ended.at_seconds for job, ended in self.ahead.items()}
 
+    def foresee(
+        self, seconds: Mapping[int, float], arrivals: tuple[Arrival, ...]
+    ) -> dict[int, float]:
+        """Return when active jobs and jobs that arrive later end, by job id, given run times.
+
+        `seconds` are the isolated run times of all of them. Jobs that are kept back never end.
+        """
+        last = max((job.at_seconds for job in arrivals), default=self.now.clock_seconds)
+        coming = ClusterChange(last, arrivals, self.now.gpus)
+        known = {**self.seconds, **seconds}
+        cluster, ends = self.settled.after([*self.pending, coming], known)
+        return ends | cluster.project()
+
     def _settle(self) -> "FairFinishes":
         """Carry `settled` forward to when the first active job was first present."""
         oldest = min(self.since.values(), default=inf)

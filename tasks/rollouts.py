@@ -1,7 +1,8 @@
-"""Forecasts of starts and finishes: simulations of the queue under the policy.
+"""Forecasts of starts, finishes and ρ: simulations of the queue under the policy.
 
 Each simulation draws the residual run times of active jobs and the future arrivals. The policy
-then plans round after round until the jobs have ended. Simulations are equally likely futures: the
+then plans round after round until the jobs have ended. The even cluster gets the same run times and
+arrivals, so that ρ compares two ends of one future. Simulations are equally likely futures: the
 truth is equally likely to take each rank among them.
 """
 
@@ -20,10 +21,13 @@ from predictor.forecast import HELD, Forecast, RunTime
 from predictor.job import JobSpec
 from predictor.options import JobOptions, Task, find_blocked
 from solver.deciding import find_reservation, place
+from solver.even_cluster import measure_rho
 from solver.plan import ActiveJob, Plan
 from solver.promised import RoundInput
 from tasks.queue_simulation import QueuedJob, QueueSimulation, set_run_time
-from tasks.round import Round, Run, make_situation
+from tasks.round import Round, Run, make_situation, measure_isolated
+from tasks.speeds import isolated_factor
+from tasks.state import make_arrivals
 
 SIMULATIONS = 19
 """Simulations of the queue. An engineering bound."""
@@ -55,19 +59,28 @@ _NOTHING = Forecast(-1, (), (), (), (), (), ())
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedTimes:
-    """Expected start and finish of a job, on the run's clock, in seconds.
+class Predicted:
+    """A predicted value: median and 80 % interval."""
 
-    `start` is the median of its next start, which is now if it runs in the round, `finish` that of
-    its finish. The other times are the ends of their 80 % intervals.
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTimes:
+    """What is expected of a job; times are on the run's clock, in seconds.
+
+    Attributes:
+        start: Its next start; now if it runs in the round.
+        fair_finish: Its end in the even cluster; None while it is absent there.
+        rho: Finish-time fairness ρ; None without a fair finish.
     """
 
-    start: float
-    start_low: float
-    start_high: float
-    finish: float
-    finish_low: float
-    finish_high: float
+    start: Predicted
+    finish: Predicted
+    fair_finish: Predicted | None
+    rho: Predicted | None
 
 
 def seconds_to_reservation(run: Run, this: Round) -> dict[int, float]:
@@ -100,7 +113,7 @@ def ignore_progress(done: int, total: int) -> None:
 def forecast_times(
     run: Run, this: Round, asked: Set[int], progress: Progress = ignore_progress
 ) -> dict[int, ExpectedTimes]:
-    """Forecast the starts and finishes of active jobs under the policy, by job id.
+    """Forecast the starts, finishes and ρ of active jobs under the policy, by job id.
 
     The run is before the round, and the round solved. A simulation ends with the last of the jobs
     in `asked`.
@@ -116,17 +129,46 @@ def forecast_times(
     if not asked:
         return {}
     rng = np.random.default_rng((run.header.settings.seed, run.state.round))
-    simulations = _simulate(run, this, now, active, asked, rng, progress)
+    futures = _simulate(run, this, now, active, asked, rng, progress)
     clock, seconds = now.clock_seconds, now.round_seconds
     found = {}
     for job_id in sorted(asked):
-        ends = _interval_of((each.ends[job_id] for each in simulations), clock)
-        starts = (clock, clock, clock)
+        finish = _interval_of((each.ends[job_id] for each in futures), clock)
+        start = Predicted(clock, clock, clock)
         if job_id not in this.plan.placement:
-            starts = _starts([each.starts[job_id] for each in simulations], clock, seconds)
-        if math.isfinite(max(*starts, *ends)):
-            found[job_id] = ExpectedTimes(*starts, *ends)
+            start = _starts([each.starts[job_id] for each in futures], clock, seconds)
+        if math.isfinite(max(start.high, finish.high)):
+            arrival = active[job_id].spec.arrival_seconds
+            fairness = _fairness_of(job_id, arrival, futures, seconds, now.restart_seconds)
+            found[job_id] = ExpectedTimes(start, finish, *fairness)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Future:
+    """What a simulation found: starts, ends and fair finishes by job id."""
+
+    starts: Mapping[int, float]
+    ends: Mapping[int, float]
+    fair: Mapping[int, float]
+
+
+def _fairness_of(
+    job_id: int,
+    arrival: float,
+    futures: Sequence[_Future],
+    round_seconds: float,
+    restart_seconds: float,
+) -> tuple[Predicted | None, Predicted | None]:
+    """Return a job's fair finish and ρ; None if it is absent from the even cluster."""
+    fair = [each.fair[job_id] for each in futures]
+    if not math.isfinite(max(fair)):
+        return None, None
+    rho = (
+        measure_rho(each.ends[job_id], arrival, at, round_seconds, restart_seconds)
+        for each, at in zip(futures, fair, strict=True)
+    )
+    return _interval_of(fair), _interval_of(rho)
 
 
 def _simulate(
@@ -137,7 +179,7 @@ def _simulate(
     asked: Set[int],
     rng: np.random.Generator,
     progress: Progress,
-) -> list[QueueSimulation]:
+) -> list[_Future]:
     """Simulate the runnable jobs, each time until the requested jobs have ended."""
     plan = partial(place, run.policy)
     first = _plan_in_service(this)
@@ -145,7 +187,10 @@ def _simulate(
     levels = {job_id: rng.permutation(LEVELS).tolist() for job_id in active}
     intervals = {job_id: _run_time_interval(this, job_id) for job_id in active}
     cuts = {job_id: _cuts(job, now.round_seconds, rng) for job_id, job in active.items()}
-    simulations = []
+    isolated = {
+        job_id: measure_isolated(run, job, this.state) for job_id, job in this.active.items()
+    }
+    futures = []
     for number in range(SIMULATIONS):
         progress(number, SIMULATIONS)
         jobs = {
@@ -154,11 +199,33 @@ def _simulate(
             )
             for job_id, job in active.items()
         }
-        coming = deque(_coming(run, this, now, jobs, rng))
-        simulation = QueueSimulation(plan, now, jobs, coming, rng, tenancy)
+        coming = [*_coming(run, this, now, jobs, rng)]
+        fair = _foresee(run, this, isolated, intervals, jobs, coming)
+        simulation = QueueSimulation(plan, now, jobs, deque(coming), rng, tenancy)
         simulation.run(first, asked)
-        simulations.append(simulation)
-    return simulations
+        futures.append(_Future(simulation.starts, simulation.ends, fair))
+    return futures
+
+
+def _foresee(
+    run: Run,
+    this: Round,
+    isolated: Mapping[int, tuple[float, float]],
+    intervals: Mapping[int, tuple[float, float, float]],
+    jobs: Mapping[int, QueuedJob],
+    coming: Sequence[QueuedJob],
+) -> dict[int, float]:
+    """Return the fair finishes, by job id, with the run times and arrivals of a simulation."""
+    seconds = {}
+    for job_id, (done, left) in isolated.items():
+        drawn = jobs[job_id].length / intervals[job_id][1] if job_id in jobs else 1.0
+        seconds[job_id] = done + left * drawn
+    inventory = this.state.present_inventory(run.header) or this.state.inventory(run.header)
+    for job in coming:
+        factor = isolated_factor(job.seen.belief, run.throughput, inventory)
+        seconds[job.seen.job_id] = job.length * factor
+    arrivals = make_arrivals(job.seen.spec for job in coming)
+    return this.state.fair_finishes.foresee(seconds, arrivals)
 
 
 def _runnable_jobs(this: Round) -> Mapping[int, ActiveJob]:
@@ -269,18 +336,19 @@ def _coming(
             yield QueuedJob(like, length)
 
 
-def _starts(times: Sequence[float], clock: float, seconds: float) -> tuple[float, float, float]:
+def _starts(times: Sequence[float], clock: float, seconds: float) -> Predicted:
     """Return the median and the 80 % interval of a waiting job's next start.
 
     No start is earlier than half a round from now, with rounds of `seconds`.
     """
     median = sorted(times)[SIMULATIONS // 2]
     spread = (time + part * seconds for time, part in zip(times, SPREAD, strict=True))
-    _, low, high = _interval_of(spread, clock + 0.5 * seconds)
-    return median, min(low, median), max(high, median)
+    found = _interval_of(spread, clock + 0.5 * seconds)
+    return Predicted(median, min(found.low, median), max(found.high, median))
 
 
-def _interval_of(times: Iterable[float], floor: float) -> tuple[float, float, float]:
-    """Return the median and 80 % interval of the times in the simulations, none below a floor."""
-    ascending = sorted(times)
-    return ascending[SIMULATIONS // 2], max(ascending[LOWEST], floor), ascending[HIGHEST]
+def _interval_of(values: Iterable[float], floor: float = -math.inf) -> Predicted:
+    """Return the median and 80 % interval of values in the simulations, none below a floor."""
+    ascending = sorted(values)
+    low, high = max(ascending[LOWEST], floor), ascending[HIGHEST]
+    return Predicted(ascending[SIMULATIONS // 2], low, high)

@@ -322,10 +322,6 @@ def _estimate(run: Run, job: ActiveJob, state: RunState) -> Estimate:
     """Convert a job's forecast to seconds on its own allocation."""
     time = job.run_time(job.own)
     low, high = state.learning.calibration.interval_of(job.belief, time, state.learning.speed_noise)
-    inventory = state.present_inventory(run.header) or state.inventory(run.header)
-    alone = job.run_time(run.throughput.reference(job.spec))
-    isolated = job.belief.reference_seconds + alone.remaining
-    factor = isolated_factor(job.belief, run.throughput, inventory)
     return Estimate(
         job_id=job.job_id,
         allocation=job.own,
@@ -334,8 +330,16 @@ def _estimate(run: Run, job: ActiveJob, state: RunState) -> Estimate:
         remaining_seconds=time.remaining,
         low_seconds=low,
         high_seconds=high,
-        isolated_seconds=isolated * factor,
+        isolated_seconds=sum(measure_isolated(run, job, state)),
     )
+
+
+def measure_isolated(run: Run, job: ActiveJob, state: RunState) -> tuple[float, float]:
+    """Return a job's isolated run time so far and the forecast of what is left, in seconds."""
+    inventory = state.present_inventory(run.header) or state.inventory(run.header)
+    left = job.run_time(run.throughput.reference(job.spec)).remaining
+    factor = isolated_factor(job.belief, run.throughput, inventory)
+    return job.belief.reference_seconds * factor, left * factor
 
 
 Step = Callable[[Run, Round], None]

@@ -180,12 +180,7 @@ class RunState:
             fair_share=self.fair_share.after(clock, arrivals, beliefs, nodes.gpus, absent),
             fair_finishes=self.fair_finishes.after(
                 clock,
-                tuple(
-                    Arrival(
-                        spec.job_id, spec.arrival_seconds, spec.demand.least, budgets[spec.job_id]
-                    )
-                    for spec in arrivals
-                ),
+                make_arrivals(arrivals, budgets),
                 budgets,
                 nodes.gpus,
                 isolated,
@@ -298,6 +293,22 @@ def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str
     """Return the state after a further record."""
     seen, _ = state.observe(header, record.observation, record.arrivals, record.commands)
     return seen.decide(header, record, digest)
+
+
+def make_arrivals(
+    specs: Iterable[JobSpec], budgets: Mapping[int, float] | None = None
+) -> tuple[Arrival, ...]:
+    """Return the arrivals of jobs in the even cluster, with their own budgets by default."""
+    known = budgets or {}
+    return tuple(
+        Arrival(
+            spec.job_id,
+            spec.arrival_seconds,
+            spec.demand.least,
+            known.get(spec.job_id, spec.budget),
+        )
+        for spec in specs
+    )
 
 
 def _admit(

@@ -47,11 +47,15 @@ class ForecastRow:
     ends_low_s: float | None
     ends_high_s: float | None
     rho: float | None
+    rho_low: float | None
+    rho_high: float | None
     whatif_starts_in_s: float | None
     whatif_ends_in_s: float | None
     whatif_ends_low_s: float | None
     whatif_ends_high_s: float | None
     whatif_rho: float | None
+    whatif_rho_low: float | None
+    whatif_rho_high: float | None
     later_s: float | None
     whatif_reason: str = ""
 
@@ -152,5 +156,8 @@ def _explain_no_end(row: QueueRow) -> str:
 
 _ORDERED = {"cancelled": "is cancelled", "held": "is on hold"}
 
-_FORECAST = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "rho")
+_FORECAST = (
+    *("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s"),
+    *("rho", "rho_low", "rho_high"),
+)
 """Compared fields of `QueueRow`."""

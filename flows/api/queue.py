@@ -23,12 +23,10 @@ def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[
     asked = asked or this.active
     ahead = forecast_times(run, this, {*asked})
     room, first = seconds_to_reservation(run, this), seconds_to_priority(this)
-    rho = this.state.measure_rho(run.header, {job: times.finish for job, times in ahead.items()})
     rows = (_queue_row(this, job_id, ahead.get(job_id)) for job_id in asked)
     return [
         replace(
             row,
-            rho=rho.get(row.job_id),
             room_by_s=room.get(row.job_id),
             first_by_s=first.get(row.job_id),
         )
@@ -46,13 +44,15 @@ def _queue_row(this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRo
     times = dict[str, Any]()
     if ahead is not None:
         times = {
-            "starts_in_s": ahead.start - clock,
-            "starts_low_s": ahead.start_low - clock,
-            "starts_high_s": ahead.start_high - clock,
-            "ends_in_s": ahead.finish - clock,
-            "ends_low_s": ahead.finish_low - clock,
-            "ends_high_s": ahead.finish_high - clock,
+            "starts_in_s": ahead.start.median - clock,
+            "starts_low_s": ahead.start.low - clock,
+            "starts_high_s": ahead.start.high - clock,
+            "ends_in_s": ahead.finish.median - clock,
+            "ends_low_s": ahead.finish.low - clock,
+            "ends_high_s": ahead.finish.high - clock,
         }
+        if rho := ahead.rho:
+            times |= {"rho": rho.median, "rho_low": rho.low, "rho_high": rho.high}
     return QueueRow(
         place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
         job_id=job_id,
@@ -88,7 +88,7 @@ def _describe_deadline(spec: JobSpec, clock: float, ahead: ExpectedTimes | None)
     if not spec.options.deadline_seconds:
         return {}
     at = spec.arrival_seconds + spec.options.deadline_seconds
-    ends = (ahead.finish_low, ahead.finish_high) if ahead else None
+    ends = (ahead.finish.low, ahead.finish.high) if ahead else None
     return {"deadline_in_s": at - clock, "in_time": _judge_deadline(at, clock, ends)}
 
 

@@ -73,7 +73,7 @@ class QueueRow:
         status: runs, waits, held or cancelled; accepted before a round takes it in.
         starts_in_s: Expected start; 0 if it is running.
         ends_in_s: Expected end.
-        rho: Finish-time fairness ρ if it ends as expected.
+        rho: Expected finish-time fairness ρ.
         price: Market price of a GPU-round of its type.
         waits_for: What keeps it from running: other jobs, its tenant's quota, or too few GPUs in
             service and not cordoned; empty if nothing does.
@@ -100,6 +100,8 @@ class QueueRow:
     ends_low_s: float | None = None
     ends_high_s: float | None = None
     rho: float | None = None
+    rho_low: float | None = None
+    rho_high: float | None = None
     price: float | None = None
     waits_for: str = ""
     deadline_in_s: float | None = None

@@ -142,6 +142,10 @@ def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
         low, high = row[f"{what}_low_s"], row[f"{what}_high_s"]
         say(f"it would {verb} in {row[f'{what}_in_s']:,.0f} s (80 %: {low:,.0f} to {high:,.0f} s)")
     if row["rho"] is not None:
-        say(f"that is {row['rho']:.2f} times what it would take with an even share (ρ)")
+        low, high = row["rho_low"], row["rho_high"]
+        say(
+            f"that is {row['rho']:.2f} times what an evenly shared cluster would take "
+            f"(ρ, 80 %: {low:.2f} to {high:.2f})"
+        )
     if row["in_time"]:
         say(f"within its deadline of {row['deadline_in_s']:,.0f} s: {row['in_time']}")

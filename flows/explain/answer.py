@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from math import inf
 
 from flows.explain.facts import (
     Facts,
@@ -12,7 +11,6 @@ from flows.explain.facts import (
     JobFacts,
     Line,
     Obstacles,
-    Predicted,
     Prospects,
     Sharing,
     Step,
@@ -20,13 +18,13 @@ from flows.explain.facts import (
 )
 from flows.explain.sentences import describe_answer
 from flows.explain.worths import Worths
-from solver.even_cluster import measure_rho
 from solver.inventory import Inventory
 from solver.list_scheduling import must_consolidate
 from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
 from tasks.eligibility import BlockReason
 from tasks.rollouts import (
+    Predicted,
     Progress,
     count_available_gpus,
     forecast_times,
@@ -180,22 +178,12 @@ def _supply(
 def _prospects(run: Run, this: Round, job: ActiveJob, progress: Progress) -> Prospects:
     job_id, clock = job.job_id, this.observation.clock_seconds
     by, first = seconds_to_reservation(run, this).get(job_id), seconds_to_priority(this).get(job_id)
-    start = finish = rho = None
-    fair = inf
-    if ahead := forecast_times(run, this, {job_id}, progress).get(job_id):
-        start = Predicted(ahead.start, ahead.start_low, ahead.start_high)
-        finish = Predicted(ahead.finish, ahead.finish_low, ahead.finish_high)
-        fair = this.state.fair_finishes.project().get(job_id, inf)
-        if fair < inf:
-            arrival, settings = job.spec.arrival_seconds, run.header.settings
-            least = settings.round_seconds, settings.restart_seconds
-            ends = (finish.median, finish.low, finish.high)
-            rho = Predicted(*(measure_rho(end, arrival, fair, *least) for end in ends))
+    ahead = forecast_times(run, this, {job_id}, progress).get(job_id)
     return Prospects(
-        start_seconds=start,
-        finish_seconds=finish,
-        rho=rho,
-        fair_finish_seconds=fair if fair < inf else None,
+        start_seconds=ahead.start if ahead else None,
+        finish_seconds=ahead.finish if ahead else None,
+        fair_finish_seconds=ahead.fair_finish if ahead else None,
+        rho=ahead.rho if ahead else None,
         freed_by_seconds=None if by is None else clock + by,
         overdue_from_seconds=None if first is None else clock + first,
     )

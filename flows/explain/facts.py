@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from flows.explain.worths import GpuHolder, Speed
+from tasks.rollouts import Predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,6 @@ class GangSpread:
     nodes: int
     fewest_nodes: int
     speed: float
-
-
-@dataclass(frozen=True, slots=True)
-class Predicted:
-    """A predicted value: median and 80 % interval."""
-
-    median: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +193,16 @@ class Prospects:
 
     Attributes:
         start_seconds: Its next start; now if it runs.
-        rho: Finish-time fairness ρ at that finish.
-        fair_finish_seconds: When it would end with an even share of the cluster; None if it is
-            held back.
+        fair_finish_seconds: When it would end in an evenly shared cluster; None if it is held back.
+        rho: Finish-time fairness ρ.
         freed_by_seconds: When non-preemptible jobs give way to it at the latest.
         overdue_from_seconds: When it becomes overdue at the present load.
     """
 
     start_seconds: Predicted | None
     finish_seconds: Predicted | None
+    fair_finish_seconds: Predicted | None
     rho: Predicted | None
-    fair_finish_seconds: float | None
     freed_by_seconds: float | None
     overdue_from_seconds: float | None
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from containers.runtime import EventKind
-from flows.explain.facts import Facts, Holding, Line, Predicted
+from flows.explain.facts import Facts, Holding, Line
 from flows.explain.worths import GpuHolder, Speed
 from predictor.job import JobKind
+from tasks.rollouts import Predicted
 from warehouse.wording import counted
 
 SHOWN = 6
@@ -297,9 +298,9 @@ def _describe_prospects(a: Facts) -> Iterator[str]:
         yield f"It should {begin}end at about {_interval(finish)}."
         if rho and ahead.fair_finish_seconds:
             yield (
-                f"With an even share of the cluster it would end at about "
-                f"{_s(ahead.fair_finish_seconds)}: ρ is {rho.median:.2f} "
-                f"({rho.low:.2f} to {rho.high:.2f})."
+                f"In an evenly shared cluster it would end at about "
+                f"{_interval(ahead.fair_finish_seconds)}: ρ is {rho.median:.2f} "
+                f"(80 %: {rho.low:.2f} to {rho.high:.2f})."
             )
     elif a.obstacles.order not in ("held", "cancelled"):
         yield f"When it will run under the policy {a.policy} cannot be predicted."

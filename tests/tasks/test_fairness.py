@@ -14,6 +14,7 @@ from tasks.commands import Command, CommandKind
 from tasks.fairness import FairFinishes
 from tasks.record import RoundRecord, RuntimeKind, Start
 from tasks.sources import Workload
+from tasks.state import make_arrivals
 from tests.fluid import fluid
 from tests.runs import Made, make, mixed, start_of, tiny
 
@@ -134,6 +135,19 @@ def test_an_active_job_alone_is_expected_to_end_after_its_forecast_run_time() ->
     (rho,) = state.measure_rho(made.header, {job: expected}).values()
     least = settings.round_seconds + settings.restart_seconds
     assert rho == pytest.approx(alone / (alone + least), rel=1e-12)
+
+
+def test_with_true_run_times_and_arrivals_fair_finishes_are_foreseen_exactly() -> None:
+    made = make(tiny("srtf", jobs=20))
+    final, specs = recorded(made.records), made.specs
+    seconds = {truth.job_id: truth.isolated_seconds for truth in made.start.workload.truths}
+    for state in made.states[1:]:
+        coming = make_arrivals(specs[state.arrived :])
+        found = state.fair_finishes.foresee(seconds, coming)
+        active = {*state.beliefs} | {job.job_id for job in coming}
+        assert {job: found[job] for job in active} == pytest.approx(
+            {job: final[job] for job in active}, rel=1e-9
+        )
 
 
 def test_a_job_that_ends_while_it_is_held_is_forgotten() -> None:

@@ -120,7 +120,7 @@ def test_why_knows_no_type_whose_nodes_were_removed(tmp_path: Path) -> None:
         pytest.approx(0.391, 0.01),
         pytest.approx(0.480, 0.01),
         None,
-        pytest.approx(0.265, 0.01),
+        pytest.approx(0.675, 0.01),
     ]
 
 

@@ -13,10 +13,13 @@ from flows.runs.start import make_start
 from predictor.basis import Basis
 from predictor.options import JobOptions, Task
 from solver.deciding import place
+from solver.even_cluster import find_fair_finishes, measure_rho
 from tasks.queue_simulation import QueuedJob, QueueSimulation
 from tasks.record import Parameter, RuntimeKind, Settings, Start, make_pool
 from tasks.rollouts import SIMULATIONS, ExpectedTimes, _coming, _starts, forecast_times
 from tasks.round import ROUND, Round, collect, make_situation, predict, run_round, solve
+from tasks.sources import Workload
+from tasks.state import make_arrivals
 from tests.runs import Memory, mixed, planned
 from warehouse.workloads.generator import generate_workload
 
@@ -37,8 +40,12 @@ def played(start: Start) -> tuple[dict[int, ExpectedTimes], Memory, Round]:
     return found, kept, this
 
 
+def make_workload(jobs: int = 9) -> Workload:
+    return generate_workload(jobs, rng=np.random.default_rng(5), mean_interarrival_seconds=1e-6)
+
+
 def asked(policy: str, jobs: int = 9) -> tuple[dict[int, ExpectedTimes], Memory, Round]:
-    workload = generate_workload(jobs, rng=np.random.default_rng(5), mean_interarrival_seconds=1e-6)
+    workload = make_workload(jobs)
     return played(make_start(workload, Settings(policy, make_pool(4, 4), forecasts=Basis.ORACLE)))
 
 
@@ -68,22 +75,45 @@ def test_nothing_is_forecast_where(policy: str, jobs: int) -> None:
 @pytest.mark.slow
 def test_known_jobs_start_and_finish_as_forecast(policy: str) -> None:
     found, kept, this = asked(policy)
+    workload = make_workload()
     clock = this.observation.clock_seconds
     records = [record for record, _, _ in kept.rounds]
     ends = {e.job_id: e.at_seconds for record in records for e in record.finished}
     assert found.keys() == ends.keys()
-    late = []
+    late, rhos = [], []
+    seconds = {truth.job_id: truth.isolated_seconds for truth in workload.truths}
+    fair = find_fair_finishes(make_arrivals(workload.specs), seconds, 4)
     for job_id, times in found.items():
         started = next(
             record.clock_seconds
             for record in records[1:]
             if any(lease.job_id == job_id for lease in record.leases)
         )
-        assert times.start_low <= times.start <= times.start_high
-        assert times.finish_low < times.finish < times.finish_high
-        assert (times.start == clock) is (started == clock)
-        late.append((times.finish - ends[job_id]) / (ends[job_id] - clock))
+        assert times.start.low <= times.start.median <= times.start.high
+        assert times.finish.low < times.finish.median < times.finish.high
+        assert (times.start.median == clock) is (started == clock)
+        late.append((times.finish.median - ends[job_id]) / (ends[job_id] - clock))
+        assert times.fair_finish
+        assert times.rho
+        assert times.fair_finish.low < times.fair_finish.median < times.fair_finish.high
+        assert times.fair_finish.median == pytest.approx(fair[job_id], rel=0.1)
+        assert times.rho.low < times.rho.median < times.rho.high
+        rho = measure_rho(ends[job_id], 0.0, fair[job_id], 120.0, 20.0)
+        rhos.append(times.rho.median / rho - 1.0)
     assert np.mean(np.abs(late)) < 0.1
+    assert np.mean(np.abs(rhos)) < 0.1
+
+
+def test_a_job_that_waits_for_another_to_end_has_no_fair_finish_yet() -> None:
+    start = alone()
+    first = start.workload.specs[0]
+    second = replace(first, job_id=1, options=JobOptions(after=(0,)))
+    truth = start.workload.truths[0]
+    both = replace(start.workload, specs=(first, second), truths=(truth, replace(truth, job_id=1)))
+    with prepare(make_start(both, start.header.settings)).open_run(Memory()) as run:
+        found = forecast_times(run, planned(run)[0], {0, 1})
+    assert found[0].fair_finish
+    assert (found[1].fair_finish, found[1].rho) == (None, None)
 
 
 @pytest.mark.parametrize("rounds", [5, 40])
@@ -92,10 +122,10 @@ def test_intervals_hold_about_four_fifths_of_starts_though_many_plays_agree(roun
     held = []
     for _ in range(4_000):
         *plays, truth = (120.0 * rng.integers(1, rounds + 1, SIMULATIONS + 1)).tolist()
-        start, low, high = _starts(plays, 0.0, 120.0)
-        assert 60.0 <= low <= start <= high
-        assert start in plays
-        held.append(low <= truth <= high)
+        start = _starts(plays, 0.0, 120.0)
+        assert 60.0 <= start.low <= start.median <= start.high
+        assert start.median in plays
+        held.append(start.low <= truth <= start.high)
     assert 0.78 < np.mean(held) < 0.86  # of five rounds, ends at those of plays would hold 0.97
 
 
@@ -107,13 +137,13 @@ def test_a_job_that_waits_for_no_other_finishes_in_the_interval_of_its_run_time(
         low, high = run.state.learning.calibration.interval_of(
             this.active[0].belief, this.active[0].run_time(this.active[0].menu[0])
         )
-    assert found.finish_high - found.finish_low == pytest.approx(high - low, rel=0.03)
+    assert found.finish.high - found.finish.low == pytest.approx(high - low, rel=0.03)
 
 
 def test_an_interval_holds_the_start_that_all_plays_agree_on() -> None:
-    start, low, high = _starts([240.0] * SIMULATIONS, 0.0, 120.0)
-    assert start == 240.0
-    assert 180.0 < low < 240.0 < high < 300.0
+    start = _starts([240.0] * SIMULATIONS, 0.0, 120.0)
+    assert start.median == 240.0
+    assert 180.0 < start.low < 240.0 < start.high < 300.0
 
 
 @pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_360.0])
@@ -168,7 +198,9 @@ def test_jobs_that_share_gpus_finish_as_forecast(runtime: RuntimeKind) -> None:
     found, kept, this = played(at_once(start, forecasts=Basis.ORACLE))
     clock = this.observation.clock_seconds
     ends = {e.job_id: e.at_seconds for record, _, _ in kept.rounds for e in record.finished}
-    late = {job: (times.finish - ends[job]) / (ends[job] - clock) for job, times in found.items()}
+    late = {
+        job: (times.finish.median - ends[job]) / (ends[job] - clock) for job, times in found.items()
+    }
     paired = {job for pair in this.plan.pairs for job in pair}
     assert paired
     assert paired <= late.keys() == this.active.keys()

@@ -35,6 +35,6 @@ def test_what_is_outside_of_its_band_is_bold() -> None:
         [row(FINISH, group, ones) for group in ("all", "tenth 3")]
     ).splitlines()
     assert heads.split(" | ")[6:8] == [f"{FINISH}: jobs", "held"]
-    assert everything == f"| all |{' – |' * 5} 50 | **86 ± 5** | 20 | – | – |{' – |' * 5}"
+    assert everything == f"| all |{' – |' * 5} 50 | **86 ± 5** | 20 | – | – |{' – |' * 9}"
     assert tenth.split(" | ")[7] == "86 ± 5"
     assert LEFT in heads
