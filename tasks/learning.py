@@ -15,17 +15,25 @@ MOST_FINISHED = 4096
 """Most finished jobs kept in the state of a service, which never ends. An engineering bound on
 memory; no sweep is recorded."""
 
+MOST_RATIOS = 64
+"""Most ratios of isolated run times kept per mode. An engineering bound on memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """A job that ended in a round.
 
-    `gpus` is the number of GPUs it last held. A timed job that ended `at_limit` did not
-    complete, but its run time is known.
+    Attributes:
+        gpus: Number of GPUs it last held.
+        isolated_ratio: Its isolated run time over what its training says that is: 1, unless the
+            runtime knows better.
+        at_limit: Whether it is a timed job that reached its limit: it did not complete, but its run
+            time is known.
     """
 
     belief: Belief
     gpus: int
+    isolated_ratio: float
     finished: bool
     at_limit: bool
 
@@ -42,6 +50,7 @@ class Learning:
         unscored: Forecasts of active jobs to be scored when the jobs finish, one per tenth of the
             epochs, by job id.
         calibration: Scores of the forecasts of finished jobs.
+        isolated_ratios: See `EndedJob`; of the latest `MOST_RATIOS` finished jobs, by mode.
     """
 
     finished: tuple[Belief, ...] = ()
@@ -51,6 +60,7 @@ class Learning:
     unscored: Mapping[int, tuple[Scored, ...]] = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
     speed_noise: SpeedNoise = STEADY
+    isolated_ratios: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, header: RunHeader) -> "Learning":
@@ -83,6 +93,10 @@ class Learning:
         finished = [job for job in ended if job.finished]
         latest = slice(-MOST_FINISHED if header.service else None, None)
         gpu_seconds = [job.belief.run_seconds * job.gpus for job in finished]
+        ratios = dict(self.isolated_ratios)
+        for job in finished:
+            mode = job.belief.spec.mode.value
+            ratios[mode] = (*ratios.get(mode, ()), job.isolated_ratio)[-MOST_RATIOS:]
         return Learning(
             finished=(*self.finished, *(job.belief for job in finished))[latest],
             gpu_seconds=(*self.gpu_seconds, *gpu_seconds)[latest],
@@ -91,6 +105,7 @@ class Learning:
             unscored=unscored,
             calibration=calibration,
             speed_noise=noise,
+            isolated_ratios=ratios,
         )
 
     def with_forecasts(

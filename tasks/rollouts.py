@@ -51,6 +51,9 @@ arrivals seldom change when a present job ends, but delay the latest simulations
 Progress = Callable[[int, int], None]
 """Called with the number of finished simulations and the number of all."""
 
+LEAST_RATIOS = 8
+"""Least finished jobs of which ratios of isolated run times are drawn. A convention."""
+
 LEAST_SECONDS = 1.0
 """Least drawn residual run time. A convention."""
 
@@ -187,6 +190,7 @@ def _simulate(
     levels = {job_id: rng.permutation(LEVELS).tolist() for job_id in active}
     intervals = {job_id: _run_time_interval(this, job_id) for job_id in active}
     cuts = {job_id: _cuts(job, now.round_seconds, rng) for job_id, job in active.items()}
+    (own_rng,) = rng.spawn(1)
     isolated = {
         job_id: measure_isolated(run, job, this.state) for job_id, job in this.active.items()
     }
@@ -200,7 +204,11 @@ def _simulate(
             for job_id, job in active.items()
         }
         coming = [*_coming(run, this, now, jobs, rng)]
-        fair = _foresee(run, this, isolated, intervals, jobs, coming)
+        seconds, ratios = dict[int, float](), _draw_ratios(this, own_rng)
+        for job_id, (done, left) in isolated.items():
+            drawn = jobs[job_id].length / intervals[job_id][1] if job_id in jobs else 1.0
+            seconds[job_id] = (done + left * drawn) * ratios[job_id]
+        fair = _foresee(run, this, seconds, coming)
         simulation = QueueSimulation(plan, now, jobs, deque(coming), rng, tenancy)
         simulation.run(first, asked)
         futures.append(_Future(simulation.starts, simulation.ends, fair))
@@ -210,22 +218,38 @@ def _simulate(
 def _foresee(
     run: Run,
     this: Round,
-    isolated: Mapping[int, tuple[float, float]],
-    intervals: Mapping[int, tuple[float, float, float]],
-    jobs: Mapping[int, QueuedJob],
+    seconds: Mapping[int, float],
     coming: Sequence[QueuedJob],
 ) -> dict[int, float]:
-    """Return the fair finishes, by job id, with the run times and arrivals of a simulation."""
-    seconds = {}
-    for job_id, (done, left) in isolated.items():
-        drawn = jobs[job_id].length / intervals[job_id][1] if job_id in jobs else 1.0
-        seconds[job_id] = done + left * drawn
+    """Return the fair finishes, by job id, with a simulation's isolated run times and arrivals."""
     inventory = this.state.present_inventory(run.header) or this.state.inventory(run.header)
-    for job in coming:
-        factor = isolated_factor(job.seen.belief, run.throughput, inventory)
-        seconds[job.seen.job_id] = job.length * factor
+    later = {
+        job.seen.job_id: job.length * isolated_factor(job.seen.belief, run.throughput, inventory)
+        for job in coming
+    }
     arrivals = make_arrivals(job.seen.spec for job in coming)
-    return this.state.fair_finishes.foresee(seconds, arrivals)
+    return this.state.fair_finishes.foresee({**seconds, **later}, arrivals)
+
+
+def _draw_ratios(this: Round, rng: np.random.Generator) -> dict[int, float]:
+    """Draw the ratio of each job's isolated run time to what its training says, by job id.
+
+    Ratios are those of finished jobs of its mode, or of all modes if these are few. They are
+    resampled first (the bootstrap: Efron 1979), as few ratios say little about their mean, and an
+    error of the mean is one that all jobs share.
+    """
+    known = {
+        mode: ratios
+        for mode, ratios in this.state.learning.isolated_ratios.items()
+        if len(ratios) >= LEAST_RATIOS
+    }
+    pooled = [r for ratios in this.state.learning.isolated_ratios.values() for r in ratios]
+    resampled = {mode: rng.choice(ratios, len(ratios)) for mode, ratios in known.items()}
+    others = rng.choice(pooled, len(pooled)) if len(pooled) >= LEAST_RATIOS else (1.0,)
+    return {
+        job_id: float(rng.choice(resampled.get(belief.spec.mode.value, others)))
+        for job_id, belief in this.state.beliefs.items()
+    }
 
 
 def _runnable_jobs(this: Round) -> Mapping[int, ActiveJob]:

@@ -155,9 +155,15 @@ class RunState:
         """
         beliefs = self._update_beliefs(header, seen)
         trained = [(self.beliefs[e.job_id], beliefs[e.job_id]) for e in seen.progress]
-        ended = self._ended_jobs(seen, beliefs)
+        trained_alone = self._measure_isolated(header, seen, beliefs)
+        isolated = trained_alone | {
+            event.job_id: event.isolated_seconds
+            for event in seen.finished
+            if event.ends_job and event.isolated_seconds
+        }
+        ratios = {job: isolated[job] / alone for job, alone in trained_alone.items() if alone > 0.0}
+        ended = self._ended_jobs(seen, beliefs, ratios)
         learning = self.learning.after(header, ended, () if header.pairs else trained)
-        isolated = self._measure_isolated(header, seen, beliefs)
         beliefs = _admit(beliefs, seen.ended, arrivals, commands)
         state = replace(
             self,
@@ -206,17 +212,18 @@ class RunState:
     def _measure_isolated(
         self, header: RunHeader, seen: Observation, beliefs: Mapping[int, Belief]
     ) -> dict[int, float]:
-        """Return the isolated run times of the jobs that ended: as known, or as they trained."""
+        """Return the isolated run times of the jobs that ended, judging by their training."""
         inventory = self.present_inventory(header) or self.inventory(header)
         return {
-            event.job_id: event.isolated_seconds
-            or (belief := beliefs[event.job_id]).reference_seconds
+            event.job_id: (belief := beliefs[event.job_id]).reference_seconds
             * isolated_factor(belief, header.throughputs, inventory)
             for event in seen.finished
             if event.ends_job
         }
 
-    def _ended_jobs(self, seen: Observation, beliefs: Mapping[int, Belief]) -> list[EndedJob]:
+    def _ended_jobs(
+        self, seen: Observation, beliefs: Mapping[int, Belief], ratios: Mapping[int, float]
+    ) -> list[EndedJob]:
         """List the jobs that ended, in the order of their ends."""
         ended = []
         for event in seen.finished:
@@ -227,6 +234,7 @@ class RunState:
                     EndedJob(
                         belief,
                         gpus=len(self.leases.get(event.job_id, ())),
+                        isolated_ratio=ratios.get(event.job_id, 1.0),
                         finished=event.kind is EventKind.FINISHED,
                         at_limit=timed and self.time_held.is_over(seen, belief.spec),
                     )

@@ -16,11 +16,18 @@ from solver.deciding import place
 from solver.even_cluster import find_fair_finishes, measure_rho
 from tasks.queue_simulation import QueuedJob, QueueSimulation
 from tasks.record import Parameter, RuntimeKind, Settings, Start, make_pool
-from tasks.rollouts import SIMULATIONS, ExpectedTimes, _coming, _starts, forecast_times
+from tasks.rollouts import (
+    SIMULATIONS,
+    ExpectedTimes,
+    _coming,
+    _draw_ratios,
+    _starts,
+    forecast_times,
+)
 from tasks.round import ROUND, Round, collect, make_situation, predict, run_round, solve
 from tasks.sources import Workload
 from tasks.state import make_arrivals
-from tests.runs import Memory, mixed, planned
+from tests.runs import Memory, make, mixed, planned, tiny
 from warehouse.workloads.generator import generate_workload
 
 
@@ -102,6 +109,37 @@ def test_known_jobs_start_and_finish_as_forecast(policy: str) -> None:
         rhos.append(times.rho.median / rho - 1.0)
     assert np.mean(np.abs(late)) < 0.1
     assert np.mean(np.abs(rhos)) < 0.1
+
+
+def test_ratios_of_isolated_run_times_are_those_of_finished_jobs() -> None:
+    made = make(tiny("srtf", jobs=20))
+    learning = made.states[-1].learning
+    isolated = {truth.job_id: truth.isolated_seconds for truth in made.start.workload.truths}
+    trained = {belief.spec.job_id: belief.reference_seconds for belief in learning.finished}
+    expected = sorted(isolated[job] / trained[job] for job in isolated)
+    kept = learning.isolated_ratios.values()
+    assert sorted(ratio for ratios in kept for ratio in ratios) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "spread"),
+    [
+        ({"static": (0.9,) * 7}, 0.0),  # too few
+        (dict.fromkeys(["static", "accordion", "gns"], (0.9, 1.1) * 8), 0.1 / 16**0.5),
+    ],
+)
+def test_few_ratios_leave_their_mean_uncertain_for_all_jobs_alike(
+    ratios: dict[str, tuple[float, ...]], spread: float
+) -> None:
+    this, state = Round(), make(tiny("srtf", jobs=20)).states[4]
+    job = next(iter(state.beliefs.values()))
+    beliefs = {n: replace(job, spec=replace(job.spec, job_id=n)) for n in range(400)}
+    learning = replace(state.learning, isolated_ratios=ratios)
+    this.state = replace(state, beliefs=beliefs, learning=learning)
+    rng = np.random.default_rng(0)
+    means = [np.mean(list(_draw_ratios(this, rng).values())) for _ in range(300)]
+    assert np.mean(means) == pytest.approx(1.0, abs=0.01)
+    assert np.std(means) == pytest.approx(spread, rel=0.2)
 
 
 def test_a_job_that_waits_for_another_to_end_has_no_fair_finish_yet() -> None:
