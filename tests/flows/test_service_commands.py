@@ -43,6 +43,7 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         ahead = commands.forecast_job(replace(JOB, demand=Demand.gang(4)))
         assert ahead.ends_low_s is not None
         assert 0.0 <= ahead.ends_low_s <= ahead.ends_in_s <= ahead.ends_high_s  # type: ignore[operator]
+        assert ahead.rho_low <= ahead.rho <= ahead.rho_high  # type: ignore[operator]
         commands.command(CommandKind.HOLD, str(held.number))
         commands.command(CommandKind.CANCEL, "nightly", by="ann")
         go(tmp_path, 1)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.coverage import FINISH, LEFT, Interval, row, table
+from benchmarks.coverage import FAIR, FINISH, LEFT, RHO, START, Interval, intervals, row, table
 
 
 def interval(job: int, *, held: bool, run: str = "one") -> Interval:
@@ -27,6 +27,17 @@ def test_the_error_is_that_of_the_jobs() -> None:
 def test_a_single_job_says_next_to_nothing() -> None:
     assert row(FINISH, "all", [interval(0, held=True)] * 9)["error"] == pytest.approx(0.2)
     assert row(FINISH, "all", [interval(0, held=False)] * 9)["error"] == pytest.approx(0.8)
+
+
+@pytest.mark.slow
+def test_a_run_has_intervals_of_all_that_is_forecast() -> None:
+    found = intervals("generated 16 10", "srtf", 20)
+    assert {each.of for each in found} == {LEFT, START, FINISH, FAIR, RHO}
+    for of in (FAIR, RHO):
+        held = [each.held for each in found if each.of == of]
+        assert sum(held) / len(held) > 0.6
+    truths = {each.job: each.left for each in found if each.of == RHO}
+    assert all(0.3 < rho < 3.0 for rho in truths.values())
 
 
 def test_what_is_outside_of_its_band_is_bold() -> None:
