@@ -15,8 +15,8 @@ All jobs of a budget train at the same rate, so they end in the order of their r
 budgets of at least 1 / θ train at full speed and the others in proportion to their budgets, so one
 clock of seconds at full speed and one virtual clock, which advances by θ per second, say when each
 budget's next job ends. An event changes θ, and moves the budgets that 1 / θ passes from one clock
-to the other. It costs O(log n), and as much for each budget that moves: few, since one job changes
-θ little.
+to the other. It costs O(log n), and as much for each budget that moves. Few move, as a gang of g
+GPUs changes θ by g / G of it, unless the gang is a large part of the cluster.
 """
 
 import heapq
@@ -187,10 +187,14 @@ class _Service:
         for job_id in seconds.keys() & self._jobs.keys():
             self._jobs[job_id] = self._jobs[job_id]._replace(seconds=seconds[job_id])
         for job_id, job in self._jobs.items():
-            peers = self._find_peers(job.budget, cluster.clocks[job.budget])
-            self._count(peers, job.gpus)
+            peers = self._peers.get(job.budget) or self._find_peers(
+                job.budget, cluster.clocks[job.budget]
+            )
+            peers.gang += job.gpus
             peers.queue.append((job.began + job.seconds, job_id))
         for peers in self._peers.values():
+            gang, peers.gang = peers.gang, 0
+            self._count(peers, gang)
             heapq.heapify(peers.queue)
             self._schedule(peers)
 
