@@ -28,8 +28,8 @@ from solver.backends.makespan import find_least_makespan
 from solver.backends.packing import PairTable, pack
 from solver.clearing import solve_market
 from solver.market import Market
-from solver.policies.shockwave import SeveralTypes
-from solver.shared_cluster import SharedCluster, Sharer
+from solver.policies.shockwave import ENDING, LATE
+from solver.strategy import Parameters
 
 SHAPES = (
     (100, 3, 16, 1),
@@ -84,10 +84,9 @@ def cleared(repeats: int) -> list[list[float]]:
             solved(markets[0], backend)[0] if jobs <= 1000 else float("nan")
             for backend in ("highs", "gurobi")
         ]
-        arrival = median(projected(market) for market in markets)
         program = median(bid_for(market) for market in markets)
         ms, gap = median(t for t, _ in ours), max(g for _, g in ours)
-        rows.append([jobs, types, gpus, largest, arrival, program, ms, gap, *others])
+        rows.append([jobs, types, gpus, largest, program, ms, gap, *others])
     return rows
 
 
@@ -97,7 +96,7 @@ def bid_for(market: Market) -> float:
     Run times fall as utilities rise, and all jobs are due at the least makespan.
     """
     seconds, jobs = run_times(market), len(market.jobs)
-    gangs, policy = market.gangs.astype(float), SeveralTypes()
+    gangs, asked = market.gangs.astype(float), Parameters()
     rows = seconds, gangs, market.job_of, market.type_of, market.capacities
     begun = process_time()
     least = find_least_makespan(*rows, exact=False)
@@ -107,23 +106,9 @@ def bid_for(market: Market) -> float:
         due=np.full(jobs, least),
         least=least,
         round_seconds=least / 200.0,
-        lateness=np.full(jobs, policy.tardiness),
-        makespan=policy.ending,
+        lateness=np.full(jobs, LATE * asked.lateness),
+        makespan=ENDING,
     )
-    return 1e3 * (process_time() - begun)
-
-
-def projected(market: Market) -> float:
-    """Processor time of an arrival where all other jobs came before, in milliseconds."""
-    seconds = run_times(market).reshape(-1, len(market.types))
-    left = seconds.min(axis=1)
-    gangs = market.gangs[:: len(market.types)].astype(float)
-    rows = zip(left.tolist(), gangs.tolist(), (left[:, None] / seconds).tolist(), strict=True)
-    whole = [1.0] * len(market.types)
-    *jobs, last = [Sharer.new(number, 0.0, *row, whole) for number, row in enumerate(rows)]
-    before = SharedCluster(types=market.types, sharers=tuple(jobs))
-    begun = process_time()
-    before.joined([last], {*range(len(gangs))}, market.capacities.tolist(), left.mean() / 20.0)
     return 1e3 * (process_time() - begun)
 
 

@@ -43,14 +43,11 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "oracle forecasts": {"forecasts": Basis.ORACLE},
     "reactive forecasts": {"forecasts": Basis.REACTIVE},
-    "no fair deadline": {"set": {"fair_share": 1e3}},
-    "no deadlines": {"set": {"lateness": 0.0}},
-    "horizon of the upper forecasts": {"set": {"longest_level": 0.9}},
-    "lateness wherever jobs compete": {"set": {"crowded": 1.0}},
-    "run time left alone": {"set": {"fairness": 0.0}},
-    "no preemption hysteresis": {"set": {"favour": 1.0}},
+    "fairness 0": {"set": {"fairness": 0.0}},
+    "fairness 1": {"set": {"fairness": 1.0}},
+    "no due dates": {"set": {"lateness": 0.0}},
+    "least preemption hysteresis": {"set": {"stay": 0.0}},
     "no bound on postponement": {"set": {"overdue": 1e9}},
-    "no blur": {"set": {"blur_rounds": 0.01, "blur_share": 0.0}},
     "published objective": {"policy": "shockwave-published"},
 }
 

@@ -7,18 +7,24 @@ silence since the last arrival is evidence of the end.
 Only the latest arrivals count, so that the expectation does not grow with the age of the cluster.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+
+from predictor.job import JobSpec
 
 COUNTED = 256
 """Number of latest arrivals that count, from the time of the one before them. A convention: more
 than the jobs of the traces that other constants were chosen on, and some days of a busy cluster."""
 
 
-def latest(arrived: Sequence[float]) -> tuple[float, ...]:
-    """Return the latest arrivals so far, ascending: those that the functions here read."""
-    return tuple(arrived[-COUNTED - 1 :])
+def add_arrivals(arrived: tuple[float, ...], jobs: Iterable[JobSpec]) -> tuple[float, ...]:
+    """Return the latest arrival times with those of new jobs, ascending, as many as count.
+
+    Tasks of an array arrive together, so only the first counts.
+    """
+    new = [job.arrival_seconds for job in jobs if not job.options.task.place]
+    return tuple(sorted((*arrived, *new))[-COUNTED - 1 :]) if new else arrived
 
 
 def arrivals_left(now: float, arrived: Sequence[float]) -> float:

@@ -1,28 +1,25 @@
 """Compute the jobs' bids for the coming round.
 
-With one GPU type, a round's utility to a job is its progress towards completion less the
-expected lateness. After n rounds, n = 0 or 1, it is
+With one GPU type, a round's utility to a job is its progress towards completion plus the lateness
+that it avoids:
 
-    U_j(n) = B_j g_j · E[ρ_j^φ · (1 + μ · 1[age_j + R_j > τ]) · min(nΔ / R_j, 1)]
-             − λ_j g_j · E[max(0, finish_j(n) − due_j)] / Δ
+    U_j = B_j g_j · (E[min(Δ / R_j, 1)] + bΔ / max(f_j − t, bΔ)
+                     + λ (L_j(H) + φ³ L_j(d_j)) / Δ)
+
+    L_j(due) = E[max(0, t + Δ + R_j − due)] − E[max(0, t + R_j − due)]
 
 - A completion is worth g_j. A round earns the share of the residual run time R_j that it covers,
   so a GPU-round is worth 1 / rounds left: shortest remaining time first. Expectations are over
   the forecast's samples, so a job that may end soon bids more.
-- ρ_j is the job's finish-time fairness if it runs from now on, (s_j + R_j) / (run + R_j), where
-  s_j is its service under an equal share. This is the weight of NSDI '23; it grows while the job
-  waits. B_j is the job's budget over the mean budget of active jobs.
-- A completion is worth 1 + μ times as much if the job's JCT lies in the tail even when it runs
-  without a pause; μ is 0 by default. The tail begins at τ, a share of the longest JCT in a queue:
-  the longest run time of the active jobs plus the time for all their work.
-- The due date is the earlier of a share of the fair finish time (finish-time fairness as a
-  deadline) and the horizon (makespan as a deadline). The horizon is the time by which all active
-  work, and its longest job, can be done, but not before arrivals are expected to end.
-- λ_j rises from 0 to λ with the mean contention of the job's life so far. At a contention of 1
-  deadlines do not show which job should wait: every wait misses the fair finish time, which is
-  the isolated one, and the longest job alone sets the horizon.
-- The finish time assumes no preemption after the round. A normal error of a few rounds smooths
-  each sample, so the penalty rises before the deadline is missed.
+- The second term is the same for the job's end in the even cluster, f_j: jobs that end there first
+  go first (Friedman and Henderson's Fair Sojourn Protocol, SIGMETRICS 2003). B_j is the job's
+  budget over the mean budget of active jobs.
+- L_j is the lateness that a round now avoids, if the job is not preempted after the round. A
+  normal error of a few rounds, b, smooths each sample, so that the penalty rises before a due date
+  is missed.
+- H is the horizon by which all active work is due (makespan as a due date). d_j is when the job
+  would become unfairly treated: ρ of 1.05. φ, `fairness`, moves H from the least makespan to the
+  end of the even cluster, and prices d_j.
 
 With several GPU types, a job bids on each type the future cost that a round there saves
 (`solver.backends.foresight`).
@@ -37,41 +34,21 @@ from predictor.allocation import Allocation
 from predictor.arrays import Bools, Floats, Ints
 from predictor.forecast import SAMPLES
 from solver.backends.foresight import expect_excess
+from solver.even_cluster import UNKNOWN
 from solver.plan import ActiveJob, Situation
 
 LEAST_TRAINED = 0.05
 """Minimum share of a round that counts as trained after a start, however long the restart takes. An
 engineering choice: it limits the factor on bids for a held type to 41."""
 
-LEAST_SPREAD = 1e-6
-"""Lower bound on the blur in rounds and on the contention span; avoids division by zero."""
+BLUR_ROUNDS = 4.0
+"""b: standard deviation of a finish time about its sample, in rounds (`benchmarks/market.py`)."""
 
+BLUR_SHARE = 0.05
+"""The same, as a share of the residual run time."""
 
-@dataclass(frozen=True)
-class UtilityParameters:
-    """Parameters of the bids on GPUs of one type.
-
-    Attributes:
-        fairness: φ, exponent of finish-time fairness in the worth of a completion; 0 ranks by
-            remaining time alone.
-        lateness: λ, penalty per GPU-round of lateness, in completions of 1-GPU jobs. Chosen in
-            the flat part of the front that `benchmarks/market.py` plots.
-        crowded: Mean contention of a job's life from which the full penalty applies; at a
-            contention of 1 there is no penalty.
-        fair_share: Due date as a share of the fair finish time.
-        blur_rounds: Standard deviation of a finish time about its sample, in rounds.
-        blur_share: The same, as a share of the residual run time.
-        tail: μ, extra worth of completing a job whose JCT is in the tail; trades a longer mean
-            JCT for a shorter p99.
-    """
-
-    fairness: float = 0.75
-    lateness: float = 0.8
-    crowded: float = 1.4
-    fair_share: float = 0.85
-    blur_rounds: float = 4.0
-    blur_share: float = 0.05
-    tail: float = 0.0
+UNFAIR = 1.05
+"""ρ above which a job is unfairly treated (Zheng et al., NSDI '23, section 8.1)."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +64,10 @@ class Outlook:
             (rows, samples), seconds.
         left: Mean residual run times there, shape (rows,), seconds.
         here: Mean residual run times on the row's allocation, shape (rows,), seconds.
-        run: Run times so far, shape (rows,), seconds.
         age: Times since submission, shape (rows,), seconds.
+        fair: JCT in the even cluster, shape (rows,), seconds.
         gangs: GPUs, shape (rows,).
-        service: Service under an equal share (`solver.fair_share`), shape (rows,), seconds.
-        crowding: Mean contention of the jobs' lives, shape (rows,), at least 1.
         budgets: Budgets over their mean, shape (rows,).
-        contention: Jobs *seen so far* per GPU, at least 1; later arrivals are unknown.
     """
 
     job_of: Ints
@@ -101,28 +75,16 @@ class Outlook:
     samples: Floats
     left: Floats
     here: Floats
-    run: Floats
     age: Floats
+    fair: Floats
     gangs: Floats
-    service: Floats
-    crowding: Floats
     budgets: Floats
-    contention: float
 
     def restarts(self, situation: Situation) -> Floats:
         """Return the restart time on each row's allocation, shape (rows,), seconds."""
         otherwise = situation.restart_seconds
         throughput = situation.jobs[0].throughput
         return np.array([throughput.restart(found, otherwise) for found in self.allocations])
-
-    def fair(self) -> Floats:
-        """Return fair finish times after submission, by sample, with a single GPU type."""
-        return self.contention * (self.run[:, None] + self.samples) / self.budgets[:, None]
-
-    def fairness(self) -> Floats:
-        """Return ρ against an equal share so far if a job runs from now on, (rows, samples)."""
-        run, service = self.run[:, None], self.service[:, None]
-        return (service + self.samples) / (run + self.samples)
 
 
 def make_outlook(situation: Situation) -> Outlook:
@@ -139,10 +101,7 @@ def make_outlook(situation: Situation) -> Outlook:
         first = np.flatnonzero(np.diff(job_of, prepend=-1))
         samples = samples[np.lexsort((here, job_of))[first][job_of]]
         left = samples.mean(axis=1)
-    run = np.array([job.belief.run_seconds for job in jobs])
-    age = situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs])
-    service = np.array([situation.fair_share.service(job.job_id) for job in jobs])
-    waited = service > 0.0
+    arrivals = np.array([job.spec.arrival_seconds for job in jobs])
     budgets = np.array([job.spec.budget for job in jobs])
     return Outlook(
         job_of=job_of,
@@ -150,16 +109,20 @@ def make_outlook(situation: Situation) -> Outlook:
         samples=samples,
         left=left,
         here=here,
-        run=run,
-        age=age,
+        age=situation.clock_seconds - arrivals,
+        fair=list_fair_finishes(situation)[job_of] - arrivals,
         gangs=np.array([float(allocation.gpus) for allocation in chain(*menus)]),
-        service=service,
-        crowding=np.where(
-            waited, age / np.where(waited, service, 1.0), situation.fair_share.contention
-        ),
         budgets=budgets / np.mean([job.spec.budget for job in situation.jobs]),
-        contention=max(1.0, situation.jobs_seen / situation.inventory.gpus),
     )
+
+
+def list_fair_finishes(situation: Situation) -> Floats:
+    """Return when the active jobs end in the even cluster, shape (jobs,), on the run's clock.
+
+    Finite: a job that is not expected to end there ends very late.
+    """
+    known = situation.fair_finishes
+    return np.array([min(known.get(job.job_id, UNKNOWN), UNKNOWN) for job in situation.jobs])
 
 
 def _bids_on(job: ActiveJob) -> tuple[Allocation, ...]:
@@ -172,46 +135,48 @@ def _bids_on(job: ActiveJob) -> tuple[Allocation, ...]:
 
 def measure_utility(
     ahead: Outlook,
-    parameters: UtilityParameters,
     *,
-    fair: Floats,
+    unfair: Floats,
+    fairness: float,
+    lateness: float,
     horizon: float,
-    tail_begins: float,
     round_seconds: float,
 ) -> Floats:
-    """Return the utility U_j(1) − U_j(0) of the coming round, shape (rows,), at least 0.
+    """Return the utility U_j of the coming round, shape (rows,), at least 0.
 
     Args:
         ahead: Outlook of the jobs, with a single GPU type.
-        parameters: Parameters of the utilities.
-        fair: Fair finish times after submission, shape (rows, samples) or (rows, 1), seconds.
-        horizon: Seconds from now by which all active work is due.
-        tail_begins: τ, the JCT at which the tail begins, in seconds.
+        unfair: JCT from which jobs are unfairly treated, shape (rows,), seconds.
+        fairness: φ.
+        lateness: λ, price of a GPU-round of lateness, in completions of 1-GPU jobs.
+        horizon: H, seconds from now.
         round_seconds: Δ.
     """
-    elapsed = np.array([0.0, round_seconds])
-    left = ahead.samples[:, :, None]
-    fairness = ahead.fairness() ** parameters.fairness
-    if parameters.tail:
-        fairness *= 1.0 + parameters.tail * (ahead.age[:, None] + ahead.samples > tail_begins)
-    covered = np.minimum(elapsed / left, 1.0)
-    worth = ahead.budgets * ahead.gangs
-    progress = worth[:, None] * (fairness[:, :, None] * covered).mean(axis=1)
+    until = np.maximum(ahead.fair - ahead.age, BLUR_ROUNDS * round_seconds)
+    gained = np.minimum(round_seconds / ahead.samples, 1.0).mean(axis=1)
+    gained += BLUR_ROUNDS * round_seconds / until
+    gained += lateness * _measure_avoided(ahead, np.float64(horizon), round_seconds)
+    if fairness:
+        avoided = _measure_avoided(ahead, (unfair - ahead.age)[:, None], round_seconds)
+        gained += lateness * fairness**3 * avoided
+    utility: Floats = ahead.budgets * ahead.gangs * gained
+    return utility
 
-    due = np.minimum(parameters.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
-    finish = np.where(left > elapsed, elapsed[-1] + left - elapsed, left)
-    least = LEAST_SPREAD * round_seconds
-    blur = np.hypot(
-        np.maximum(parameters.blur_rounds * round_seconds, least), parameters.blur_share * left
-    )
-    late = (blur * expect_excess((finish - due) / blur)).mean(axis=1)
-    span = max(parameters.crowded - 1.0, LEAST_SPREAD)
-    crowded = np.clip((ahead.crowding - 1.0) / span, 0.0, 1.0)
-    price = parameters.lateness * crowded * ahead.gangs / round_seconds
-    without, with_round = (progress - price[:, None] * late).T
-    # Rounding must not make a round cost utility.
-    gained: Floats = np.maximum(with_round, without) - without
-    return gained
+
+def _measure_avoided(ahead: Outlook, due: Floats | np.float64, round_seconds: float) -> Floats:
+    """Return the lateness that a round avoids, in rounds, shape (rows,)."""
+    left = ahead.samples
+    blur = np.hypot(BLUR_ROUNDS * round_seconds, BLUR_SHARE * left)
+    waits = blur * expect_excess((round_seconds + left - due) / blur)
+    runs = blur * expect_excess((left - due) / blur)
+    avoided: Floats = (waits - runs).mean(axis=1) / round_seconds
+    return np.maximum(avoided, 0.0)
+
+
+def measure_unfair_jct(situation: Situation, ahead: Outlook) -> Floats:
+    """Return the JCT from which jobs are unfairly treated, shape (rows,), seconds."""
+    least = situation.round_seconds + situation.restart_seconds
+    return UNFAIR * (ahead.fair + least)
 
 
 def find_holding(situation: Situation, ahead: Outlook) -> Bools:
@@ -225,7 +190,7 @@ def find_holding(situation: Situation, ahead: Outlook) -> Bools:
 
 
 def measure_staying(situation: Situation, ahead: Outlook, least: float) -> Floats:
-    """Return the preemption hysteresis with several GPU types: factors on held types, (rows,).
+    """Return the preemption hysteresis: factors on the bids for held allocations, (rows,).
 
     Preempting the job costs twice: its successor trains for less of the round, and the job
     itself pays a restart when it resumes. `least` is the minimum factor.

@@ -10,7 +10,6 @@ from predictor.forecast import Forecast, RunTime, run_time
 from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
-from solver.fair_share import FairShare
 from solver.inventory import Inventory
 from solver.market import Bid, Price
 
@@ -129,10 +128,12 @@ class Situation:
         inventory: The nodes in service.
         window: T, rounds to plan ahead.
         jobs: Active jobs, by job id.
-        jobs_seen: Number of jobs that have arrived so far.
+        fair_finishes: When jobs are expected to end in the even cluster (`solver.even_cluster`), by
+            job id, in seconds on the run's clock.
+        arrivals: Latest arrival times, ascending, as many as the arrival forecast reads. Tasks of
+            an array arrive together, so only the first counts.
         ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
         memory: The policy's state from its last plan; empty at first.
-        fair_share: Equal shares of the active jobs.
         restart_seconds: Cost of restarting a job, as far as it is known.
     """
 
@@ -141,10 +142,10 @@ class Situation:
     round_seconds: float
     window: int
     jobs: tuple[ActiveJob, ...]
-    jobs_seen: int
+    fair_finishes: Mapping[int, float] = field(default_factory=dict)
+    arrivals: tuple[float, ...] = ()
     ended_gpu_seconds: tuple[float, ...] = ()
     memory: str = ""
-    fair_share: FairShare = field(default_factory=FairShare)
     restart_seconds: float = 0.0
 
 
@@ -236,8 +237,6 @@ class Policy(Protocol):
             `Fidelity.REFERENCE` may deviate.
         several_pools: Whether it places jobs on several pools.
         reads_losses: Whether it reads the training losses of epochs, `Belief.losses`.
-        strategies: Dataclasses with the policy's parameters on one GPU type and on several; empty
-            if the policy has parameters of its own.
     """
 
     name: ClassVar[str]
@@ -248,7 +247,6 @@ class Policy(Protocol):
     work_conserving: ClassVar[bool] = False
     several_pools: ClassVar[bool] = False
     reads_losses: ClassVar[bool] = False
-    strategies: ClassVar[tuple[type, ...]] = ()
 
     def plan(self, situation: Situation) -> Plan:
         """Plan at least the coming round."""

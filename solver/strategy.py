@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predictor.arrays import Floats, Ints
+from predictor.errors import InputError
 from solver.backends.choice import Solution
 from solver.bidding import Outlook, make_outlook
 from solver.clearing import certify, solve_market
@@ -19,6 +20,12 @@ from solver.plan import Plan, Situation, SolveReport
 POLICY = "shockwave"
 """Name of the policy whose strategies these are."""
 
+LEAST_GAIN = 1.15
+"""Minimum sum of a pair's shared over exclusive rates. Chosen by hand, not swept."""
+
+LOST_ROUNDS = 0.5
+"""Mean time that a job loses at its start and end, in rounds: half a round at its end."""
+
 
 @dataclass(frozen=True)
 class Bids:
@@ -27,15 +34,11 @@ class Bids:
     Attributes:
         market: The market of the bids.
         over: How far each row's job is overdue, negative before, shape (rows,), seconds.
-        slowness: Wall-clock seconds per second of `over`, at the present load.
-        memory: The policy's state for its next plan; empty to keep the last.
         closed: Whether the program behind the bids was solved to its gap.
     """
 
     market: Market
     over: Floats
-    slowness: float = 1.0
-    memory: str = ""
     closed: bool = True
 
 
@@ -56,26 +59,44 @@ class ListedRound:
 
 
 @dataclass(frozen=True)
+class Parameters:
+    """Parameters of the market, on one GPU type and on several.
+
+    Attributes:
+        fairness: φ, from 0, the shortest makespan, to 1, where nobody is worse off than in the even
+            cluster.
+        lateness: λ, price of a GPU-round of lateness, in completions of 1-GPU jobs. Chosen in
+            the flat part of the front that `benchmarks/market.py` plots.
+        stay: Minimum preemption hysteresis, a factor on the bids of running jobs; it is higher if
+            restarts cost more of a round.
+        overdue: Bound on postponement: overdue jobs go before all others, the longest overdue
+            first. A job is overdue once its age is this many times its JCT in the even cluster.
+        packed: 1 to pair jobs on the same GPUs (`solver.packing`), else 0.
+    """
+
+    backend: str = "auto"
+    fairness: float = 0.1
+    lateness: float = 3.2
+    stay: float = 1.1
+    overdue: float = 3.0
+    packed: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.fairness > 1.0:
+            raise InputError(
+                "parameters.fairness", f"{self.fairness:g} is out of range", "give 0 to 1"
+            )
+
+
+@dataclass(frozen=True)
 class Strategy(ABC):
     """List scheduling by utility per GPU of the coming round.
 
     Bids rank the jobs. The market of the round, solved to a proven gap, yields the price of a GPU
     and the audit of guarantees.
-
-    Attributes:
-        overdue: Bound on postponement: overdue jobs go before all others, the longest overdue
-            first. A job is overdue once an equal share would have served it this many times; with
-            several GPU types, once its age is this many times its fair finish time.
-        lost_rounds: Mean time that a job loses at its start and end, in rounds.
-        packed: 1 to pair jobs on the same GPUs (`solver.packing`), else 0.
-        gain: Minimum sum of a pair's shared over exclusive rates. Chosen by hand, not swept.
     """
 
-    backend: str = "auto"
-    overdue: float = 3.0
-    lost_rounds: float = 0.5
-    packed: float = 0.0
-    gain: float = 1.15
+    parameters: Parameters
 
     @abstractmethod
     def make_bids(self, situation: Situation, ahead: Outlook) -> Bids:
@@ -107,7 +128,7 @@ class Strategy(ABC):
             ),
             dtype=np.int64,
         )
-        solution = made.solution or solve_market(market, self.backend)
+        solution = made.solution or solve_market(market, self.parameters.backend)
         kept = self.audit(market, rows, ahead, solution)
         report = certify(POLICY, market, rows, solution, kept)
         if not made.bids.closed:
@@ -124,7 +145,7 @@ class Strategy(ABC):
         bids = self.make_bids(situation, ahead)
         worth = bids.market.utility / ahead.gangs
         solution, chosen = None, np.zeros(len(worth), dtype=np.int64)
-        packed = pack_round(situation, bids.market, self.gain) if self.packed else None
+        packed = pack_round(situation, bids.market, LEAST_GAIN) if self.parameters.packed else None
         if packed:
             chosen = packed.packing.rows.astype(np.int64)
         elif solution := self.choose(bids.market):
@@ -139,11 +160,10 @@ class Strategy(ABC):
         before = (job_id for pair in pairs for job_id in pair)
         in_line = tuple(dict.fromkeys((*before, *(claim.job.job_id for claim in line))))
         leading = [first[job_id] for job_id in in_line]
-        first_by = np.maximum(-bids.over[leading], 0.0) * bids.slowness
+        first_by = np.maximum(-bids.over[leading], 0.0)
         plan = Plan(
             placement=placement,
             report=SolveReport(POLICY),
-            memory=bids.memory,
             order=in_line,
             worth=tuple(worth[leading].tolist()),
             pairs=pairs,

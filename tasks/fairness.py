@@ -6,11 +6,12 @@ stands where the first active job was first present, since the run times of all 
 known. When no active job was ever present it catches up with the clock, and becomes `now`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+from predictor.job import JobSpec
 from solver.even_cluster import (
     ABSENT,
     UNKNOWN,
@@ -224,3 +225,19 @@ class FairFinishes:
         }
         forecasts |= {job: ended.seconds for job, ended in self.ahead.items()}
         return replace(found, now=settled, ahead={}).expect(forecasts)
+
+
+def make_arrivals(
+    specs: Iterable[JobSpec], budgets: Mapping[int, float] | None = None
+) -> tuple[Arrival, ...]:
+    """Return the arrivals of jobs in the even cluster, with their own budgets by default."""
+    known = budgets or {}
+    return tuple(
+        Arrival(
+            spec.job_id,
+            spec.arrival_seconds,
+            spec.demand.least,
+            known.get(spec.job_id, spec.budget),
+        )
+        for spec in specs
+    )

@@ -10,12 +10,15 @@ from itertools import chain
 import numpy as np
 
 from predictor.allocation import Allocation
+from predictor.arrivals import add_arrivals
 from predictor.belief import Belief
 from predictor.forecast import RunTime
 from predictor.job import JobProgress
+from solver.even_cluster import ClusterChange, EvenCluster
 from solver.plan import ActiveJob, Plan
 from solver.promised import RoundInput
 from tasks.eligibility import find_blocked_jobs
+from tasks.fairness import make_arrivals
 from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
 
 GROWTH = 0.1
@@ -156,6 +159,8 @@ class QueueSimulation:
     Attributes:
         now: Policy input of the next plan.
         coming: Future jobs, by arrival.
+        even: The even cluster at the time of `now`, by forecast.
+        isolated: Isolated run times of the future jobs, in seconds, by job id.
         starts: Start of each job that has run, by job id.
         ends: End of each job that has ended, by job id.
     """
@@ -166,6 +171,8 @@ class QueueSimulation:
     coming: deque[QueuedJob]
     rng: np.random.Generator
     tenancy: Tenancy = NO_TENANCY
+    even: EvenCluster = field(default_factory=EvenCluster)
+    isolated: Mapping[int, float] = field(default_factory=dict)
     starts: dict[int, float] = field(default_factory=dict)
     ends: dict[int, float] = field(default_factory=dict)
 
@@ -326,16 +333,19 @@ class QueueSimulation:
             job = self.coming.popleft()
             arrived.append(job.seen.spec)
             self.jobs[job.seen.job_id] = job
+        coming = ClusterChange(clock, make_arrivals(arrived), self.even.gpus)
+        known = {spec.job_id: self.isolated[spec.job_id] for spec in arrived}
+        self.even, even_ends = self.even.after([coming], known)
         self.now = replace(
             now,
             clock_seconds=clock,
             jobs=tuple(self._eligible_jobs()),
-            jobs_seen=now.jobs_seen + len(arrived),
+            fair_finishes={**now.fair_finishes, **even_ends, **self.even.project()},
+            arrivals=add_arrivals(now.arrivals, arrived),
             ended_gpu_seconds=(
                 *now.ended_gpu_seconds,
                 *(job.belief.run_seconds * job.gang for job in ended),
             ),
-            fair_share=now.fair_share.after(clock, arrived, self.jobs, now.inventory.gpus),
         )
 
     def _eligible_jobs(self) -> Iterator[ActiveJob]:

@@ -24,10 +24,10 @@ from solver.deciding import find_reservation, place
 from solver.even_cluster import measure_rho
 from solver.plan import ActiveJob, Plan
 from solver.promised import RoundInput
+from tasks.fairness import make_arrivals
 from tasks.queue_simulation import QueuedJob, QueueSimulation, set_run_time
 from tasks.round import Round, Run, make_situation, measure_isolated
 from tasks.speeds import isolated_factor
-from tasks.state import make_arrivals
 
 SIMULATIONS = 19
 """Simulations of the queue. An engineering bound."""
@@ -204,31 +204,27 @@ def _simulate(
             for job_id, job in active.items()
         }
         coming = [*_coming(run, this, now, jobs, rng)]
-        seconds, ratios = dict[int, float](), _draw_ratios(this, own_rng)
+        seconds, ratios = _measure_coming(run, this, coming), _draw_ratios(this, own_rng)
+        new = {**seconds}
         for job_id, (done, left) in isolated.items():
             drawn = jobs[job_id].length / intervals[job_id][1] if job_id in jobs else 1.0
             seconds[job_id] = (done + left * drawn) * ratios[job_id]
-        fair = _foresee(run, this, seconds, coming)
-        simulation = QueueSimulation(plan, now, jobs, deque(coming), rng, tenancy)
+        arrivals = make_arrivals(job.seen.spec for job in coming)
+        fair = this.state.fair_finishes.foresee(seconds, arrivals)
+        even = this.state.fair_finishes.now
+        simulation = QueueSimulation(plan, now, jobs, deque(coming), rng, tenancy, even, new)
         simulation.run(first, asked)
         futures.append(_Future(simulation.starts, simulation.ends, fair))
     return futures
 
 
-def _foresee(
-    run: Run,
-    this: Round,
-    seconds: Mapping[int, float],
-    coming: Sequence[QueuedJob],
-) -> dict[int, float]:
-    """Return the fair finishes, by job id, with a simulation's isolated run times and arrivals."""
+def _measure_coming(run: Run, this: Round, coming: Iterable[QueuedJob]) -> dict[int, float]:
+    """Return the isolated run times of future jobs, in seconds, by job id."""
     inventory = this.state.present_inventory(run.header) or this.state.inventory(run.header)
-    later = {
+    return {
         job.seen.job_id: job.length * isolated_factor(job.seen.belief, run.throughput, inventory)
         for job in coming
     }
-    arrivals = make_arrivals(job.seen.spec for job in coming)
-    return this.state.fair_finishes.foresee({**seconds, **later}, arrivals)
 
 
 def _draw_ratios(this: Round, rng: np.random.Generator) -> dict[int, float]:

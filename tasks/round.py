@@ -211,10 +211,10 @@ def make_situation(run: Run, this: Round) -> RoundInput | None:
             for job_id, job in this.active.items()
             if state.backoff.is_ready(job_id, clock) and state.fair_finishes.is_present(job_id)
         ),
-        jobs_seen=state.arrived,
+        fair_finishes=state.fair_finishes.project(),
+        arrivals=state.arrivals,
         ended_gpu_seconds=state.learning.gpu_seconds,
         memory=state.memory,
-        fair_share=state.fair_share,
         restart_seconds=settings.restart_seconds,
         promises=_promises(run, this),
         cordoned=_cordoned(run, this),

@@ -7,18 +7,18 @@ from functools import cached_property
 from typing import TypeVar
 
 from containers.runtime import BY_ITS_OWNER, EventKind, Observation
+from predictor.arrivals import add_arrivals
 from predictor.belief import Belief
 from predictor.forecast import Forecast
 from predictor.job import EpochLoss, EpochReport, JobSpec
 from predictor.options import find_blocked
 from predictor.throughput import Throughput
-from solver.even_cluster import ABSENT, Arrival
-from solver.fair_share import FairShare
+from solver.even_cluster import ABSENT
 from solver.inventory import InService, Inventory
 from tasks.backoff import BackOff
 from tasks.commands import Command, CommandKind, Orders
 from tasks.eligibility import BlockedJob, find_blocked_jobs, find_failed_dependencies
-from tasks.fairness import FairFinishes
+from tasks.fairness import FairFinishes, make_arrivals
 from tasks.learning import EndedJob, Learning
 from tasks.record import Estimate, RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, SourcePosition
@@ -38,6 +38,7 @@ class RunState:
         last_hash: Hash of the last record, or of the header.
         source_position: How much of the source of jobs and commands was taken in.
         beliefs: Beliefs about the active jobs, by ascending job id.
+        arrivals: Latest arrival times, ascending (`predictor.arrivals`).
         lease_rounds: Rounds for which jobs have held these GPUs, by job id.
     """
 
@@ -51,7 +52,7 @@ class RunState:
     lease_rounds: Mapping[int, int] = field(default_factory=dict)
     time_held: TimeHeld = field(default_factory=TimeHeld)
     backoff: BackOff = field(default_factory=BackOff)
-    fair_share: FairShare = field(default_factory=FairShare)
+    arrivals: tuple[float, ...] = ()
     fair_finishes: FairFinishes = field(default_factory=FairFinishes)
     orders: Orders = field(default_factory=Orders)
     tenancy: Tenancy = field(default_factory=Tenancy)
@@ -70,7 +71,7 @@ class RunState:
     @property
     def clock_seconds(self) -> float:
         """The run's clock at the last round boundary."""
-        return self.fair_share.clock_seconds
+        return self.fair_finishes.now.clock_seconds
 
     @property
     def arrived(self) -> int:
@@ -177,13 +178,12 @@ class RunState:
             learning=learning,
         )
         backoff = self.backoff.after(seen, header.settings.round_seconds)
-        absent = state.orders.held | state.blocked.keys()
         nodes, clock = InService(state.inventory(header), seen.drained), seen.clock_seconds
         budgets = state.present_budgets(nodes.inventory, header.throughputs)
         state = replace(
             state,
             backoff=backoff.without(state.orders.requeued),
-            fair_share=self.fair_share.after(clock, arrivals, beliefs, nodes.gpus, absent),
+            arrivals=add_arrivals(self.arrivals, arrivals),
             fair_finishes=self.fair_finishes.after(
                 clock,
                 make_arrivals(arrivals, budgets),
@@ -301,22 +301,6 @@ def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str
     """Return the state after a further record."""
     seen, _ = state.observe(header, record.observation, record.arrivals, record.commands)
     return seen.decide(header, record, digest)
-
-
-def make_arrivals(
-    specs: Iterable[JobSpec], budgets: Mapping[int, float] | None = None
-) -> tuple[Arrival, ...]:
-    """Return the arrivals of jobs in the even cluster, with their own budgets by default."""
-    known = budgets or {}
-    return tuple(
-        Arrival(
-            spec.job_id,
-            spec.arrival_seconds,
-            spec.demand.least,
-            known.get(spec.job_id, spec.budget),
-        )
-        for spec in specs
-    )
 
 
 def _admit(

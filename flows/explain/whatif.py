@@ -13,7 +13,7 @@ from flows.runs.job_file import read_job
 from flows.runs.pools import format_pools
 from flows.runs.resuming import repeat_round
 from flows.runs.simulation import Watch, finish, prepare, unwatched
-from flows.runs.start import check_recorded, find_unused_parameters, make_header
+from flows.runs.start import check_recorded, make_header
 from predictor.errors import InputError
 from solver.inventory import Pool
 from tasks.commands import CommandKind
@@ -63,11 +63,8 @@ class Change:
     without: tuple[int, ...] = ()
     jobs: tuple[Path, ...] = ()
 
-    def settings(self, recorded: Settings, *, service: bool = False) -> Settings:
-        """Return the fork's settings, without recorded parameters that have no effect there.
-
-        A service's operators may have added nodes of other GPU types, so all its recorded
-        parameters stay.
+    def settings(self, recorded: Settings) -> Settings:
+        """Return the fork's settings; another policy has none of the recorded parameters.
 
         Raises:
             InputError: The cluster cannot be changed like this.
@@ -75,8 +72,7 @@ class Change:
         policy = recorded.policy if self.policy is None else self.policy
         asked = replace(recorded, policy=policy, pools=self._cluster(recorded.pools))
         kept = recorded.parameters if policy == recorded.policy else ()
-        idle = () if service else find_unused_parameters(asked)
-        values = {held.name: held for held in kept if held.name not in idle}
+        values = {held.name: held for held in kept}
         values |= {parameter.name: parameter for parameter in self.parameters}
         return replace(asked, parameters=tuple(values[name] for name in sorted(values)))
 
@@ -303,7 +299,7 @@ def _forked(
     )
     earlier = tuple(fork for fork in settings.forked if fork.round < number)
     service = recorded.header.service
-    asked = replace(change.settings(settings, service=service), forked=(*earlier, latest))
+    asked = replace(change.settings(settings), forked=(*earlier, latest))
     header = replace(
         make_header(workload, asked, service=service, ended=ended | {*change.without}),
         profile=recorded.header.profile,

@@ -22,9 +22,7 @@ from solver.policies import (
     COSTED,
     check_switches,
     for_several_pools,
-    list_without_effect,
     make_policy,
-    policy_class,
 )
 from solver.policies.mst import check_priced
 from tasks.layout import VERSION
@@ -142,8 +140,6 @@ def make_header(
             f"{settings.policy} schedules one pool of GPUs",
             f"give one pool, or one of {', '.join(for_several_pools())}",
         )
-    if not service:  # a node of another GPU type may be added
-        _check_effects(settings)
     if settings.layout is not None:
         Cells(settings.layout)  # refuses promises that cannot be kept together
     workload.check_fits(settings.inventory, ended)
@@ -228,24 +224,6 @@ def _restarts(asked: Settings, profile: Profile) -> Callable[[Allocation], float
         return lambda allocation: 0.0
     least = min(there)
     return lambda there: asked.restart_seconds * (profile.restart(there, 0.0) / least)
-
-
-def _check_effects(settings: Settings) -> None:
-    """Refuse parameters of the policy without effect on the cluster's GPU types."""
-    idle = find_unused_parameters(settings)
-    for parameter in settings.parameters:
-        if parameter.name in idle:
-            mixed = settings.inventory.mixed
-            raise InputError(
-                f"parameters.{parameter.name}",
-                f"has no effect on {'several GPU types' if mixed else 'GPUs of one type'}",
-                "leave it out",
-            )
-
-
-def find_unused_parameters(settings: Settings) -> list[str]:
-    """Return the policy's parameters without effect on the cluster's GPU types."""
-    return list_without_effect(policy_class(settings.policy), settings.inventory.mixed)
 
 
 def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:

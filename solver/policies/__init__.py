@@ -105,28 +105,12 @@ def policy_class(name: str) -> type[Any]:
 
 
 def parameters(policy: type[Any]) -> dict[str, float]:
-    """Return the numeric parameters of a policy and its strategies, with their defaults."""
+    """Return the numeric parameters of a policy, with their defaults."""
     return {
         field.name: field.default
-        for part in (policy, *_strategies(policy))
-        for field in fields(part)
+        for field in fields(policy)
         if isinstance(field.default, float | int) and not isinstance(field.default, bool)
     }
-
-
-def list_without_effect(policy: type[Any], several_types: bool) -> list[str]:
-    """Return the parameters without effect on a cluster of several GPU types, or of one."""
-    strategies = _strategies(policy)
-    if not strategies:
-        return []
-    used = parameters(strategies[several_types])
-    return [name for name in parameters(policy) if name not in used]
-
-
-def _strategies(policy: type[Any]) -> tuple[type[Any], ...]:
-    """Return a policy's strategies for one GPU type and for several; empty without strategies."""
-    found: tuple[type[Any], ...] = getattr(policy, "strategies", ())
-    return found
 
 
 def check_switches(name: str, values: Mapping[str, float]) -> None:
@@ -179,8 +163,6 @@ def make_policy(
 
 
 def _make(policy: type[Any], chosen: Mapping[str, Any]) -> Any:
-    """Make a policy or a strategy with the values that it has parameters for."""
-    if strategies := _strategies(policy):
-        return policy(*(_make(strategy, chosen) for strategy in strategies))
+    """Make a policy with the values that it has parameters for."""
     known = {field.name for field in fields(policy)}
     return policy(**{name: value for name, value in chosen.items() if name in known})

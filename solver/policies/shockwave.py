@@ -1,21 +1,19 @@
 """The Volatile Fisher Market (Shockwave, NSDI '23) of the coming round, with new bids."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from predictor.arrays import Ints
 from predictor.arrivals import arrivals_left
-from predictor.errors import InputError
 from solver.backends.choice import Solution
 from solver.backends.foresight import measure_savings
 from solver.backends.makespan import find_least_makespan
 from solver.bidding import (
     Outlook,
-    UtilityParameters,
     find_holding,
     measure_staying,
+    measure_unfair_jct,
     measure_utility,
 )
 from solver.clearing import solve_market
@@ -23,67 +21,60 @@ from solver.guarantees import Guarantees, audit_one_type, audit_types
 from solver.inventory import Inventory
 from solver.market import Market
 from solver.plan import Plan, Situation
-from solver.shared_cluster import simulate_shared_cluster
-from solver.strategy import POLICY, Bids, Strategy, make_market
+from solver.strategy import LOST_ROUNDS, POLICY, Bids, Parameters, Strategy, make_market
+
+GANG = 0.25
+"""Exponent of the gang in the worth of a completion and in the penalty of lateness, on several GPU
+types."""
+
+LATE = 3.0
+"""Penalty if all work of a job is late by its fair time, relative to that of completing a job later
+by the mean fair time, on several GPU types; per unit of `lateness`."""
+
+ENDING, PAIRED_ENDING = 0.56, 0.5
+"""Worth of a second of makespan at a `fairness` of 0, in seconds of completion of all active jobs,
+without pairs and with pairs: GPUs do more work with pairs, which the linear program over time
+ignores."""
 
 LEAST_ENDING = 0.02
-"""Minimum share of `ending` that counts, however long arrivals are expected to continue, so that
-makespan always has some price. Chosen by hand, not swept."""
+"""Minimum share of the worth of makespan that counts, however long arrivals are expected to
+continue. Chosen by hand, not swept."""
 
 LEAST_MAKESPAN = 1e-6
 """Minimum worth of a second of makespan, in seconds of completion of all active jobs; a numerical
 bound, because at 0 the program over time has no starting point."""
 
-TAIL_SHARE = 0.7
-"""JCT at which the tail begins, as a share of the longest run time plus the time for all work.
-Fitted together with μ on a model of rounds, and rounded (ADR 0047)."""
-
-LARGEST_EXPONENT = 8.0
-"""Upper bound on the exponent of the gang, an engineering bound that keeps weights of gangs finite
-and comparable."""
-
 
 @dataclass(frozen=True)
-class OneType(UtilityParameters, Strategy):
-    """Bids on GPUs of one type: contribution to completion, less expected lateness.
-
-    Attributes:
-        favour: Preemption hysteresis: factor on the bids of running jobs. A preemption costs two
-            restarts, and often a third when the job resumes.
-        longest_level: Quantile of the forecast at which the longest job sets the horizon. It is
-            below the median because too near a horizon hurries jobs a little, whereas too far a
-            horizon delays long jobs until they are late.
-    """
-
-    favour: float = 1.6
-    longest_level: float = 0.3
+class OneType(Strategy):
+    """Bids on GPUs of one type: contribution to completion, and the lateness that is avoided."""
 
     def make_bids(self, situation: Situation, ahead: Outlook) -> Bids:
         """See `Strategy.make_bids`.
 
-        All active work is due by the horizon: the larger of the work left per GPU and the longest
-        residual run time, but not before arrivals are expected to end. After the arrivals, the
-        longest job is due as soon as it can finish, so it is never delayed for long.
+        The horizon lies between the least makespan of the active jobs and their last end in the
+        even cluster, but not before arrivals are expected to end. After the arrivals, the longest
+        job is due as soon as it can finish, so it is never delayed for long.
         """
-        even = situation.fair_share
-        lost = self.lost_rounds * situation.round_seconds
-        level = min(int(self.longest_level * ahead.samples.shape[1]), ahead.samples.shape[1] - 1)
-        longest = float(ahead.samples[:, level].max()) * (1.0 + self.blur_share / 2.0)
-        work = float(ahead.gangs @ (ahead.left + lost)) / situation.inventory.gpus
-        coming = arrivals_left(situation.clock_seconds, even.arrived)
+        asked, seconds = self.parameters, situation.round_seconds
+        work = float(ahead.gangs @ (ahead.left + LOST_ROUNDS * seconds)) / situation.inventory.gpus
+        least = max(work, float(ahead.left.max()))
+        last = max(float((ahead.fair - ahead.age).max()), least)
+        coming = arrivals_left(situation.clock_seconds, situation.arrivals)
+        unfair = measure_unfair_jct(situation, ahead)
         utility = measure_utility(
             ahead,
-            self,
-            fair=ahead.fair(),
-            horizon=max(work, longest, coming),
-            tail_begins=TAIL_SHARE * (float((ahead.run + ahead.left).max()) + work),
-            round_seconds=situation.round_seconds,
+            unfair=unfair,
+            fairness=asked.fairness,
+            lateness=asked.lateness,
+            horizon=max(least + asked.fairness * (last - least), coming),
+            round_seconds=seconds,
         )
-        factors = np.where(find_holding(situation, ahead), self.favour, 1.0)
+        staying = measure_staying(situation, ahead, asked.stay)
+        factors = np.where(find_holding(situation, ahead), staying, 1.0)
         return Bids(
             market=make_market(situation, ahead, utility, factors),
-            over=ahead.service - self.overdue * (ahead.run + ahead.left),
-            slowness=even.contention,
+            over=ahead.age - asked.overdue * unfair,
         )
 
     def choose(self, market: Market) -> Solution | None:
@@ -101,41 +92,12 @@ class SeveralTypes(Strategy):
 
     The market is solved first and assigns jobs to types; the list begins with the chosen rows,
     followed by all others.
-
-    Attributes:
-        gang: Exponent of the gang in the worth of a completion and in the penalty of lateness.
-        due_share: Due date as a share of the fair finish time, taken from an equally shared
-            cluster.
-        tardiness: λ: penalty if all work of a job is late by its fair time, relative to that of
-            completing a job later by the mean fair time.
-        ending: Worth of a second of makespan, in seconds of completion of all active jobs, scaled
-            by arrivals since the oldest active job; an array counts once. It is lower while
-            arrivals are expected to continue.
-        paired_ending: `ending` if jobs may share GPUs: GPUs do more work with pairs, which the
-            linear program over time ignores.
-        stay: Minimum preemption hysteresis of bids on the GPU type that a job holds; higher if
-            restarts cost more of a round.
     """
-
-    gang: float = 0.25
-    due_share: float = 0.98
-    tardiness: float = 40.0
-    ending: float = 0.5
-    paired_ending: float = 0.45
-    stay: float = 1.1
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.gang <= LARGEST_EXPONENT:
-            raise InputError(
-                "parameters.gang",
-                f"{self.gang:g} is not in [0, {LARGEST_EXPONENT:g}]",
-                "give an exponent within",
-            )
 
     def make_bids(self, situation: Situation, ahead: Outlook) -> Bids:
         """See `Strategy.make_bids`."""
-        inventory = situation.inventory
-        lost = self.lost_rounds * situation.round_seconds
+        asked, inventory = self.parameters, situation.inventory
+        lost = LOST_ROUNDS * situation.round_seconds
         kinds = {kind: number for number, kind in enumerate(inventory.types)}
         capacities = np.array(list(inventory.capacities.values()), dtype=np.int64)
         type_of = np.array([kinds[found.gpu_type] for found in ahead.allocations])
@@ -145,48 +107,46 @@ class SeveralTypes(Strategy):
         dearer[holding] = 0.0
         rows = ahead.here + lost + dearer, ahead.gangs, ahead.job_of, type_of, capacities
         least = find_least_makespan(*rows, exact=False)
-        cluster, memory = simulate_shared_cluster(situation, ahead, type_of)
-        fair = {sharer.job_id: sharer.fair - sharer.arrival for sharer in cluster.sharers}
         budgets, gangs = ahead.budgets[firsts], ahead.gangs[firsts]
-        due = np.array([fair[job.job_id] for job in situation.jobs]) / budgets
-        due = np.maximum(due, 2.0 * situation.round_seconds)
-        weights = budgets * gangs**self.gang
+        due = measure_unfair_jct(situation, ahead)[firsts]
+        weights = budgets * gangs**GANG
         weights /= weights.mean()
         seen = measure_savings(
             *rows,
             weights=weights,
-            due=self.due_share * due - ahead.age[firsts],
+            due=due - ahead.age[firsts],
             least=least,
             round_seconds=situation.round_seconds,
-            lateness=self.tardiness * weights * due.mean() / due,
+            lateness=LATE * asked.lateness * weights * due.mean() / due,
             makespan=self._price_makespan(situation, least),
         )
-        factors = np.where(holding, measure_staying(situation, ahead, self.stay), 1.0)
+        factors = np.where(holding, measure_staying(situation, ahead, asked.stay), 1.0)
         return Bids(
             market=make_market(situation, ahead, seen.saved, factors),
-            over=ahead.age - self.overdue * due[ahead.job_of],
-            memory=memory,
+            over=ahead.age - asked.overdue * due[ahead.job_of],
             closed=seen.closed,
         )
 
     def _price_makespan(self, situation: Situation, least: float) -> float:
         """Return the worth of a second of makespan, in seconds of completion of all active jobs.
 
-        It counts all jobs that share the makespan, so it does not fall as jobs end. `least` is the
-        least makespan, in seconds from now.
+        It counts all jobs that share the makespan, so it does not fall as jobs end: it is scaled by
+        arrivals since the oldest active job; an array counts once. It is lower while arrivals are
+        expected to continue. `least` is the least makespan, in seconds from now.
         """
         oldest = min(job.spec.arrival_seconds for job in situation.jobs)
-        came = sum(submitted >= oldest for submitted in situation.fair_share.arrived)
+        came = sum(submitted >= oldest for submitted in situation.arrivals)
         active = {job.job_id - job.spec.options.task.place for job in situation.jobs}
-        ending = self.paired_ending if self.packed else self.ending
-        ending *= max(came / len(active), 1.0)
-        coming = arrivals_left(situation.clock_seconds, situation.fair_share.arrived)
+        ending = PAIRED_ENDING if self.parameters.packed else ENDING
+        ending *= (1.0 - self.parameters.fairness) * max(came / len(active), 1.0)
+        coming = arrivals_left(situation.clock_seconds, situation.arrivals)
         return max(ending * max(1.0 - coming / least, LEAST_ENDING), LEAST_MAKESPAN)
 
     def choose(self, market: Market) -> Solution | None:
         """See `Strategy.choose`."""
         # The decision must not depend on which other solvers are installed.
-        return solve_market(market, "lagrangian" if self.backend == "auto" else self.backend)
+        backend = self.parameters.backend
+        return solve_market(market, "lagrangian" if backend == "auto" else backend)
 
     def audit(self, market: Market, rows: Ints, ahead: Outlook, solution: Solution) -> Guarantees:
         """See `Strategy.audit`."""
@@ -195,7 +155,7 @@ class SeveralTypes(Strategy):
 
 
 @dataclass(frozen=True)
-class Shockwave:
+class Shockwave(Parameters):
     """List scheduling by bids for the coming round, certified by the round's market.
 
     Clusters of one GPU type and of several have one strategy each; both bound how long a job is
@@ -210,18 +170,15 @@ class Shockwave:
     clairvoyant = False
     work_conserving = True
     several_pools = True
-    strategies: ClassVar[tuple[type[Strategy], type[Strategy]]] = OneType, SeveralTypes
-
-    one_type: Strategy = OneType()
-    several_types: Strategy = SeveralTypes()
+    reads_losses = False
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        return self._strategy(situation.inventory).plan(situation)
+        return self._choose_strategy(situation.inventory).plan(situation)
 
     def placed(self, situation: Situation) -> Plan:
         """Place only the coming round (`solver.deciding.place`)."""
-        return self._strategy(situation.inventory).place(situation)
+        return self._choose_strategy(situation.inventory).place(situation)
 
-    def _strategy(self, inventory: Inventory) -> Strategy:
-        return self.several_types if len(inventory.types) > 1 else self.one_type
+    def _choose_strategy(self, inventory: Inventory) -> Strategy:
+        return SeveralTypes(self) if len(inventory.types) > 1 else OneType(self)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.bidding import list_fair_finishes
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 
@@ -12,13 +13,12 @@ from solver.policies.listed import run_list
 class Slack:
     """List scheduling without a market, on the same forecasts.
 
-    A job is due at the earlier of a share of its fair finish time and the horizon, the time by
-    which all active work and its longest job can be done. Urgent jobs, whose slack is short, come
+    A job is due at the earlier of its fair finish and the horizon, the time by which all active
+    work and its longest job can be done. Urgent jobs, whose slack is short, come
     first by least slack; then all others by shortest residual run time. Defaults were chosen by
     hand, not swept.
 
     Attributes:
-        fair_share: Due date as a share of the fair finish time.
         reach: Horizon as a multiple of the least time that the active work needs.
         short_seconds: Slack below which a job is urgent, in seconds.
         short_share: The same, as a share of the residual run time.
@@ -32,7 +32,6 @@ class Slack:
     clairvoyant = False
     work_conserving = True
 
-    fair_share: float = 0.9
     reach: float = 1.03
     short_seconds: float = 600.0
     short_share: float = 0.1
@@ -42,14 +41,11 @@ class Slack:
         """See `Policy.plan`."""
         jobs = situation.jobs
         left = np.array([job.run_time(job.own).remaining for job in jobs])
-        run = np.array([job.belief.run_seconds for job in jobs])
         gangs = np.array([job.gang for job in jobs])
-        age = situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs])
         running = np.array([bool(job.gpus) for job in jobs])
-        contention = max(1.0, situation.jobs_seen / situation.inventory.gpus)
         work = float(gangs @ left) / situation.inventory.gpus
         horizon = self.reach * max(work, float(left.max(initial=0.0)))
-        due = np.minimum(self.fair_share * contention * (run + left) - age, horizon)
+        due = np.minimum(list_fair_finishes(situation) - situation.clock_seconds, horizon)
         favour = np.where(running, self.favour_seconds, 0.0)
         slack = due - left
         urgent = slack < np.maximum(self.short_seconds, self.short_share * left)

@@ -1,11 +1,15 @@
 """Arrivals to come are drawn from the posterior given those so far."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 import pytest
 
-from predictor.arrivals import COUNTED, arrivals_after, arrivals_left, latest
+from predictor.allocation import Demand
+from predictor.arrivals import COUNTED, add_arrivals, arrivals_after, arrivals_left
+from predictor.job import JobSpec, Mode
+from predictor.options import JobOptions, parse_tasks
 
 
 def last_arrivals(now: float, arrived: list[float], draws: int = 2_000) -> list[float]:
@@ -57,7 +61,7 @@ def test_nobody_is_expected_after_jobs_that_came_at_once() -> None:
 def test_what_is_expected_does_not_grow_with_the_age_of_a_cluster() -> None:
     months = [10.0 * number for number in range(1, 100_001)]
     now, span = months[-1], 10.0 * COUNTED
-    assert arrivals_left(now, months) == arrivals_left(now, latest(months)) == span
+    assert arrivals_left(now, months) == arrivals_left(now, months[-COUNTED - 1 :]) == span
     assert arrivals_left(now + 100.0, months) < 0.1 * span
     beyond = [last > now + span for last in last_arrivals(now, months)]
     assert np.mean(beyond) == pytest.approx(0.5, abs=0.05)
@@ -67,3 +71,19 @@ def test_a_burst_after_quiet_months_is_forecast_by_its_own_rate() -> None:
     burst = [1e7 + 10.0 * number for number in range(COUNTED + 1)]
     seldom = [1e5 * number for number in range(1, 60)]
     assert arrivals_left(burst[-1], [*seldom, *burst]) == 10.0 * COUNTED
+
+
+def test_an_array_counts_once_and_does_not_hide_the_arrivals_before() -> None:
+    def spec(job_id: int, arrival: float) -> JobSpec:
+        return JobSpec(job_id, "cnn", 16, 16, Demand.gang(2), Mode.STATIC, 10, 1_008, arrival)
+
+    arrived = add_arrivals((), [spec(n, 3_600.0 * n) for n in range(COUNTED + 1)])
+    clock = arrived[-1]
+    array = [
+        replace(spec(1_000 + task.place, clock + 60.0), options=JobOptions(task=task))
+        for task in parse_tasks("0-299%4")
+    ]
+    after = add_arrivals(arrived, array)
+    assert after == (*arrived[1:], clock + 60.0)
+    left = arrivals_left(clock + 60.0, after)
+    assert left == pytest.approx(arrivals_left(clock, arrived), rel=0.01) == 3_600.0 * COUNTED

@@ -12,7 +12,7 @@ from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.job import JobProgress, JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile
-from solver.fair_share import FairShare
+from solver.even_cluster import Arrival, ClusterChange, EvenCluster
 from solver.plan import ActiveJob, Situation
 from solver.policies import make_policy
 from tests.strategies import certain, cluster, examples
@@ -29,7 +29,8 @@ class Stream:
 
     def __init__(self) -> None:
         self.clock, self.seen = 0.0, 0
-        self.fair_share = FairShare()
+        self.even = EvenCluster(gpus=GPUS)
+        self.fair: dict[int, float] = {}
         self.active: dict[int, ActiveJob] = {}
 
     def arrive(self, gang: int, rounds: int) -> JobSpec:
@@ -50,11 +51,14 @@ class Stream:
 
     def situation(self, arrivals: list[JobSpec]) -> Situation:
         """Policy input of the coming round."""
-        self.fair_share = self.fair_share.after(self.clock, arrivals, self.active, GPUS)
-        jobs = tuple(self.active.values())
-        return Situation(
-            self.clock, cluster(GPUS), ROUND_SECONDS, 1, jobs, self.seen, fair_share=self.fair_share
+        came = tuple(
+            Arrival(spec.job_id, spec.arrival_seconds, spec.demand.least) for spec in arrivals
         )
+        seconds = {spec.job_id: spec.epochs * ROUND_SECONDS for spec in arrivals}
+        self.even, ends = self.even.after([ClusterChange(self.clock, came, GPUS)], seconds)
+        self.fair |= ends | self.even.project()
+        jobs = tuple(self.active.values())
+        return Situation(self.clock, cluster(GPUS), ROUND_SECONDS, 1, jobs, {**self.fair})
 
     def train(self, placement: dict[int, tuple[int, ...]]) -> None:
         """A round passes."""
@@ -85,12 +89,12 @@ BURSTS = st.lists(
 
 
 def overdue(situation: Situation, times: float) -> dict[int, float]:
-    """Seconds of even service since each job became overdue, by job id."""
-    late = {
-        job.job_id: situation.fair_share.service(job.job_id)
-        - times * job.spec.epochs * ROUND_SECONDS
-        for job in situation.jobs
-    }
+    """Seconds since each job became overdue, by job id."""
+    late = {}
+    for job in situation.jobs:
+        arrival = job.spec.arrival_seconds
+        unfair = 1.05 * (situation.fair_finishes[job.job_id] - arrival + ROUND_SECONDS)
+        late[job.job_id] = situation.clock_seconds - arrival - times * unfair
     return {job_id: seconds for job_id, seconds in late.items() if seconds > 1e-6}
 
 
@@ -123,7 +127,7 @@ def test_a_job_is_overdue_by_the_reported_time_unless_others_arrive(
     gangs: list[int], bursts: list[list[tuple[int, int]]]
 ) -> None:
     policy, stream = make_policy("shockwave", values={"overdue": 0.5}), Stream()
-    coming, reported = [[(gang, 6) for gang in gangs], *bursts], dict[int, tuple[float, float]]()
+    coming, reported = [[(gang, 6) for gang in gangs], *bursts], dict[int, float]()
     while coming or stream.active:
         burst = coming.pop(0) if coming else []
         situation = stream.situation([stream.arrive(*job) for job in burst])
@@ -131,15 +135,12 @@ def test_a_job_is_overdue_by_the_reported_time_unless_others_arrive(
         reported = {} if burst else reported
         assert {*plan.order} == stream.active.keys()
         for job_id, seconds in zip(plan.order, plan.first_by, strict=True):
-            at, contention = stream.clock + seconds, situation.fair_share.contention
-            before, then = reported.setdefault(job_id, (at, contention))
+            before = reported.setdefault(job_id, stream.clock + seconds)
             if job_id in late:
                 assert seconds == 0.0
-            elif contention == then:
-                assert math.isclose(at, before)
             else:
-                assert at < before or seconds == 0, "others ended"
-            assert job_id in late or stream.clock <= before + 1e-3
+                assert math.isclose(stream.clock + seconds, before)
+                assert stream.clock <= before + 1e-3
         check_who_waits(situation, plan.placement, late)
         stream.train(dict(plan.placement))
 
@@ -153,8 +154,6 @@ def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_e
         arrivals += [stream.arrive(1, 1) for _ in range(5)]
         situation = stream.situation(arrivals)
         arrivals = []
-        assert (
-            stream.fair_share.service(gang.job_id)
-            <= (policy.one_type.overdue * 4 + 4) * ROUND_SECONDS
-        )
+        bound = policy.overdue * 1.05 * (stream.fair[gang.job_id] + ROUND_SECONDS)
+        assert stream.clock <= bound + 4 * ROUND_SECONDS
         stream.train(dict(policy.plan(situation).placement))

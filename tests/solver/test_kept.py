@@ -15,7 +15,6 @@ from predictor.forecast import forecast
 from predictor.job import JobKind, JobSpec
 from predictor.throughput import Profile
 from solver.deciding import ALL_HELD, around_kept
-from solver.fair_share import FairShare
 from solver.inventory import Inventory, Pool
 from solver.placement import GangRequest, place
 from solver.plan import ActiveJob
@@ -46,8 +45,7 @@ def situation(*jobs: Holder, gpus: int = 8, per_node: int = 4) -> RoundInput:
         ActiveJob(belief, found, held, bool(held), inventory.menu(spec.demand), Profile({}))
         for belief, found, (spec, held) in zip(beliefs, expected, jobs, strict=True)
     )
-    even = FairShare(joined=dict.fromkeys((spec.job_id for spec, _ in jobs), 0.0))
-    return RoundInput(0.0, inventory, 60.0, 5, active, len(active), fair_share=even)
+    return RoundInput(0.0, inventory, 60.0, 5, active)
 
 
 def job(job_id: int, gpus: int = 1, *, kind: JobKind = OPAQUE, limit: float = 600.0) -> JobSpec:

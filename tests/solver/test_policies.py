@@ -1,7 +1,5 @@
 """Policies: invariants of every plan, and the plans of simple policies."""
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ from predictor.errors import InputError
 from predictor.job import JobProgress, JobSpec, Mode
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile
-from solver.fair_share import FairShare
+from solver.even_cluster import Arrival, find_fair_finishes
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
 from solver.policies.plugged import find_problems
@@ -59,20 +57,22 @@ def job(
 
 
 def situation(
-    *jobs: ActiveJob,
-    gpus: int = 4,
-    now: float = 1_000.0,
-    seen: int | None = None,
-    contention: float = 1.0,
+    *jobs: ActiveJob, gpus: int = 4, now: float = 1_000.0, slower: float | None = None
 ) -> Situation:
-    """Jobs that competed at the same contention since they arrived."""
-    even = FairShare(contention=contention).after(
-        now, [job.spec for job in jobs], [job.job_id for job in jobs], gpus
-    )
-    even = dataclasses.replace(even, contention=max(contention, even.contention))
-    return Situation(
-        now, cluster(gpus), ROUND_SECONDS, WINDOW, jobs, seen or len(jobs), fair_share=even
-    )
+    """Jobs in an even cluster of their own, or in one that slows all of them down alike."""
+    seconds = {job.job_id: job.belief.run_seconds + job.run_time(job.own).remaining for job in jobs}
+    specs = [job.spec for job in jobs]
+    fair = {
+        spec.job_id: spec.arrival_seconds + (slower or 1.0) * seconds[spec.job_id] for spec in specs
+    }
+    if slower is None:
+        arrivals = [
+            Arrival(spec.job_id, spec.arrival_seconds, spec.demand.least, spec.budget)
+            for spec in specs
+        ]
+        fair = find_fair_finishes(arrivals, seconds, gpus)
+    arrived = tuple(sorted(spec.arrival_seconds for spec in specs))
+    return Situation(now, cluster(gpus), ROUND_SECONDS, WINDOW, jobs, fair, arrived)
 
 
 @st.composite
@@ -94,8 +94,7 @@ def situations(draw: st.DrawFn) -> Situation:
                 budget=draw(among(0.5, 1.0, 4.0)),
             )
         )
-    seen, contention = len(jobs) + draw(st.integers(1, 50)), draw(among(1.0, 1.2, 4.0))
-    return situation(*jobs, gpus=8, seen=seen, contention=contention)
+    return situation(*jobs, gpus=8, slower=draw(among(None, 1.0, 1.2, 4.0)))
 
 
 def running(plan: Plan) -> list[int]:

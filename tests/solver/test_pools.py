@@ -13,7 +13,6 @@ from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
-from solver.fair_share import FairShare
 from solver.inventory import Inventory, Pool
 from solver.list_scheduling import Claim, make_claims, next_round
 from solver.plan import ActiveJob, Situation
@@ -60,8 +59,7 @@ def job(
 
 
 def situation(*jobs: ActiveJob, inventory: Inventory = MIXED) -> Situation:
-    even = FairShare(joined={job.job_id: 0.0 for job in jobs})
-    return Situation(0.0, inventory, 100.0, 1, jobs, len(jobs), fair_share=even)
+    return Situation(0.0, inventory, 100.0, 1, jobs)
 
 
 def served(*jobs: ActiveJob) -> dict[int, tuple[int, ...]]:

@@ -10,12 +10,12 @@ from hypothesis import given
 from predictor.errors import InputError
 from predictor.forecast import SAMPLES
 from predictor.throughput import UNTYPED
-from solver.bidding import UtilityParameters, make_outlook, measure_utility
+from solver.bidding import BLUR_ROUNDS, make_outlook, measure_unfair_jct, measure_utility
 from solver.guarantees import Guarantees, audit_one_type
 from solver.market import Price
 from solver.plan import ActiveJob, Situation
-from solver.policies import list_without_effect, make_policy, parameters
-from solver.policies.shockwave import OneType, SeveralTypes, Shockwave
+from solver.policies import make_policy, parameters
+from solver.policies.shockwave import Shockwave
 from solver.window.counts import solve_counts
 from solver.window.market import make_welfare_market
 from tests.solver.test_policies import ROUND_SECONDS, WINDOW, job, running, situation, situations
@@ -42,21 +42,20 @@ def test_shockwave_gives_all_to_all_where_there_is_room() -> None:
     assert (plan.report.prices, plan.report.gap) == ((Price(UNTYPED, 0.0),), 0.0)
 
 
-def test_each_strategy_takes_the_parameters_that_it_has() -> None:
-    policy = make_policy("shockwave", values={"overdue": 5.0, "tail": 1.0, "gang": 0.5})
-    assert (policy.one_type, policy.several_types) == (
-        OneType(overdue=5.0, tail=1.0),
-        SeveralTypes(overdue=5.0, gang=0.5),
-    )
-    known = parameters(Shockwave)
-    assert (known["tail"], known["gang"], known["overdue"]) == (0.0, 0.25, 3.0)
-    assert "gang" in list_without_effect(Shockwave, several_types=False)
-    assert "tail" in list_without_effect(Shockwave, several_types=True)
-    assert not {"overdue", "packed"}.intersection(list_without_effect(Shockwave, False))
+def test_one_set_of_parameters_serves_one_type_and_several() -> None:
+    assert parameters(Shockwave) == {
+        "fairness": 0.1,
+        "lateness": 3.2,
+        "stay": 1.1,
+        "overdue": 3.0,
+        "packed": 0.0,
+    }
+    with pytest.raises(InputError, match=r"parameters.fairness: 1.5 is out of range; give 0 to 1"):
+        make_policy("shockwave", values={"fairness": 1.5})
 
 
 def test_shockwave_puts_the_job_that_has_waited_longest_first() -> None:
-    # Alike but for their arrival: ρ of the first is higher, so is its weight.
+    # Alike but for their arrival: the first ends first in the even cluster.
     inputs = situation(
         job(0, 20, arrival=0.0, rounds_run=1),
         job(1, 20, arrival=9_000.0, rounds_run=1),
@@ -74,49 +73,30 @@ def test_shockwave_prefers_the_larger_budget() -> None:
     assert running(make_policy("shockwave").plan(situation(*alike, gpus=1))) == [1]
 
 
-def test_fairness_is_held_against_an_even_share() -> None:
-    late = job(0, 6, arrival=600.0, rounds_run=2)
-    # Age 400 s and 600 s to go, over 800 s alone; at a contention of 2 half the age.
-    ratios = make_outlook(situation(late)).fairness()
-    assert ratios.tolist() == [[1_000.0 / 800.0] * SAMPLES]
-    crowded = make_outlook(situation(late, contention=2.0))
-    assert crowded.fairness().tolist() == [[(200.0 + 600.0) / 800.0] * SAMPLES]
-    assert crowded.crowding.tolist() == [2.0]
-
-
-PARAMETERS = UtilityParameters(
-    fairness=0.75,
-    lateness=2.0,
-    crowded=2.0,
-    fair_share=0.9,
-    blur_rounds=1.0,
-    blur_share=0.0,
-    tail=0.5,
-)
-
-
-def bid(inputs: Situation, horizon: float, tail_begins: float = np.inf) -> list[float]:
+def bid(
+    inputs: Situation, horizon: float, *, fairness: float = 0.0, lateness: float = 2.0
+) -> list[float]:
     """What the coming round is worth to each job."""
     ahead = make_outlook(inputs)
     worths: list[float] = measure_utility(
         ahead,
-        PARAMETERS,
-        fair=ahead.fair(),
+        unfair=measure_unfair_jct(inputs, ahead),
+        fairness=fairness,
+        lateness=lateness,
         horizon=horizon,
-        tail_begins=tail_begins,
         round_seconds=ROUND_SECONDS,
     ).tolist()
     return worths
 
 
-@pytest.mark.parametrize(("rounds", "worth"), [(4, 1.0), (0.5, 4.0)])
-def test_far_from_every_deadline_a_round_is_worth_its_share_of_the_job(
+@pytest.mark.parametrize(("rounds", "worth"), [(40, 1 / 40), (4, 1 / 4), (0.5, 1.0)])
+def test_far_from_every_due_date_a_round_is_worth_its_share_of_the_job_here_and_there(
     rounds: float, worth: float
 ) -> None:
-    # An even share is all that it has had so far: ρ = 1.
-    assert bid(situation(job(0, rounds, gang=4), seen=400, now=0.0), horizon=1e9) == [
-        pytest.approx(worth)
-    ]
+    # In the even cluster it ends after ten times its run time; four rounds are as good as none.
+    inputs = situation(job(0, rounds, gang=4), now=0.0, slower=10.0)
+    there = BLUR_ROUNDS / max(10.0 * rounds, BLUR_ROUNDS)
+    assert bid(inputs, horizon=1e9) == [pytest.approx(4.0 * (worth + there))]
 
 
 def uncertain() -> ActiveJob:
@@ -128,75 +108,56 @@ def uncertain() -> ActiveJob:
 
 
 def test_a_job_that_may_end_soon_is_worth_a_round_by_its_expected_share() -> None:
-    (worth,) = bid(situation(uncertain(), seen=400, now=0.0), horizon=1e9)
-    assert worth == pytest.approx((1 / 2 + 1 / 10) / 2)
+    (worth,) = bid(situation(uncertain(), now=0.0, slower=1e6), horizon=1e9)
+    assert worth == pytest.approx((1 / 2 + 1 / 10) / 2, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("begins", "worth"), [(11, 1 / 2 + 1 / 10), (9, 1 / 2 + 1.5 / 10), (1, 1.5 / 2 + 1.5 / 10)]
-)
-def test_a_job_whose_jct_is_in_the_tail_is_worth_more_by_its_probability(
-    begins: float, worth: float
-) -> None:
-    inputs = situation(uncertain(), seen=400, now=0.0)
-    (found,) = bid(inputs, horizon=1e9, tail_begins=begins * ROUND_SECONDS)
-    assert found == pytest.approx(worth / 2)
-
-
-def test_the_tail_begins_at_a_share_of_what_the_longest_job_takes_in_a_queue() -> None:
-    def first(age: float, **values: float) -> list[int]:
-        """Of a job with 30 rounds left of 32, and one of 8; each loses half a round."""
-        jobs = job(0, 30, gang=3, rounds_run=2), job(1, 8, gang=3, arrival=age * ROUND_SECONDS)
-        waiting = situation(*jobs, gpus=4, now=age * ROUND_SECONDS, seen=400)
-        return running(make_policy("shockwave", values={"fairness": 0.0, **values}).plan(waiting))
-
-    begins = 0.7 * (32 + (30 + 8 + 1) * 3 / 4) - 30
-    assert first(begins + 0.1) == [1]
-    assert first(begins + 0.1, tail=2.8) == [0]
-    assert first(begins + 0.1, tail=2.7) == first(begins - 0.1, tail=2.8) == [1]
-
-
-@pytest.mark.parametrize(
-    ("contention", "penalty"), [(1.0, 0.0), (1.5, 1.0), (2.0, 2.0), (9.0, 2.0)]
-)
-def test_a_job_that_is_late_anyway_loses_by_each_round_as_its_life_was_crowded(
-    contention: float, penalty: float
-) -> None:
-    late = situation(job(0, 400), seen=400, now=0.0, contention=contention)
-    (worth,) = bid(late, horizon=0.0)
-    # Up to 2 jobs a GPU-round of lateness, and 1/400 of a job.
-    assert worth == pytest.approx(penalty + 1 / 400)
-
-
-def test_the_price_of_a_deadline_rises_before_it_is_missed() -> None:
-    inputs = situation(job(0, 10), seen=4_000, now=0.0, contention=2.0)
-    worth = [bid(inputs, horizon=rounds * ROUND_SECONDS)[0] for rounds in (30, 13, 12, 11, 10, 5)]
+def test_jobs_that_end_first_in_the_even_cluster_are_worth_more() -> None:
+    inputs = situation(
+        *(job(n, 20, arrival=4_000.0 - 2_000.0 * n) for n in range(3)), now=4_000.0, slower=4.0
+    )
+    worth = bid(inputs, horizon=1e9)
     assert worth == sorted(worth)
-    assert worth[0] == pytest.approx(0.1)
-    assert 0.3 < worth[3] < worth[-1] == pytest.approx(2.1, abs=1e-3)
+    assert worth[0] < worth[2]
 
 
-def test_bids_are_finite_without_any_blur() -> None:
-    plain = {"blur_rounds": 0.0, "blur_share": 0.0}
-    plan = make_policy("shockwave", values=plain).plan(situation(job(0, 4), job(1, 40), gpus=1))
-    assert np.isfinite([bid.utility for bid in plan.bids]).all()
+@pytest.mark.parametrize(("fairness", "price"), [(0.0, 2.0), (0.5, 2.25), (1.0, 4.0)])
+def test_a_job_that_is_late_anyway_loses_by_each_round(fairness: float, price: float) -> None:
+    late = situation(job(0, 400), now=1e6, slower=1.0)
+    (worth,) = bid(late, horizon=0.0, fairness=fairness)
+    # λ (1 + φ³) a GPU-round of lateness, 1/400 of the job, and all of its end in the even cluster.
+    assert worth == pytest.approx(price + 1 / 400 + 1.0)
+
+
+def test_the_price_of_a_due_date_rises_before_it_is_missed() -> None:
+    inputs = situation(job(0, 10), now=0.0, slower=1e6)
+    worth = [bid(inputs, horizon=rounds * ROUND_SECONDS)[0] for rounds in (60, 16, 13, 11, 8, 0)]
+    assert worth == sorted(worth)
+    assert worth[0] == pytest.approx(0.1, abs=1e-4)
+    assert 0.3 < worth[3] < worth[-1] == pytest.approx(2.1, abs=0.02)
+
+
+def test_bids_are_finite_for_a_job_that_never_ends_in_the_even_cluster() -> None:
+    inputs = dataclasses.replace(
+        situation(job(0, 4), job(1, 40), gpus=1), fair_finishes={0: np.inf}
+    )
+    for fairness in (0.0, 1.0):
+        plan = make_policy("shockwave", values={"fairness": fairness}).plan(inputs)
+        assert np.isfinite([bid.utility for bid in plan.bids]).all()
     with pytest.raises(InputError, match="out of range"):
         make_policy("shockwave", values={"lateness": 1e308})
 
 
-def test_twice_the_budget_is_due_in_half_the_time() -> None:
-    poor, rich = (job(j, 10, budget=budget) for j, budget in enumerate((1.0, 3.0)))
-    inputs = situation(poor, rich, gpus=4, seen=80, now=16_900.0, contention=20.0)
-    low, high = bid(inputs, horizon=1e9)
-    assert high > 3 * low
+def test_twice_the_budget_is_worth_more_than_twice() -> None:
+    # It also ends earlier in the even cluster.
+    jobs = [job(j, 10, budget=budget) for j, budget in enumerate((1.0, 2.0, 1.0))]
+    low, high, _ = bid(situation(*jobs, gpus=1, now=0.0), horizon=1e9)
+    assert high > 2.0 * low
 
 
 def test_preemption_hysteresis_is_finite() -> None:
     held = job(0, 10, gpus=(0,))
-    beside = {
-        left: situation(held, job(1, left), job(2, 60), gpus=1, seen=400, now=0.0, contention=2.0)
-        for left in (9, 1)
-    }
+    beside = {left: situation(held, job(1, left), job(2, 60), gpus=1, now=0.0) for left in (9, 1)}
     plans = {left: make_policy("shockwave").plan(inputs) for left, inputs in beside.items()}
     assert running(plans[9]) == [0]
     assert running(plans[1]) == [1]
@@ -204,44 +165,39 @@ def test_preemption_hysteresis_is_finite() -> None:
 
 def test_while_jobs_keep_coming_the_longest_is_not_due() -> None:
     jobs = [job(0, 30), *[job(j, 3) for j in range(1, 6)]]
-    inputs = situation(*jobs, now=8_000.0, seen=40, contention=4.0)
+    inputs = situation(*jobs, now=8_000.0, slower=4.0)
 
     def worth(silence: float) -> float:
         """Of the longest job's coming round, when 40 jobs have come up to some time ago."""
         arrived = np.linspace(0.0, inputs.clock_seconds - silence, 41)[1:]
-        even = dataclasses.replace(inputs.fair_share, arrived=tuple(arrived.tolist()))
-        plan = make_policy("shockwave").plan(dataclasses.replace(inputs, fair_share=even))
+        known = dataclasses.replace(inputs, arrivals=tuple(arrived.tolist()))
+        plan = make_policy("shockwave").plan(known)
         return dict(zip(plan.order, plan.worth, strict=True))[0]
 
-    assert worth(0.0) < 0.1 < worth(2_000.0)
+    assert worth(0.0) < 0.2 < worth(2_000.0)
 
 
-def test_a_job_that_is_overdue_goes_first() -> None:
-    def first(now: float) -> list[int]:
-        short = [job(j, 1, arrival=now) for j in range(1, 9)]
-        waiting = situation(job(0, 100, gang=4), *short, gpus=4, now=now)
-        return running(make_policy("shockwave").plan(waiting))
+def first_by(now: float, **values: float) -> dict[int, float]:
+    """When each job goes first, of a long gang that came at 0 s and of eight short jobs now."""
+    short = [job(j, 1, arrival=now) for j in range(1, 9)]
+    waiting = situation(job(0, 100, gang=4), *short, gpus=4, now=now, slower=2.0)
+    plan = make_policy("shockwave", values=values).plan(waiting)
+    assert ([*plan.placement] == [0]) is (plan.first_by[plan.order.index(0)] == 0.0)
+    return dict(zip(plan.order, plan.first_by, strict=True))
 
-    assert 0 not in first(29_500.0)
-    assert first(30_500.0) == [0]
 
-
-def test_it_says_from_when_on_a_job_goes_first() -> None:
-    def first_by(now: float, **values: float) -> dict[int, float]:
-        """Of nine jobs on four GPUs, where an even share serves a second in 9/4."""
-        short = [job(j, 1, arrival=now) for j in range(1, 9)]
-        waiting = situation(job(0, 100, gang=4), *short, gpus=4, now=now)
-        plan = make_policy("shockwave", values=values).plan(waiting)
-        return dict(zip(plan.order, plan.first_by, strict=True))
-
-    assert first_by(29_500.0) == {0: 500.0 * 9 / 4, **dict.fromkeys(range(1, 9), 300.0 * 9 / 4)}
-    assert first_by(29_500.0, overdue=4.0)[0] == 10_500.0 * 9 / 4
-    assert first_by(30_500.0)[0] == 0.0
+def test_a_job_goes_first_once_it_is_overdue_and_it_says_when() -> None:
+    # The gang ends after 20,000 s in the even cluster, so it is unfair from 21,105 s on.
+    bounds = {0: 3 * 21_105.0, **dict.fromkeys(range(1, 9), 3 * 1.05 * 300.0)}
+    assert first_by(0.0) == pytest.approx(bounds)
+    assert first_by(63_000.0)[0] == pytest.approx(315.0)
+    assert first_by(63_000.0, overdue=4.0)[0] == pytest.approx(21_420.0)
+    assert first_by(63_400.0)[0] == 0.0
 
 
 def test_the_longest_job_is_never_delayed_for_long() -> None:
     short = [job(j, 6) for j in range(1, 6)]
-    inputs = situation(job(0, 50), *short, gpus=2, seen=6, now=0.0)
+    inputs = situation(job(0, 50), *short, gpus=2, now=0.0)
     assert 0 in make_policy("shockwave").plan(inputs).placement
 
 
@@ -257,9 +213,9 @@ def test_guarantees_are_audited_on_the_round() -> None:
 
 
 def test_slack_serves_the_job_that_would_miss_its_deadline() -> None:
-    hurried = situation(job(0, 30), job(1, 4), gpus=1, seen=40, now=0.0)
+    hurried = situation(job(0, 30), job(1, 4), gpus=1, now=0.0)
     assert running(make_policy("slack").plan(hurried)) == [0]
-    relaxed = situation(job(0, 12), job(1, 5), job(2, 13), gpus=1, seen=40, now=0.0)
+    relaxed = situation(job(0, 12), job(1, 5), job(2, 13), gpus=1, now=0.0)
     assert running(make_policy("slack").plan(relaxed)) == [1]
 
 

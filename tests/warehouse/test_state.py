@@ -12,7 +12,7 @@ from tests.runs import POLICIES, make, tiny
 from tests.strategies import examples
 
 
-def test_a_fork_with_other_gpus_has_the_even_share_of_the_rounds_that_it_took_over() -> None:
+def test_a_fork_with_other_gpus_has_the_even_cluster_of_the_rounds_that_it_took_over() -> None:
     made = make(tiny("shockwave", jobs=5))
     settings = made.header.settings
     fork = Fork("run", "0" * 64, 4, settings.pools, settings.policy, settings.parameters)
@@ -21,7 +21,7 @@ def test_a_fork_with_other_gpus_has_the_even_share_of_the_rounds_that_it_took_ov
     state = RunState.initial(made.start)
     for (record, digest, _), after in zip(made.rounds[:5], made.states[1:6], strict=True):
         state = advance(header, state, record, digest)
-        assert (state.fair_share == after.fair_share) is (record.round < fork.round)
+        assert (state.fair_finishes == after.fair_finishes) is (record.round < fork.round)
 
 
 @examples(15)
