@@ -231,7 +231,6 @@ def test_jobs_that_the_pools_never_hold_are_not_written(here: Command, tmp_path:
             ["--gpus", "8", "--throughputs", EXAMPLE, "--contention-factor", "2"],
             "--contention-factor: has no effect on jobs drawn from throughputs; leave it out",
         ),
-        (["--gpus", "8", "--set", "tardiness=1"], "tardiness: has no effect on GPUs of one type"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(

@@ -183,7 +183,7 @@ def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
         for place, job in enumerate(short)
     ]
     inputs = replace(inputs, jobs=(long, *short))
-    assert pressed(0.0, 0.0, 0.0, 0.0) > 1.3 * pressed(0.0, 0.0), "two single jobs have ended"
+    assert pressed(0.0, 0.0, 0.0, 0.0) > 1.2 * pressed(0.0, 0.0), "two single jobs have ended"
 
 
 @pytest.mark.parametrize(
