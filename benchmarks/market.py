@@ -1,20 +1,18 @@
 """Compare the market with the published market, a simple rule, and itself with parts removed.
 
-    python -m benchmarks.market [DATA] [--seeds 10-19] [--ablations] [--plot FILE] [--json]
+    python -m benchmarks.market [DATA] [--seeds 10-19] [--ablations] [--json]
 
-Workloads are the two public traces (DATA, by default `shockwave` in the folder that the
-environment variable SHOCKWAVE_DATA names) and, for each seed, 120 generated jobs on 32 GPUs
-that arrive 45 s apart and 240 on 64 GPUs 22.5 s apart: the generator's defaults at two and
-four times their size. Everything runs with its defaults. `jct / published` is against
-Shockwave as its authors published it on the same workload; `limit` is the makespan that no
-scheduler can beat: the larger of the last arrival plus isolated run time, and of t plus the
-work that arrives from t on per GPU.
+Workloads are, for each seed, 120 generated jobs on 32 GPUs that arrive 45 s apart and 240 on 64
+GPUs 22.5 s apart: the generator's defaults at two and four times their size. Ablations run on the
+public traces (DATA, by default `shockwave` in the folder that the environment variable
+SHOCKWAVE_DATA names). Everything runs with its defaults. `limit` is the makespan that no scheduler
+can beat: the larger of the last arrival plus isolated run time, and of t plus the work that arrives
+from t on per GPU.
 """
 
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -22,13 +20,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
 from benchmarks.workloads import TRACES, gpus_of, open_workload, trace_folder
-from flows.cli.output import print_table
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
+from harness.markdown import markdown
 from predictor.basis import Basis
 from tasks.record import Parameter, Settings, make_pool
 from tasks.sources import Workload
@@ -37,22 +32,22 @@ from warehouse.analytics.questions import Analytics
 GENERATED = (32, 64)
 """GPUs of the generated workloads."""
 
-RIVALS = ("shockwave", "slack", "shockwave-published")
+RIVALS = ("shockwave", "slack", "srtf", "shockwave-published")
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "oracle forecasts": {"forecasts": Basis.ORACLE},
     "reactive forecasts": {"forecasts": Basis.REACTIVE},
-    "fairness 0": {"set": {"fairness": 0.0}},
-    "fairness 1": {"set": {"fairness": 1.0}},
-    "no due dates": {"set": {"lateness": 0.0}},
-    "least preemption hysteresis": {"set": {"stay": 0.0}},
+    "no due dates (λ = 0)": {"set": {"lateness": 0.0}},
+    "λ = 1.5": {"set": {"lateness": 1.5}},
+    "λ = 24": {"set": {"lateness": 24.0}},
+    "no preemption hysteresis beyond restarts": {"set": {"stay": 0.0}},
+    "preemption hysteresis of 2": {"set": {"stay": 2.0}},
     "no bound on postponement": {"set": {"overdue": 1e9}},
     "published objective": {"policy": "shockwave-published"},
 }
 
-FRONT = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
-"""Values of `lateness` for the plot."""
+HEADS = ("makespan / limit", "mean JCT (s)", "worst ρ", "unfair", "restarts / job")
 
 
 @dataclass(frozen=True)
@@ -68,57 +63,33 @@ def main() -> None:
     default = trace_folder()
     parser.add_argument("data", type=Path, nargs="?" if default else None, default=default)
     parser.add_argument("--seeds", default="10-19", help="FIRST-LAST of generated workloads")
-    parser.add_argument("--ablations", action="store_true", help="remove one part after another")
-    parser.add_argument("--plot", type=Path, help="write a picture (.svg or .png)")
+    parser.add_argument(
+        "--ablations", action="store_true", help="remove one part after another, on the traces"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     options = parser.parse_args()
     first, last = map(int, options.seeds.split("-"))
-    traces = [*TRACES]
-    generated = [
-        f"generated {gpus} {seed}" for seed in range(first, last + 1) for gpus in GENERATED
-    ]
     if options.ablations:
-        names = [*traces, *generated[:6]]
+        names = [*TRACES]
         asked = {
             label: [Case(name, _settings(name, **changes)) for name in names]
             for label, changes in ABLATIONS.items()
         }
     else:
-        names = [*traces, *generated]
+        seeds = range(first, last + 1)
+        names = [f"generated {gpus} {seed}" for seed in seeds for gpus in GENERATED]
         asked = {
             policy: [Case(name, _settings(name, policy=policy)) for name in names]
             for policy in RIVALS
         }
-    if options.plot:
-        asked |= {
-            f"lateness {value:g}": [
-                Case(name, _settings(name, set={"lateness": value})) for name in names
-            ]
-            for value in FRONT
-        }
-        asked |= {
-            policy: [Case(name, _settings(name, policy=policy)) for name in names]
-            for policy in (*RIVALS, "srtf", "srtf-gpu", "themis", "gavel", "allox")
-        }
     results = _run(asked, options.data)
-    published = results.get("shockwave-published") or results["published objective"]
-    rows = [
-        {"variant": label, "workload": name} | row | {"jct/published": row["jct_s"] / base["jct_s"]}
-        for label, of_label in results.items()
-        for name, row, base in zip(names, of_label, published, strict=True)
-    ]
     if options.json:
-        for row in rows:
-            print(json.dumps(row))
-    else:
-        table = rows if not options.ablations else []
-        for label in results:
-            for kind, some in (("public", traces), ("generated", names[len(traces) :])):
-                of_kind = [r for r in rows if r["variant"] == label and r["workload"] in some]
-                table.append(_mean(of_kind, label, f"{kind}, mean of {len(some)}"))
-        print_table(list(table[0]), [list(row.values()) for row in table])
-    if options.plot:
-        _plot(options.plot, rows)
+        for label, rows in results.items():
+            for name, row in zip(names, rows, strict=True):
+                print(json.dumps({"variant": label, "workload": name} | row))
+        return
+    head = "Variant" if options.ablations else f"{len(names)} workloads"
+    print(markdown((head, *HEADS), [_mean(label, rows) for label, rows in results.items()]), end="")
 
 
 def _settings(name: str, **changes: object) -> Settings:
@@ -164,42 +135,17 @@ def _simulate(job: tuple[Case, Path]) -> dict[str, float]:
     }
 
 
-def _mean(rows: list[dict[str, Any]], label: str, workload: str) -> dict[str, Any]:
-    figures = {
-        key: fmean(float(str(row[key])) for row in rows)
-        for key in rows[0]
-        if key not in ("variant", "workload")
-    }
-    return {"variant": label, "workload": workload} | figures
-
-
-def _plot(path: Path, rows: list[dict[str, Any]]) -> None:
-    mpl.rcParams["svg.hashsalt"] = "market"
-    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
-    axes = figure.subplots()
-    front = list(_points(rows, [f"lateness {value:g}" for value in FRONT]))
-    axes.plot(
-        *zip(*((x, y) for _, x, y in front), strict=True), "o-", label="shockwave, λ from 0 to 12.8"
-    )
-    others = (*RIVALS, "srtf", "srtf-gpu", "themis", "gavel", "allox")
-    for label, x, y in _points(rows, list(others)):
-        axes.plot(x, y, "s" if label == "shockwave" else "x", color="black")
-        axes.annotate(
-            f"{label} (default)" if label == "shockwave" else label,
-            (x, y),
-            (5, 4),
-            textcoords="offset points",
-        )
-    axes.set_xlabel("makespan / limit")
-    axes.set_ylabel("mean JCT / that of Shockwave as published")
-    axes.legend()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
-def _points(rows: list[dict[str, Any]], labels: list[str]) -> Iterator[tuple[str, float, float]]:
-    for label in labels:
-        mean = _mean([row for row in rows if row["variant"] == label], label, "")
-        yield label, float(str(mean["makespan/limit"])), float(str(mean["jct/published"]))
+def _mean(label: str, rows: list[dict[str, float]]) -> list[str]:
+    """A row of the table: means over workloads."""
+    mean = {name: fmean(row[name] for row in rows) for name in rows[0]}
+    return [
+        label if " " in label else f"`{label}`",
+        f"{mean['makespan/limit']:.3f}",
+        f"{mean['jct_s']:,.0f}",
+        f"{mean['worst_rho']:.2f}",
+        f"{mean['unfair_%']:.1f}%",
+        f"{mean['restarts/job']:.2f}",
+    ]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ With one GPU type, a round's utility to a job is its progress towards completion
 that it avoids:
 
     U_j = B_j g_j · (E[min(Δ / R_j, 1)] + bΔ / max(f_j − t, bΔ)
-                     + λ (L_j(H) + φ³ L_j(d_j)) / Δ)
+                     + λ_j (L_j(H) + φ³ L_j(d_j)) / Δ)
 
     L_j(due) = E[max(0, t + Δ + R_j − due)] − E[max(0, t + R_j − due)]
 
@@ -16,7 +16,8 @@ that it avoids:
   budget over the mean budget of active jobs.
 - L_j is the lateness that a round now avoids, if the job is not preempted after the round. A
   normal error of a few rounds, b, smooths each sample, so that the penalty rises before a due date
-  is missed.
+  is missed. λ_j is λ times the share of its life that the job waits in the even cluster: where few
+  jobs compete, due dates do not show who should wait, because every wait misses one.
 - H is the horizon by which all active work is due (makespan as a due date). d_j is when the job
   would become unfairly treated: ρ of 1.05. φ, `fairness`, moves H from the least makespan to the
   end of the even cluster, and prices d_j.
@@ -42,7 +43,7 @@ LEAST_TRAINED = 0.05
 engineering choice: it limits the factor on bids for a held type to 41."""
 
 BLUR_ROUNDS = 4.0
-"""b: standard deviation of a finish time about its sample, in rounds (`benchmarks/market.py`)."""
+"""b: standard deviation of a finish time about its sample, in rounds (swept at 5; `docs/adr`)."""
 
 BLUR_SHARE = 0.05
 """The same, as a share of the residual run time."""
@@ -64,6 +65,7 @@ class Outlook:
             (rows, samples), seconds.
         left: Mean residual run times there, shape (rows,), seconds.
         here: Mean residual run times on the row's allocation, shape (rows,), seconds.
+        run: Run times so far, shape (rows,), seconds.
         age: Times since submission, shape (rows,), seconds.
         fair: JCT in the even cluster, shape (rows,), seconds.
         gangs: GPUs, shape (rows,).
@@ -75,6 +77,7 @@ class Outlook:
     samples: Floats
     left: Floats
     here: Floats
+    run: Floats
     age: Floats
     fair: Floats
     gangs: Floats
@@ -109,8 +112,9 @@ def make_outlook(situation: Situation) -> Outlook:
         samples=samples,
         left=left,
         here=here,
+        run=np.array([job.belief.run_seconds for job in jobs]),
         age=situation.clock_seconds - arrivals,
-        fair=list_fair_finishes(situation)[job_of] - arrivals,
+        fair=np.maximum(list_fair_finishes(situation)[job_of] - arrivals, 1.0),
         gangs=np.array([float(allocation.gpus) for allocation in chain(*menus)]),
         budgets=budgets / np.mean([job.spec.budget for job in situation.jobs]),
     )
@@ -148,17 +152,18 @@ def measure_utility(
         ahead: Outlook of the jobs, with a single GPU type.
         unfair: JCT from which jobs are unfairly treated, shape (rows,), seconds.
         fairness: φ.
-        lateness: λ, price of a GPU-round of lateness, in completions of 1-GPU jobs.
+        lateness: λ, highest price of a GPU-round of lateness, in completions of 1-GPU jobs.
         horizon: H, seconds from now.
         round_seconds: Δ.
     """
     until = np.maximum(ahead.fair - ahead.age, BLUR_ROUNDS * round_seconds)
     gained = np.minimum(round_seconds / ahead.samples, 1.0).mean(axis=1)
     gained += BLUR_ROUNDS * round_seconds / until
-    gained += lateness * _measure_avoided(ahead, np.float64(horizon), round_seconds)
+    price = lateness * np.clip(1.0 - (ahead.run + ahead.left) / ahead.fair, 0.0, 1.0)
+    gained += price * _measure_avoided(ahead, np.float64(horizon), round_seconds)
     if fairness:
         avoided = _measure_avoided(ahead, (unfair - ahead.age)[:, None], round_seconds)
-        gained += lateness * fairness**3 * avoided
+        gained += price * fairness**3 * avoided
     utility: Floats = ahead.budgets * ahead.gangs * gained
     return utility
 

@@ -65,8 +65,8 @@ class Parameters:
     Attributes:
         fairness: φ, from 0, the shortest makespan, to 1, where nobody is worse off than in the even
             cluster.
-        lateness: λ, price of a GPU-round of lateness, in completions of 1-GPU jobs. Chosen in
-            the flat part of the front that `benchmarks/market.py` plots.
+        lateness: λ, highest price of a GPU-round of lateness, in completions of 1-GPU jobs. Chosen
+            in the flat part of its sweep (`benchmarks/market.py`).
         stay: Minimum preemption hysteresis, a factor on the bids of running jobs; it is higher if
             restarts cost more of a round.
         overdue: Bound on postponement: overdue jobs go before all others, the longest overdue
@@ -76,7 +76,7 @@ class Parameters:
 
     backend: str = "auto"
     fairness: float = 0.1
-    lateness: float = 3.2
+    lateness: float = 6.0
     stay: float = 1.1
     overdue: float = 3.0
     packed: float = 0.0

@@ -27,7 +27,7 @@ GANG = 0.25
 """Exponent of the gang in the worth of a completion and in the penalty of lateness, on several GPU
 types."""
 
-LATE = 3.0
+LATE = 1.6
 """Penalty if all work of a job is late by its fair time, relative to that of completing a job later
 by the mean fair time, on several GPU types; per unit of `lateness`."""
 

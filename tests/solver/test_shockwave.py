@@ -45,7 +45,7 @@ def test_shockwave_gives_all_to_all_where_there_is_room() -> None:
 def test_one_set_of_parameters_serves_one_type_and_several() -> None:
     assert parameters(Shockwave) == {
         "fairness": 0.1,
-        "lateness": 3.2,
+        "lateness": 6.0,
         "stay": 1.1,
         "overdue": 3.0,
         "packed": 0.0,
@@ -121,12 +121,18 @@ def test_jobs_that_end_first_in_the_even_cluster_are_worth_more() -> None:
     assert worth[0] < worth[2]
 
 
-@pytest.mark.parametrize(("fairness", "price"), [(0.0, 2.0), (0.5, 2.25), (1.0, 4.0)])
+@pytest.mark.parametrize(("fairness", "price"), [(0.0, 1.0), (0.5, 1.125), (1.0, 2.0)])
 def test_a_job_that_is_late_anyway_loses_by_each_round(fairness: float, price: float) -> None:
-    late = situation(job(0, 400), now=1e6, slower=1.0)
+    late = situation(job(0, 400), now=1e6, slower=2.0)
     (worth,) = bid(late, horizon=0.0, fairness=fairness)
-    # λ (1 + φ³) a GPU-round of lateness, 1/400 of the job, and all of its end in the even cluster.
+    # It waits there for half of its life: ½ λ (1 + φ³) a GPU-round of lateness; beside that 1/400
+    # of the job, and all of its end in the even cluster.
     assert worth == pytest.approx(price + 1 / 400 + 1.0)
+
+
+def test_no_due_date_has_a_price_for_a_job_that_never_waits_in_the_even_cluster() -> None:
+    late = situation(job(0, 400), now=1e6, slower=1.0)
+    assert bid(late, horizon=0.0, fairness=1.0) == [pytest.approx(1 / 400 + 1.0)]
 
 
 def test_the_price_of_a_due_date_rises_before_it_is_missed() -> None:

@@ -58,7 +58,9 @@ def test_budgets_count_in_the_even_cluster() -> None:
     assert found != pytest.approx(exact(tiny("srtf")), rel=1e-3)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "srtf", "gavel", "themis", "tiresias-las"])
+@pytest.mark.parametrize(
+    "policy", ["fifo", "srtf", "gavel", "themis", "tiresias-las", "slack", "shockwave"]
+)
 @pytest.mark.slow
 def test_jobs_two_days_after_others_fare_as_if_alone(policy: str) -> None:
     start, old = tiny(policy, jobs=52), 40
