@@ -43,7 +43,7 @@ LEAST_TRAINED = 0.05
 engineering choice: it limits the factor on bids for a held type to 41."""
 
 BLUR_ROUNDS = 4.0
-"""b: standard deviation of a finish time about its sample, in rounds (swept at 5; `docs/adr`)."""
+"""b: standard deviation of a finish time about its sample, in rounds; 5 gives the same front."""
 
 BLUR_SHARE = 0.05
 """The same, as a share of the residual run time."""

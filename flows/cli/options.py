@@ -265,7 +265,7 @@ def parse_parameters(texts: Iterable[str]) -> "tuple[PolicyParameter, ...]":
             number = math.nan
         if not math.isfinite(number):
             problem = f"{text!r} is not NAME=VALUE with a finite number"
-            raise InputError("parameters", problem, "give one, such as favour=1.5")
+            raise InputError("parameters", problem, "give one, such as fairness=0.5")
         if name in parsed:
             raise InputError(f"parameters.{name}", "is given twice", "give it once")
         parsed[name] = number
