@@ -48,7 +48,8 @@ from solver.even_cluster import measure_rho
 from tasks.record import RoundRecord, Settings, Timings, make_pool
 from tasks.replay import Recording
 from tasks.rollouts import forecast_times
-from tasks.round import ROUND, Round, Run, run_timed, solve
+from tasks.round import Round, Step, StepResult, call_step, run_round, solve
+from tasks.run import Run
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
@@ -323,14 +324,17 @@ def go_on(run: Run, kept: Kept, every: int, done: RoundRecord | None = None) -> 
         every: Rounds between those in which starts and finishes are forecast.
         done: The recorded round, whose plan is carried out.
     """
-    this = Round()
-    for step in ROUND:
-        run_timed(step, run, this)
+
+    def call(step: Step, run: Run, *inputs: StepResult[Any]) -> StepResult[Any]:
+        result: StepResult[Any] = call_step(step, run, *inputs)
         if step is solve and done:
             placement = {lease.job_id: lease.gpus for lease in done.leases}
-            this.plan = replace(this.plan, placement=placement)
+            result = StepResult(replace(result.value, placement=placement), result.milliseconds)
         if step is solve and run.state.round % every == every // 2:
-            kept.play(run, this)
+            kept.play(run, Round(**vars(inputs[0].value), plan=result.value))
+        return result
+
+    run_round(run, call)
 
 
 def seen(name: str, run: Run, kept: Kept) -> list[Interval]:

@@ -130,8 +130,8 @@ def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
             started = perf_counter()
             this = run_round(run)
             taken.append(perf_counter() - started)
-            if this.events or len(this.plan.placement) < count:
-                raise RuntimeError(f"jobs did not run on: {this.observation} {this.events}")
+            if this.record.events or len(this.plan.placement) < count:
+                raise RuntimeError(f"jobs did not run on: {this.observation} {this.record.events}")
         runtime.preempt({spec.job_id: "" for spec in specs})
         runtime.close()
     return taken

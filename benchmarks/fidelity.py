@@ -43,7 +43,7 @@ from benchmarks.alone import losses, train_alone
 from containers.docker.nodes import Gpu, Nodes
 from containers.virtual.truth import GroundTruth
 from flows.prefect_server.own_server import run_own_server
-from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
+from flows.prefect_server.prefect_driver import embedded_prefect, open_prefect_driver
 from flows.runs.live import run_live
 from flows.runs.profiling import Combination, Measured, combinations_of, measure
 from flows.runs.simulation import simulate
@@ -309,6 +309,7 @@ def main() -> int:
         tempfile.TemporaryDirectory() as storage,
         embedded_prefect(),
         run_own_server(),
+        open_prefect_driver() as in_prefect,
     ):
         Path(storage).chmod(0o755)
         go_first()
@@ -323,7 +324,7 @@ def main() -> int:
             )
             for kind, (cpus, count) in sizes.items()
         )
-        driver = run_round if asked.driver == "plain" else run_round_in_prefect
+        driver = run_round if asked.driver == "plain" else in_prefect
         folder = asked.warehouse or Path(storage) / "warehouse"
         rows, amiss = fidelity(
             replace(plain, nodes=nodes), folder, asked.runs, driver, report, asked.measured

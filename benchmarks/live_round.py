@@ -5,10 +5,10 @@
 
 Jobs that outlast it are handed to the inbox of a service on a virtual cluster, and its rounds are
 driven as `shockwave up` drives them, without the waits between them. Inbox and Prefect's server
-have a Postgres of their own, or SQLite. A round lasts from the begin of `collect` to the end of
-`record`, Prefect's work between the steps included; beside each step's time is the scheduler's own
-processor time in it, and `all` is the whole flow run, artifacts included. The first round,
-which takes all jobs in, has a row of its own; the other has the medians of the others.
+have a Postgres of their own, or SQLite. A round is the whole flow run. Its processor time is that
+of the scheduler; that of the server is apart, and it includes work of earlier rounds, which the
+server does later. The first round, which takes all jobs in, has a row of its own; the other row has
+the means of the others.
 """
 
 import argparse
@@ -16,12 +16,12 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import mean
 
 from flows.cli.output import print_table
 from flows.scheduler.options import ServiceOptions
@@ -29,8 +29,8 @@ from flows.scheduler.scheduler import open_run, schedule
 from harness.postgres import postgres
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
-from tasks import prefect_tasks, round
-from tasks.round import Round, Run, Step, run_round
+from tasks.round import RecordedRound, run_round
+from tasks.run import Run
 from warehouse.inbox.inbox import Inbox
 
 SPEED = 100_000.0
@@ -58,7 +58,7 @@ def main() -> None:
         if url:
             os.environ["PREFECT_API_DATABASE_CONNECTION_URL"] = url
         rounds = opened.enter_context(taken(folder / "warehouse", url, options))
-    shown = [rounds[0], {name: median(row[name] for row in rounds[1:]) for name in rounds[0]}]
+    shown = [rounds[0], {name: mean(row[name] for row in rounds[1:]) for name in rounds[0]}]
     if options.json:
         print(json.dumps(shown))
     else:
@@ -70,27 +70,39 @@ def main() -> None:
 def taken(
     warehouse: Path, url: str, options: argparse.Namespace
 ) -> Iterator[list[dict[str, float]]]:
-    """Milliseconds of each round: in all, by step, and of processor time."""
+    """Milliseconds of each round, of its steps, and of processor time."""
     service = ServiceOptions(gpus=options.gpus, gpus_per_node=4, speed=SPEED, driver=options.driver)
     rng = Random(0)
-    jobs = [replace(job(rng), epochs=2_000, total_steps=0) for _ in range(options.jobs)]
+    jobs = [replace(job(rng), epochs=200_000, total_steps=0) for _ in range(options.jobs)]
     rows = list[dict[str, float]]()
     with Inbox(warehouse, url) as inbox, open_run(warehouse, inbox, service) as run:
         inbox.submit_all(jobs)
+        waited = list[float]()
+        advance = run.runtime.advance
+
+        def wait(idle_until: float | None) -> None:
+            began = time.perf_counter()
+            advance(idle_until)
+            waited.append(time.perf_counter() - began)
+
+        run.runtime.advance = wait  # type: ignore[method-assign]
         with driving(options.driver) as drive:
 
-            def driver(run: Run) -> Round:
-                began, cpu = time.perf_counter(), time.process_time()
+            def driver(run: Run) -> RecordedRound:
+                waited.clear()
+                began, cpu, server = time.perf_counter(), time.process_time(), children_seconds()
                 this = drive(run)
+                seconds = time.perf_counter() - began - sum(waited)
                 rows.append(
                     {
                         "jobs": len(this.active),
-                        "round ms": (ended["record"] - ended["collect"]) * 1e3
-                        + this.milliseconds["collect"],
-                        **{f"{name} ms": took for name, took in this.milliseconds.items()},
-                        **{f"{name} cpu": took * 1e3 for name, took in process_seconds.items()},
-                        "all ms": (time.perf_counter() - began) * 1e3 - this.waited_ms,
-                        "all cpu": (time.process_time() - cpu) * 1e3,
+                        "round ms": seconds * 1e3,
+                        "cpu ms": (time.process_time() - cpu) * 1e3,
+                        "server cpu ms": (children_seconds() - server) * 1e3,
+                        **{
+                            f"{name.removesuffix('_ms')} ms": took
+                            for name, took in vars(this.timings).items()
+                        },
                     }
                 )
                 return this
@@ -99,33 +111,28 @@ def taken(
     yield rows
 
 
-process_seconds, ended = dict[str, float](), dict[str, float]()
-"""Processor time of the round's steps, and when they ended, by step."""
-
-
-def measured(step: Step, run: Run, this: Round) -> None:
-    """`tasks.round.run_timed`, and the processor time."""
-    began = time.process_time()
-    timed(step, run, this)
-    process_seconds[step.__name__] = time.process_time() - began
-    ended[step.__name__] = time.perf_counter()
-
-
-timed = round.run_timed
+def children_seconds() -> float:
+    """Processor time so far of this process's children, such as Prefect's server."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == os.getpid():
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def driving(driver: str) -> Iterator[object]:
-    """A driver whose steps are measured."""
-    prefect_tasks.timed = round.run_timed = measured  # type: ignore[attr-defined]
+def driving(driver: str) -> Iterator[Callable[[Run], RecordedRound]]:
+    """The driver, with a server of its own."""
     if driver == "plain":
         yield run_round
         return
     from flows.prefect_server.own_server import run_own_server
-    from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
+    from flows.prefect_server.prefect_driver import embedded_prefect, open_prefect_driver
 
-    with embedded_prefect(), run_own_server():
-        yield run_round_in_prefect
+    with embedded_prefect(), run_own_server(), open_prefect_driver() as drive:
+        yield drive
 
 
 def parse() -> argparse.Namespace:

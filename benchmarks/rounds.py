@@ -18,7 +18,8 @@ from flows.prefect_server.garbage import collect_rarely
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from tasks.record import RoundRecord, Settings, Timings, make_pool
-from tasks.round import ROUND, Round, run_timed
+from tasks.round import ROUND, Step, StepResult, call_step, run_round
+from tasks.run import Run
 from warehouse.workloads.generator import generate_workload
 
 WARM = 3
@@ -56,18 +57,21 @@ def measure(jobs: int, gpus: int, rounds: int, policy: str, seed: int) -> list[d
     start = make_start(workload, Settings(policy=policy, pools=make_pool(gpus, min(gpus, 8))))
     taken: dict[str, list[float]] = {step.__name__: [] for step in ROUND}
     active = jobs
+
+    def call(step: Step, run: Run, *inputs: StepResult[Any]) -> StepResult[Any]:
+        begun = process_time()
+        result = call_step(step, run, *inputs)
+        if number >= WARM:
+            taken[step.__name__].append(1e3 * (process_time() - begun))
+        return result
+
     with prepare(start).open_run(Nothing()) as run, collect_rarely():
         for number in range(WARM + rounds):
             if number >= WARM:
                 active = min(active, len(run.state.beliefs))
             if run.finished:
                 break
-            this = Round()
-            for step in ROUND:
-                begun = process_time()
-                run_timed(step, run, this)
-                if number >= WARM:
-                    taken[step.__name__].append(1e3 * (process_time() - begun))
+            run_round(run, call)
     return [
         {
             "step": name,

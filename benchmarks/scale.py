@@ -24,7 +24,7 @@ import numpy as np
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, make_pool
-from tasks.round import Run
+from tasks.run import Run
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tasks.record import Start
-    from tasks.round import Run
+    from tasks.run import Run
 
 Progress = Callable[[int, int], None]
 """Receives the amount done and the total."""

@@ -12,8 +12,10 @@ model makes the throughput table of a trace's jobs.
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +29,8 @@ from solver.fidelity import Fidelity
 from solver.policies.plugged import find_problems
 from tasks.invariants import Invariants
 from tasks.record import Parameter, RoundRecord, Settings, Start, Timings, make_pool
-from tasks.round import ROUND, Round, Run, make_situation, run_timed, solve
+from tasks.round import Prediction, Step, StepResult, call_step, make_situation, run_round, solve
+from tasks.run import Run
 from tasks.sources import Workload
 from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.plugged import tabulate
@@ -217,15 +220,19 @@ class _Checked:
             while not run.finished:
                 where = f"{self.where}, round {run.state.round}"
                 assert run.state.round < MOST_ROUNDS, f"{where}: some jobs never end"
-                this = Round()
-                for step in ROUND:
-                    if step is solve:
-                        _check_plans(run, this, where)
-                    run_timed(step, run, this)
+                run_round(run, partial(self._call, where))
         return self._seen
 
+    @staticmethod
+    def _call(where: str, step: Step, run: Run, *inputs: StepResult[Any]) -> StepResult[Any]:
+        """See `StepCaller`; checks plans before `solve`."""
+        if step is solve:
+            (prediction,) = inputs
+            _check_plans(run, prediction.value, where)
+        return call_step(step, run, *inputs)
 
-def _check_plans(run: Run, this: Round, where: str) -> None:
+
+def _check_plans(run: Run, this: Prediction, where: str) -> None:
     """Plan the coming round twice; check that the plan is feasible and repeatable."""
     asked = make_situation(run, this)
     assert asked is not None  # no node is ever drained here

@@ -26,8 +26,10 @@ from solver.plan import ActiveJob, Plan
 from solver.promised import RoundInput
 from tasks.fairness import make_arrivals
 from tasks.queue_simulation import QueuedJob, QueueSimulation, set_run_time
-from tasks.round import Round, Run, make_situation, measure_isolated
+from tasks.round import Prediction, Round, make_situation, measure_isolated
+from tasks.run import Run
 from tasks.speeds import isolated_factor
+from tasks.state import RunState
 
 SIMULATIONS = 19
 """Simulations of the queue. An engineering bound."""
@@ -204,7 +206,7 @@ def _simulate(
             for job_id, job in active.items()
         }
         coming = [*_coming(run, this, now, jobs, rng)]
-        seconds, ratios = _measure_coming(run, this, coming), _draw_ratios(this, own_rng)
+        seconds, ratios = _measure_coming(run, this, coming), _draw_ratios(this.state, own_rng)
         new = {**seconds}
         for job_id, (done, left) in isolated.items():
             drawn = jobs[job_id].length / intervals[job_id][1] if job_id in jobs else 1.0
@@ -227,7 +229,7 @@ def _measure_coming(run: Run, this: Round, coming: Iterable[QueuedJob]) -> dict[
     }
 
 
-def _draw_ratios(this: Round, rng: np.random.Generator) -> dict[int, float]:
+def _draw_ratios(state: RunState, rng: np.random.Generator) -> dict[int, float]:
     """Draw the ratio of each job's isolated run time to what its training says, by job id.
 
     Ratios are those of finished jobs of its mode, or of all modes if these are few. They are
@@ -236,19 +238,19 @@ def _draw_ratios(this: Round, rng: np.random.Generator) -> dict[int, float]:
     """
     known = {
         mode: ratios
-        for mode, ratios in this.state.learning.isolated_ratios.items()
+        for mode, ratios in state.learning.isolated_ratios.items()
         if len(ratios) >= LEAST_RATIOS
     }
-    pooled = [r for ratios in this.state.learning.isolated_ratios.values() for r in ratios]
+    pooled = [r for ratios in state.learning.isolated_ratios.values() for r in ratios]
     resampled = {mode: rng.choice(ratios, len(ratios)) for mode, ratios in known.items()}
     others = rng.choice(pooled, len(pooled)) if len(pooled) >= LEAST_RATIOS else (1.0,)
     return {
         job_id: float(rng.choice(resampled.get(belief.spec.mode.value, others)))
-        for job_id, belief in this.state.beliefs.items()
+        for job_id, belief in state.beliefs.items()
     }
 
 
-def _runnable_jobs(this: Round) -> Mapping[int, ActiveJob]:
+def _runnable_jobs(this: Prediction) -> Mapping[int, ActiveJob]:
     """Return the active jobs that can run at present, by job id.
 
     Left out are jobs on hold, cancelled jobs, jobs for which too few nodes are in service, and
@@ -265,7 +267,7 @@ def _runnable_jobs(this: Round) -> Mapping[int, ActiveJob]:
     return {job_id: job for job_id, job in this.active.items() if job_id not in behind}
 
 
-def count_available_gpus(this: Round, job_id: int) -> int | None:
+def count_available_gpus(this: Prediction, job_id: int) -> int | None:
     """Return the most GPUs in service that a job could hold, if too few; None if the job fits.
 
     GPUs of cordoned nodes count only for jobs that hold GPUs, as no other job starts there. The
@@ -290,7 +292,7 @@ def _plan_in_service(this: Round) -> Plan:
     return replace(this.plan, placement={j: this.nodes.numbered(gpus) for j, gpus in placement})
 
 
-def _run_time_interval(this: Round, job_id: int) -> tuple[float, float, float]:
+def _run_time_interval(this: Prediction, job_id: int) -> tuple[float, float, float]:
     """Return a residual run time on a menu's first allocation: calibrated low, point, high."""
     job = this.active[job_id]
     time = job.run_time(job.menu[0])

@@ -1,131 +1,103 @@
 """The five steps of a round, in order: collect, predict, solve, dispatch, record.
 
-Each step fills its part of a `Round`. `ROUND` lists the steps; drivers differ only in how they call
-them.
+A step returns immutable values and takes those of earlier steps. `run_round` connects them; drivers
+differ only in how they call a step (`StepCaller`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from containers.runtime import ContainerEvent, Lease, Observation, Runtime
+from containers.runtime import ContainerEvent, Lease, Observation
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec
-from predictor.published_predictor import ProfiledRegime
-from predictor.throughput import Throughput
 from solver.deciding import decide
 from solver.inventory import InService, Inventory
-from solver.plan import ActiveJob, Plan, Policy, SolveReport
+from solver.plan import ActiveJob, Plan, SolveReport
 from solver.promised import Promises, RoundInput
-from tasks.commands import Command, Orders
+from tasks.commands import Command
 from tasks.fairness import FairFinish
-from tasks.record import Estimate, RoundRecord, RunHeader, Timings, hash_record
-from tasks.sources import JobSource
+from tasks.record import Estimate, RoundRecord, Timings, hash_record
+from tasks.run import Run
 from tasks.speeds import isolated_factor
-from tasks.state import RunState, advance
+from tasks.state import RunState
+
+T = TypeVar("T")
 
 
-class Sink(Protocol):
-    """The destination of a run's records."""
-
-    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
-        """Append a round's record; on return it is durable."""
-        ...
-
-
-@dataclass
-class Run:
-    """An active run; only `record` changes its state.
+@dataclass(frozen=True)
+class Collected:
+    """What a round begins with.
 
     Attributes:
-        throughput: Throughput model known to the scheduler.
-        state: Live state, a fold over its records.
-        schedules: True batch-size schedules by job id, for oracles and clairvoyant policies.
-        active: Policy input of the last round, by job id.
-        check: Called before a round touches its jobs; raises if another process runs them.
+        waited_ms: Wall time of the wait for the end of the previous round.
     """
 
-    name: str
-    header: RunHeader
-    throughput: Throughput
-    policy: Policy
-    source: JobSource
-    runtime: Runtime
-    sink: Sink
+    observation: Observation
+    arrivals: tuple[JobSpec, ...]
+    commands: tuple[Command, ...]
+    truths: tuple[GroundTruth, ...]
+    waited_ms: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the policy can know of a round.
+
+    Attributes:
+        state: State after the observation.
+        nodes: The nodes in service.
+        active: Policy input by job id.
+        forecasts: Forecasts that differ from the previous ones of their jobs.
+    """
+
+    observation: Observation
     state: RunState
-    schedules: Mapping[int, tuple[ProfiledRegime, ...]]
-    active: dict[int, ActiveJob] = field(default_factory=dict)
-    check: Callable[[], object] = lambda: None
-
-    @property
-    def finished(self) -> bool:
-        """Whether every job has arrived and ended."""
-        return self.state.is_finished(self.source)
-
-    def follow(self, record: RoundRecord, digest: str) -> None:
-        """Advance the state past a recorded round with this hash, without planning it again."""
-        before = self.state.orders
-        self.state = advance(self.header, self.state, record, digest)
-        self.resize(before, self.state.orders)
-
-    def resize(self, before: Orders, now: Orders) -> None:
-        """Report added and removed nodes to the runtime."""
-        if (now.added, now.removed) != (before.added, before.removed):
-            inventory = self.header.settings.inventory_in(self.state.round, now.added)
-            self.runtime.resize(inventory, now.removed)
+    nodes: InService
+    active: dict[int, ActiveJob]
+    forecasts: tuple[Forecast, ...]
+    estimates: tuple[Estimate, ...]
 
 
-@dataclass
-class Round:
-    """The current round, filled step by step.
+@dataclass(frozen=True)
+class Round(Prediction):
+    """A solved round."""
 
-    `collect` fills the fields up to `truths`, `predict` those up to `estimates` (`active` is the
-    policy input by job id), `solve` the plan and `dispatch` the events.
-
-    Attributes:
-        waited_ms: Wall time of the wait for the end of the previous round (collect).
-        milliseconds: Wall time by step, without this wait.
-    """
-
-    observation: Observation = field(init=False)
-    arrivals: tuple[JobSpec, ...] = field(init=False)
-    commands: tuple[Command, ...] = field(init=False)
-    truths: tuple[GroundTruth, ...] = field(init=False)
-    state: RunState = field(init=False)
-    forecasts: tuple[Forecast, ...] = field(init=False)
-    nodes: InService = field(init=False)
-    active: dict[int, ActiveJob] = field(init=False)
-    estimates: tuple[Estimate, ...] = field(init=False)
-    plan: Plan = field(init=False)
-    events: tuple[ContainerEvent, ...] = field(init=False)
-    waited_ms: float = 0.0
-    milliseconds: dict[str, float] = field(default_factory=dict)
+    plan: Plan
 
 
-def collect(run: Run, this: Round) -> None:
+@dataclass(frozen=True)
+class RecordedRound(Round):
+    """A round that was run."""
+
+    record: RoundRecord
+    timings: Timings
+
+
+def collect(run: Run) -> Collected:
     """Wait for the previous round to end, read its telemetry, and take in jobs and commands."""
-    taken, orders = run.state.source_position, run.state.orders
+    taken, orders, waited_ms = run.state.source_position, run.state.orders, 0.0
     if run.state.round:
         began = perf_counter()
         run.runtime.advance(_idle_until(run))
-        this.waited_ms = (perf_counter() - began) * 1e3
+        waited_ms = (perf_counter() - began) * 1e3
     run.check()
     for job_id in sorted(orders.cancelled):
         run.runtime.withdraw(job_id, run.state.explain_withdrawal(job_id))
     seen = run.state.give_up(run.runtime.observe())
     run.runtime.reap(seen.ended)
     new = run.source.until(seen.clock_seconds, taken)
-    this.arrivals, this.commands, this.truths = new.jobs, new.commands, new.truths
     nodes = orders.after((), new.commands)
     out = nodes.out_of_service.union(seen.drained)
     losses = seen.losses if run.header.losses else ()
-    this.observation = replace(seen, drained=tuple(sorted(out)), losses=losses)
     run.resize(orders, nodes)
-    run.runtime.admit(this.arrivals)
+    run.runtime.admit(new.jobs)
+    observation = replace(seen, drained=tuple(sorted(out)), losses=losses)
+    return Collected(observation, new.jobs, new.commands, new.truths, waited_ms)
 
 
 def _idle_until(run: Run) -> float | None:
@@ -134,18 +106,17 @@ def _idle_until(run: Run) -> float | None:
     return run.source.idle_until(run.state.source_position, quotas)
 
 
-def predict(run: Run, this: Round) -> None:
+def predict(run: Run, collected: Collected) -> Prediction:
     """Update the beliefs, and forecast jobs whose belief or prior changed."""
-    state, news = run.state.observe(run.header, this.observation, this.arrivals, this.commands)
-    this.forecasts = _expected(run, state, news)
-    known = dict(state.forecasts) | {found.job_id: found for found in this.forecasts}
-    this.state = replace(state, forecasts=known)
-    this.nodes = InService(state.inventory(run.header), this.observation.drained)
-    this.active = _active(run, this.state, this.nodes)
-    this.estimates = tuple(
-        _estimate(run, this.active[found.job_id], this.state) for found in this.forecasts
-    )
-    this.state = this.state.expect(this.estimates)
+    seen = collected.observation
+    state, news = run.state.observe(run.header, seen, collected.arrivals, collected.commands)
+    forecasts = _expected(run, state, news)
+    known = dict(state.forecasts) | {found.job_id: found for found in forecasts}
+    state = replace(state, forecasts=known)
+    nodes = InService(state.inventory(run.header), seen.drained)
+    active = _active(run, state, nodes)
+    estimates = tuple(_estimate(run, active[found.job_id], state) for found in forecasts)
+    return Prediction(seen, state.expect(estimates), nodes, active, forecasts, estimates)
 
 
 def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast, ...]:
@@ -195,8 +166,8 @@ def _menu(run: Run, inventory: Inventory, belief: Belief) -> tuple[Allocation, .
     return menu or (run.throughput.reference(belief.spec),)
 
 
-def make_situation(run: Run, this: Round) -> RoundInput | None:
-    """Return the policy input of a predicted round; None if no node is in service."""
+def make_situation(run: Run, this: Prediction) -> RoundInput | None:
+    """Return the policy input of a round; None if no node is in service."""
     settings, state, inventory = run.header.settings, this.state, this.nodes.inventory
     clock = this.observation.clock_seconds
     if inventory is None:
@@ -221,14 +192,14 @@ def make_situation(run: Run, this: Round) -> RoundInput | None:
     )
 
 
-def _cordoned(run: Run, this: Round) -> frozenset[int]:
+def _cordoned(run: Run, this: Prediction) -> frozenset[int]:
     """Return the GPUs on which no job starts, numbered among the nodes in service."""
     inventory, nodes = this.state.inventory(run.header), this.state.orders.cordoned
     there = (inventory.gpus_of(node) for node in nodes if node < inventory.nodes)
     return frozenset(gpu for gpus in there for gpu in this.nodes.numbered(tuple(gpus)))
 
 
-def _promises(run: Run, this: Round) -> Promises | None:
+def _promises(run: Run, this: Prediction) -> Promises | None:
     settings = run.header.settings
     layout = settings.layout
     if layout is None:
@@ -237,27 +208,24 @@ def _promises(run: Run, this: Round) -> Promises | None:
     return Promises(layout, settings.inventory, this.nodes, this.observation.drained, cordoned)
 
 
-def solve(run: Run, this: Round) -> None:
+def solve(run: Run, prediction: Prediction) -> Plan:
     """Plan the window and place the jobs of the coming round on the nodes in service."""
-    nodes, seen = this.nodes, this.observation
-    given = make_situation(run, this)
+    nodes, drained = prediction.nodes, prediction.observation.drained
+    given = make_situation(run, prediction)
     if given is None:
-        report = SolveReport(run.policy.name, reason="no node is in service", drained=seen.drained)
-        this.plan = Plan({}, report)
-        return
+        reason = "no node is in service"
+        return Plan({}, SolveReport(run.policy.name, reason=reason, drained=drained))
     plan = decide(run.policy, given)
     placement = {job_id: nodes.known_as(gpus) for job_id, gpus in plan.placement.items()}
-    this.plan = replace(
-        plan, placement=placement, report=replace(plan.report, drained=seen.drained)
-    )
+    return replace(plan, placement=placement, report=replace(plan.report, drained=drained))
 
 
-def dispatch(run: Run, this: Round) -> None:
+def dispatch(run: Run, prediction: Prediction, plan: Plan) -> tuple[ContainerEvent, ...]:
     """Preempt the jobs that lose their lease, then launch the jobs with a new lease."""
     run.check()
-    placement, leases = this.plan.placement, this.state.leases
-    inventory = this.state.inventory(run.header)
-    problems = {found.node: found.problem for found in this.observation.problems}
+    placement, leases = plan.placement, prediction.state.leases
+    inventory = prediction.state.inventory(run.header)
+    problems = {found.node: found.problem for found in prediction.observation.problems}
 
     def why(gpus: tuple[int, ...]) -> str:
         ailing = problems.keys() & {inventory.node(gpu) for gpu in gpus} if problems else ()
@@ -267,7 +235,7 @@ def dispatch(run: Run, this: Round) -> None:
 
     losing = {job_id: why(gpus) for job_id, gpus in leases.items() if job_id not in placement}
     new = [Lease(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
-    this.events = (*run.runtime.preempt(losing), *run.runtime.launch(run.state.round, new))
+    return (*run.runtime.preempt(losing), *run.runtime.launch(run.state.round, new))
 
 
 def _explain_preemption(
@@ -285,37 +253,45 @@ def _explain_preemption(
     return f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, sorted(others)))}"
 
 
-def record(run: Run, this: Round) -> None:
+def record(
+    run: Run,
+    collected: Collected,
+    prediction: Prediction,
+    plan: Plan,
+    events: tuple[ContainerEvent, ...],
+    timings: Timings,
+) -> RoundRecord:
     """Append the round's record, then advance the run's state."""
+    seen, state = collected.observation, prediction.state
     kept = RoundRecord(
         version=run.header.version,
         round=run.state.round,
-        clock_seconds=this.observation.clock_seconds,
-        arrivals=this.arrivals,
-        finished=this.observation.finished,
-        reports=this.observation.reports,
-        progress=this.observation.progress,
-        forecasts=this.forecasts,
-        estimates=this.estimates,
-        bids=this.plan.bids,
-        solve=this.plan.report,
-        memory=this.plan.memory,
-        leases=tuple(Lease(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
-        events=this.events,
+        clock_seconds=seen.clock_seconds,
+        arrivals=collected.arrivals,
+        finished=seen.finished,
+        reports=seen.reports,
+        progress=seen.progress,
+        forecasts=prediction.forecasts,
+        estimates=prediction.estimates,
+        bids=plan.bids,
+        solve=plan.report,
+        memory=plan.memory,
+        leases=tuple(Lease(job_id, gpus) for job_id, gpus in plan.placement.items()),
+        events=events,
         previous_hash=run.state.last_hash,
-        commands=this.commands,
-        truths=this.truths,
-        pairs=this.plan.pairs,
-        problems=this.observation.problems,
-        losses=this.observation.losses,
+        commands=collected.commands,
+        truths=collected.truths,
+        pairs=plan.pairs,
+        problems=seen.problems,
+        losses=seen.losses,
         fair_finishes=tuple(
-            FairFinish(job_id, at) for job_id, at in sorted(this.state.fair_finishes.news.items())
+            FairFinish(job_id, at) for job_id, at in sorted(state.fair_finishes.news.items())
         ),
     )
-    timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = hash_record(kept)
     run.sink.append(kept, digest, timings)
-    run.state, run.active = this.state.decide(run.header, kept, digest), this.active
+    run.state, run.active = state.decide(run.header, kept, digest), prediction.active
+    return kept
 
 
 def _estimate(run: Run, job: ActiveJob, state: RunState) -> Estimate:
@@ -342,28 +318,60 @@ def measure_isolated(run: Run, job: ActiveJob, state: RunState) -> tuple[float, 
     return job.belief.reference_seconds * factor, left * factor
 
 
-Step = Callable[[Run, Round], None]
+Step = Callable[..., Any]
 
 ROUND: tuple[Step, ...] = (collect, predict, solve, dispatch, record)
 """The steps of a round, in order."""
 
 
-def run_timed(step: Step, run: Run, this: Round) -> None:
-    """Run one step and measure its wall time."""
-    started, waited_ms = perf_counter(), this.waited_ms
-    step(run, this)
-    waited_ms = this.waited_ms - waited_ms
-    this.milliseconds[step.__name__] = (perf_counter() - started) * 1e3 - waited_ms
+class StepResult(Generic[T]):
+    """What a step returned, and its wall time in milliseconds without the wait of `collect`.
+
+    It is opaque to Prefect, which looks for the sources of a task's inputs in every field of a
+    dataclass and in every item of a collection.
+    """
+
+    __slots__ = ("__weakref__", "milliseconds", "value")
+
+    def __init__(self, value: T, milliseconds: float = 0.0) -> None:
+        self.value, self.milliseconds = value, milliseconds
 
 
-def run_round(run: Run) -> Round:
-    """Run a round as plain function calls, without Prefect."""
-    this = Round()
-    run_steps(run, this)
-    return this
+class StepCaller(Protocol):
+    """Calls a step with what earlier steps returned."""
+
+    def __call__(self, step: Callable[..., T], run: Run, *inputs: StepResult[Any]) -> StepResult[T]:
+        """Return the step's result.
+
+        Raises:
+            Exception: Any exception of the step.
+        """
+        ...
 
 
-def run_steps(run: Run, this: Round) -> None:
-    """Run the steps of a round in order."""
-    for step in ROUND:
-        run_timed(step, run, this)
+def call_step(step: Callable[..., T], run: Run, *inputs: StepResult[Any]) -> StepResult[T]:
+    """See `StepCaller`; calls the function itself."""
+    began = perf_counter()
+    value = step(run, *(given.value for given in inputs))
+    waited_ms = value.waited_ms if isinstance(value, Collected) else 0.0
+    return StepResult(value, (perf_counter() - began) * 1e3 - waited_ms)
+
+
+def run_round(run: Run, call: StepCaller = call_step) -> RecordedRound:
+    """Run a round: the graph of its steps. By default, without Prefect."""
+    collected = call(collect, run)
+    prediction = call(predict, run, collected)
+    plan = call(solve, run, prediction)
+    events = call(dispatch, run, prediction, plan)
+    done: tuple[StepResult[Any], ...] = (collected, prediction, plan, events)
+    timings = Timings(*(result.milliseconds for result in done))
+    kept = call(record, run, *done, StepResult(timings))
+    return RecordedRound(
+        **vars(prediction.value), plan=plan.value, record=kept.value, timings=timings
+    )
+
+
+def solve_round(run: Run, prediction: Prediction | None = None) -> Round:
+    """Solve a round without dispatching it; by default, collect and predict it first."""
+    prediction = prediction or predict(run, collect(run))
+    return Round(**vars(prediction), plan=solve(run, prediction))

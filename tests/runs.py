@@ -28,7 +28,8 @@ from tasks.record import (
     hash_record,
     make_pool,
 )
-from tasks.round import Round, Run, collect, make_situation, predict, run_round, solve
+from tasks.round import Round, make_situation, run_round, solve_round
+from tasks.run import Run
 from tasks.sources import Workload
 from tasks.state import RunState, advance
 from warehouse.store.audit import audit
@@ -153,9 +154,7 @@ def make(start: Start) -> Made:
 
 def planned(run: Run) -> tuple[Round, Situation]:
     """The next round up to its plan, and what the policy decided on."""
-    this = Round()
-    for step in (collect, predict, solve):
-        step(run, this)
+    this = solve_round(run)
     now = make_situation(run, this)
     assert now
     return this, now

@@ -16,7 +16,8 @@ from predictor.job import JobSpec
 from tasks.commands import Command
 from tasks.record import RoundRecord, Start
 from tasks.replay import Comparison, Recording
-from tasks.round import Round, Run, collect, predict, solve
+from tasks.round import Prediction, Round, collect, predict, solve_round
+from tasks.run import Run
 from tasks.sources import Trace
 from tasks.state import RunState
 from warehouse.store.folder import run_folder
@@ -108,9 +109,8 @@ def solve_last_round(
     commands: Sequence[Command] = (),
 ) -> tuple[Run, Round]:
     """Solve the last round again; see `predict_last_round`."""
-    run, this = predict_last_round(name, history, jobs, commands)
-    solve(run, this)
-    return run, this
+    run, prediction = predict_last_round(name, history, jobs, commands)
+    return run, solve_round(run, prediction)
 
 
 def predict_last_round(
@@ -118,13 +118,13 @@ def predict_last_round(
     history: ServiceHistory,
     jobs: Sequence[JobSpec] = (),
     commands: Sequence[Command] = (),
-) -> tuple[Run, Round]:
+) -> tuple[Run, Prediction]:
     """Repeat the last round up to its forecasts, with further jobs and commands.
 
     Before the first round, make a round of `jobs`, which must then be given. Numbers and times of
     `commands` are ignored.
     """
-    start, last, this = history.start, _forget_orders(history), Round()
+    start, last = history.start, _forget_orders(history)
     prepared = replace(prepare(start), state=history.before.state)
     if last is None:
         assert jobs
@@ -146,9 +146,7 @@ def predict_last_round(
         ),
         before=history.before.state.source_position,
     )
-    for step in (collect, predict):
-        step(run, this)
-    return run, this
+    return run, predict(run, collect(run))
 
 
 def _forget_orders(history: ServiceHistory) -> RoundRecord | None:

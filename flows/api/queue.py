@@ -14,7 +14,8 @@ from tasks.rollouts import (
     seconds_to_priority,
     seconds_to_reservation,
 )
-from tasks.round import Round, Run
+from tasks.round import Prediction, Round
+from tasks.run import Run
 from warehouse.wording import counted
 
 
@@ -75,7 +76,7 @@ def find_gpu_shortages(name: str, history: ServiceHistory) -> dict[int, str]:
     return {job_id: _describe_wait(this, job_id) for job_id in this.active}
 
 
-def _describe_wait(this: Round, job_id: int) -> str:
+def _describe_wait(this: Prediction, job_id: int) -> str:
     """Describe what keeps a job from running; see `QueueRow.waits_for`."""
     others, there = describe_wait(this.state, job_id), count_available_gpus(this, job_id)
     if others or there is None:

@@ -15,7 +15,7 @@ from flows.runs.start import make_start, open_workload, read_past_jobs
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
 from tasks.record import PastJob, Settings, Start
-from tasks.round import Run
+from tasks.run import Run
 from tasks.sources import Workload
 from warehouse.store.campaigns import CellStore, FinishedCell
 

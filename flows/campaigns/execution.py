@@ -34,7 +34,7 @@ from flows.runs.code_version import hash_code
 from flows.runs.simulation import Watch
 from predictor.errors import Interrupted, ShockwaveError
 from tasks.record import Start
-from tasks.round import Run
+from tasks.run import Run
 from warehouse.analytics.catalog import build
 from warehouse.store.campaigns import (
     CellStore,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # not needed by commands that run nothing
 
     from flows.runs.simulation import Progress as RoundCallback
     from tasks.record import Start
-    from tasks.round import Run
+    from tasks.run import Run
 
 
 class Count(Protocol):

@@ -189,10 +189,10 @@ def open_driver(driver: DriverName) -> "Iterator[Driver]":
         yield run_round
         return
     from flows.prefect_server.own_server import run_own_server
-    from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
+    from flows.prefect_server.prefect_driver import embedded_prefect, open_prefect_driver
 
-    with embedded_prefect(), run_own_server():
-        yield run_round_in_prefect
+    with embedded_prefect(), run_own_server(), open_prefect_driver() as opened:
+        yield opened
 
 
 def print_summary(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, tags
+from prefect import flow
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.schemas import State
 from prefect.states import Completed
@@ -11,13 +11,13 @@ from prefect.states import Completed
 from flows.deployments.artifacts import show_headlines
 from flows.deployments.forms import RoundForm, SimulationForm
 from flows.prefect_server.failures import make_failed_state
-from flows.prefect_server.prefect_driver import run_task, run_tasks
+from flows.prefect_server.prefect_driver import open_task_driver, run_task
 from flows.runs.resuming import resume
 from flows.runs.simulation import Progress
 from flows.runs.simulation import simulate as run_simulation
 from flows.runs.start import make_start, open_workload
 from predictor.errors import ShockwaveError
-from tasks.round import Run
+from tasks.run import Run
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 from warehouse.wording import counted
@@ -39,8 +39,8 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
         Completed with the run's id; failed with the reason, if a round failed.
     """
     try:
-        with tags(form.run):
-            resume(form.run, warehouse, driver=run_tasks, rounds=form.rounds)
+        with open_task_driver() as driver:
+            resume(form.run, warehouse, driver=driver, rounds=form.rounds)
         show_headlines(warehouse, [form.run], key=f"run-{form.run}", title=f"Run {form.run}")
         return Completed(message=_status(warehouse, form.run), data=form.run)
     except ShockwaveError as error:

@@ -32,7 +32,8 @@ from tasks.rollouts import (
     seconds_to_priority,
     seconds_to_reservation,
 )
-from tasks.round import Round, Run
+from tasks.round import Round
+from tasks.run import Run
 
 
 class Answer(Facts):

@@ -18,7 +18,8 @@ from predictor.job import JobSpec, find_named
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
 from tasks.rollouts import Progress, ignore_progress
-from tasks.round import Round, Run, collect, predict, solve
+from tasks.round import Round, solve_round
+from tasks.run import Run
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
@@ -64,9 +65,7 @@ def why(
     for record, digest in stored[:number]:
         run.follow(record, digest)
     run.state = take_over(run.state, header.settings)
-    this = Round()
-    for step in (collect, predict, solve):
-        step(run, this)
+    this = solve_round(run)
     check_same(name, this, recorded[number])
     return replace(explain_round(run, this, job_id, number, recorded, progress), longest=longest)
 

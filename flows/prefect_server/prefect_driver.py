@@ -5,80 +5,130 @@ flow run waits until its parent's task run is stored.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
-from prefect import flow, tags, task
+from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import FlowRunCreate
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext, SyncClientContext
+from prefect.flow_engine import run_flow
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import (
     PREFECT_API_REQUEST_TIMEOUT,
     PREFECT_API_URL,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    PREFECT_LOCAL_STORAGE_PATH,
     PREFECT_SERVER_ANALYTICS_ENABLED,
     PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT,
     PREFECT_SERVER_DATABASE_TIMEOUT,
+    PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE,
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_MAX_FLUSH_RETRIES,
+    PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE,
     temporary_settings,
 )
 from prefect.settings.legacy import Setting
+from prefect.states import Pending, to_state_create
 
 from flows.prefect_server.access import describe_first_start
-from tasks.prefect_tasks import call_steps, call_tasks, register_round
-from tasks.round import Round, Run
+from flows.prefect_server.round_artifacts import RoundPublisher, open_publisher
+from tasks.prefect_tasks import RunHandle, call_task
+from tasks.round import RecordedRound, StepResult, run_round
+from tasks.run import Run
 
 
 @flow(
     name="round",
     description="One scheduling round: collect, predict, solve, dispatch, record.",
-    flow_run_name="{run} round {number}",
+    validate_parameters=False,
+    persist_result=False,
 )
-def scheduling_round(run: str, number: int) -> None:
-    """Run a round of a run that is active in this process.
+def scheduling_round(run: RunHandle, publisher: RoundPublisher) -> StepResult[RecordedRound]:
+    """Run the next round of a run that is active in this process."""
+    with publisher.sending():
+        return StepResult(run_round(run.run, call_task))
 
-    Args:
-        run: The run's id.
-        number: The round, from 0.
+
+@contextmanager
+def open_prefect_driver() -> Iterator[Callable[[Run], RecordedRound]]:
+    """Open the driver of rounds as flow runs; `tasks.round.run_round` is the plain driver.
+
+    It keeps a connection to the server, which takes 30 ms to open.
     """
-    call_tasks(run, number)
+    # A given folder for exceptions saves three requests for the server's default.
+    folder = PREFECT_LOCAL_STORAGE_PATH.value()
+    one_round = scheduling_round.with_options(result_storage=folder, persist_result=False)
+    with SyncClientContext() as opened, open_publisher() as publisher:
+        flow_id = opened.client.create_flow(one_round)
+
+        def drive(run: Run) -> RecordedRound:
+            given = {"run": RunHandle(run), "publisher": publisher}
+            flow_run = _create_flow_run(opened.client, flow_id, run)
+            result = run_flow(one_round, flow_run, given)
+            assert isinstance(result, StepResult)
+            done: RecordedRound = result.value
+            publisher.publish(run, done, flow_run.id)
+            return done
+
+        yield drive
 
 
-def run_round_in_prefect(run: Run) -> Round:
-    """Run a round as a flow run; `tasks.round.run_round` is the plain driver."""
-    number = run.state.round
-    with register_round(run) as this, tags(run.name, run.header.settings.policy):
-        scheduling_round(run.name, number)
-    return this
+def _create_flow_run(client: SyncPrefectClient, flow_id: UUID, run: Run) -> FlowRun:
+    """Create the flow run of a run's next round.
+
+    The engine would make four requests: for the flow, the flow run, its name and its parameters.
+    """
+    wanted = FlowRunCreate(
+        flow_id=flow_id,
+        name=str(RunHandle(run)),
+        parameters={"run": run.name, "number": run.state.round},
+        tags=[run.name, run.header.settings.policy],
+        state=to_state_create(Pending()),
+    )
+    content = wanted.model_dump(mode="json", exclude_unset=True)
+    return FlowRun.model_validate(client.request("POST", "/flow_runs/", json=content).json())
 
 
-def run_tasks(run: Run) -> Round:
-    """Run a round as five task runs of the current flow run."""
-    with register_round(run) as this:
-        call_tasks(run.name, run.state.round)
-    return this
+@contextmanager
+def open_task_driver() -> Iterator[Callable[[Run], RecordedRound]]:
+    """Open the driver of rounds as five task runs each of the current flow run, with artifacts."""
+    context = FlowRunContext.get()
+    assert context
+    assert context.flow_run
+    flow_run = context.flow_run.id
+    with open_publisher() as publisher:
+
+        def drive(run: Run) -> RecordedRound:
+            with publisher.sending():
+                done = run_round(run, call_task)
+            publisher.publish(run, done, flow_run)
+            return done
+
+        yield drive
 
 
 @task(
     name="round",
     description="One scheduling round: collect, predict, solve, dispatch, record.",
-    task_run_name="round {number}",
-    tags=["shockwave"],
+    task_run_name="{run}",
     cache_policy=NO_CACHE,
+    persist_result=False,
 )
-def whole_round(run: str, number: int) -> None:
-    """Run a round of a run that is active in this process, as one task."""
-    call_steps(run, number)
+def whole_round(run: RunHandle) -> StepResult[RecordedRound]:
+    """Run the next round of a run that is active in this process, as one task."""
+    return StepResult(run_round(run.run))
 
 
-def run_task(run: Run) -> Round:
+def run_task(run: Run) -> RecordedRound:
     """Run a round as one task run of the current flow run."""
-    with register_round(run) as this:
-        whole_round(run.name, run.state.round)
-    return this
+    return whole_round(RunHandle(run)).value
 
 
 def needs_server() -> bool:
@@ -104,14 +154,16 @@ SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_ANALYTICS_ENABLED: False,
     PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT: ANSWER_SECONDS,
     PREFECT_SERVER_DATABASE_TIMEOUT: ANSWER_SECONDS,
+    PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE: 500,
+    PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_MAX_FLUSH_RETRIES: MOST_FLUSHES,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL: 1.0,
 }
-"""Settings of servers that Shockwave starts: no telemetry, and task runs stored in batches. Single
-writes would lock SQLite against the next flow run, which would then wait two seconds. Sizes and
-interval are engineering choices; no sweep is recorded."""
+"""Settings of servers that Shockwave starts: no telemetry, and task runs and events are stored in
+batches. Single writes would lock SQLite against the next flow run, which would then wait two
+seconds. Sizes and interval are engineering choices; no sweep is recorded."""
 
 
 @contextmanager

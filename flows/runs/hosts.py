@@ -19,7 +19,7 @@ from flows.runs.cluster_file import read_cluster_file
 from predictor.errors import InputError
 from solver.inventory import Inventory
 from tasks.commands import NewNode, Orders
-from tasks.round import Run
+from tasks.run import Run
 from warehouse.store.durable import write_text
 
 NODES = "nodes.json"

@@ -22,7 +22,8 @@ from flows.runs.simulation import Driver, Prepared, Progress, finish, make_terms
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
 from predictor.errors import InputError, Interrupted
 from tasks.record import Package, RunHeader, RuntimeKind, Start
-from tasks.round import Run, run_round
+from tasks.round import run_round
+from tasks.run import Run
 from warehouse.analytics.catalog import build
 from warehouse.store.durable import write_text
 from warehouse.store.reader import Reader

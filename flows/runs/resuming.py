@@ -11,7 +11,8 @@ from flows.runs.snapshot import RunProgress
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RoundRecord, RuntimeKind, Start
-from tasks.round import Round, Run, collect, run_round
+from tasks.round import collect, run_round
+from tasks.run import Run
 from warehouse.analytics.catalog import build
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -91,9 +92,7 @@ def repeat_round(run: Run, record: RoundRecord, digest: str) -> None:
     Raises:
         WarehouseError: The virtual cluster does not reproduce the recorded observation.
     """
-    this = Round()
-    collect(run, this)
-    if this.observation != record.observation:
+    if collect(run).observation != record.observation:
         raise WarehouseError(
             f"run {run.name!r}, round {record.round}",
             "the virtual cluster does not reproduce the recorded observation",

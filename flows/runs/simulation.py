@@ -24,7 +24,8 @@ from solver.plan import Policy
 from tasks.commands import Orders
 from tasks.plugged import PluggedFactory
 from tasks.record import RunHeader, RuntimeKind, Start
-from tasks.round import Round, Run, Sink, run_round
+from tasks.round import Round, run_round
+from tasks.run import Run, Sink
 from tasks.sources import Workload
 from tasks.state import RunState
 from warehouse.analytics.catalog import build

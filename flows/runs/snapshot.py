@@ -20,7 +20,7 @@ from flows.runs.costs import GpuCost, Tariff
 from predictor.errors import WarehouseError
 from predictor.rows import from_row, to_row
 from tasks.record import RoundRecord, RunHeader, Start, Timings
-from tasks.round import Run, Sink
+from tasks.run import Run, Sink
 from tasks.state import RunState, advance
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import find_left_overs, write_text

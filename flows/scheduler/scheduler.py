@@ -37,7 +37,8 @@ from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import NewNode, TenantTerms
 from tasks.record import RoundRecord, RunHeader
-from tasks.round import Run, run_round
+from tasks.round import run_round
+from tasks.run import Run
 from warehouse.analytics.catalog import build
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases
@@ -103,10 +104,10 @@ def _open_driver(options: ServiceOptions) -> Iterator[Driver]:
     if options.driver == "plain":
         yield run_round
         return
-    from flows.prefect_server.prefect_driver import embedded_prefect, run_round_in_prefect
+    from flows.prefect_server.prefect_driver import embedded_prefect, open_prefect_driver
 
-    with embedded_prefect():
-        yield run_round_in_prefect
+    with embedded_prefect(), open_prefect_driver() as driver:
+        yield driver
 
 
 def schedule(

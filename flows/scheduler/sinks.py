@@ -8,7 +8,7 @@ from containers.runtime import EventKind
 from flows.prefect_server.logs import log_line
 from tasks.commands import CommandKind
 from tasks.record import RoundRecord, Timings
-from tasks.round import Sink
+from tasks.run import Sink
 
 WARNINGS = (EventKind.CRASHED, EventKind.LOST, EventKind.FAILED, CommandKind.REFUSED)
 

@@ -47,7 +47,8 @@ from harness.soak.kept import BAD, kept
 from harness.soak.place import Gauge, Place, begun, server
 from harness.soak.processes import children
 from tasks.commands import CommandKind
-from tasks.round import Round, Run, run_round
+from tasks.round import Round, run_round
+from tasks.run import Run
 from warehouse.inbox.entries import SUBMIT
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases

@@ -46,7 +46,7 @@ from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from harness.attacks.boundaries import dying_at
 from tasks.record import Settings, Start, make_pool
-from tasks.round import Run
+from tasks.run import Run
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics

@@ -12,19 +12,20 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flows.runs.live import resume_live, run_live
 from flows.runs.start import make_start
-from tasks import round as tasks_round
 from tasks.record import RuntimeKind, Settings, make_pool
-from tasks.round import Round, Run, run_timed
+from tasks.round import ROUND, Round, Step, StepResult, call_step, run_round
+from tasks.run import Run
 from warehouse.store.folder import name_of, records_folder, run_folders
 from warehouse.store.reader import Reader
 
 ROUND_SECONDS = 3.0
 SILENT_SECONDS = 120.0
 """Time without a record after which a scheduler hangs."""
-BOUNDARIES = ("before collect", *(f"after {step.__name__}" for step in tasks_round.ROUND[:-1]))
+BOUNDARIES = ("before collect", *(f"after {step.__name__}" for step in ROUND[:-1]))
 
 
 class Stuck(Exception):
@@ -119,13 +120,14 @@ def schedule(folder: Path) -> None:
             if (folder / "die").read_text() == name:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    def call(step: Step, run: Run, *inputs: StepResult[Any]) -> StepResult[Any]:
+        result = call_step(step, run, *inputs)
+        boundary(f"after {step.__name__}")
+        return result
+
     def driver(run: Run) -> Round:
-        this = Round()
         boundary("before collect")
-        for step in tasks_round.ROUND:
-            run_timed(step, run, this)
-            boundary(f"after {step.__name__}")
-        return this
+        return run_round(run, call)
 
     nodes, workload, number = pickle.loads((folder / "given").read_bytes())
     warehouse = folder / "warehouse"

@@ -19,7 +19,8 @@ from flows.web.api import create_api
 from flows.web.backend import ServiceBackend
 from harness.attacks.promises import Acknowledged
 from harness.up import free_port
-from tasks.round import Round, Run, run_round
+from tasks.round import Round, run_round
+from tasks.run import Run
 from warehouse.inbox.inbox import Inbox
 
 SECRET = "soak:soak"

@@ -12,7 +12,7 @@ from flows.campaigns.summary import summarize
 from flows.runs.code_version import PACKAGES, ROOT, code_version
 from flows.runs.simulation import simulate
 from predictor.errors import InputError, Interrupted, WarehouseError
-from tasks.round import Run
+from tasks.run import Run
 from tests.flows.conftest import tree
 from warehouse.analytics.intervals import interval
 from warehouse.analytics.questions import Analytics

@@ -13,6 +13,7 @@ from threading import Event
 
 import pytest
 
+from containers.runtime import Observation
 from flows.scheduler import scheduler
 from flows.scheduler.leadership import LeaseSite, lead
 from flows.scheduler.process import announce, find_service
@@ -21,8 +22,10 @@ from flows.scheduler.sinks import FencedSink
 from flows.supervisor.config import ListenAddress, Service
 from harness.waiting import wait_for
 from predictor.errors import WarehouseBusy
+from solver.inventory import InService
 from solver.plan import Plan, SolveReport
-from tasks.round import Round, Run, dispatch
+from tasks.round import Prediction, dispatch
+from tasks.run import Run
 from tests.flows.test_scheduler import FAST, JOB
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases, TakenOver
@@ -33,6 +36,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from threading import Event
+from containers.runtime import Observation
 from flows.scheduler import scheduler
 from flows.scheduler.leadership import LeaseSite, lead
 with lead(LeaseSite(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as leader:
@@ -90,10 +94,11 @@ def test_a_process_without_the_lease_touches_no_job_and_writes_no_round(
         with pytest.raises(TakenOver):
             schedule(run, tmp_path, rounds=1)
         assert touched == []
-        this = Round()
-        this.state, this.plan = run.state, Plan({}, SolveReport("srtf"))
+        seen = Observation(0.0, (), (), ())
+        nodes = InService(run.state.inventory(run.header))
+        prediction = Prediction(seen, run.state, nodes, {}, (), ())
         with pytest.raises(TakenOver):  # while it was solved
-            dispatch(run, this)
+            dispatch(run, prediction, Plan({}, SolveReport("srtf")))
         assert touched == []
     leases.close()
 

@@ -10,7 +10,7 @@ from benchmarks.alone import losses
 from containers.docker.nodes import Gpu
 from containers.runtime import EventKind
 from flows.explain.replay import replay
-from flows.prefect_server.prefect_driver import run_round_in_prefect
+from flows.prefect_server.prefect_driver import open_prefect_driver
 from flows.runs.live import run_live
 from flows.runs.start import make_start
 from harness.dockerd import cluster, dockerd
@@ -41,7 +41,8 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
     with dockerd() as own:
         nodes = cluster(own, storage)
         nodes = replace(nodes, nodes=(replace(nodes.nodes[0], gpus=(Gpu(cpus=1.0),) * 2),))
-        name = run_live(start, nodes, tmp_path, driver=run_round_in_prefect)
+        with open_prefect_driver() as driver:
+            name = run_live(start, nodes, tmp_path, driver=driver)
     recorded = [record for record, _ in Reader(tmp_path).records(name)]
     assert {spec.mode for spec in start.workload.specs} == set(Mode)
     ends = {event.job_id: event.kind for record in recorded for event in record.finished}

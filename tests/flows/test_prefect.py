@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterId,
     FlowRunFilterTags,
 )
-from prefect.client.schemas.objects import FlowRun, TaskRun
+from prefect.client.schemas.objects import FlowRun, TaskRun, TaskRunResult
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 
 from flows.campaigns import Runner
@@ -30,17 +30,18 @@ from flows.deployments.deployments import FILE, read_deployments
 from flows.explain.replay import replay
 from flows.explain.whatif import Change, whatif
 from flows.prefect_server.access import Access
-from flows.prefect_server.prefect_driver import run_round_in_prefect
+from flows.prefect_server.prefect_driver import open_prefect_driver
 from flows.runs.resuming import resume
 from flows.runs.settings import ClusterSize, SimulationSettings
-from flows.runs.simulation import simulate
+from flows.runs.simulation import Driver, simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
 from tasks.prefect_tasks import TASKS, should_retry
 from tasks.record import Parameter, Settings, Start, make_pool
-from tasks.round import ROUND, Run
+from tasks.round import ROUND, record
+from tasks.run import Run
 from tests.flows.conftest import Command
 from tests.ui.flow_runs import artifacts, rows_of
 from warehouse.analytics.questions import Analytics
@@ -93,14 +94,18 @@ class Both:
         return Analytics(self.warehouse)
 
 
+@pytest.fixture
+def driver(client: SyncPrefectClient) -> Iterator[Driver]:
+    with open_prefect_driver() as opened:
+        yield opened
+
+
 @pytest.fixture(scope="module")
 def both(client: SyncPrefectClient, tmp_path_factory: pytest.TempPathFactory) -> Both:
     warehouse = tmp_path_factory.mktemp("both")
-    return Both(
-        warehouse,
-        simulate(START, warehouse),
-        simulate(START, warehouse, driver=run_round_in_prefect),
-    )
+    with open_prefect_driver() as driver:
+        prefect = simulate(START, warehouse, driver=driver)
+    return Both(warehouse, simulate(START, warehouse), prefect)
 
 
 def test_a_run_under_prefect_replays_and_forks_as_a_plain_one(both: Both) -> None:
@@ -137,7 +142,24 @@ def test_each_round_is_a_flow_run(both: Both, client: SyncPrefectClient) -> None
         assert set(run.tags) == {both.prefect, "shockwave"}
 
 
-def test_each_step_is_a_task_run_after_the_one_before(
+SOURCES = {
+    "collect": {"run": []},
+    "predict": {"run": [], "collected": ["collect"]},
+    "solve": {"run": [], "prediction": ["predict"]},
+    "dispatch": {"run": [], "prediction": ["predict"], "plan": ["solve"]},
+    "record": {
+        "run": [],
+        "collected": ["collect"],
+        "prediction": ["predict"],
+        "plan": ["solve"],
+        "events": ["dispatch"],
+        "timings": [],
+    },
+}
+"""The steps that return each input of a step."""
+
+
+def test_the_inputs_of_each_step_name_the_task_runs_that_returned_them(
     both: Both, client: SyncPrefectClient
 ) -> None:
     for number, flow_run in enumerate(flow_runs(client, both.prefect)):
@@ -145,12 +167,15 @@ def test_each_step_is_a_task_run_after_the_one_before(
         assert [run.name for run in runs] == [
             f"{step} {both.prefect} round {number}" for step in STEPS
         ]
-        waited_for = [
-            [str(upstream.id) for upstream in run.task_inputs.get("wait_for", [])] for run in runs
-        ]
-        assert waited_for == [[], *([str(run.id)] for run in runs[:-1])]
+        ids = dict(zip(STEPS, (run.id for run in runs), strict=True))
         for step, run in zip(STEPS, runs, strict=True):
-            assert {"shockwave", step, both.prefect} <= set(run.tags)
+            sources = {
+                name: [source.id for source in found if isinstance(source, TaskRunResult)]
+                for name, found in run.task_inputs.items()
+            }
+            assert sources == {
+                name: [ids[source] for source in found] for name, found in SOURCES[step].items()
+            }
             assert run.state is not None
             assert run.state.is_completed()
 
@@ -159,32 +184,36 @@ def test_each_round_shows_its_allocation_and_its_market(
     both: Both, client: SyncPrefectClient
 ) -> None:
     records = both.reader.records(both.prefect)
-    for (record, _), flow_run in zip(records, flow_runs(client, both.prefect), strict=True):
+    for (kept, _), flow_run in zip(records, flow_runs(client, both.prefect), strict=True):
         shown = artifacts(client, flow_run.id)
         assert set(shown) == {f"allocation-{both.prefect}", f"market-{both.prefect}"}
         allocation = rows_of(shown[f"allocation-{both.prefect}"])
-        if record.leases:
+        if kept.leases:
             assert [(row["job"], row["gpus"]) for row in allocation] == [
-                (launch.job_id, " ".join(map(str, launch.gpus))) for launch in record.leases
+                (launch.job_id, " ".join(map(str, launch.gpus))) for launch in kept.leases
             ]
         else:
             assert allocation == [{"job": "none"}]
         market = shown[f"market-{both.prefect}"]
         assert market.type == "markdown"
         assert isinstance(market.data, str)
-        assert market.data.startswith(f"# Round {record.round} of run {both.prefect}\n")
-        if record.solve.prices:
-            assert f"| counts | {record.solve.status}, by {record.solve.backend} " in market.data
-            assert f"| as laid out | {record.solve.gap:.2%} off the bound |" in market.data
-        leases = {lease.job_id: " ".join(map(str, lease.gpus)) for lease in record.leases}
+        assert market.data.startswith(f"# Round {kept.round} of run {both.prefect}\n")
+        if kept.solve.prices:
+            assert f"| counts | {kept.solve.status}, by {kept.solve.backend} " in market.data
+            assert f"| as laid out | {kept.solve.gap:.2%} off the bound |" in market.data
+        leases = {lease.job_id: " ".join(map(str, lease.gpus)) for lease in kept.leases}
+        for event in (*kept.finished, *kept.events):
+            gpus = " ".join(map(str, event.gpus))
+            assert f"\n| {event.job_id} | {event.kind} | {gpus} | {event.reason}" in market.data
+        assert f"shockwave why JOB --run {both.prefect} --round {kept.round}`" in market.data
         bids = re.findall(r"\n\| (\d+) \| \d+ \| [\d.e+-]+ \| ([\d ]+|waits) \|", market.data)
         assert sorted(bids) == sorted(
-            (str(bid.job_id), leases.get(bid.job_id, "waits")) for bid in record.bids
+            (str(bid.job_id), leases.get(bid.job_id, "waits")) for bid in kept.bids
         )
 
 
 def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
-    both: Both, client: SyncPrefectClient, tmp_path: Path
+    both: Both, client: SyncPrefectClient, driver: Driver, tmp_path: Path
 ) -> None:
     def take_the_folder_away(run: Run) -> None:
         if run.state.round == 2:
@@ -195,7 +224,7 @@ def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
     # Another seed on record gives another id than the runs above, for the same jobs.
     start = make_start(START.workload, replace(START.header.settings, seed=1))
     with pytest.raises(WarehouseError, match="cannot be written"):
-        simulate(start, tmp_path, driver=run_round_in_prefect, progress=take_the_folder_away)
+        simulate(start, tmp_path, driver=driver, progress=take_the_folder_away)
     (folder,) = (path for path in records_folder(tmp_path).glob("run=*") if path.is_file())
     run = name_of(folder)
 
@@ -211,7 +240,7 @@ def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
 
     folder.unlink()
     (tmp_path / "away").rename(folder)
-    assert resume(run, tmp_path, driver=run_round_in_prefect) == run
+    assert resume(run, tmp_path, driver=driver) == run
     assert [again.state_name for again in flow_runs(client, run)[3:]] == ["Completed"] * (
         len(both.reader.records(both.plain)) - 2
     )
@@ -220,7 +249,7 @@ def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
 
 
 def test_a_record_that_cannot_be_written_at_first_is_written_later(
-    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: SyncPrefectClient, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def in_the_way(run: Run) -> None:
         if run.state.round == 1:
@@ -230,10 +259,10 @@ def test_a_record_that_cannot_be_written_at_first_is_written_later(
         next(records_folder(tmp_path).glob("run=*/round=000001.parquet")).rmdir()
         return should_retry(task, task_run, state)
 
-    monkeypatch.setattr(TASKS[-1], "retry_condition_fn", out_of_it_once_it_failed)
+    monkeypatch.setattr(TASKS[record], "retry_condition_fn", out_of_it_once_it_failed)
 
     start = make_start(START.workload, replace(START.header.settings, seed=3))
-    run = simulate(start, tmp_path, driver=run_round_in_prefect, progress=in_the_way)
+    run = simulate(start, tmp_path, driver=driver, progress=in_the_way)
     _, late, *_ = flow_runs(client, run)
     steps = task_runs(client, late.id, len(STEPS))
     assert [step.state_name for step in steps] == ["Completed"] * len(STEPS)

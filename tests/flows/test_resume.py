@@ -12,7 +12,7 @@ from flows.runs.start import make_start
 from predictor.errors import Interrupted
 from solver.fidelity import Fidelity
 from tasks.record import Parameter
-from tasks.round import Run
+from tasks.run import Run
 from tests.runs import make, tiny
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import name_of, run_folders

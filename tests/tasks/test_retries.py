@@ -9,6 +9,7 @@ from prefect.states import Failed
 from flows.explain.replay import replay
 from predictor.errors import ShockwaveError, WarehouseBusy, WarehouseError
 from tasks.prefect_tasks import TASKS, should_retry
+from tasks.round import record
 from tests.runs import ended, write
 from warehouse.store.durable import writing
 from warehouse.store.folder import place_of
@@ -58,6 +59,6 @@ def test_only_what_may_pass_is_tried_again(
     run = write(tmp_path, made.start, made.rounds[:3], compact=False)
     with pytest.raises(ShockwaveError) as caught:
         fault(tmp_path, run)
-    assert should_retry(TASKS[0], None, Failed(data=caught.value)) is again  # type: ignore[arg-type]
+    assert should_retry(TASKS[record], None, Failed(data=caught.value)) is again  # type: ignore[arg-type]
     assert isinstance(caught.value, WarehouseBusy) is again
     assert issubclass(WarehouseBusy, WarehouseError)

@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,18 @@ from tasks.rollouts import (
     _starts,
     forecast_times,
 )
-from tasks.round import ROUND, Round, collect, make_situation, predict, run_round, solve
+from tasks.round import (
+    Round,
+    Step,
+    StepResult,
+    call_step,
+    collect,
+    make_situation,
+    predict,
+    run_round,
+    solve,
+)
+from tasks.run import Run
 from tasks.sources import Workload
 from tasks.state import make_arrivals
 from tests.runs import Memory, make, mixed, planned, tiny
@@ -33,15 +45,19 @@ from warehouse.workloads.generator import generate_workload
 
 def played(start: Start) -> tuple[dict[int, ExpectedTimes], Memory, Round]:
     """Forecasts of all jobs in the second round, by when all have come, then the whole run."""
-    kept, this, found = Memory(), Round(), dict[int, ExpectedTimes]()
+    kept, found = Memory(), dict[int, ExpectedTimes]()
+
+    def call(step: Step, run: Run, *inputs: StepResult[Any]) -> StepResult[Any]:
+        result = call_step(step, run, *inputs)
+        if step is solve:
+            this = Round(**vars(inputs[0].value), plan=result.value)
+            found.update(forecast_times(run, this, this.active.keys()))
+            assert found == forecast_times(run, this, this.active.keys())
+        return result
+
     with prepare(start).open_run(kept) as run:
         run_round(run)
-        for step in ROUND:
-            this.milliseconds[step.__name__] = 0.0
-            step(run, this)
-            if step is solve:
-                found = forecast_times(run, this, this.active.keys())
-                assert found == forecast_times(run, this, this.active.keys())
+        this = run_round(run, call)
         while not run.finished:
             run_round(run)
     return found, kept, this
@@ -131,13 +147,13 @@ def test_ratios_of_isolated_run_times_are_those_of_finished_jobs() -> None:
 def test_few_ratios_leave_their_mean_uncertain_for_all_jobs_alike(
     ratios: dict[str, tuple[float, ...]], spread: float
 ) -> None:
-    this, state = Round(), make(tiny("srtf", jobs=20)).states[4]
+    state = make(tiny("srtf", jobs=20)).states[4]
     job = next(iter(state.beliefs.values()))
     beliefs = {n: replace(job, spec=replace(job.spec, job_id=n)) for n in range(400)}
     learning = replace(state.learning, isolated_ratios=ratios)
-    this.state = replace(state, beliefs=beliefs, learning=learning)
+    state = replace(state, beliefs=beliefs, learning=learning)
     rng = np.random.default_rng(0)
-    means = [np.mean(list(_draw_ratios(this, rng).values())) for _ in range(300)]
+    means = [np.mean(list(_draw_ratios(state, rng).values())) for _ in range(300)]
     assert np.mean(means) == pytest.approx(1.0, abs=0.01)
     assert np.std(means) == pytest.approx(spread, rel=0.2)
 
@@ -271,9 +287,7 @@ def test_arrays_come_as_often_as_jobs_and_with_all_their_tasks() -> None:
     with prepare(start).open_run(Memory()) as run:
         while run.state.arrived < len(workload.specs):
             run_round(run)
-        this = Round()
-        for step in (collect, predict):
-            step(run, this)
+        this = predict(run, collect(run))
         now = make_situation(run, this)
         assert now is not None
         now = replace(now, clock_seconds=array[0].arrival_seconds)

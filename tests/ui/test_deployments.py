@@ -210,7 +210,7 @@ def test_a_trace_of_the_warehouse_is_simulated(up: Up, client: SyncPrefectClient
     mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
     wait_for(  # Prefect stores task runs a little later
         lambda: sorted(task.name for task in client.read_task_runs(flow_run_filter=mine)),
-        lambda names: names == sorted(f"round {number}" for number in range(rounds)),
+        lambda names: names == sorted(f"{run} round {number}" for number in range(rounds)),
     )
 
 

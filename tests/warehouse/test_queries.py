@@ -11,7 +11,7 @@ import pytest
 
 from flows.runs.simulation import simulate
 from predictor.errors import InputError, WarehouseError
-from tasks.round import Run
+from tasks.run import Run
 from tests.contents import seen_by_analysts
 from tests.runs import Made, ended, tiny, write
 from tests.warehouse.conftest import folder, process, tree

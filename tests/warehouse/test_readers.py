@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.runs.simulation import simulate
-from tasks.round import Run
+from tasks.run import Run
 from tests.runs import make, tiny
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
