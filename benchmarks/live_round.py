@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -101,7 +101,7 @@ def taken(
                         "server cpu ms": (children_seconds() - server) * 1e3,
                         **{
                             f"{name.removesuffix('_ms')} ms": took
-                            for name, took in vars(this.timings).items()
+                            for name, took in asdict(this.timings).items()
                         },
                     }
                 )
