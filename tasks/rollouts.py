@@ -193,9 +193,8 @@ def _simulate(
     intervals = {job_id: _run_time_interval(this, job_id) for job_id in active}
     cuts = {job_id: _cuts(job, now.round_seconds, rng) for job_id, job in active.items()}
     (own_rng,) = rng.spawn(1)
-    isolated = {
-        job_id: measure_isolated(run, job, this.state) for job_id, job in this.active.items()
-    }
+    nodes = this.state.isolated_inventory(run.header)
+    isolated = {job_id: measure_isolated(run, job, nodes) for job_id, job in this.active.items()}
     futures = []
     for number in range(SIMULATIONS):
         progress(number, SIMULATIONS)
@@ -206,8 +205,11 @@ def _simulate(
             for job_id, job in active.items()
         }
         coming = [*_coming(run, this, now, jobs, rng)]
-        seconds, ratios = _measure_coming(run, this, coming), _draw_ratios(this.state, own_rng)
-        new = {**seconds}
+        new = {
+            job.seen.job_id: job.length * isolated_factor(job.seen.belief, run.throughput, nodes)
+            for job in coming
+        }
+        seconds, ratios = {**new}, _draw_ratios(this.state, own_rng)
         for job_id, (done, left) in isolated.items():
             drawn = jobs[job_id].length / intervals[job_id][1] if job_id in jobs else 1.0
             seconds[job_id] = (done + left * drawn) * ratios[job_id]
@@ -218,15 +220,6 @@ def _simulate(
         simulation.run(first, asked)
         futures.append(_Future(simulation.starts, simulation.ends, fair))
     return futures
-
-
-def _measure_coming(run: Run, this: Round, coming: Iterable[QueuedJob]) -> dict[int, float]:
-    """Return the isolated run times of future jobs, in seconds, by job id."""
-    inventory = this.state.present_inventory(run.header) or this.state.inventory(run.header)
-    return {
-        job.seen.job_id: job.length * isolated_factor(job.seen.belief, run.throughput, inventory)
-        for job in coming
-    }
 
 
 def _draw_ratios(state: RunState, rng: np.random.Generator) -> dict[int, float]:

@@ -115,7 +115,8 @@ def predict(run: Run, collected: Collected) -> Prediction:
     state = replace(state, forecasts=known)
     nodes = InService(state.inventory(run.header), seen.drained)
     active = _active(run, state, nodes)
-    estimates = tuple(_estimate(run, active[found.job_id], state) for found in forecasts)
+    inventory = state.isolated_inventory(run.header)
+    estimates = tuple(_estimate(run, active[found.job_id], state, inventory) for found in forecasts)
     return Prediction(seen, state.expect(estimates), nodes, active, forecasts, estimates)
 
 
@@ -294,7 +295,7 @@ def record(
     return kept
 
 
-def _estimate(run: Run, job: ActiveJob, state: RunState) -> Estimate:
+def _estimate(run: Run, job: ActiveJob, state: RunState, inventory: Inventory) -> Estimate:
     """Convert a job's forecast to seconds on its own allocation."""
     time = job.run_time(job.own)
     low, high = state.learning.calibration.interval_of(job.belief, time, state.learning.speed_noise)
@@ -306,13 +307,15 @@ def _estimate(run: Run, job: ActiveJob, state: RunState) -> Estimate:
         remaining_seconds=time.remaining,
         low_seconds=low,
         high_seconds=high,
-        isolated_seconds=sum(measure_isolated(run, job, state)),
+        isolated_seconds=sum(measure_isolated(run, job, inventory)),
     )
 
 
-def measure_isolated(run: Run, job: ActiveJob, state: RunState) -> tuple[float, float]:
-    """Return a job's isolated run time so far and the forecast of what is left, in seconds."""
-    inventory = state.present_inventory(run.header) or state.inventory(run.header)
+def measure_isolated(run: Run, job: ActiveJob, inventory: Inventory) -> tuple[float, float]:
+    """Return a job's isolated run time so far and the forecast of what is left, in seconds.
+
+    `inventory` is that of `RunState.isolated_inventory`.
+    """
     left = job.run_time(run.throughput.reference(job.spec)).remaining
     factor = isolated_factor(job.belief, run.throughput, inventory)
     return job.belief.reference_seconds * factor, left * factor

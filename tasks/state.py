@@ -130,6 +130,10 @@ class RunState:
         """Return the nodes that were not removed, numbered without gaps; None if all were."""
         return InService(self.inventory(header), tuple(sorted(self.orders.removed))).inventory
 
+    def isolated_inventory(self, header: RunHeader) -> Inventory:
+        """Return the nodes whose mean speed defines isolated run times: those left, else all."""
+        return self.present_inventory(header) or self.inventory(header)
+
     def give_up(self, seen: Observation) -> Observation:
         """Add the end of jobs that reached a limit to a round's observation."""
         specs = {job_id: self.beliefs[job_id].spec for job_id in self.leases}
@@ -213,7 +217,7 @@ class RunState:
         self, header: RunHeader, seen: Observation, beliefs: Mapping[int, Belief]
     ) -> dict[int, float]:
         """Return the isolated run times of the jobs that ended, judging by their training."""
-        inventory = self.present_inventory(header) or self.inventory(header)
+        inventory = self.isolated_inventory(header)
         return {
             event.job_id: (belief := beliefs[event.job_id]).reference_seconds
             * isolated_factor(belief, header.throughputs, inventory)

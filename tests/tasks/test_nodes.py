@@ -65,7 +65,8 @@ def test_an_added_node_is_given_out_and_a_removed_one_is_left(tmp_path: Path) ->
     check_sound(made)
     name = check_stored(tmp_path, made)
     both = [why(1, tmp_path, name, taken[REMOVE] - before) for before in (1, 0)]
-    assert [(said.supply.total, said.supply.drained) for said in both] == [(6, ()), (4, ())]
+    found = [(said.supply.total, said.supply.free, said.supply.drained) for said in both]
+    assert found == [(6, 4, ()), (4, 0, ())]
     assert "out of service" not in str(both[1])
     asked = "SELECT busy_gpus + idle_gpus FROM rounds ORDER BY round"
     there = [row[0] for row in Analytics(tmp_path).query(asked, [name])[1]]
