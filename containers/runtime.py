@@ -7,6 +7,7 @@ from typing import Protocol
 
 from predictor.allocation import Allocation
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec
+from predictor.parts import Mapper
 from predictor.throughput import Profile, runs_on
 from solver.inventory import Inventory
 
@@ -183,6 +184,8 @@ class Runtime(Protocol):
     A caller admits jobs, dispatches a round (`preempt` jobs that lost their lease, then `launch`
     jobs with a new lease), waits for its end (`advance`), reads its events (`observe`), and
     removes ended jobs (`reap`). Admission and dispatch are idempotent.
+
+    A runtime of several hosts divides work by host if it is given a mapper (`each`).
     """
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
@@ -210,14 +213,18 @@ class Runtime(Protocol):
         """
         ...
 
-    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
+    def preempt(
+        self, reasons: Mapping[int, str], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         """Preempt jobs that hold a lease; they keep their checkpoints.
 
         Returns an event for each job, in order; `reasons` gives their reasons by job id.
         """
         ...
 
-    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
+    def launch(
+        self, number: int, leases: Sequence[Lease], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         """Start or resume jobs, or renew their leases, for the coming round `number`.
 
         A job that holds other GPUs releases them first. Returns an event for each lease, in order.
@@ -233,7 +240,7 @@ class Runtime(Protocol):
         """
         ...
 
-    def observe(self) -> Observation:
+    def observe(self, each: Mapper | None = None) -> Observation:
         """Return what happened since the last call."""
         ...
 

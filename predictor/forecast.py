@@ -18,7 +18,8 @@ from predictor.basis import Basis
 from predictor.belief import LEAST_LEFT, Belief
 from predictor.durations import predict_shares
 from predictor.history import NOTHING, History
-from predictor.job import JobSpec, Mode
+from predictor.job import JobSpec
+from predictor.parts import Mapper, map_in_order
 from predictor.posterior import (
     PRIOR_SECONDS,
     Evidence,
@@ -133,6 +134,7 @@ def forecast(
     basis: Basis = Basis.POSTERIOR,
     schedules: Mapping[int, tuple[ProfiledRegime, ...]] | None = None,
     prior_seconds: float = PRIOR_SECONDS,
+    each: Mapper = map_in_order,
 ) -> tuple[Forecast, ...]:
     """Forecast every job, in the order of the beliefs.
 
@@ -142,33 +144,51 @@ def forecast(
 
     Only policies that look ahead need `trajectories`, and only the oracle needs `schedules`, the
     true schedules by job id. `prior_seconds` is the weight of the prior slowness, in seconds of
-    measured training.
+    measured training. `each` runs the forecasts of the modes.
     """
-    found: dict[int, Forecast] = {
-        row: _timed(belief, history, trajectories, basis, schedules or {})
-        for row, belief in enumerate(beliefs)
-        if belief.spec.timed
-    }
-    jobs = {
-        row: gather_evidence(belief, throughput, history, prior_seconds)
-        for row, belief in enumerate(beliefs)
-        if row not in found
-    }
-    groups: defaultdict[Mode | None, list[int]] = defaultdict(list)
-    for row, job in jobs.items():
-        learns = basis is Basis.POSTERIOR and not is_settled(job, throughput)
-        groups[job.spec.mode if learns else None].append(row)
-    for mode, rows in groups.items():
-        group = [jobs[row] for row in rows]
-        if mode:
-            ahead = draw_sequences(group, throughput, history, seed)
-        elif basis is Basis.ORACLE:
-            ahead = _scheduled(group, schedules or {})
-        else:
-            found.update((row, _settled(jobs[row], trajectories)) for row in rows)
-            continue
-        found.update(zip(rows, _summarised(group, ahead, trajectories), strict=True))
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for row, belief in enumerate(beliefs):
+        kind = belief.spec.mode if basis is Basis.POSTERIOR else basis
+        groups["timed" if belief.spec.timed else str(kind)].append(row)
+
+    def forecast_group(rows: Sequence[int]) -> Sequence[Forecast]:
+        group = [beliefs[row] for row in rows]
+        if group[0].spec.timed:
+            return [_timed(job, history, trajectories, basis, schedules or {}) for job in group]
+        jobs = [gather_evidence(job, throughput, history, prior_seconds) for job in group]
+        if basis is Basis.ORACLE:
+            return _summarised(jobs, _scheduled(jobs, schedules or {}), trajectories)
+        if basis is Basis.REACTIVE:
+            return [_settled(job, trajectories) for job in jobs]
+        return _learned(jobs, throughput, history, seed, trajectories)
+
+    found: dict[int, Forecast] = {}
+    for rows, forecasts in zip(
+        groups.values(), each("forecast", forecast_group, groups), strict=True
+    ):
+        found.update(zip(rows, forecasts, strict=True))
     return tuple(found[row] for row in range(len(beliefs)))
+
+
+def _learned(
+    jobs: Sequence[Evidence],
+    throughput: Throughput,
+    history: History,
+    seed: int,
+    trajectories: bool,
+) -> list[Forecast]:
+    """Forecast jobs of a mode: unsettled jobs from the posterior over their sequences."""
+    settled = [is_settled(job, throughput) for job in jobs]
+    learning = [job for job, fixed in zip(jobs, settled, strict=True) if not fixed]
+    learned = iter(
+        _summarised(learning, draw_sequences(learning, throughput, history, seed), trajectories)
+        if learning
+        else ()
+    )
+    return [
+        _settled(job, trajectories) if fixed else next(learned)
+        for job, fixed in zip(jobs, settled, strict=True)
+    ]
 
 
 def _timed(

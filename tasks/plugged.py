@@ -30,6 +30,7 @@ from containers.runtime import (
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, PluginError
 from predictor.job import JobSpec
+from predictor.parts import Mapper
 from predictor.plugins import Kind, Plugin, find_plugin
 from predictor.rows import get_typed_fields, is_record
 from solver.inventory import Inventory
@@ -127,7 +128,9 @@ class _Guarded:
     def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
         """See `Runtime.resize`; only services change nodes, and none runs on a plugin's runtime."""
 
-    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
+    def preempt(
+        self, reasons: Mapping[int, str], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         due = [(job_id, self.reports.leases[job_id]) for job_id in reasons]
         events = self._call("preempt jobs", partial(self.inner.preempt, reasons))
         self._hold_events(events, due)
@@ -135,7 +138,9 @@ class _Guarded:
             del self.reports.leases[job_id]
         return events
 
-    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
+    def launch(
+        self, number: int, leases: Sequence[Lease], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         events = self._call("launch jobs", partial(self.inner.launch, number, leases))
         self._hold_events(events, [(lease.job_id, lease.gpus) for lease in leases])
         self.reports.leases |= {lease.job_id: lease.gpus for lease in leases}
@@ -144,7 +149,7 @@ class _Guarded:
     def advance(self, idle_until: float | None) -> None:
         self._call("let a round pass", partial(self.inner.advance, idle_until))
 
-    def observe(self) -> Observation:
+    def observe(self, each: Mapper | None = None) -> Observation:
         seen: Observation = self._call("observe its jobs", self.inner.observe)
         for problem in chain(
             misfits(seen, Observation, "its observation"), self.reports.check(seen)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from containers.runtime import BY_ITS_OWNER, ContainerEvent, EventKind, Lease, Observation
 from predictor.job import JobSpec
+from predictor.parts import Mapper
 from predictor.rows import hash_content, to_row
 from solver.inventory import Inventory
 from tasks.record import RoundRecord, Timings
@@ -43,12 +44,14 @@ class Recording:
     def advance(self, idle_until: float | None) -> None:
         """Do nothing: `observe` advances to the next record."""
 
-    def observe(self) -> Observation:
+    def observe(self, each: Mapper | None = None) -> Observation:
         """Return the next record's observation."""
         self._now = next(self._records)
         return self._now.observation
 
-    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
+    def preempt(
+        self, reasons: Mapping[int, str], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         """Return the recorded events of the same preemptions."""
         events = []
         for job_id, reason in reasons.items():
@@ -57,7 +60,9 @@ class Recording:
             events.append(event if same else replace(event, reason=reason))
         return tuple(events)
 
-    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
+    def launch(
+        self, number: int, leases: Sequence[Lease], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         """Return the recorded events of the same launches."""
         return tuple(self._answer(lease.job_id, lease.gpus, preempted=False) for lease in leases)
 

@@ -4,7 +4,7 @@ A step returns immutable values and takes those of earlier steps. `run_round` co
 differ only in how they call a step (`StepCaller`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,6 +15,7 @@ from predictor.allocation import Allocation
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec
+from predictor.parts import Mapper, map_in_order
 from solver.deciding import decide
 from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, SolveReport
@@ -27,6 +28,9 @@ from tasks.speeds import isolated_factor
 from tasks.state import RunState
 
 T = TypeVar("T")
+
+FEWEST_FORECASTS = 1_000
+"""Fewest jobs whose forecasts are worth a part for each adaptation mode (ADR 0050)."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,11 @@ class RecordedRound(Round):
     timings: Timings
 
 
-def collect(run: Run) -> Collected:
-    """Wait for the previous round to end, read its telemetry, and take in jobs and commands."""
+def collect(run: Run, each: Mapper | None = None) -> Collected:
+    """Wait for the previous round to end, read its telemetry, and take in jobs and commands.
+
+    `each` reads the telemetry by host.
+    """
     taken, orders, waited_ms = run.state.source_position, run.state.orders, 0.0
     if run.state.round:
         began = perf_counter()
@@ -88,7 +95,7 @@ def collect(run: Run) -> Collected:
     run.check()
     for job_id in sorted(orders.cancelled):
         run.runtime.withdraw(job_id, run.state.explain_withdrawal(job_id))
-    seen = run.state.give_up(run.runtime.observe())
+    seen = run.state.give_up(run.runtime.observe(each))
     run.runtime.reap(seen.ended)
     new = run.source.until(seen.clock_seconds, taken)
     nodes = orders.after((), new.commands)
@@ -106,11 +113,14 @@ def _idle_until(run: Run) -> float | None:
     return run.source.idle_until(run.state.source_position, quotas)
 
 
-def predict(run: Run, collected: Collected) -> Prediction:
-    """Update the beliefs, and forecast jobs whose belief or prior changed."""
+def predict(run: Run, collected: Collected, each: Mapper | None = None) -> Prediction:
+    """Update the beliefs, and forecast jobs whose belief or prior changed.
+
+    `each` forecasts many jobs by adaptation mode.
+    """
     seen = collected.observation
     state, news = run.state.observe(run.header, seen, collected.arrivals, collected.commands)
-    forecasts = _expected(run, state, news)
+    forecasts = _expected(run, state, news, each)
     known = dict(state.forecasts) | {found.job_id: found for found in forecasts}
     state = replace(state, forecasts=known)
     nodes = InService(state.inventory(run.header), seen.drained)
@@ -120,7 +130,9 @@ def predict(run: Run, collected: Collected) -> Prediction:
     return Prediction(seen, state.expect(estimates), nodes, active, forecasts, estimates)
 
 
-def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast, ...]:
+def _expected(
+    run: Run, state: RunState, news: Sequence[int], each: Mapper | None
+) -> tuple[Forecast, ...]:
     """Return the forecasts that differ from the last forecasts of the same jobs."""
     settings = run.header.settings
     expected = forecast(
@@ -132,6 +144,7 @@ def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast,
         schedules=run.schedules,
         seed=settings.seed,
         prior_seconds=state.learning.speed_noise.prior_seconds,
+        each=each if each and len(news) >= FEWEST_FORECASTS else map_in_order,
     )
     return tuple(found for found in expected if state.forecasts.get(found.job_id) != found)
 
@@ -221,8 +234,13 @@ def solve(run: Run, prediction: Prediction) -> Plan:
     return replace(plan, placement=placement, report=replace(plan.report, drained=drained))
 
 
-def dispatch(run: Run, prediction: Prediction, plan: Plan) -> tuple[ContainerEvent, ...]:
-    """Preempt the jobs that lose their lease, then launch the jobs with a new lease."""
+def dispatch(
+    run: Run, prediction: Prediction, plan: Plan, each: Mapper | None = None
+) -> tuple[ContainerEvent, ...]:
+    """Preempt the jobs that lose their lease, then launch the jobs with a new lease.
+
+    `each` stops and starts containers by host.
+    """
     run.check()
     placement, leases = plan.placement, prediction.state.leases
     inventory = prediction.state.inventory(run.header)
@@ -236,7 +254,8 @@ def dispatch(run: Run, prediction: Prediction, plan: Plan) -> tuple[ContainerEve
 
     losing = {job_id: why(gpus) for job_id, gpus in leases.items() if job_id not in placement}
     new = [Lease(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
-    return (*run.runtime.preempt(losing), *run.runtime.launch(run.state.round, new))
+    preempted = run.runtime.preempt(losing, each)
+    return (*preempted, *run.runtime.launch(run.state.round, new, each))
 
 
 def _explain_preemption(
@@ -352,10 +371,12 @@ class StepCaller(Protocol):
         ...
 
 
-def call_step(step: Callable[..., T], run: Run, *inputs: StepResult[Any]) -> StepResult[T]:
-    """See `StepCaller`; calls the function itself."""
+def call_step(
+    step: Callable[..., T], run: Run, *inputs: StepResult[Any], **options: Any
+) -> StepResult[T]:
+    """See `StepCaller`; calls the function itself, with further options."""
     began = perf_counter()
-    value = step(run, *(given.value for given in inputs))
+    value = step(run, *(given.value for given in inputs), **options)
     waited_ms = value.waited_ms if isinstance(value, Collected) else 0.0
     return StepResult(value, (perf_counter() - began) * 1e3 - waited_ms)
 

@@ -20,7 +20,7 @@ from containers.docker.folder import describe_excess, make_folder, replace_file
 from containers.docker.nodes import Nodes, nvidia_id
 from containers.docker.own_images import check_images, find_image
 from containers.docker.rendering import describe_job, limit_processors, render
-from containers.docker.telemetry import JobLog, Log
+from containers.docker.telemetry import JobLog, Log, News
 from containers.docker.timing import TimedLog
 from containers.docker.usage import gpu_share
 from containers.runtime import (
@@ -34,7 +34,8 @@ from containers.runtime import (
     RuntimeFactory,
     Terms,
 )
-from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec
+from predictor.job import JobProgress, JobSpec
+from predictor.parts import Mapper
 from solver.inventory import Inventory
 
 LOOK_SECONDS = 0.25
@@ -151,11 +152,14 @@ class DockerRuntime:
         """See `Runtime.withdraw`; the next launch ends its containers."""
         self._withdrawn[job_id] = reason
 
-    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
+    def preempt(
+        self, reasons: Mapping[int, str], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
         if not reasons:
             return ()
-        remarks, _ = self._end(entry for entry in self._fleet.look() if entry.job_id in reasons)
+        placed = (entry for entry in self._fleet.look() if entry.job_id in reasons)
+        remarks, _ = self._fleet.end(placed, self._nodes.grace_seconds, each)
         events = []
         for job_id, reason in reasons.items():
             lease = self._leases.pop(job_id, _Held(()))  # none if preempted before
@@ -164,7 +168,9 @@ class DockerRuntime:
             events.append(ContainerEvent(job_id, EventKind.PREEMPTED, now, lease.gpus, words))
         return tuple(events)
 
-    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
+    def launch(
+        self, number: int, leases: Sequence[Lease], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         """See `Runtime.launch`."""
         fresh = set()
         for lease in leases:
@@ -174,7 +180,7 @@ class DockerRuntime:
                 fresh.add(lease.job_id)
         up = self._end_unleased(fresh, number)
         starting = [lease for lease in leases if lease.job_id not in up]
-        list(self._fleet.pool.map(partial(self._start, number), starting))
+        self._fleet.map("start", partial(self._start, number), starting, self._first_node, each)
         now, new = self._clock.now(), {lease.job_id for lease in starting}
         kinds = [
             EventKind.STARTED
@@ -206,12 +212,16 @@ class DockerRuntime:
             if sorted(entry.node for entry in mine) == sorted(self._nodes.by_node(lease.gpus)):
                 up.add(job_id)
                 kept += mine
-        _, left = self._end(entry for entry in found if entry not in kept)
+        unleased = (entry for entry in found if entry not in kept)
+        _, left = self._fleet.end(unleased, self._nodes.grace_seconds)
         self._divide(kept)
         self._occupied = {
             gpu: entry.container.name for entry in left for gpu in entry.container.gpus
         }
         return up
+
+    def _first_node(self, lease: Lease) -> int:
+        return next(iter(self._nodes.by_node(lease.gpus)))
 
     def _divide(self, found: Collection[PlacedContainer]) -> None:
         """Set each job's processor quota: that of its GPUs, halved if a pair shares them.
@@ -341,25 +351,12 @@ class DockerRuntime:
         limits = self._nodes.limits_on(self._nodes.nodes[entry.node])
         return interpret_exit(self._fleet.exit(entry), limits, gpus)
 
-    def observe(self) -> Observation:
+    def observe(self, each: Mapper | None = None) -> Observation:
         """See `Runtime.observe`."""
         found = self._note_ends(again=True)
-        reports: list[EpochReport] = []
-        progress: list[JobProgress] = []
-        losses: list[EpochLoss] = []
-        now = self._clock.now()
-        for job_id, lease in sorted(self._leases.items()):
-            log, until = self._logs[job_id], lease.end[1] if lease.end else now
-            news = log.read(
-                trained=lease.end is not None and lease.end[0] is EventKind.FINISHED,
-                held_seconds=max(until - self._began, 0.0),
-                # The next observation also reads the training of the grace period.
-                most_seconds=now - self._began + self._nodes.grace_seconds,
-            )
-            reports += news.reports
-            losses += news.losses
-            progress.append(self._with_usage(news.progress, lease, found))
-            self._judge(lease, news.progress, log.spec.epochs, alive=news.alive)
+        held = [Lease(job_id, self._leases[job_id].gpus) for job_id in sorted(self._leases)]
+        read = partial(self._read, found, self._clock.now())
+        news = self._fleet.map("read", read, held, self._first_node, each)
         for job_id in sorted(self._withdrawn.keys() & self._logs.keys()):
             lease = self._leases.setdefault(job_id, _Held(()))
             if not (lease.end and lease.end[0] is EventKind.FINISHED):
@@ -372,12 +369,25 @@ class DockerRuntime:
         return Observation(
             clock_seconds=self._began,
             finished=tuple(sorted(map(self._ended, ended), key=lambda e: (e.at_seconds, e.job_id))),
-            reports=tuple(reports),
-            progress=tuple(progress),
+            reports=tuple(report for job in news for report in job.reports),
+            progress=tuple(job.progress for job in news),
             drained=tuple(sorted(problems)),
             problems=tuple(NodeProblem(node, problems[node]) for node in sorted(problems)),
-            losses=tuple(losses),
+            losses=tuple(loss for job in news for loss in job.losses),
         )
+
+    def _read(self, found: Sequence[PlacedContainer], now: float, held: Lease) -> News:
+        """Read a job's telemetry, add its resource usage, and judge its liveness."""
+        lease, log = self._leases[held.job_id], self._logs[held.job_id]
+        until = lease.end[1] if lease.end else now
+        news = log.read(
+            trained=lease.end is not None and lease.end[0] is EventKind.FINISHED,
+            held_seconds=max(until - self._began, 0.0),
+            # The next observation also reads the training of the grace period.
+            most_seconds=now - self._began + self._nodes.grace_seconds,
+        )
+        self._judge(lease, news.progress, log.spec.epochs, alive=news.alive)
+        return news._replace(progress=self._with_usage(news.progress, lease, found))
 
     def _with_usage(
         self, stands: JobProgress, lease: _Held, found: Sequence[PlacedContainer]
@@ -426,11 +436,6 @@ class DockerRuntime:
         for job_id in job_ids:
             del self._logs[job_id]
             self._leases.pop(job_id, None)
-
-    def _end(
-        self, placed: Iterable[PlacedContainer]
-    ) -> tuple[dict[int, str], list[PlacedContainer]]:
-        return self._fleet.end(placed, self._nodes.grace_seconds)
 
 
 def _is_of_lease(found: Found, begins: int | None) -> bool:

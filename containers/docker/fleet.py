@@ -1,9 +1,12 @@
 """The Docker daemons of a cluster, queried in parallel."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from containers.docker.daemon import CONNECTIONS, Daemon, Exit, Found, NodeGone, Refused
 from containers.docker.health import Room, find_problem
@@ -12,6 +15,13 @@ from containers.docker.nodes import Nodes
 from containers.docker.rendering import Rendered, network_name
 from containers.docker.usage import Meter, Usage
 from predictor.errors import InputError, WarehouseBusy
+from predictor.parts import Mapper
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MOST_PARTS = 16
+"""Most parts of a step; hosts beyond that share a part. An engineering bound on task runs."""
 
 TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its containers"
 """Remedy if a node runs containers of another run."""
@@ -45,15 +55,53 @@ class Fleet:
         self._leaving: set[int] = set()
         self._left: set[int] = set()
         self._room = Room(nodes.storage, nodes.least_free)
-        self.pool = ThreadPoolExecutor(CONNECTIONS)
+        self._pool = ThreadPoolExecutor(CONNECTIONS)
 
     def close(self) -> None:
         """Close the connections to the daemons; containers keep running."""
-        self.pool.shutdown()
+        self._pool.shutdown()
         for meter in self._meters.values():
             meter.close()
         for daemon in self._daemons.values():
             daemon.close()
+
+    def map(
+        self,
+        name: str,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        node_of: Callable[[Item], int],
+        each: Mapper | None = None,
+    ) -> list[Result]:
+        """Apply a function to items in parallel; return the results in order.
+
+        `each`, if given, gets the items of each host as a part.
+        """
+        nodes = sorted({node_of(item) for item in items})
+        if each is None or len(nodes) < 2:
+            return list(self._pool.map(function, items))
+        labels = self._label_parts(nodes)
+        parts: defaultdict[str, list[int]] = defaultdict(list)
+        for place, item in enumerate(items):
+            parts[labels[node_of(item)]].append(place)
+
+        def apply(places: Sequence[int]) -> list[Result]:
+            return list(self._pool.map(function, [items[place] for place in places]))
+
+        results: dict[int, Result] = {}
+        for places, found in zip(parts.values(), each(name, apply, parts), strict=True):
+            results.update(zip(places, found, strict=True))
+        return [results[place] for place in range(len(items))]
+
+    def _label_parts(self, nodes: Sequence[int]) -> dict[int, str]:
+        """Return the label of each node's part: its name, or the names of a range of nodes."""
+        size = math.ceil(len(nodes) / MOST_PARTS)
+        labels: dict[int, str] = {}
+        for start in range(0, len(nodes), size):
+            group = nodes[start : start + size]
+            first, last = (self._nodes.nodes[node].name for node in (group[0], group[-1]))
+            labels |= dict.fromkeys(group, first if first == last else f"{first} to {last}")
+        return labels
 
     def grow(self, nodes: Nodes) -> None:
         """Add nodes after the present ones."""
@@ -70,7 +118,7 @@ class Fleet:
         """
         known = (node for node in range(len(self._nodes.nodes)) if node not in self._left)
         nodes = [node for node in known if again or node not in self.gone]
-        found = [entry for there in self.pool.map(self._on, nodes) for entry in there]
+        found = [entry for there in self._pool.map(self._on, nodes) for entry in there]
         empty = self._leaving & {*nodes} - self.gone.keys() - {entry.node for entry in found}
         self._left |= empty
         self._leaving -= empty
@@ -96,7 +144,7 @@ class Fleet:
             for node in range(len(self._nodes.nodes))
             if node not in self.gone and node not in self._left | self._leaving
         ]
-        found = dict(zip(asked, self.pool.map(self._problem, asked), strict=True))
+        found = dict(zip(asked, self._pool.map(self._problem, asked), strict=True))
         if room := self._room.problem():
             found = {node: problem or room for node, problem in found.items()}
         silent = {
@@ -146,7 +194,10 @@ class Fleet:
         return self._daemon(node).image(name)
 
     def end(
-        self, placed: Iterable[PlacedContainer], grace_seconds: float
+        self,
+        placed: Iterable[PlacedContainer],
+        grace_seconds: float,
+        each: Mapper | None = None,
     ) -> tuple[dict[int, str], list[PlacedContainer]]:
         """Stop containers, with SIGKILL after the grace period, and remove them.
 
@@ -169,7 +220,7 @@ class Fleet:
                 left.append(entry)
 
         ended = list(placed)
-        list(self.pool.map(end, ended))
+        self.map("stop", end, ended, lambda entry: entry.node, each)
         for node, job_id in {(entry.node, entry.job_id) for entry in ended if self._spans(entry)}:
             with suppress(NodeGone, Refused):
                 self._daemon(node).remove_network(network_name(self._run, job_id))

@@ -18,6 +18,7 @@ from containers.runtime import (
 )
 from containers.virtual.truth import GroundTruth, by_id, check_jobs, losses_of
 from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.parts import Mapper
 from solver.inventory import Inventory
 
 
@@ -53,7 +54,9 @@ class SimulatedCluster(Runtime):
         """See `Runtime.resize`."""
         self._terms = replace(self._terms, inventory=inventory)
 
-    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
+    def preempt(
+        self, reasons: Mapping[int, str], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
         for job_id in reasons:
             self._reset(job_id)
@@ -62,11 +65,13 @@ class SimulatedCluster(Runtime):
             for job_id, reason in reasons.items()
         )
 
-    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
+    def launch(
+        self, number: int, leases: Sequence[Lease], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         """See `Runtime.launch`."""
         return tuple(map(self._launch, leases))
 
-    def observe(self) -> Observation:
+    def observe(self, each: Mapper | None = None) -> Observation:
         """See `Runtime.observe`."""
         ended = {event.job_id for event in self._finished}
         for job_id in sorted(self._withdrawn.keys() & self._active - ended):

@@ -22,6 +22,7 @@ from flows.explain.why import why
 from flows.runs.simulation import make_terms, prepare
 from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec
+from predictor.parts import Mapper
 from tasks.backoff import PATIENCE
 from tasks.record import RuntimeKind, Settings, Start, make_pool
 from tasks.round import run_round
@@ -70,12 +71,16 @@ class Troubled:
     def close(self) -> None:
         self.inner.close()
 
-    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
+    def preempt(
+        self, reasons: Mapping[int, str], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         for job_id in reasons:
             del self.leases[job_id]
         return self.inner.preempt(reasons)
 
-    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
+    def launch(
+        self, number: int, leases: Sequence[Lease], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
         self.number, events = number, []
         for lease in leases:
             job_id = lease.job_id
@@ -95,7 +100,7 @@ class Troubled:
         round_over = self.clock + ROUND_SECONDS
         self.inner.advance(min(round_over, idle_until or round_over))
 
-    def observe(self) -> Observation:
+    def observe(self, each: Mapper | None = None) -> Observation:
         seen = self.inner.observe()
         gone, ends = self.drained(self.number), [*seen.finished]
         for job_id, gpus in self.unstarted.items():

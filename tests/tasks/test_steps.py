@@ -5,6 +5,7 @@ import pytest
 from containers.runtime import Observation
 from flows.runs.simulation import prepare
 from predictor.forecast import Forecast
+from predictor.parts import Mapper
 from tasks.record import hash_record
 from tasks.round import run_round
 from tests.runs import POLICIES, Made, Memory, check_sound, make, tiny
@@ -121,7 +122,7 @@ def test_the_wait_for_the_round_before_is_no_time_of_collecting(
             clock[0] += 120.0
             advance(idle_until)
 
-        def look() -> Observation:
+        def look(each: Mapper | None) -> Observation:
             clock[0] += 0.5
             return observe()
 

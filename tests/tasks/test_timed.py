@@ -12,6 +12,7 @@ from flows.explain.why import why
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from predictor.job import JobKind
+from predictor.parts import Mapper
 from predictor.throughput import Profile
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, make_pool
@@ -129,7 +130,7 @@ class Reporting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
 
-    def observe(self) -> Observation:
+    def observe(self, each: Mapper | None = None) -> Observation:
         """See `Runtime.observe`."""
         seen = self._runtime.observe()
         progress = (
