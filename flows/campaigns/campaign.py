@@ -11,6 +11,7 @@ from flows.campaigns import Runner
 from flows.campaigns.execution import CampaignExecution
 from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import check_runner
+from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import log_errors_once
 from flows.prefect_server.own_server import run_own_server
 from flows.prefect_server.prefect_driver import embedded_prefect
@@ -30,6 +31,7 @@ class CellsFailed(ShockwaveError):
     name="campaign",
     description="Policies × workloads × clusters × seeds × options on the virtual cluster.",
     flow_run_name="campaign {plan.name}",
+    on_running=[claim],
 )
 def campaign(
     plan: Annotated[CampaignPlan, Field(title="Plan", description="What is run.")],

@@ -11,6 +11,7 @@ from prefect.states import Completed, Failed
 
 from flows.deployments.forms import ReplayForm
 from flows.explain.replay import replay as replay_run
+from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, should_retry
@@ -44,6 +45,7 @@ def compare_rounds(run: str, number: int | None, warehouse: Path) -> Comparison:
     name="replay",
     description="Predict and solve recorded rounds again; fails if anything comes out otherwise.",
     flow_run_name="replay {form.run}",
+    on_running=[claim],
 )
 def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     """Replay a run and show what differs.

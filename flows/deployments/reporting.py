@@ -15,6 +15,7 @@ from prefect.states import Completed
 from flows.deployments.artifacts import show_headlines
 from flows.deployments.forms import ReportForm
 from flows.prefect_server.command import REPORTS
+from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from flows.runs.extras import require
 from predictor.errors import ShockwaveError
@@ -65,6 +66,7 @@ def write_report(form: ReportForm, warehouse: Path) -> Written:
     name="report",
     description="Write one self-contained page about runs or a campaign, and link to it.",
     flow_run_name="report about {form.about}",
+    on_running=[claim],
 )
 def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     """Write a report and show it.

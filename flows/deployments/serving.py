@@ -11,6 +11,7 @@ from prefect.runner import Runner
 from flows.deployments.alerting import make_automations, watch
 from flows.deployments.deployments import read_deployments
 from flows.prefect_server.children import READY, end_with_parent
+from flows.prefect_server.crashes import watch_processes
 from flows.prefect_server.logs import start_log
 from flows.scheduler.options import DATABASE_URL
 
@@ -42,6 +43,7 @@ def main(warehouse: Path) -> None:
     )
     for deployment in read_deployments():
         runner.add_deployment(deployment.serve(warehouse))
+    watch_processes()
     make_automations()
     watch(warehouse, os.environ.get(DATABASE_URL, ""))
     asyncio.run(_serve(runner))

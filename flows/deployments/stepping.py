@@ -10,6 +10,7 @@ from prefect.states import Completed
 
 from flows.deployments.artifacts import show_headlines
 from flows.deployments.forms import RoundForm, SimulationForm
+from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from flows.prefect_server.prefect_driver import open_task_driver, run_task
 from flows.runs.resuming import resume
@@ -27,6 +28,7 @@ from warehouse.wording import counted
     name="round",
     description="Step an unfinished run: each round is collect, predict, solve, dispatch, record.",
     flow_run_name="{form.run} +{form.rounds}",
+    on_running=[claim],
 )
 def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
     """Run the next rounds of an unfinished run, each as five task runs.
@@ -51,6 +53,7 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
     name="simulate",
     description="Run a workload on the virtual cluster, to its end or for some rounds.",
     flow_run_name="{form.policy}, {form.about} on {form.machines}",
+    on_running=[claim],
 )
 def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
     """Simulate a workload, to its end or for some rounds, each as a task run.

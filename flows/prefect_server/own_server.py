@@ -26,6 +26,7 @@ from prefect.settings.legacy import Setting
 from flows.prefect_server.access import Access, read_access
 from flows.prefect_server.children import run_child
 from flows.prefect_server.command import answers, make_server_command
+from flows.prefect_server.crashes import crash_dead_runs
 from flows.prefect_server.environment import private_env, set_env
 from flows.prefect_server.prefect_driver import needs_server
 from predictor.errors import InputError, first_line
@@ -59,12 +60,15 @@ def run_own_server() -> Iterator[None]:
                 get_client(sync_client=True) as client,
             ):
                 client.raise_for_api_version_mismatch()
+                crash_dead_runs(client)
             yield
         return
     with (
         run_plain_server() as access,
         apply_settings(access.client_settings() | {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
     ):
+        with get_client(sync_client=True) as client:
+            crash_dead_runs(client)
         try:
             yield
         finally:

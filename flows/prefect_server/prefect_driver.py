@@ -38,6 +38,7 @@ from prefect.settings.legacy import Setting
 from prefect.states import Pending, to_state_create
 
 from flows.prefect_server.access import describe_first_start
+from flows.prefect_server.crashes import LABEL, identify_process
 from flows.prefect_server.round_artifacts import RoundPublisher, open_publisher
 from tasks.prefect_tasks import RunHandle, call_task
 from tasks.round import RecordedRound, StepResult, run_round
@@ -90,6 +91,7 @@ def _create_flow_run(client: SyncPrefectClient, flow_id: UUID, run: Run) -> Flow
         name=str(RunHandle(run)),
         parameters={"run": run.name, "number": run.state.round},
         tags=[run.name, run.header.settings.policy],
+        labels={LABEL: identify_process()},
         state=to_state_create(Pending()),
     )
     content = wanted.model_dump(mode="json", exclude_unset=True)
@@ -171,7 +173,7 @@ def embedded_prefect() -> Iterator[None]:
     """Embed Prefect in a program: no logs on the terminal, no waits between flow runs.
 
     The heartbeat is disabled: its thread sleeps in whole seconds and is joined after each
-    synchronous flow. It is not needed, because runs of dead processes resume from their records.
+    synchronous flow. Labels identify the processes of flow runs in its place (`crashes`).
     """
     logging.getLogger("prefect").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
