@@ -1,5 +1,6 @@
 """The steps of a round as Prefect tasks; the only use of Prefect below flows."""
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import cache, partial, wraps
 from inspect import signature
@@ -14,10 +15,17 @@ from prefect.tasks import Task
 from predictor.errors import WarehouseBusy
 from predictor.parts import Mapper, Part, Result, map_in_order
 from tasks.round import ROUND, Step, StepResult, call_step, record
+from tasks.round_log import describe_step
 from tasks.run import Run
 
 RETRY_SECONDS = (1.0, 5.0)
 """Delays before the first and second retry after a transient error. An engineering choice."""
+
+
+LOG = logging.getLogger("prefect.task_runs.shockwave")
+"""The log of task runs, which Prefect sends to its server in batches. It has a level of its own,
+because programs that embed Prefect leave out Prefect's own lines."""
+LOG.setLevel(logging.INFO)
 
 
 class RunHandle:
@@ -56,7 +64,11 @@ def _make_task(step: Step) -> Task[..., StepResult[Any]]:
     @wraps(step)
     def call(run: RunHandle, *inputs: StepResult[Any]) -> StepResult[Any]:
         options = {"each": _make_mapper(inputs)} if is_divided else {}
-        return call_step(step, run.run, *inputs, **options)
+        number = run.run.state.round
+        result = call_step(step, run.run, *inputs, **options)
+        for line in describe_step(run.run, result.value):
+            LOG.log(line.level, "%s round %d: %s", run.run.name, number, line.message)
+        return result
 
     call.__signature__ = signature(step).replace(parameters=[*parameters.values()])  # type: ignore[attr-defined]
     return task(

@@ -69,10 +69,7 @@ def run_own_server() -> Iterator[None]:
     ):
         with get_client(sync_client=True) as client:
             crash_dead_runs(client)
-        try:
-            yield
-        finally:
-            _send_all()
+        yield
 
 
 @contextmanager
@@ -109,7 +106,10 @@ def run_plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
 
 @contextmanager
 def apply_settings(updates: Mapping[Setting, Any]) -> Iterator[None]:
-    """Apply settings to all threads of this process and to its children."""
+    """Apply settings to all threads of this process and to its children.
+
+    At the end of the context, send pending events and logs.
+    """
     variables = {setting.name: str(value) for setting, value in updates.items()}
     everywhere = context.GLOBAL_SETTINGS_CONTEXT
     with temporary_settings(updates), set_env(private_env() | variables):
@@ -118,11 +118,12 @@ def apply_settings(updates: Mapping[Setting, Any]) -> Iterator[None]:
         try:
             yield
         finally:
+            _send_all()
             context.GLOBAL_SETTINGS_CONTEXT = everywhere
 
 
 def _send_all() -> None:
-    """Send pending events and logs while the server is still running."""
+    """Send pending events and logs."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 

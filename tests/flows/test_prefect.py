@@ -17,6 +17,8 @@ from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
     FlowRunFilterTags,
+    LogFilter,
+    LogFilterFlowRunId,
 )
 from prefect.client.schemas.objects import FlowRun, TaskRun, TaskRunResult
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
@@ -178,6 +180,36 @@ def test_the_inputs_of_each_step_name_the_task_runs_that_returned_them(
             }
             assert run.state is not None
             assert run.state.is_completed()
+
+
+def test_the_log_of_a_round_has_a_line_for_each_event_and_each_step(
+    both: Both, client: SyncPrefectClient
+) -> None:
+    kept, digest = both.reader.records(both.prefect)[0]
+    flow_run = flow_runs(client, both.prefect)[0]
+    steps = task_runs(client, flow_run.id, len(STEPS))
+    chosen = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run.id]))
+    # Prefect sends logs every two seconds.
+    lines = wait_for(
+        lambda: client.read_logs(chosen),
+        lambda lines: any(digest in line.message for line in lines),
+    )
+    said = f"{both.prefect} round 0: "
+    assert all(line.message.startswith(said) for line in lines)
+    (first, *_) = kept.leases
+    events = [f"job {spec.job_id} arrived" for spec in kept.arrivals]
+    assert [line.message.removeprefix(said) for line in lines] == [
+        *events,
+        f"clock: 0.0 s; jobs arrived: {len(events)}, reported: 0; containers ended: 0",
+        f"active jobs: {len(events)}; new forecasts: {len(kept.forecasts)}",
+        "policy shockwave; jobs with GPUs: 1, busy GPUs: "
+        f"{len(first.gpus)}; {kept.solve.status} by {kept.solve.backend}, gap 0.00%",
+        f"job {first.job_id} started",
+        "jobs started: 1",
+        f"recorded with hash {digest}",
+    ]
+    ids = {line.task_run_id: None for line in lines}  # in order
+    assert [*ids] == [step.id for step in steps]
 
 
 def test_each_round_shows_its_allocation_and_its_market(
