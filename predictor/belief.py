@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.throughput import Throughput, reachable_batch_sizes
+from predictor.throughput import Throughput
 
 LEAST_LEFT = 1e-9
 """Lower bound on the epochs left of a running job, so that no forecast is zero. A numerical bound:
@@ -191,27 +191,31 @@ class Belief:
         return tuple(paces.values()), rounds
 
 
-def list_stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ...]:
+def list_stages(spec: JobSpec, sizes: tuple[int, ...], changes: int) -> tuple[int, ...]:
     """List a job's batch sizes after 0 to `changes` changes, in the order of its adaptation mode.
 
-    GNS climbs the batch sizes that the profile can run, and stops at the largest; Accordion
+    GNS climbs the batch sizes that the job can reach, and stops at the largest; Accordion
     alternates between the initial and the largest; a static job keeps its batch size.
+
+    Args:
+        spec: The job.
+        sizes: Those of `predictor.throughput.reachable_batch_sizes`.
+        changes: The most changes.
     """
-    sizes = reachable_batch_sizes(throughput, spec)
     if spec.mode is Mode.ACCORDION and len(sizes) > 1:
         return tuple(sizes[change % 2] for change in range(changes + 1))
     return sizes[: changes + 1]
 
 
 def find_changes(
-    spec: JobSpec, regimes: Sequence[Regime], throughput: Throughput
+    spec: JobSpec, regimes: Sequence[Regime], sizes: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return the epochs, ascending, at which a job changed its batch size.
+    """Return the epochs, ascending, at which a job changed its batch size; `sizes` it can reach.
 
     If a GNS job skips a batch size, its epoch counts twice. A decrease under GNS, as in the last
     epochs of the public traces, is no change.
     """
-    sizes, found, epoch = reachable_batch_sizes(throughput, spec), [], 0
+    found, epoch = [], 0
     if len(sizes) == 1:
         return ()
     size = spec.batch_size

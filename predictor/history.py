@@ -56,15 +56,15 @@ class Trajectory:
 def build_trajectory(belief: Belief, throughput: Throughput) -> Trajectory:
     """Build the trajectory of a finished job; its slowness is relative to `throughput`."""
     spec, timed = belief.spec, belief.slowness(throughput)
-    changed = find_changes(spec, belief.observed, throughput)
+    sizes = reachable_batch_sizes(throughput, spec)
+    changed = find_changes(spec, belief.observed, sizes)
     seconds = sum([seconds for _, _, seconds in timed])
     return Trajectory(
         kind=spec.cohort,
         mode=spec.mode,
         epochs=spec.epochs,
         changes=changed,
-        at_the_top=spec.mode is Mode.GNS
-        and len(changed) >= len(reachable_batch_sizes(throughput, spec)) - 1,
+        at_the_top=spec.mode is Mode.GNS and len(changed) >= len(sizes) - 1,
         slowness=sum([log * seconds for _, log, seconds in timed]) / seconds if timed else None,
     )
 
@@ -115,19 +115,13 @@ class History:
         """
         key = spec.mode, spec.cohort
         if key not in self._relatives:
+            kind, model = spec.cohort, spec.model
             trajectories = self.trajectories.get(spec.mode, ())
             latest = range(len(trajectories) - 1, -1, -1)
-            kind, model = spec.cohort, spec.model
+            same_model = self._of_model[spec.mode, model]
             groups = (
-                (SAME_KIND, (row for row in latest if trajectories[row].kind == kind)),
-                (
-                    SAME_MODEL,
-                    (
-                        r
-                        for r in latest
-                        if trajectories[r].model == model and trajectories[r].kind != kind
-                    ),
-                ),
+                (SAME_KIND, (row for row in same_model if trajectories[row].kind == kind)),
+                (SAME_MODEL, (row for row in same_model if trajectories[row].kind != kind)),
                 (SAME_MODE, (row for row in latest if trajectories[row].model != model)),
             )
             self._relatives[key] = np.concatenate(
@@ -146,6 +140,15 @@ class History:
     @cached_property
     def _relatives(self) -> dict[tuple[Mode, Kind], Ints]:
         return {}
+
+    @cached_property
+    def _of_model(self) -> defaultdict[tuple[Mode, str], list[int]]:
+        """Rows of the trajectories by mode and model, the latest first."""
+        rows: defaultdict[tuple[Mode, str], list[int]] = defaultdict(list)
+        for mode, trajectories in self.trajectories.items():
+            for row in range(len(trajectories) - 1, -1, -1):
+                rows[mode, trajectories[row].model].append(row)
+        return rows
 
     @cached_property
     def _slowness(self) -> dict[str, float]:

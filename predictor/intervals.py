@@ -178,8 +178,8 @@ class Calibration:
         """
         if group not in self._corrections:
             scores = self.scores.get(group, ())
-            below = sorted((beyond for is_below, beyond in scores if is_below), reverse=True)
-            above = sorted((beyond for is_below, beyond in scores if not is_below), reverse=True)
+            below = sorted([beyond for is_below, beyond in scores if is_below], reverse=True)
+            above = sorted([beyond for is_below, beyond in scores if not is_below], reverse=True)
             missed = _missed(len(scores), ends=2)
             if min(len(below), len(above)) <= max(missed, 0) // 2:
                 missed = _missed(len(scores), ends=1)

@@ -71,6 +71,7 @@ class Evidence:
     """What a job's posterior conditions on: its observed trajectory and speeds.
 
     Attributes:
+        sizes: Batch sizes that it can reach.
         changes: Epochs at which it changed its batch size.
         done: Completed epochs, the completed fraction of the current epoch included.
         left: Epochs left at the current batch size, more than 0.
@@ -79,6 +80,7 @@ class Evidence:
     """
 
     spec: JobSpec
+    sizes: tuple[int, ...]
     changes: tuple[int, ...]
     done: float
     left: float
@@ -89,6 +91,17 @@ class Evidence:
     def slowness_at(self, batch_size: int) -> float:
         """Return the log of true over profiled time per step at a batch size."""
         return self.slowness.get(batch_size, self.slowness_elsewhere)
+
+    @property
+    def rungs(self) -> int:
+        """Number of changes, from the start of the job, that the prior expects at most."""
+        return len(self.sizes) - 1 if self.spec.mode is Mode.GNS else ACCORDION_CHANGES
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the job can no longer change its batch size."""
+        climbed = self.spec.mode is Mode.GNS and len(self.changes) >= self.rungs
+        return self.spec.mode is Mode.STATIC or len(self.sizes) == 1 or climbed
 
 
 def gather_evidence(
@@ -101,6 +114,7 @@ def gather_evidence(
     training. Each is a posterior mean of log-normal speeds.
     """
     spec, current = belief.spec, Regime(belief.batch_size, 0)
+    sizes = reachable_batch_sizes(throughput, spec)
     timed = belief.slowness(throughput)
     total = sum([log * seconds for _, log, seconds in timed])
     seconds = sum([seconds for _, _, seconds in timed])
@@ -108,7 +122,8 @@ def gather_evidence(
     own = (total + prior) / (seconds + prior_seconds)
     return Evidence(
         spec=spec,
-        changes=find_changes(spec, (*belief.observed, current), throughput),
+        sizes=sizes,
+        changes=find_changes(spec, (*belief.observed, current), sizes),
         done=belief.epochs_done,
         left=belief.epochs_left,
         batch_size=belief.batch_size,
@@ -118,13 +133,6 @@ def gather_evidence(
         },
         slowness_elsewhere=own,
     )
-
-
-def is_settled(job: Evidence, throughput: Throughput) -> bool:
-    """Return whether a job can no longer change its batch size."""
-    rungs = len(reachable_batch_sizes(throughput, job.spec)) - 1
-    climbed = job.spec.mode is Mode.GNS and len(job.changes) >= rungs
-    return job.spec.mode is Mode.STATIC or rungs == 0 or climbed
 
 
 @dataclass(frozen=True)
@@ -182,13 +190,13 @@ class Sequences:
 def draw_sequences(
     jobs: Sequence[Evidence], throughput: Throughput, history: History, seed: int
 ) -> Sequences:
-    """Compute the posterior over residual regime sequences of jobs of the same mode.
+    """Compute the posterior over residual regime sequences of adaptive jobs.
 
     `jobs` is not empty; `seed` is that of the draws from the prior.
     """
     done = np.array([job.done for job in jobs])[:, None]
     end = done + np.array([job.left for job in jobs])[:, None]
-    at, weights = _candidates(jobs, throughput, history, seed)
+    at, weights = _candidates(jobs, history, seed)
     # Unlike `sum`, `cumsum` adds in a fixed order, so that other jobs in the batch change no bit.
     weights /= np.cumsum(weights, axis=1)[:, -1:]
 
@@ -198,11 +206,10 @@ def draw_sequences(
     sizes, seconds = [], np.ones((len(jobs), width))
     for row, (job, seen) in enumerate(zip(jobs, changed, strict=True)):
         coming[row, :, : at.shape[2] - seen] = at[row, :, seen:]
-        ahead = list_stages(job.spec, throughput, seen + width - 1)[seen + 1 :]
+        ahead = list_stages(job.spec, job.sizes, seen + width - 1)[seen + 1 :]
         sizes.append((job.batch_size, *ahead))
-        seconds[row, : len(sizes[row])] = [
-            _epoch_seconds(job, size, throughput) for size in sizes[row]
-        ]
+        took = {size: _epoch_seconds(job, size, throughput) for size in {*sizes[row]}}
+        seconds[row, : len(sizes[row])] = [took[size] for size in sizes[row]]
     ends = np.maximum.accumulate(np.clip(coming, done[:, :, None], end[:, :, None]), axis=2)
     epochs = ends.copy()
     epochs[:, :, 1:] -= ends[:, :, :-1]
@@ -216,51 +223,48 @@ def _epoch_seconds(job: Evidence, batch_size: int, throughput: Throughput) -> fl
     )
 
 
-def _candidates(
-    jobs: Sequence[Evidence], throughput: Throughput, history: History, seed: int
-) -> tuple[Floats, Floats]:
+def _candidates(jobs: Sequence[Evidence], history: History, seed: int) -> tuple[Floats, Floats]:
     """Return each job's candidate changes and their unnormalised posterior probabilities.
 
     Returns:
         Epochs of the changes, shape (jobs, candidates, changes + 1), padded with infinity
         (always in the last column); probabilities, shape (jobs, candidates).
     """
-    mode = jobs[0].spec.mode
-    trajectories, past_epochs, at_the_top = history.of_mode(mode)
-    rows = np.stack([history.relatives(job.spec) for job in jobs])
+    components = len(PSEUDO_COUNTS)
+    modes = {mode: history.of_mode(mode) for mode in {job.spec.mode: None for job in jobs}}
+    known = max(trajectories.shape[1] for trajectories, _, _ in modes.values())
     epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
-    rungs = np.array(
-        [
-            len(reachable_batch_sizes(throughput, job.spec)) - 1
-            if mode is Mode.GNS
-            else ACCORDION_CHANGES
-            for job in jobs
-        ]
-    )[:, None]
-    known = trajectories.shape[1]
+    rungs = np.array([job.rungs for job in jobs])[:, None]
     width = max(known, int(rungs.max()), *(len(job.changes) for job in jobs)) + 1
     at = np.full((len(jobs), len(COMPONENTS), width), np.inf)
-    at[:, :RELATIVES, :known] = trajectories[rows]
-    shares = trajectories[rows] / past_epochs[rows][:, :, None]
+    ended = np.ones((len(jobs), RELATIVES))
+    exists = np.ones((len(jobs), len(COMPONENTS)), bool)
+    at_the_top = np.zeros((len(jobs), RELATIVES), bool)
+    counts = np.empty((len(jobs), components))
+    for mode, (trajectories, past_epochs, past_at_the_top) in modes.items():
+        of_mode = np.array([row for row, job in enumerate(jobs) if job.spec.mode is mode])
+        rows = np.stack([history.relatives(jobs[row].spec) for row in of_mode.tolist()])
+        at[of_mode, :RELATIVES, : trajectories.shape[1]] = trajectories[rows]
+        ended[of_mode], at_the_top[of_mode] = past_epochs[rows], past_at_the_top[rows]
+        exists[of_mode, : 2 * RELATIVES] = np.tile(rows >= 0, 2)
+        counts[of_mode] = np.array(PSEUDO_COUNTS) + history.counts.get(mode, np.zeros(components))
+    shares = at[:, :RELATIVES, :known] / ended[:, :, None]
     at[:, RELATIVES : 2 * RELATIVES, :known] = shares * epochs[:, :, None]
-    if mode is Mode.GNS:
-        at[np.arange(width) >= rungs[:, :, None] + np.zeros((1, len(COMPONENTS), 1))] = np.inf
+    climbs = np.array([job.spec.mode is Mode.GNS for job in jobs])[:, None]
+    at[np.arange(width) >= np.where(climbs, rungs, width)[:, :, None] + _NO_CANDIDATES] = np.inf
     # Candidates by epochs are censored where the finished job ended. Those that ended at the
     # largest batch size are censored after their last change, draws from the start.
-    ended = past_epochs[rows]
     censored = np.zeros((len(jobs), len(COMPONENTS)))
     censored[:, :RELATIVES] = np.where(ended < epochs, ended, np.inf)
     censored[:, RELATIVES : 2 * RELATIVES] = np.inf
-    censored[:, : 2 * RELATIVES][np.tile(at_the_top[rows], 2)] = 0.0
-    exists = np.ones((len(jobs), len(COMPONENTS)), bool)
-    exists[:, : 2 * RELATIVES] = np.tile(rows >= 0, 2)
-    components = len(PSEUDO_COUNTS)
-    counts = np.array(PSEUDO_COUNTS) + history.counts.get(mode, np.zeros(components))
-    sharing = np.stack(
-        [exists[:, component == COMPONENTS].sum(axis=1) for component in range(components)], axis=1
-    )
+    censored[:, : 2 * RELATIVES][np.tile(at_the_top, 2)] = 0.0
+    sharing = np.stack([exists[:, part].sum(axis=1) for part in _CANDIDATES_OF], axis=1)
     weights = exists * (counts / np.maximum(sharing, 1))[:, COMPONENTS]
     return at, weights * _likelihood(jobs, at, censored, rungs, seed)
+
+
+_NO_CANDIDATES = np.zeros((1, len(COMPONENTS), 1))
+_CANDIDATES_OF = [np.flatnonzero(part == COMPONENTS) for part in range(len(PSEUDO_COUNTS))]
 
 
 def _likelihood(
@@ -286,47 +290,55 @@ def _likelihood(
 
     done = np.array([job.done for job in jobs])[:, None]
     epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
-    changed = np.array([len(job.changes) for job in jobs])[:, None]
+    changed = np.array([len(job.changes) for job in jobs])
     known, last = np.isfinite(at).sum(axis=2), at.shape[2] - 1
+    known[~np.isfinite(censored)] = last + 1  # a candidate without censoring draws no change
     off = EPOCHS_OFF + SHARE_OFF * epochs
     ends, cuts = _uniform(seed, last)
     likelihood: Floats = np.ones(censored.shape)
     before = np.zeros((len(jobs), 1))
     for change in range(last + 1):
-        free = (known <= change) & np.isfinite(censored)
+        free = known <= change
         more = np.maximum(rungs - change, 0)
         begins = np.maximum(before, np.where(free, censored, 0.0))
         left = np.maximum(epochs - begins, 0.5)
         stays = 1.0 / (more + 1.0)
-        if change < last:  # the density of observed changes
-            seen = changed > change
-            epoch = np.array(
-                [[job.changes[change] if len(job.changes) > change else 0] for job in jobs]
-            )
-            if seen.any():
-                z = (epoch - at[:, :, change]) / off
-                near = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-                rest = np.clip((epochs - epoch) / left, 0.5 / epochs, 1.0)
-                by_prior = (1.0 - stays) * more * _power(rest, np.maximum(more - 1.0, 0.0))
-                by_prior = np.where(free & (epoch >= begins), by_prior * off / left, near)
-                density = (1.0 - OUTLIER) * by_prior + OUTLIER * off / epochs
-                likelihood *= np.where(seen, density, 1.0)
-        following, stop = changed == change, stays
-        if following.any():  # the survival of the next change up to the epochs done
-            waits = (1.0 - stays) * _power(np.clip((epochs - done) / left, 0.0, 1.0), more)
-            coming = ndtr((at[:, :, change] - done) / off)
-            to_come = np.where(free, stays + waits, coming)
-            late = OUTLIER * np.maximum(1.0 - done / epochs, OUTLIER)
-            likelihood *= np.where(following, (1.0 - OUTLIER) * to_come + late, 1.0)
-            stop = np.where(following, stays / (stays + waits), stays)
-        if change < last:
-            after = np.maximum(begins, done)
-            after = np.where(changed < change, np.maximum(at[:, :, change - 1], after), after)
-            comes = free & ~seen & (more > 0) & np.isfinite(after) & (ends[:, change] >= stop)
-            share = 1.0 - np.exp(np.log1p(-cuts[:, change]) / np.maximum(more, 1))
-            drawn = np.where(comes, after, 0.0) * (1.0 - share) + epochs * share
-            at[:, :, change] = np.where(comes, drawn, at[:, :, change])
-            before = np.where(seen, epoch, before)
+        seen = np.flatnonzero(changed > change)
+        if seen.size:  # the density of observed changes
+            epoch = np.array([[jobs[row].changes[change]] for row in seen.tolist()])
+            of, width = epochs[seen], off[seen]
+            z = (epoch - at[seen, :, change]) / width
+            near = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+            rest = np.clip((of - epoch) / left[seen], 0.5 / of, 1.0)
+            others = np.maximum(more[seen] - 1.0, 0.0)
+            by_prior = (1.0 - stays[seen]) * more[seen] * _power(rest, others)
+            drawn = free[seen] & (epoch >= begins[seen])
+            by_prior = np.where(drawn, by_prior * width / left[seen], near)
+            likelihood[seen] *= (1.0 - OUTLIER) * by_prior + OUTLIER * width / of
+        stop = np.broadcast_to(stays, censored.shape)
+        following = np.flatnonzero(changed == change)
+        if following.size:  # the survival of the next change up to the epochs done
+            now, of, stay = done[following], epochs[following], stays[following]
+            remaining = np.clip((of - now) / left[following], 0.0, 1.0)
+            waits = (1.0 - stay) * _power(remaining, more[following])
+            coming = ndtr((at[following, :, change] - now) / off[following])
+            to_come = np.where(free[following], stay + waits, coming)
+            late = OUTLIER * np.maximum(1.0 - now / of, OUTLIER)
+            likelihood[following] *= (1.0 - OUTLIER) * to_come + late
+            stop = stop.copy()
+            stop[following] = stay / (stay + waits)
+        coming_rows = np.flatnonzero((changed <= change) & (more[:, 0] > 0))
+        if change < last and coming_rows.size:
+            rows, now = coming_rows, done[coming_rows]
+            after = np.maximum(begins[rows], now)
+            later = (changed[rows] < change)[:, None]
+            after = np.where(later, np.maximum(at[rows, :, change - 1], after), after)
+            comes = free[rows] & np.isfinite(after) & (ends[:, change] >= stop[rows])
+            share = 1.0 - np.exp(np.log1p(-cuts[:, change]) / more[rows])
+            drawn = np.where(comes, after, 0.0) * (1.0 - share) + epochs[rows] * share
+            at[rows, :, change] = np.where(comes, drawn, at[rows, :, change])
+        if seen.size:
+            before[seen] = epoch
     return likelihood
 
 
@@ -363,7 +375,7 @@ def learn(history: History, belief: Belief, throughput: Throughput, seed: int) -
         -KEPT:
     ]
     job = gather_evidence(belief, throughput, history)
-    if not is_settled(gather_evidence(Belief(belief.spec), throughput, history), throughput):
+    if not gather_evidence(Belief(belief.spec), throughput, history).is_settled:
         posterior = draw_sequences([job], throughput, history, seed)
         components = np.bincount(COMPONENTS, posterior.weights[0], len(PSEUDO_COUNTS))
         counts[mode] = tuple((components + counts.get(mode, 0.0)).tolist())

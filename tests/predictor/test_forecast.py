@@ -14,7 +14,7 @@ from predictor.errors import InputError
 from predictor.forecast import LEVELS, SAMPLES, Forecast, RunTime, forecast, run_time
 from predictor.history import NOTHING
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
-from predictor.posterior import Sequences, draw_sequences, gather_evidence, is_settled
+from predictor.posterior import Sequences, draw_sequences, gather_evidence
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile, training_seconds
 from tests.strategies import batches_of_beliefs, examples
@@ -113,7 +113,7 @@ def test_an_allocation_on_which_a_job_cannot_run_is_named() -> None:
 def posterior(belief: Belief, profile: Profile) -> Sequences:
     """What the forecast of a job is drawn from."""
     job = gather_evidence(belief, profile, NOTHING)
-    if is_settled(job, profile):
+    if job.is_settled:
         seconds = training_seconds(profile, job.spec, job.batch_size)
         seconds *= math.exp(job.slowness_at(job.batch_size))
         matrix = np.ones((1, 1))
@@ -159,7 +159,7 @@ def test_a_run_time_is_the_sum_over_the_regimes_of_its_work(case: Case) -> None:
         assert time.samples == pytest.approx(np.array(result.trajectories) @ each)
         samples, slack = time.samples, 1e-9 * time.samples[-1]
         assert list(samples) == sorted(samples)
-        certain = is_settled(gather_evidence(belief, case[1], NOTHING), case[1])
+        certain = gather_evidence(belief, case[1], NOTHING).is_settled
         assert len(samples) == (1 if certain else SAMPLES)
         assert time.low <= time.remaining <= time.high
         assert samples[0] - slack <= time.remaining <= samples[-1] + slack

@@ -12,8 +12,8 @@ from predictor.belief import Belief, Pace, find_changes
 from predictor.forecast import forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.posterior import Sequences, draw_sequences, gather_evidence, is_settled, learn
-from predictor.throughput import Profile
+from predictor.posterior import Sequences, draw_sequences, gather_evidence, learn
+from predictor.throughput import Profile, reachable_batch_sizes
 from tests.strategies import batches_of_beliefs
 
 GNS = JobSpec(
@@ -70,11 +70,16 @@ def expected(belief: Belief, history: History = NOTHING) -> list[float]:
 
 
 def test_changes_are_the_epochs_at_which_regimes_begin() -> None:
-    assert find_changes(GNS, [Regime(16, 10), Regime(32, 5), Regime(64, 1)], PROFILE) == (10, 15)
+    assert find_changes(
+        GNS, [Regime(16, 10), Regime(32, 5), Regime(64, 1)], reachable_batch_sizes(PROFILE, GNS)
+    ) == (10, 15)
     back = [Regime(16, 10), Regime(64, 5), Regime(16, 1)]
-    assert find_changes(ACCORDION, back, PROFILE) == (10, 15)
-    assert find_changes(GNS, back, PROFILE) == (10, 10)  # skips a size, and never changes back
-    assert find_changes(STATIC, [Regime(16, 10)], PROFILE) == ()
+    assert find_changes(ACCORDION, back, reachable_batch_sizes(PROFILE, ACCORDION)) == (10, 15)
+    assert find_changes(GNS, back, reachable_batch_sizes(PROFILE, GNS)) == (
+        10,
+        10,
+    )  # skips a size, and never changes back
+    assert find_changes(STATIC, [Regime(16, 10)], reachable_batch_sizes(PROFILE, STATIC)) == ()
 
 
 def test_under_the_prior_every_number_of_changes_is_equally_likely() -> None:
@@ -90,10 +95,8 @@ def test_a_longer_regime_is_more_likely_to_be_the_last() -> None:
 
 
 def test_a_regime_left_is_over_and_the_last_one_takes_all_that_is_left() -> None:
-    assert is_settled(
-        gather_evidence(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING), PROFILE
-    )
-    assert not is_settled(gather_evidence(seen(GNS, (16, 10), now=32), PROFILE, NOTHING), PROFILE)
+    assert gather_evidence(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING).is_settled
+    assert not gather_evidence(seen(GNS, (16, 10), now=32), PROFILE, NOTHING).is_settled
     assert posterior(seen(GNS, (16, 10), now=32)).sizes == ((32, 64),)
 
 
@@ -171,7 +174,11 @@ def test_courses_without_measurements_have_no_slowness() -> None:
 def test_a_finished_job_teaches_the_same_with_and_without_where_it_stood() -> None:
     bare = finished(ACCORDION, (16, 20), (64, 40))
     stood = dataclasses.replace(bare, progress=JobProgress(0, 60, 0.0, 64, 0.0, 0.0, 0))
-    assert find_changes(ACCORDION, (*bare.observed, Regime(bare.batch_size, 0)), PROFILE) == (20,)
+    assert find_changes(
+        ACCORDION,
+        (*bare.observed, Regime(bare.batch_size, 0)),
+        reachable_batch_sizes(PROFILE, ACCORDION),
+    ) == (20,)
     assert after(bare) == after(stood)
 
 
@@ -198,7 +205,7 @@ def test_every_candidate_fills_the_epochs_left(case: tuple[tuple[Belief, ...], P
     beliefs, profile = case
     for belief in beliefs:
         job = gather_evidence(belief, profile, NOTHING)
-        if is_settled(job, profile):
+        if job.is_settled:
             continue
         mixture = draw_sequences([job], profile, NOTHING, 0)
         assert mixture.weights.sum() == pytest.approx(1.0)
