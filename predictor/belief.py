@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Mode, Regime
@@ -28,7 +29,7 @@ class Pace:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Belief:
     """The observed trajectory of a job.
 
@@ -84,13 +85,13 @@ class Belief:
         """Training steps left at the current batch size; all declared steps at first."""
         return self.progress.steps_left if self.progress else self.spec.total_steps
 
-    @property
+    @cached_property
     def epochs_left(self) -> float:
         """Epochs left at the current batch size; fractional."""
         steps = self.spec.steps_per_epoch(self.batch_size)
         return max(self.steps_left / steps, LEAST_LEFT)
 
-    @property
+    @cached_property
     def share_done(self) -> float:
         """Completed share of the job's epochs, in [0, 1].
 
@@ -102,7 +103,7 @@ class Belief:
         done = self.epochs_done
         return min(done / (done + self.epochs_left), 1.0)
 
-    @property
+    @cached_property
     def epochs_done(self) -> float:
         """Completed epochs, the completed fraction of the current epoch included."""
         return sum([regime.epochs for regime in self.observed]) + self.fraction

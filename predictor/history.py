@@ -1,6 +1,5 @@
 """Trajectories of finished jobs, from which the prior of later jobs is learned."""
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,96 +69,142 @@ def build_trajectory(belief: Belief, throughput: Throughput) -> Trajectory:
 
 
 @dataclass(frozen=True)
-class History:
-    """Trajectories of finished jobs, and the prior that they imply.
+class ModeHistory:
+    """The latest trajectories of a mode's finished jobs, at most `KEPT`.
 
     Attributes:
-        trajectories: By mode, in the order of their ends.
-        counts: By mode, expected number of finished jobs that each mixture component
-            (`predictor.posterior.COMPONENTS`) generated: the sum of their posteriors.
-        shares: Shares of their limits that timed jobs took (`predictor.durations`).
+        trajectories: In the order of their ends.
+        counts: Expected number of finished jobs that each mixture component
+            (`predictor.posterior.COMPONENTS`) generated: the sum of their posteriors. Empty
+            without any.
+        dropped: Number of earlier trajectories. A trajectory's number, minus this, is its row.
+        of_kind: Numbers of the latest trajectories of a kind, ascending.
+        of_model: The same of a model.
     """
 
-    trajectories: Mapping[Mode, tuple[Trajectory, ...]] = field(default_factory=dict)
-    counts: Mapping[Mode, tuple[float, ...]] = field(default_factory=dict)
-    shares: Shares = field(default_factory=dict)
+    trajectories: tuple[Trajectory, ...] = ()
+    counts: tuple[float, ...] = ()
+    dropped: int = 0
+    of_kind: Mapping[Kind, tuple[int, ...]] = field(default_factory=dict)
+    of_model: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def size(self, mode: Mode) -> int:
-        """Return the number of trajectories of a mode."""
-        return len(self.trajectories.get(mode, ()))
+    def after(self, trajectory: Trajectory, counts: tuple[float, ...]) -> "ModeHistory":
+        """Return the history after another trajectory, with new counts."""
+        number, kind, model = (
+            self.dropped + len(self.trajectories),
+            trajectory.kind,
+            trajectory.model,
+        )
+        trajectories = (*self.trajectories, trajectory)[-KEPT:]
+        dropped = number + 1 - len(trajectories)
+        numbers = (*self.of_model.get(model, ()), number)
+        found = ModeHistory(
+            trajectories,
+            counts,
+            dropped,
+            {**self.of_kind, kind: (*self.of_kind.get(kind, ()), number)[-SAME_KIND:]},
+            {**self.of_model, model: tuple([at for at in numbers if at >= dropped])},
+        )
+        if "arrays" in vars(self):  # faster than anew, which takes a millisecond
+            gone = dropped - self.dropped
+            vars(found)["arrays"] = _append(self.arrays, gone, trajectory)
+        return found
 
-    def of_mode(self, mode: Mode) -> tuple[Floats, Floats, Bools]:
-        """Return the changes and epochs of a mode's trajectories.
+    @cached_property
+    def arrays(self) -> tuple[Floats, Floats, Bools]:
+        """The changes and epochs of the trajectories.
 
-        Returns:
-            Epochs of the changes, shape (trajectories + 1, changes), padded with infinity;
-            numbers of epochs, and whether each ended at the top, shape (trajectories + 1,).
-            The last row is padding, for relatives of index -1.
+        Epochs of the changes, shape (trajectories + 1, changes), padded with infinity; numbers of
+        epochs, and whether each ended at the top, shape (trajectories + 1,). The last row is
+        padding, for relatives of index -1.
         """
-        if mode not in self._arrays:
-            trajectories = self.trajectories.get(mode, ())
-            width = max((len(trajectory.changes) for trajectory in trajectories), default=0)
-            at = np.full((len(trajectories) + 1, width), np.inf)
-            for row, trajectory in enumerate(trajectories):
-                at[row, : len(trajectory.changes)] = trajectory.changes
-            epochs = np.array([*(trajectory.epochs for trajectory in trajectories), 1.0])
-            at_the_top = np.array([*(trajectory.at_the_top for trajectory in trajectories), False])
-            self._arrays[mode] = at, epochs, at_the_top
-        return self._arrays[mode]
+        found = np.full((1, 0), np.inf), np.ones(1), np.zeros(1, bool)
+        for trajectory in self.trajectories:
+            found = _append(found, 0, trajectory)
+        return found
 
     def relatives(self, spec: JobSpec) -> Ints:
-        """Return the rows of `of_mode` that are relatives of a job, shape (`RELATIVES`,).
+        """Return the rows of `arrays` that are relatives of a job, shape (`RELATIVES`,).
 
         Relatives of its kind come first, then of its model, then of its mode. A group that is too
         small is repeated cyclically; an empty group is -1.
         """
-        key = spec.mode, spec.cohort
-        if key not in self._relatives:
-            kind, model = spec.cohort, spec.model
-            trajectories = self.trajectories.get(spec.mode, ())
+        kind, model = spec.cohort, spec.model
+        if kind not in self._relatives:
+            trajectories, dropped = self.trajectories, self.dropped
+            same_kind = (at - dropped for at in reversed(self.of_kind.get(kind, ())))
+            same_model = (at - dropped for at in reversed(self.of_model.get(model, ())))
             latest = range(len(trajectories) - 1, -1, -1)
-            same_model = self._of_model[spec.mode, model]
             groups = (
-                (SAME_KIND, (row for row in same_model if trajectories[row].kind == kind)),
+                (SAME_KIND, (row for row in same_kind if row >= 0)),
                 (SAME_MODEL, (row for row in same_model if trajectories[row].kind != kind)),
                 (SAME_MODE, (row for row in latest if trajectories[row].model != model)),
             )
-            self._relatives[key] = np.concatenate(
+            self._relatives[kind] = np.concatenate(
                 [_filled(most, list(islice(rows, most))) for most, rows in groups]
             )
-        return self._relatives[key]
+        return self._relatives[kind]
+
+    def slowness(self, model: str) -> list[float]:
+        """List the slowness of a model's trajectories with measurements, in order."""
+        rows = (at - self.dropped for at in self.of_model.get(model, ()))
+        logs = [self.trajectories[row].slowness for row in rows]
+        return [log for log in logs if log is not None]
+
+    @cached_property
+    def _relatives(self) -> dict[Kind, Ints]:
+        return {}
+
+
+def _append(
+    arrays: tuple[Floats, Floats, Bools], gone: int, trajectory: Trajectory
+) -> tuple[Floats, Floats, Bools]:
+    """Append a trajectory to `ModeHistory.arrays`, without the first `gone` rows."""
+    at, epochs, at_the_top = arrays
+    changes = trajectory.changes
+    grown = np.full((len(at) + 1 - gone, max(at.shape[1], len(changes))), np.inf)
+    grown[:-2, : at.shape[1]] = at[gone:-1]
+    grown[-2, : len(changes)] = changes
+    return (
+        grown,
+        np.concatenate([epochs[gone:-1], [float(trajectory.epochs), 1.0]]),
+        np.concatenate([at_the_top[gone:-1], [trajectory.at_the_top, False]]),
+    )
+
+
+@dataclass(frozen=True)
+class History:
+    """Trajectories of finished jobs, and the prior that they imply.
+
+    Attributes:
+        modes: By mode, in the order of the first ends.
+        shares: Shares of their limits that timed jobs took (`predictor.durations`).
+    """
+
+    modes: Mapping[Mode, ModeHistory] = field(default_factory=dict)
+    shares: Shares = field(default_factory=dict)
+
+    def of_mode(self, mode: Mode) -> ModeHistory:
+        """Return the trajectories of a mode."""
+        return self.modes.get(mode, _EMPTY)
+
+    def size(self, mode: Mode) -> int:
+        """Return the number of trajectories of a mode."""
+        return len(self.of_mode(mode).trajectories)
 
     def slowness(self, model: str) -> float:
         """Return the mean log of measured over profiled time per step of a model; 0 if untimed."""
-        return self._slowness.get(model, 0.0)
-
-    @cached_property
-    def _arrays(self) -> dict[Mode, tuple[Floats, Floats, Bools]]:
-        return {}
-
-    @cached_property
-    def _relatives(self) -> dict[tuple[Mode, Kind], Ints]:
-        return {}
-
-    @cached_property
-    def _of_model(self) -> defaultdict[tuple[Mode, str], list[int]]:
-        """Rows of the trajectories by mode and model, the latest first."""
-        rows: defaultdict[tuple[Mode, str], list[int]] = defaultdict(list)
-        for mode, trajectories in self.trajectories.items():
-            for row in range(len(trajectories) - 1, -1, -1):
-                rows[mode, trajectories[row].model].append(row)
-        return rows
+        if model not in self._slowness:
+            logs = [log for mode in self.modes.values() for log in mode.slowness(model)]
+            self._slowness[model] = sum(logs) / len(logs) if logs else 0.0
+        return self._slowness[model]
 
     @cached_property
     def _slowness(self) -> dict[str, float]:
-        measured: defaultdict[str, list[float]] = defaultdict(list)
-        for trajectories in self.trajectories.values():
-            for trajectory in trajectories:
-                if trajectory.slowness is not None:
-                    measured[trajectory.model].append(trajectory.slowness)
-        return {model: sum(logs) / len(logs) for model, logs in measured.items()}
+        return {}
 
 
+_EMPTY = ModeHistory()
 NOTHING = History()
 """The empty history."""
 

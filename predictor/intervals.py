@@ -11,6 +11,7 @@ others have conformal intervals already (`predictor.durations`).
 """
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -123,11 +124,42 @@ class Scored:
         return below, (time.low - left if below else left - time.high) / self.unit
 
 
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The latest scores of a group.
+
+    Attributes:
+        latest: In the order in which they came.
+        below: How far the truths lay below the posterior's quantile, ascending.
+        above: How far they lay above it, ascending.
+    """
+
+    latest: tuple[Score, ...] = ()
+    below: tuple[float, ...] = ()
+    above: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        """Return the number of scores."""
+        return len(self.latest)
+
+    def after(self, score: Score, kept: int) -> "Scores":
+        """Return the scores after another one; only the latest `kept` are kept."""
+        latest, sides = (*self.latest, score), (list(self.above), list(self.below))
+        insort(sides[score[0]], score[1])
+        for is_below, beyond in latest[:-kept]:
+            del sides[is_below][bisect_left(sides[is_below], beyond)]
+        return Scores(latest[-kept:], tuple(sides[True]), tuple(sides[False]))
+
+
+NO_SCORES = Scores()
+"""A group without scores."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Conformity scores of finished jobs by group, the latest `KEPT` or `KEPT_TIMED` of each."""
 
-    scores: Mapping[Group, tuple[Score, ...]] = field(default_factory=dict)
+    scores: Mapping[Group, Scores] = field(default_factory=dict)
 
     def after(self, forecasts: Iterable[Scored], run_seconds: float) -> "Calibration":
         """Return the calibration after another job finished.
@@ -139,7 +171,7 @@ class Calibration:
             found, tenant = made.score(run_seconds - made.run_seconds), _tenant(made.kinds[-1])
             kept = KEPT_TIMED if tenant else KEPT
             for group in made.groups:
-                scores[group] = (*scores.pop(group, ()), found)[-kept:]
+                scores[group] = scores.pop(group, NO_SCORES).after(found, kept)
         own = [group for group in scores if _tenant(group[0]) == tenant]
         for group in own[:-KEPT_GROUPS]:  # adaptive jobs have fewer groups than that
             del scores[group]
@@ -177,9 +209,8 @@ class Calibration:
         scores than it may miss, there is no such rank, and the point forecast is its end.
         """
         if group not in self._corrections:
-            scores = self.scores.get(group, ())
-            below = sorted([beyond for is_below, beyond in scores if is_below], reverse=True)
-            above = sorted([beyond for is_below, beyond in scores if not is_below], reverse=True)
+            scores = self.scores.get(group, NO_SCORES)
+            below, above = scores.below, scores.above
             missed = _missed(len(scores), ends=2)
             if min(len(below), len(above)) <= max(missed, 0) // 2:
                 missed = _missed(len(scores), ends=1)
@@ -187,7 +218,7 @@ class Calibration:
             self._corrections[group] = (
                 None
                 if missed < 0
-                else ((*below, -math.inf)[under], (*above, -math.inf)[missed - under])
+                else ((-math.inf, *below)[-1 - under], (-math.inf, *above)[under - missed - 1])
             )
         return self._corrections[group]
 

@@ -28,7 +28,6 @@ from predictor.arrays import Floats, Ints
 from predictor.belief import Belief, find_changes, list_stages
 from predictor.durations import add_share
 from predictor.history import (
-    KEPT,
     RELATIVES,
     SAME_KIND,
     SAME_MODE,
@@ -232,7 +231,7 @@ def _candidates(jobs: Sequence[Evidence], history: History, seed: int) -> tuple[
     """
     components = len(PSEUDO_COUNTS)
     modes = {mode: history.of_mode(mode) for mode in {job.spec.mode: None for job in jobs}}
-    known = max(trajectories.shape[1] for trajectories, _, _ in modes.values())
+    known = max(past.arrays[0].shape[1] for past in modes.values())
     epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
     rungs = np.array([job.rungs for job in jobs])[:, None]
     width = max(known, int(rungs.max()), *(len(job.changes) for job in jobs)) + 1
@@ -241,13 +240,14 @@ def _candidates(jobs: Sequence[Evidence], history: History, seed: int) -> tuple[
     exists = np.ones((len(jobs), len(COMPONENTS)), bool)
     at_the_top = np.zeros((len(jobs), RELATIVES), bool)
     counts = np.empty((len(jobs), components))
-    for mode, (trajectories, past_epochs, past_at_the_top) in modes.items():
+    for mode, past in modes.items():
+        trajectories, past_epochs, past_at_the_top = past.arrays
         of_mode = np.array([row for row, job in enumerate(jobs) if job.spec.mode is mode])
-        rows = np.stack([history.relatives(jobs[row].spec) for row in of_mode.tolist()])
+        rows = np.stack([past.relatives(jobs[row].spec) for row in of_mode.tolist()])
         at[of_mode, :RELATIVES, : trajectories.shape[1]] = trajectories[rows]
         ended[of_mode], at_the_top[of_mode] = past_epochs[rows], past_at_the_top[rows]
         exists[of_mode, : 2 * RELATIVES] = np.tile(rows >= 0, 2)
-        counts[of_mode] = np.array(PSEUDO_COUNTS) + history.counts.get(mode, np.zeros(components))
+        counts[of_mode] = np.array(PSEUDO_COUNTS) + (past.counts or np.zeros(components))
     shares = at[:, :RELATIVES, :known] / ended[:, :, None]
     at[:, RELATIVES : 2 * RELATIVES, :known] = shares * epochs[:, :, None]
     climbs = np.array([job.spec.mode is Mode.GNS for job in jobs])[:, None]
@@ -370,13 +370,11 @@ def learn(history: History, belief: Belief, throughput: Throughput, seed: int) -
     """
     if belief.spec.timed:
         return replace(history, shares=add_share(history.shares, belief))
-    mode, counts = belief.spec.mode, dict(history.counts)
-    trajectories = (*history.trajectories.get(mode, ()), build_trajectory(belief, throughput))[
-        -KEPT:
-    ]
-    job = gather_evidence(belief, throughput, history)
+    mode, past = belief.spec.mode, history.of_mode(belief.spec.mode)
+    job, counts = gather_evidence(belief, throughput, history), past.counts
     if not gather_evidence(Belief(belief.spec), throughput, history).is_settled:
         posterior = draw_sequences([job], throughput, history, seed)
         components = np.bincount(COMPONENTS, posterior.weights[0], len(PSEUDO_COUNTS))
-        counts[mode] = tuple((components + counts.get(mode, 0.0)).tolist())
-    return History({**history.trajectories, mode: trajectories}, counts, history.shares)
+        counts = tuple((components + (counts or 0.0)).tolist())
+    past = past.after(build_trajectory(belief, throughput), counts)
+    return History({**history.modes, mode: past}, history.shares)
