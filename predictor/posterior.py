@@ -97,10 +97,15 @@ class Evidence:
         return len(self.sizes) - 1 if self.spec.mode is Mode.GNS else ACCORDION_CHANGES
 
     @property
+    def can_adapt(self) -> bool:
+        """Whether the job could change its batch size at its start."""
+        return self.spec.mode is not Mode.STATIC and len(self.sizes) > 1
+
+    @property
     def is_settled(self) -> bool:
         """Whether the job can no longer change its batch size."""
         climbed = self.spec.mode is Mode.GNS and len(self.changes) >= self.rungs
-        return self.spec.mode is Mode.STATIC or len(self.sizes) == 1 or climbed
+        return climbed or not self.can_adapt
 
 
 def gather_evidence(
@@ -372,7 +377,7 @@ def learn(history: History, belief: Belief, throughput: Throughput, seed: int) -
         return replace(history, shares=add_share(history.shares, belief))
     mode, past = belief.spec.mode, history.of_mode(belief.spec.mode)
     job, counts = gather_evidence(belief, throughput, history), past.counts
-    if not gather_evidence(Belief(belief.spec), throughput, history).is_settled:
+    if job.can_adapt:
         posterior = draw_sequences([job], throughput, history, seed)
         components = np.bincount(COMPONENTS, posterior.weights[0], len(PSEUDO_COUNTS))
         counts = tuple((components + (counts or 0.0)).tolist())

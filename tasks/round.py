@@ -15,7 +15,7 @@ from predictor.allocation import Allocation
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec
-from predictor.parts import Mapper, map_in_order
+from predictor.parts import Mapper
 from solver.deciding import decide
 from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, SolveReport
@@ -144,7 +144,7 @@ def _expected(
         schedules=run.schedules,
         seed=settings.seed,
         prior_seconds=state.learning.speed_noise.prior_seconds,
-        each=each if each and len(news) >= FEWEST_FORECASTS else map_in_order,
+        each=each if len(news) >= FEWEST_FORECASTS else None,
     )
     return tuple(found for found in expected if state.forecasts.get(found.job_id) != found)
 
