@@ -141,8 +141,8 @@ def forecast(
 
     Only policies that look ahead need `trajectories`, and only the oracle needs `schedules`, the
     true schedules by job id. `prior_seconds` is the weight of the prior slowness, in seconds of
-    measured training. `each` forecasts the modes apart; without it, all are forecast together, which
-    is faster and changes no bit.
+    measured training. `each` forecasts the modes apart; without it, they are forecast together,
+    which is faster and changes no bit.
     """
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for row, belief in enumerate(beliefs):
