@@ -104,4 +104,10 @@ def test_the_latest_scores_are_kept_and_fewer_of_timed_jobs() -> None:
     for forecast, kept in ((made(SURE), KEPT), (of_name("nightly", "b"), KEPT_TIMED)):
         scores = taught(lefts, forecast).scores
         assert {len(found) for found in scores.values()} == {kept}
-        assert all(found[-1] == forecast.score(lefts[-1]) for found in scores.values())
+        for found in scores.values():
+            assert found.latest[-1] == forecast.score(lefts[-1])
+            sides = [
+                sorted(far for is_below, far in found.latest if is_below is side)
+                for side in (True, False)
+            ]
+            assert [list(found.below), list(found.above)] == sides
