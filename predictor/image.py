@@ -14,7 +14,9 @@ IMAGE = re.compile(
 )
 """An image by name, tag or digest, in Docker's notation."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""A job's name."""
+"""Name of a submitted job. Jobs of logs may have any label."""
+LONGEST_LABEL = 100
+"""Longest name in characters. An engineering bound."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Name of an environment variable (POSIX)."""
 OURS = re.compile(r"(SHOCKWAVE|NVIDIA)_.*|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|LOCAL_WORKERS")
@@ -38,9 +40,9 @@ def check_launch(
     Raises:
         InputError: A field is invalid.
     """
-    if name and not NAME.fullmatch(name):
-        remedy = "use letters, digits, '.', '_' and '-', at most 100"
-        raise InputError(f"{place}, name", f"{name!r} is not a name", remedy)
+    if not (name.isprintable() and len(name) <= LONGEST_LABEL):
+        remedy = f"use printable text of at most {LONGEST_LABEL} characters"
+        raise InputError(f"{place}, name", f"{name[:80]!r} is not a name", remedy)
     if image and not (len(image) <= LONGEST_IMAGE and IMAGE.fullmatch(image)):
         raise InputError(
             f"{place}, image", f"{image[:80]!r} is not an image", "give one like python:3-slim"

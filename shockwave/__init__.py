@@ -65,7 +65,7 @@ if TYPE_CHECKING:  # for type checkers; at run time `__getattr__` imports
     from solver.policies.listed import run_list as run_list
     from tasks.sources import Workload as Workload
     from warehouse.store.audit import Audit as Audit
-    from warehouse.workloads.job_table import TableJob as TableJob
+    from warehouse.workloads.logs.log import TableJob as TableJob
 
 _HOMES = {
     "containers.runtime": "ContainerEvent EventKind Lease Observation ResumePoint Runtime "
@@ -87,7 +87,7 @@ _HOMES = {
     "solver.policies.listed": "run_list",
     "tasks.sources": "Workload",
     "warehouse.store.audit": "Audit",
-    "warehouse.workloads.job_table": "TableJob",
+    "warehouse.workloads.logs.log": "TableJob",
 }
 """Public names by the module that defines them."""
 

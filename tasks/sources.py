@@ -127,6 +127,8 @@ class Workload:
         commands: Commands of a service, by time.
         service: Whether its jobs came to a service, which made their truths, if any.
         smaller: Remedy for a job that is too large, as an alternative to a larger cluster.
+        left_out: Number of a trace's lines that are no jobs, by reason.
+        slots: Slots of a GPU, if jobs hold shares of GPUs: demands count slots, not GPUs.
     """
 
     source: str
@@ -137,6 +139,8 @@ class Workload:
     commands: tuple[Command, ...] = ()
     service: bool = False
     smaller: str = field(default="leave the job out", compare=False)
+    left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
+    slots: int = 1
 
     @cached_property
     def digest(self) -> str:

@@ -2,14 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.campaigns.plan import CampaignPlan
 from flows.runs.settings import ClusterSize, SimulationSettings, make_settings
 from flows.runs.simulation import prepare
-from flows.runs.start import check_history, make_start, open_workload, read_past_jobs
+from flows.runs.start import (
+    check_history,
+    make_policy_of,
+    make_start,
+    open_workload,
+    read_past_jobs,
+)
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.policies import parameters as parameters_in
@@ -42,7 +48,12 @@ def plan_comparison(
         ShockwaveError: A file, a policy or a setting is invalid, or no policy has a parameter.
     """
     check_history(history, settings.forecasts)
+    twice = [name for name, times in Counter(policies).items() if times > 1]
+    if twice:
+        raise InputError("policies", f"{twice[0]!r} is there twice", "name each policy once")
     first = make_settings(policies[0], size, settings)
+    for name in policies:
+        make_policy_of(replace(first, policy=name))
     workload, past = open_workload(source, first), read_past_jobs(warehouse, history)
     for name in policies:
         taken = select_parameters(name, parameters)
@@ -91,13 +102,10 @@ def make_comparison(
     Each parameter applies to the policies that have it. The history lists earlier runs whose
     finished jobs are learned from.
     """
-    times = Counter[str]()
     plans = []
     for policy in policies:
-        times[policy] += 1
         values = {each.name: each.value for each in select_parameters(policy, parameters)}
-        name = policy if times[policy] == 1 else f"{policy}-{times[policy]}"
-        plans.append({"policy": policy, "name": name, "parameters": values})
+        plans.append({"policy": policy, "name": policy, "parameters": values})
     jobs = asdict(source)
     seed = jobs.pop("seed")
     return CampaignPlan.model_validate(

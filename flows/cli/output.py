@@ -34,6 +34,15 @@ def get_terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def echo(text: str, *, err: bool = False) -> None:
+    """Print text; if the reader of stdout has closed the pipe, such as `head`, drop it."""
+    try:
+        typer.echo(text, err=err)
+    except BrokenPipeError:
+        # What Python still holds would raise again when it is flushed at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def say(text: str, *, err: bool = False) -> None:
     """Print lines on stdout, on a terminal wrapped at spaces, or on stderr.
 
@@ -43,7 +52,15 @@ def say(text: str, *, err: bool = False) -> None:
     width = None if err else get_terminal_width()
     for line in map(escape, text.split("\n")):
         lines = [line] if width is None else wrap(line, width, **_AT_SPACES) or [line]
-        typer.echo("\n".join(lines), err=err)
+        echo("\n".join(lines), err=err)
+
+
+def print_left_out(left_out: Mapping[str, int], *, err: bool = False) -> None:
+    """Print how many lines of a log are no jobs, by reason; nothing if there are none."""
+    if left_out:
+        width = max(len(f"{number:,}") for number in left_out.values())
+        rows = [f"  {number:>{width},}  {reason}" for reason, number in left_out.items()]
+        say("\n".join(["Left out of the log:", *rows]), err=err)
 
 
 def print_log(text: bytes) -> None:
@@ -54,7 +71,7 @@ def print_log(text: bytes) -> None:
         sys.stdout.buffer.flush()
         return
     for line in text.decode(errors="replace").splitlines():
-        typer.echo(escape(line))
+        echo(escape(line))
 
 
 _AT_SPACES: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
@@ -70,7 +87,7 @@ def print_rows(
     """Print rows: as JSON lines as they arrive, or as a table (`print_table`)."""
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(to_plain(row), allow_nan=False))
+            echo(json.dumps(to_plain(row), allow_nan=False))
     elif shown := list(rows):
         cells = [list(row.values()) for row in shown]
         print_table(list(shown[0]), cells, paged=paged, important=important)
@@ -123,7 +140,7 @@ def print_table(
         return
     end_progress()
     for line in join_table(columns, rows):
-        typer.echo(line)
+        echo(line)
 
 
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
@@ -149,7 +166,7 @@ def print_parts(parts: "Iterable[RenderableType]", paged: bool = False) -> None:
     if get_terminal_width() is None:
         console = Console(file=io.StringIO(), width=UNLIMITED, highlight=False, color_system=None)
         for line in console.render_lines(whole, pad=False):
-            typer.echo("".join(segment.text for segment in line).rstrip())
+            echo("".join(segment.text for segment in line).rstrip())
         return
     console = Console(highlight=False)
     with ExitStack() as pager:

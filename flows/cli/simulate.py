@@ -23,7 +23,13 @@ from flows.cli.options import (
     expand_settings,
     parse_parameters,
 )
-from flows.cli.output import make_jct_columns, print_rows, print_side_by_side, say
+from flows.cli.output import (
+    make_jct_columns,
+    print_left_out,
+    print_rows,
+    print_side_by_side,
+    say,
+)
 from flows.cli.progress import get_progress
 from flows.runs.settings import DEFAULT_POLICY, SimulationSettings, policy_names
 from flows.runs.workload_source import Source
@@ -77,6 +83,7 @@ def simulate(
         parameters=parse_parameters(parameters or ()),
         history=parse_history(warehouse, history),
     )
+    print_left_out(start.workload.left_out, err=as_json)
     with open_driver(driver) as call:
         run = run_simulation(
             start, warehouse, driver=call, progress=get_progress().count_jobs(start)

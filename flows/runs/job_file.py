@@ -10,6 +10,7 @@ from containers.virtual.truth import GroundTruth
 from flows.runs.toml_file import read_toml, validate_fields
 from predictor.allocation import Demand
 from predictor.errors import InputError, meant
+from predictor.image import NAME
 from predictor.job import JobKind, JobSpec, Mode, Regime, find_named, make_timed_job
 from predictor.options import MOST_RETRIES, NO_ARRAY, JobOptions, Task, parse_tasks
 from predictor.throughput import Profile
@@ -227,6 +228,9 @@ class JobFile(BaseModel):
         Raises:
             InputError: A field is invalid.
         """
+        if self.name and not NAME.fullmatch(self.name):
+            remedy = "use letters, digits, '.', '_' and '-', at most 100"
+            raise InputError("name", f"{self.name!r} is not a name", remedy)
         demand = Demand.gang(self.scale_factor)
         shared: dict[str, Any] = {
             "name": self.name,

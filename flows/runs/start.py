@@ -61,11 +61,30 @@ def make_start(
 
 
 def fit_to_cluster(workload: Workload, asked: Settings) -> tuple[Settings, Workload]:
-    """Adapt settings and workload to the cluster's GPU types; refuse jobs that can never fit it."""
-    settings = _typed(asked, workload.profile)
+    """Adapt settings and workload to the cluster's GPU types; refuse jobs that can never fit it.
+
+    If jobs hold shares of GPUs, each GPU becomes a node of slots.
+    """
+    settings = _typed(_slotted(asked, workload.slots), workload.profile)
     workload = replace(workload, profile=_placed(workload.profile, settings.pools))
     workload.check_fits(settings.inventory)
     return settings, workload
+
+
+def _slotted(settings: Settings, slots: int) -> Settings:
+    """Divide the GPUs of a cluster into slots, which cost their share of the price."""
+    if slots == 1:
+        return settings
+    pools = (
+        replace(
+            pool,
+            gpus=pool.gpus * slots,
+            gpus_per_node=pool.gpus_per_node * slots,
+            price=pool.price / slots,
+        )
+        for pool in settings.pools
+    )
+    return replace(settings, pools=tuple(pools))
 
 
 def make_simulation_start(
@@ -86,6 +105,7 @@ def make_simulation_start(
         ShockwaveError: A file or a setting is invalid, or a run of the history does not exist.
     """
     asked = make_settings(policy, size, settings, parameters=parameters, seed=source.seed)
+    make_policy_of(asked)  # a misspelt policy is told before a file is read
     check_history(history, settings.forecasts)
     return make_start(open_workload(source, asked), asked, read_past_jobs(warehouse, history))
 

@@ -14,10 +14,11 @@ from flows.runs.settings import SEED
 from predictor.errors import InputError, check_plain, meant
 from predictor.job import Mode
 from predictor.plugins import Kind, find_plugin, plugins
-from warehouse.workloads.kinds import MOST_JOBS, TABLE_COLUMNS, Arrivals, Format
+from warehouse.workloads.kinds import LOGS, MOST_JOBS, Arrivals, Format
 
 if TYPE_CHECKING:
     from tasks.sources import Workload
+    from warehouse.workloads.logs.log import ClusterLog, TableJob
     from warehouse.workloads.mix import Mix
 
 
@@ -34,7 +35,7 @@ class FromTrace:
         Path | None, Setting("Trace", "Job trace; without it, jobs are generated.")
     ] = None
     format: Annotated[
-        str, Setting("Format", "Format of the trace: public, table, …", choices=format_names)
+        str, Setting("Format", "Format of the trace: public, sacct, table, …", choices=format_names)
     ] = Format.PUBLIC.value
     profile: Annotated[
         Path | None,
@@ -55,10 +56,31 @@ class FromTrace:
         Path | None, Setting("Regimes", "Batch-size regimes (CSV) of a public trace.")
     ] = None
     columns: Annotated[str, Setting("Columns", "Meaning of a table's columns: ROLE=COLUMN,…")] = ""
-    only: Annotated[str, Setting("Only", "Filter on a table's lines: COLUMN=VALUE,…")] = ""
+    header: Annotated[
+        str, Setting("Header", "Columns of a log without a header: a file of them, or NAME,NAME,…")
+    ] = ""
+    zone: Annotated[
+        str, Setting("Zone", "Time zone of a log's times that name none, such as Europe/Berlin.")
+    ] = ""
+    only: Annotated[
+        str, Setting("Only", "Filter on a log's lines: COLUMN=VALUE|VALUE,… with * for any text.")
+    ] = ""
     skip_unusable: Annotated[
+        bool, Setting("Skip unusable lines", "Skip a log's lines that cannot be read.")
+    ] = False
+    slots: Annotated[
+        int,
+        Setting(
+            "Slots of a GPU",
+            "Slots of a GPU into which a log's shares of GPUs are rounded up; by default as few "
+            "as are needed.",
+            least=0,
+            most=100,
+        ),
+    ] = 0
+    adapt: Annotated[
         bool,
-        Setting("Skip unusable lines", "Skip lines of a table that are not valid jobs."),
+        Setting("Adapt", "Draw models, adaptation modes and regimes for the jobs of a log."),
     ] = False
 
 
@@ -138,16 +160,16 @@ FROM_THROUGHPUTS = {
 """Settings of jobs generated from a table of throughputs."""
 
 OF_TRACES = {"trace", "format"}
-FOR_PLUGIN = {"seed", "modes"}
+FOR_PLUGIN = {"seed", "modes", "adapt", "slots"}
+OF_LOGS = {*FOR_PLUGIN, "header", "zone", "only", "skip_unusable"}
 FOR_FORMAT: Mapping[str, set[str]] = {
     Format.PUBLIC: {"profile", "throughputs", "regimes"},
     Format.TIRESIAS: set(),
     Format.JOBS: {"profile", "throughputs"},
-    Format.TABLE: {"seed", "modes", "only", "skip_unusable", "columns"},
-    **{name: {"seed", "modes", "only", "skip_unusable"} for name in TABLE_COLUMNS},
+    **dict.fromkeys(LOGS, OF_LOGS),
+    Format.TABLE: {*OF_LOGS, "columns"},
 }
-"""Settings of generated jobs, of all traces, of traces with another package's reader, and of each
-format."""
+"""Settings of all traces, of traces with another package's reader, of logs, and of each format."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +222,8 @@ class Source(WorkloadSettings):
             from warehouse.workloads.tiresias import read_tiresias
 
             return read_tiresias(self.trace)
-        return self._read_table(self.trace, format_)
+        log = self.read_log()
+        return replace(self._make(log.source, log.jobs), left_out=log.left_out)
 
     def _check(self) -> None:
         check_bounds(Source, self)
@@ -299,28 +322,56 @@ class Source(WorkloadSettings):
         return read_jobs_file(trace, profile)
 
     def _read_plugged(self, trace: Path) -> "Workload":
-        import numpy as np
-
         from warehouse.workloads.plugged import read_plugged
 
         plugin = find_plugin(Kind.TRACES, self.format)
         assert plugin is not None, "checked"
-        rng = np.random.default_rng(self.seed)
-        return read_plugged(plugin, trace, rng=rng, modes=_modes(self.modes))
+        return read_plugged(plugin, trace, self._make)
 
-    def _read_table(self, trace: Path, format_: Format) -> "Workload":
-        import numpy as np
+    def read_log(self) -> "ClusterLog":
+        """Read the log of a cluster.
 
-        from warehouse.workloads.job_table import read_job_table
+        Raises:
+            InputError: The file cannot be read, has no jobs, or is no log.
+        """
+        from warehouse.workloads.logs import READERS
+        from warehouse.workloads.logs.declared import DeclaredTable
+        from warehouse.workloads.logs.log import ReadOptions, read_log
 
-        return read_job_table(
-            trace,
-            TABLE_COLUMNS.get(format_) or _pairs("columns", self.columns),
-            rng=np.random.default_rng(self.seed),
-            modes=_modes(self.modes),
-            only=_pairs("only", self.only),
-            skip_unusable=self.skip_unusable,
+        self._check()
+        if self.trace is None or self.format not in LOGS:
+            remedy = f"give a trace in one of the formats {', '.join(LOGS)}"
+            raise InputError("format", f"{self.format} is no log of a cluster", remedy)
+        options = ReadOptions(
+            self.zone, _pairs("only", self.only), _names(self.header), self.skip_unusable
         )
+        reader = READERS.get(Format(self.format)) or DeclaredTable(_pairs("columns", self.columns))
+        return read_log(reader, self.trace, options)
+
+    def _make(self, source: str, jobs: "Sequence[TableJob]") -> "Workload":
+        """Make a workload of a log's jobs."""
+        from warehouse.workloads.imported import draw_workload, make_workload
+
+        modes = _modes(self.modes)
+        if self.adapt:
+            import numpy as np
+
+            rng = np.random.default_rng(self.seed)
+            return draw_workload(source, jobs, rng, modes, self.slots)
+        if self.modes != Source.modes and set(filter(modes.get, modes)) != {Mode.STATIC}:
+            problem = "has no effect on jobs that run as they did"
+            raise InputError("modes", problem, "set adapt to draw how jobs adapt")
+        return make_workload(source, jobs, self.slots)
+
+
+def _names(header: str) -> list[str]:
+    """Return the names of columns in a text or a file."""
+    path = Path(header)
+    if header and "," not in header and path.is_file():
+        from warehouse.workloads.fields import read_text
+
+        header = read_text(path).strip()
+    return [name.strip() for name in header.split(",")] if header else []
 
 
 def _pairs(field: str, text: str) -> dict[str, str]:

@@ -102,7 +102,7 @@ def test_generate_converts_a_table(here: Command, tmp_path: Path) -> None:
         *("workload", "generate", tmp_path / "out", "--trace", table, "--format", "table"),
         *("--columns", "arrival=at,duration=took,gpus=n", "--skip-unusable", "--json"),
     )
-    assert (ran.rows[0]["source"], ran.rows[0]["jobs"]) == ("t.csv, 1 line skipped", 1)
+    assert (ran.rows[0]["source"], ran.rows[0]["jobs"]) == ("t.csv, 1 line left out", 1)
 
 
 @pytest.mark.process

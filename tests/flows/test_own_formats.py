@@ -85,7 +85,7 @@ READERS = {
     "return [TableJob(0.0, None, 1)]": "job 0 runs for None s",
     "return [TableJob(float('nan'), 1.0, 1)]": "job 0 arrives at nan s",
     "return [TableJob('0', 1.0, 1)]": "job 0 arrives at '0' s",
-    "return [TableJob(0.0, 1.0, 1, name='a b')]": "job 0 has the name 'a b', not of letters",
+    "return [TableJob(0.0, 1.0, 1, name='a' * 101)]": "no printable text of at most 100",
     "return [TableJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is no text",
 }
 """Last lines of a reader, and the error; * stands for the trace."""

@@ -309,10 +309,10 @@ def test_what_a_file_holds_does_not_steer_the_terminal(here: Command, tmp_path: 
     table = tmp_path / "t.csv"
     table.write_text('at,"to\x1b[31mok\nn"\n')
     ran = here("simulate", "--gpus", 4, "--trace", table, "--format", "philly")
-    assert_refused(ran, "the header has at, to\\x1b[31mok")
+    assert_refused(ran, "the first line has at, to\\x1b[31mok")
     table.write_text('{"v100": {\n')
     ran = here("simulate", "--gpus", 4, "--trace", table, "--format", "philly")
-    assert_refused(ran, "t.csv:1: is JSON, not CSV; give a table of ")
+    assert_refused(ran, "t.csv:1: its first line has none of the columns timestamp, ")
 
 
 @pytest.mark.parametrize("file", ["header.parquet", "round=all.parquet"])

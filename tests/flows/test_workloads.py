@@ -70,7 +70,7 @@ def test_tables_follow_seed_modes_and_choice_of_lines(
     )
     workload = source.open()
     assert workload == source.open()
-    assert workload.source == "jobs.csv, cluster=a=1;b, 1 line skipped"
+    assert workload.source == "jobs.csv, cluster=a=1;b, 1 line left out"
     assert [spec.mode for spec in workload.specs] == [Mode.STATIC]
 
 

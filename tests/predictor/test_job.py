@@ -102,7 +102,7 @@ def test_what_a_job_runs_is_read_from_its_row() -> None:
     [
         ({"max_seconds": 0.0}, "max_seconds: is missing, and the job is opaque"),
         ({"opportunistic": True}, "job 3, opportunistic: a job that is opaque keeps its GPUs"),
-        ({"name": "a/b"}, "name: 'a/b' is not a name"),
+        ({"name": "a\nb"}, r"name: 'a\\nb' is not a name"),
         ({"image": "-v"}, "image: '-v' is not an image"),
         ({"image": "Python"}, "image: 'Python' is not an image"),
         ({"image": "a" * 300}, "is not an image"),

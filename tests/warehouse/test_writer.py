@@ -14,8 +14,10 @@ from predictor.job import Mode
 from tasks.sources import Workload
 from tests.flows.conftest import tree
 from warehouse.workloads.generator import generate_workload
-from warehouse.workloads.job_table import read_job_table
+from warehouse.workloads.imported import draw_workload, make_workload
 from warehouse.workloads.kinds import Arrivals
+from warehouse.workloads.logs.declared import DeclaredTable
+from warehouse.workloads.logs.log import ReadOptions, read_log
 from warehouse.workloads.mix import Mix
 from warehouse.workloads.tiresias import read_tiresias
 from warehouse.workloads.trace import read_workload
@@ -78,7 +80,9 @@ def test_a_table_with_tenants_out_of_order(folder: Path, seed: int, tenants: lis
     lines = [f"{rng.integers(100)},{rng.integers(1, 9_999)},3,{tenant}" for tenant in quoted]
     table.write_text("\n".join(["at,took,n,who", *lines]), encoding="utf-8")
     columns = {"arrival": "at", "duration": "took", "gpus": "n", "tenant": "who"}
-    assert_reads_back(read_job_table(table, columns, rng=rng), folder)
+    log = read_log(DeclaredTable(columns), table, ReadOptions())
+    assert_reads_back(draw_workload(log.source, log.jobs, rng), folder)
+    assert_reads_back(make_workload(log.source, log.jobs), folder)
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), NAMES, st.floats(0.1, 1e4)), min_size=1, max_size=5))

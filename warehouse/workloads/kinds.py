@@ -1,6 +1,5 @@
 """Kinds of workloads: formats of traces, and arrival processes of generated jobs."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 
 MOST_JOBS = 1_000_000
@@ -23,16 +22,30 @@ class Format(StrEnum):
     """Gavel's and Shockwave's: tab-separated, with tables of throughputs and regimes."""
     TIRESIAS = "tiresias"
     """Tiresias's: a CSV list of static jobs."""
+    SACCT = "sacct"
+    """Slurm's accounting: any columns and delimiter, or `--json`."""
     PHILLY = "philly"
-    """The compact CSV table of the Philly trace; models and regimes are drawn."""
+    """A table of Microsoft's Philly trace, or its `cluster_job_log`."""
+    PHILLY_JSON = "philly-json"
+    """The `cluster_job_log` of the Philly trace."""
+    PAI = "pai"
+    """Alibaba's PAI: `pai_task_table`, with `pai_job_table` beside it."""
+    HELIOS = "helios"
+    """SenseTime's Helios: `cluster_log.csv`."""
+    ACME = "acme"
+    """Shanghai AI Laboratory's Acme: `trace_seren.csv` and `trace_kalos.csv`."""
+    ITP = "itp"
+    """Microsoft's ITP clusters, as ElasticFlow publishes them."""
+    SUPERCLOUD = "supercloud"
+    """MIT Supercloud: `slurm-log.csv`."""
     TABLE = "table"
-    """Any CSV table of jobs, with columns mapped to roles; models and regimes are drawn."""
+    """Any table of jobs, with columns mapped to roles."""
     JOBS = "jobs"
     """A TOML file of jobs of any kind (docs/jobs.md)."""
 
 
-TABLE_COLUMNS: Mapping[str, Mapping[str, str]] = {
-    Format.PHILLY: {"arrival": "timestamp", "duration": "duration", "gpus": "num_gpus"}
-}
-"""Columns by role of published tables, which `job_table.read_job_table` reads. For a format of this
-kind, its name and columns are all that must be added."""
+LOGS = (
+    *(Format.SACCT, Format.PHILLY, Format.PHILLY_JSON, Format.PAI, Format.HELIOS, Format.ACME),
+    *(Format.ITP, Format.SUPERCLOUD, Format.TABLE),
+)
+"""Formats that say of a job when it came, how long it ran, and on how many GPUs."""

@@ -1,33 +1,31 @@
 """What other distributions provide: readers of traces, and models of throughput."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from predictor.allocation import Allocation
 from predictor.errors import InputError
-from predictor.image import NAME
-from predictor.job import JobSpec, Mode
+from predictor.image import LONGEST_LABEL
+from predictor.job import JobSpec
 from predictor.plugins import Plugin
 from predictor.throughput import Profile
 from tasks.sources import Workload
 from warehouse.workloads.fields import LARGEST
-from warehouse.workloads.job_table import TableJob, draw_workload
+from warehouse.workloads.logs.log import TableJob
 from warehouse.workloads.mix import MOST_SECONDS
 
 
 def read_plugged(
-    plugin: Plugin, trace: Path, *, rng: np.random.Generator, modes: Mapping[Mode, float]
+    plugin: Plugin, trace: Path, make: Callable[[str, Sequence[TableJob]], Workload]
 ) -> Workload:
     """Read a trace with the reader of another distribution.
 
-    The reader is a function of the trace's path. It returns a whole workload, or bare jobs, whose
-    models and regimes are then drawn.
+    The reader is a function of the trace's path. It returns a whole workload, or bare jobs, of
+    which `make` makes one.
 
     Raises:
         PluginError: The reader failed, or returned something else.
@@ -46,7 +44,7 @@ def read_plugged(
             raise plugin.refused(f"read {trace}, of which job {number} {problem}")
     if not found:
         raise plugin.refused(f"found no jobs in {trace}")
-    return draw_workload(trace.name, found, rng, modes)
+    return make(trace.name, found)
 
 
 def _whole(found: Any) -> Workload | list[Any]:
@@ -62,12 +60,12 @@ def _unusable(job: Any) -> Iterator[str]:
         yield f"arrives at {job.arrival_seconds!r} s"
     elif not isinstance(job.seconds, Real) or not 0 < job.seconds <= MOST_SECONDS:
         yield f"runs for {job.seconds!r} s"
-    elif type(job.gpus) is not int or not 0 < job.gpus <= LARGEST:
-        yield f"has {job.gpus!r} GPUs, no positive integer"
+    elif not isinstance(job.gpus, Real) or not 0 < job.gpus <= LARGEST:
+        yield f"has {job.gpus!r} GPUs, no positive number"
     elif not all(_is_name(name) for name in (job.tenant, job.model or "-")):
         yield "has a tenant or a model that is no text or cannot be printed"
-    elif not isinstance(job.name, str) or (job.name and not NAME.fullmatch(job.name)):
-        yield f"has the name {job.name!r}, not of letters, digits, '.', '_' and '-', at most 100"
+    elif not _is_name(job.name) or len(job.name) > LONGEST_LABEL:
+        yield f"has the name {job.name!r}, no printable text of at most {LONGEST_LABEL} characters"
 
 
 def _is_name(name: object) -> bool:

@@ -52,6 +52,7 @@ _FLAG = "true or false", lambda value: isinstance(value, bool)
 DECLARED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "job_id": _WHOLE,
     "tenant": ("printable text", lambda value: isinstance(value, str) and value.isprintable()),
+    "name": ("printable text", lambda value: isinstance(value, str) and value.isprintable()),
     "samples_per_epoch": _WHOLE,
     "max_batch_size": _WHOLE,
     "consolidate": _FLAG,

@@ -1,0 +1,125 @@
+"""Tables as clusters export them: any delimiter and order of columns, header inside or apart."""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from predictor.errors import InputError
+from warehouse.workloads.opening import open_text
+
+DELIMITERS = "\x1f", "\t", "|", ";", ","
+"""Delimiters that are recognised; a header has the right one most often."""
+
+MOST_FIELD = 2**20
+"""Longest field in characters. An engineering bound."""
+
+UNQUOTED = "\x1f", "|"
+"""Delimiters of files in which a quotation mark is a character like any other (`sacct`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table that is read once, line by line.
+
+    Attributes:
+        columns: Positions of the columns, by name.
+        lines: Number of each line, and its fields; a line of another width than the header's has
+            None in their place.
+    """
+
+    columns: Mapping[str, int]
+    lines: Iterator[tuple[int, list[str] | None]]
+
+
+@contextmanager
+def open_table(
+    path: Path,
+    known: Sequence[str] = (),
+    *,
+    header: Sequence[str] = (),
+    free_text: str = "",
+    members: Sequence[str] = (),
+) -> Iterator[OpenTable]:
+    """Open a table of text.
+
+    Args:
+        path: The table; see `open_text`.
+        known: Columns, some of which its header has.
+        header: Columns of a file without a header; used if its first line has none of `known`.
+        free_text: The only column whose text may hold the delimiter; surplus fields belong to it.
+        members: Stems of file names, to choose among the files of an archive.
+
+    Raises:
+        InputError: The file cannot be read, or has no header.
+    """
+    with open_text(path, members) as text:
+        first = text.readline()
+        if not first:
+            raise InputError(str(path), "is empty", "give a table with a header")
+        delimiter = max(DELIMITERS, key=first.count)
+        rows = _read_rows(path, chain([first], text), delimiter)
+        start = next(rows, (1, []))
+        names = [name.strip() for name in start[1]]
+        if known and not {name.casefold() for name in names} & {k.casefold() for k in known}:
+            if not header:
+                problem = f"its first line has none of the columns {', '.join(known[:12])}"
+                remedy = f"give its columns as the header; the first line has {shorten(names)}"
+                raise InputError(f"{path}:1", problem, remedy)
+            names, rows = list(header), chain([start], rows)
+        ended = len(names) > 1 and not names[-1]  # by a delimiter, as `sacct --parsable` does
+        names = names[:-1] if ended else names
+        _check_names(path, names)
+        yield OpenTable(
+            {name: at for at, name in enumerate(names)},
+            _fit(rows, names, free_text, delimiter, ended),
+        )
+
+
+def shorten(names: Iterable[str]) -> str:
+    """Return names as a list for error messages."""
+    text = ", ".join(names)
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def _read_rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the fields of each line; empty lines are skipped."""
+    csv.field_size_limit(MOST_FIELD)
+    quoted = delimiter not in UNQUOTED
+    table = csv.reader(
+        lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    )
+    try:
+        for row in table:
+            if row:
+                yield table.line_num, row
+    except csv.Error as error:
+        place = f"{path}:{table.line_num}"
+        raise InputError(place, f"is no table ({error})", "mend the line") from None
+
+
+def _fit(
+    rows: Iterator[tuple[int, list[str]]],
+    names: Sequence[str],
+    free_text: str,
+    delimiter: str,
+    ended: bool,
+) -> Iterator[tuple[int, list[str] | None]]:
+    """Yield lines with as many fields as the header, or None."""
+    width = len(names)
+    at = next((n for n, name in enumerate(names) if name.casefold() == free_text), None)
+    for number, row in rows:
+        if ended and not row[-1]:
+            row.pop()
+        if len(row) > width and at is not None:
+            surplus = len(row) - width
+            row[at : at + surplus + 1] = [delimiter.join(row[at : at + surplus + 1])]
+        yield number, row if len(row) == width else None
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}:1", f"column {name!r} is there twice", "rename one of them")
