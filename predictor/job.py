@@ -11,6 +11,10 @@ from predictor.errors import InputError
 from predictor.image import check_launch
 from predictor.options import NO_OPTIONS, JobOptions, array_of
 
+LATEST_ARRIVAL = 1e11
+"""Latest arrival in seconds, after three thousand years. An engineering bound; milliseconds since
+1970 exceed it."""
+
 
 class JobKind(StrEnum):
     """What a job promises its scheduler (docs/jobs.md)."""
@@ -108,10 +112,11 @@ class JobSpec:
                     f"{value} is not {'finite' if value > 0 else 'positive'}",
                     "give a positive number",
                 )
-        if not 0 <= self.arrival_seconds < float("inf"):
+        if not 0 <= self.arrival_seconds <= LATEST_ARRIVAL:
             raise InputError(
                 f"job {self.job_id}, arrival",
-                f"{self.arrival_seconds} is not a time from 0 on",
+                f"{self.arrival_seconds} is "
+                + ("beyond all bounds" if self.arrival_seconds > 0 else "not a time from 0 on"),
                 "give seconds since the start of the trace",
             )
         if not 0 <= self.max_seconds < float("inf"):

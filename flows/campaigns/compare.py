@@ -53,7 +53,10 @@ def plan_comparison(
         raise InputError("policies", f"{twice[0]!r} is there twice", "name each policy once")
     first = make_settings(policies[0], size, settings)
     for name in policies:
-        make_policy_of(replace(first, policy=name))
+        try:
+            make_policy_of(replace(first, policy=name))
+        except InputError as error:
+            raise InputError("policies", error.problem, error.remedy) from None
     workload, past = open_workload(source, first), read_past_jobs(warehouse, history)
     for name in policies:
         taken = select_parameters(name, parameters)

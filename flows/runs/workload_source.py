@@ -251,9 +251,6 @@ class Source(WorkloadSettings):
                 raise InputError(name, "has no effect if all jobs arrive at once", "leave it out")
 
     def _generate(self, gpus: int | None) -> "Workload":
-        import numpy as np
-
-        from warehouse.workloads.generator import generate_workload
         from warehouse.workloads.mix import Mix
 
         mix = Mix(
@@ -263,6 +260,18 @@ class Source(WorkloadSettings):
         )
         if self.scale_factors:
             mix = replace(mix, scale_factors=_scale_factors(self.scale_factors))
+            return self._generate_mix(gpus, mix)
+        workload = self._generate_mix(gpus, mix)
+        fitting = {gang: w for gang, w in mix.scale_factors.items() if gang <= (gpus or gang)}
+        if not fitting or max(spec.demand.least for spec in workload.specs) in fitting:
+            return workload
+        return self._generate_mix(gpus, replace(mix, scale_factors=fitting))
+
+    def _generate_mix(self, gpus: int | None, mix: "Mix") -> "Workload":
+        import numpy as np
+
+        from warehouse.workloads.generator import generate_workload
+
         return generate_workload(
             self.jobs,
             rng=np.random.default_rng(self.seed),

@@ -76,7 +76,7 @@ def test_an_unknown_option_is_refused_with_the_option_that_is_meant(
     [
         ("--gpus 0", ["--gpus", "0 is not positive"]),
         ("--gpus 99999999999", ["--gpus", "99999999999 is out of range", "at most 1000000"]),
-        ("--gpus 1 --jobs 20", ["needs 2 GPUs", "the cluster has 1"]),
+        ("--gpus 1 --jobs 20 --scale-factors 2=1", ["needs 2 GPUs", "the cluster has 1"]),
         ("--window 0", ["--window", "0 is out of range"]),
         ("--round-seconds -120", ["--round-seconds", "-120.0 is out of range"]),
         ("--round-seconds nan", ["--round-seconds", "nan is out of range"]),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from predictor.errors import InputError, check_plain
+from warehouse.workloads.opening import check_regular
 
 Number = TypeVar("Number", int, float)
 
@@ -84,6 +85,7 @@ def read_text(path: Path) -> str:
     Raises:
         InputError: The file cannot be read.
     """
+    check_regular(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

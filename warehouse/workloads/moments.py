@@ -21,6 +21,8 @@ MISSING = frozenset(
 """Words for a missing value, in lower case. `sacct` writes Unknown for what has not happened yet,
 and None for what never will."""
 
+LONGEST_MISSING = max(map(len, MISSING))
+
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 
 
@@ -84,13 +86,16 @@ class Moments:
         if not isinstance(moment, datetime):
             return [moment]
         early = moment.replace(tzinfo=self.zone).timestamp()
+        if self.zone is UTC:
+            return [early]
         late = moment.replace(tzinfo=self.zone, fold=1).timestamp()
         return [early, late] if late > early else [early]
 
 
-def is_missing(text: str) -> bool:
-    """Return whether a field says that its value is missing."""
-    return text.strip().lower() in MISSING
+def clean(text: str) -> str:
+    """Return a field without surrounding spaces; empty if it says that its value is missing."""
+    text = text.strip()
+    return "" if len(text) <= LONGEST_MISSING and text.lower() in MISSING else text
 
 
 def parse_clock(text: str) -> float:

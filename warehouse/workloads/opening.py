@@ -24,7 +24,7 @@ TAR_MARK = 257, b"ustar"
 """Offset of the mark of a tar archive, and the mark."""
 
 
-def check_regular(path: Path) -> None:
+def check_regular(path: Path, needed: str = "a readable file") -> None:
     """Refuse whatever is not a file on disk: reading a device or a pipe may never end.
 
     Raises:
@@ -34,9 +34,9 @@ def check_regular(path: Path) -> None:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(str(path), str(reason), "give a readable file") from None
+        raise InputError(str(path), str(reason), f"give {needed}") from None
     if stat.S_ISDIR(mode):
-        raise InputError(str(path), "Is a directory", "give a readable file")
+        raise InputError(str(path), "Is a directory", f"give {needed}")
     if not stat.S_ISREG(mode):
         raise InputError(str(path), "is a device or a pipe", "write it to a file first")
 

@@ -56,9 +56,10 @@ def open_table(
         InputError: The file cannot be read, or has no header.
     """
     with open_text(path, members) as text:
-        first = text.readline()
-        if not first:
-            raise InputError(str(path), "is empty", "give a table with a header")
+        first = text.readline(MOST_FIELD)
+        if not first.strip("\0\r\n") or len(first) == MOST_FIELD:
+            problem = "begins with no header"
+            raise InputError(str(path), problem, "give a table of text with a header")
         delimiter = max(DELIMITERS, key=first.count)
         rows = _read_rows(path, chain([first], text), delimiter)
         start = next(rows, (1, []))

@@ -52,7 +52,6 @@ _FLAG = "true or false", lambda value: isinstance(value, bool)
 DECLARED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "job_id": _WHOLE,
     "tenant": ("printable text", lambda value: isinstance(value, str) and value.isprintable()),
-    "name": ("printable text", lambda value: isinstance(value, str) and value.isprintable()),
     "samples_per_epoch": _WHOLE,
     "max_batch_size": _WHOLE,
     "consolidate": _FLAG,
@@ -61,6 +60,7 @@ DECLARED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: type(value) in (int, float) and 0 <= value <= LARGEST,
     ),
     "opportunistic": _FLAG,
+    "name": ("printable text", lambda value: isinstance(value, str) and value.isprintable()),
 }
 """Fields that a job can declare besides the columns, in a JSON object in place of the command: what
 each must be, and whether a value is."""

@@ -16,7 +16,7 @@ from warehouse.workloads.logs.log import (
     TableJob,
     UnusableError,
 )
-from warehouse.workloads.moments import Moments
+from warehouse.workloads.moments import Moments, clean
 from warehouse.workloads.tabular import OpenTable, open_table, shorten
 
 Names = Mapping[str, Sequence[str]]
@@ -78,7 +78,7 @@ def read_lines(
             elif selected and not selection.has(lambda name, f=fields: f[selected[name]]):  # type: ignore[misc]
                 left_out[NOT_ASKED] += 1
             else:
-                values = {role: fields[at] for role, at in positions}
+                values = {role: clean(fields[at]) for role, at in positions}
                 for role in ("start", "end", "eligible") if columns.unset else ():
                     if values.get(role) == columns.unset:
                         values[role] = ""

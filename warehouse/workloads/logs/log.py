@@ -12,7 +12,7 @@ from predictor.errors import InputError
 from predictor.image import LONGEST_LABEL
 from warehouse.wording import counted
 from warehouse.workloads.mix import MOST_SECONDS
-from warehouse.workloads.moments import MISSING, Moments
+from warehouse.workloads.moments import Moments
 
 NO_GPUS = "without GPUs"
 NO_ARRIVAL = "without a submission time"
@@ -175,7 +175,7 @@ class JobLine:
     """A line of a log, by the roles of its columns.
 
     Attributes:
-        values: Field of each role that the log has a column for.
+        values: Field of each role that the log has a column for; see `clean`.
         columns: Column of each role, for error messages.
         units: Unit of numeric times in seconds, by role; 1 by default.
     """
@@ -188,8 +188,7 @@ class JobLine:
 
     def text(self, role: str) -> str:
         """Return a field; empty if it is missing."""
-        text = self.values.get(role, "").strip()
-        return "" if text.lower() in MISSING else text
+        return self.values.get(role, "")
 
     def label(self, role: str) -> str:
         """Return a field of free text as a label: printable, and not too long."""

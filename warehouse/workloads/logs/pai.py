@@ -117,18 +117,23 @@ def _make_job(lines: list[JobLine], submitted: JobLine | None) -> TableJob:
         if not all(line.text(role) for line in tasks):
             raise UnusableError(reason)
     shares = sum(line.number("gpus") * (line.number("instances") or 1.0) for line in tasks)
+    launched = min(filter(_is_launched, lines), key=lambda line: line.number("start"))
     first = min(tasks, key=lambda line: line.number("start"))
     last = max(tasks, key=lambda line: line.number("end"))
     values = {
         **first.values,
         "end": last.values["end"],
-        "arrival": submitted.values["arrival"] if submitted else first.values["start"],
+        "arrival": submitted.text("arrival") if submitted else launched.text("start"),
         "user": submitted.text("user") if submitted else "",
         "state": (submitted.text("state") if submitted else "") or last.text("state"),
     }
     columns = {**first.columns, "arrival": "start_time", "user": "user"}
     line = replace(first, values=values, columns=columns)
     return line.job(None, round(shares / 100, 6))
+
+
+def _is_launched(task: JobLine) -> bool:
+    return bool(task.text("start"))
 
 
 PAI = Pai()

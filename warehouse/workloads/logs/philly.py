@@ -21,7 +21,7 @@ from warehouse.workloads.logs.log import (
     UnusableError,
 )
 from warehouse.workloads.logs.published import TYPES, UNKNOWN, WAITS
-from warehouse.workloads.moments import Moments
+from warehouse.workloads.moments import Moments, clean
 from warehouse.workloads.opening import open_text
 
 COLUMNS = {
@@ -117,7 +117,7 @@ def _make_job(place: str, job: Mapping[str, Any], moments: Moments) -> TableJob:
     if not whole:
         raise UnusableError(NO_TIMES)
     spans = [_span(place, attempt, moments) for attempt in whole]
-    values = {role: str(job.get(key) or "") for role, key in COLUMNS.items()}
+    values = {role: clean(str(job.get(key) or "")) for role, key in COLUMNS.items()}
     values |= {"start": str(whole[0]["start_time"]), "end": str(whole[-1]["end_time"])}
     columns = COLUMNS | {"start": "start_time", "end": "end_time"}
     line = JobLine(place, values, columns, moments)

@@ -22,7 +22,7 @@ from warehouse.workloads.logs.log import (
 )
 from warehouse.workloads.logs.philly import iterate_objects
 from warehouse.workloads.logs.published import UNKNOWN
-from warehouse.workloads.moments import Moments, parse_clock
+from warehouse.workloads.moments import Moments, clean, parse_clock
 from warehouse.workloads.opening import open_text
 
 COLUMNS = Columns(
@@ -100,7 +100,7 @@ def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iter
     for place, job in iterate_objects(path, text, found.end()):
         row = _flatten(place, job)
         if selection.has(lambda name, row=row: _find(row, name)):  # type: ignore[misc]
-            values = {role: row[name] for role, name in roles.items() if name in row}
+            values = {role: clean(row[name]) for role, name in roles.items() if name in row}
             yield JobLine(place, values, roles, moments)
         else:
             left_out[NOT_ASKED] += 1

@@ -1,0 +1,185 @@
+"""Slurm's accounting: requeues, reused ids, arrays, resources, JSON, and changes of the clocks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.runs.workload_source import Source
+from predictor.errors import InputError
+from tests.warehouse.logs.samples import SACCT, sacct
+from warehouse.workloads.kinds import Format
+from warehouse.workloads.logs.log import ClusterLog, TableJob
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "sacct.txt"
+
+
+@pytest.fixture(scope="session")
+def slurm(data: Path) -> Path:
+    """Folder of recorded output of `sacct`."""
+    return data.parent / "sacct"
+
+
+def read(file: Path, *rows: list[str], **options: Any) -> ClusterLog:
+    lines = ["|".join(SACCT), *("|".join(row) for row in rows)]
+    file.write_text("\n".join(lines) + "\n")
+    return Source(trace=file, format=Format.SACCT, **options).read_log()
+
+
+def read_one(file: Path, *rows: list[str], **options: Any) -> TableJob:
+    (job,) = read(file, *rows, **options).jobs
+    return job
+
+
+def test_the_recorded_samples(slurm: Path) -> None:
+    text = Source(trace=slurm / "sacct-sample.txt", format=Format.SACCT).read_log()
+    found = {job.key: (job.seconds, job.gpus, job.attempts, job.gpu_type) for job in text.jobs}
+    assert found == {
+        "950": (4, 2, 1, "a100"),
+        "951": (5, 8, 1, "v100"),
+        "955": (2, 1, 1, "a100"),
+        "956": (68, 1, 1, "a100"),
+        "957": (6, 1, 1, "a100"),
+        "959": (11, 1, 2, "a100"),
+        "961": (3, 2, 2, "a100"),
+        "965": (2, 1, 1, "v100"),
+        **{f"952_{task}": (1, 1, 1, "a100") for task in range(6)},
+    }
+    assert text.left_out == {
+        "steps of jobs": 26,
+        "still running when the log was written": 4,
+        "ran for 0 s": 2,
+        "never started": 1,
+        "without GPUs": 1,
+    }
+    by_id = {job.key: job for job in text.jobs}
+    document = Source(trace=slurm / "sacct-sample.json", format=Format.SACCT).read_log()
+    for job in document.jobs:
+        same = by_id[job.key]
+        assert (job.arrival_seconds, job.seconds, job.gpus, job.limit_seconds, job.user) == (
+            *(same.arrival_seconds, same.seconds, same.gpus, same.limit_seconds, same.user),
+        )
+
+
+def test_an_id_that_ended_for_good_comes_again_as_another_job(file: Path) -> None:
+    log = read(
+        file,
+        sacct("5", "10:00:00", "10:00:00", "10:01:00", 60, "COMPLETED"),
+        sacct("5", "08:00:00", "08:00:00", "08:00:30", 30, "NODE_FAIL"),
+        sacct("5", "08:00:30", "08:01:00", "08:01:10", 10, "CANCELLED by 0"),
+    )
+    assert [(job.seconds, job.attempts) for job in log.jobs] == [(40, 2), (60, 1)]
+
+
+def test_a_job_that_slurm_lost(file: Path) -> None:
+    log = read(
+        file,
+        sacct("48", "08:00:00", "08:00:00", "Unknown", 0, "PENDING", JobName="allocation"),
+        sacct("49", "08:00:00", "08:00:00", "08:01:00", 60),
+    )
+    assert log.left_out == {"lost by Slurm (sacctmgr show runawayjobs)": 1}
+
+
+@pytest.mark.parametrize(
+    ("resources", "gpus", "kind"),
+    [
+        ("cpu=1,gres/gpu:a100=2,gres/gpu=2", 2, "a100"),
+        ("cpu=1,gres/gpu=3", 3, ""),
+        ("gres/gpu:a100=2,gres/gpu:h100=4", 6, "a100"),
+    ],
+)
+def test_gpus_of_resources(file: Path, resources: str, gpus: int, kind: str) -> None:
+    row = sacct("1", "08:00:00", "08:00:00", "08:01:00", 60, AllocTRES=resources)
+    job = read_one(file, row)
+    assert (job.gpus, job.gpu_type) == (gpus, kind)
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"), [("60", 3600), ("UNLIMITED", 0), ("Partition_Limit", 0), ("", 0)]
+)
+def test_limits(file: Path, limit: str, seconds: float) -> None:
+    row = sacct("1", "08:00:00", "08:00:00", "08:01:00", 60, TimelimitRaw=limit)
+    assert read_one(file, row).limit_seconds == seconds
+
+
+def test_few_columns_and_clocks_for_durations(file: Path) -> None:
+    file.write_text(
+        "allocgres|nnodes|elapsed|submit|jobid|timelimit|\n"
+        "gpu:a100:4|2|1-02:00:03|2026-10-05T08:00:00|7|2-00:00:00|\n"
+    )
+    (job,) = Source(trace=file, format=Format.SACCT).read_log().jobs
+    assert (job.gpus, job.seconds, job.limit_seconds) == (8, 93_603, 172_800)
+
+
+def test_gpus_must_be_there(file: Path) -> None:
+    file.write_text("JobID|Submit|Start|End\n")
+    with pytest.raises(InputError, match=r"missing column 'AllocTRES' or 'ReqTRES'"):
+        Source(trace=file, format=Format.SACCT).read_log()
+
+
+def test_json_of_newer_versions(file: Path) -> None:
+    number = {"set": True, "infinite": False, "number": 90}
+    job = {
+        "job_id": 12,
+        "name": "x|y",
+        "array": {"job_id": 11, "task_id": number | {"number": 3}},
+        "association": {"user": "ann"},
+        "account": "lab",
+        "state": {"current": ["COMPLETED"]},
+        "time": {
+            "submission": 100,
+            "eligible": 100,
+            "start": 130,
+            "end": 190,
+            "elapsed": 60,
+            "limit": number | {"infinite": True},
+        },
+        "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 4}], "requested": []},
+    }
+    file.write_text(json.dumps({"meta": {}, "jobs": [job]}))
+    (read,) = Source(trace=file, format=Format.SACCT).read_log().jobs
+    assert (read.key, read.seconds, read.gpus, read.limit_seconds, read.state) == (
+        *("11_3", 60, 4, 0, "COMPLETED"),
+    )
+    file.write_text(json.dumps({"jobs": [job]})[:-9])
+    with pytest.raises(InputError, match=r"sacct\.txt, job 0: is not valid JSON"):
+        Source(trace=file, format=Format.SACCT).read_log()
+
+
+AUTUMN = {
+    "Submit": "2026-10-25T01:50:00",
+    "Eligible": "2026-10-25T01:50:00",
+    "Start": "2026-10-25T02:10:00",
+    "End": "2026-10-25T02:05:00",
+}
+
+
+def test_an_hour_that_comes_twice(file: Path) -> None:
+    """The clocks go back at 03:00: the job starts in summer time, and ends in winter time."""
+    row = sacct("1", "08:00:00", "08:00:00", "09:00:00", 3300, **AUTUMN)
+    job = read_one(file, row, zone="Europe/Berlin")
+    assert job.start_seconds is not None
+    assert job.end_seconds is not None
+    assert job.start_seconds - job.arrival_seconds == 1_200
+    assert job.end_seconds - job.start_seconds == 3_300
+
+
+def test_an_hour_that_never_comes(file: Path) -> None:
+    """Start and end are an hour apart on the clock, and none in time but for the elapsed."""
+    columns = [name for name in SACCT if name != "ElapsedRaw"]
+    row = dict(zip(SACCT, sacct("1", "08:00:00", "08:00:00", "09:00:00", 0), strict=True))
+    row |= {"Submit": "2026-03-29T01:00:00", "Eligible": "", "Start": "2026-03-29T01:30:00"}
+    row |= {"End": "2026-03-29T03:30:00"}
+    file.write_text("|".join(columns) + "\n" + "|".join(row[name] for name in columns) + "\n")
+    source = Source(trace=file, format=Format.SACCT, zone="Europe/Berlin")
+    assert source.read_log().jobs[0].seconds == 3_600
+    assert Source(trace=file, format=Format.SACCT).read_log().jobs[0].seconds == 7_200
+
+
+def test_an_unknown_zone(file: Path) -> None:
+    with pytest.raises(InputError, match=r"zone: 'Berlin' is no time zone"):
+        read(file, sacct("1", "08:00:00", "08:00:00", "08:01:00", 60), zone="Berlin")
