@@ -13,15 +13,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any, cast
-from uuid import UUID
+from typing import Any
 
 from prefect import task
-from prefect.artifacts import (
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 
@@ -30,6 +25,7 @@ from flows.campaigns.cells import CampaignCell, CellStarts, expand_cells, finish
 from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import is_lost_worker, keep_quiet, make_task_runner, stop_processes
 from flows.campaigns.summary import summarize
+from flows.prefect_server.progress_artifact import ProgressArtifact
 from flows.runs.code_version import hash_code
 from flows.runs.simulation import Watch
 from predictor.errors import Interrupted, ShockwaveError
@@ -137,12 +133,7 @@ class CampaignExecution:
         starts.history(plan.history)
         for cell in self._cells.values():
             self.rows[cell.name] = self._row(cell, starts, store)
-        self._progress = cast(
-            UUID,
-            create_progress_artifact(
-                self._percent, key=f"progress-{self._slug}", description=self._progress_text
-            ),
-        )
+        self._progress = ProgressArtifact(f"progress-{self._slug}")
 
     def _row(self, cell: CampaignCell, starts: CellStarts, store: CellStore) -> CellRow:
         """Return the status of a cell at the campaign's start."""
@@ -202,7 +193,7 @@ class CampaignExecution:
         """Write the status of the cells, update the artifact, and call the watchers."""
         rows = list(self.rows.values())
         write_cells(self._warehouse, self.id, rows)
-        update_progress_artifact(self._progress, self._percent, description=self._progress_text)
+        self._progress.update(self._percent, self._progress_text)
         for watch in _cell_watchers:
             watch(self._ended_cells, len(rows), self._share)
         self._reported_at = time.monotonic()

@@ -38,7 +38,9 @@ from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
 if TYPE_CHECKING:
-    from flows.runs.simulation import Driver
+    from flows.runs.simulation import Driver, Progress
+    from tasks.record import Start
+    from tasks.run import Run
     from warehouse.analytics.paired import PairedDifference
 
 
@@ -85,9 +87,7 @@ def simulate(
     )
     print_left_out(start.workload.left_out, err=as_json)
     with open_driver(driver) as call:
-        run = run_simulation(
-            start, warehouse, driver=call, progress=get_progress().count_jobs(start)
-        )
+        run = run_simulation(start, warehouse, driver=call, progress=watch_run(start, driver))
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
@@ -156,8 +156,8 @@ def resume(
 
     start = Reader(warehouse).start(run)
     ended = (run_folder(warehouse, run) / WHOLE).exists()
-    show = get_progress().count_jobs(start)
     with open_driver(driver) as call:
+        show = watch_run(start, driver)
         if cluster is None:
             from flows.runs.resuming import resume as resume_simulation
 
@@ -200,6 +200,22 @@ def open_driver(driver: DriverName) -> "Iterator[Driver]":
 
     with embedded_prefect(), run_own_server(), open_prefect_driver() as opened:
         yield opened
+
+
+def watch_run(start: "Start", driver: DriverName) -> "Progress":
+    """Return the callback for a run's rounds: progress on the terminal, and in Prefect's UI."""
+    show = get_progress().count_jobs(start)
+    if driver is DriverName.PLAIN:
+        return show
+    from flows.prefect_server.progress_artifact import show_finished_jobs
+
+    publish = show_finished_jobs(len(start.workload.specs))
+
+    def after_round(run: "Run") -> None:
+        show(run)
+        publish(run)
+
+    return after_round
 
 
 def print_summary(

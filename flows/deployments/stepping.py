@@ -1,10 +1,8 @@
 """Simulation flows: `simulate` creates a run, `step` continues an unfinished run."""
 
 from pathlib import Path
-from typing import Any
 
 from prefect import flow
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.schemas import State
 from prefect.states import Completed
 
@@ -13,12 +11,11 @@ from flows.deployments.forms import RoundForm, SimulationForm
 from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from flows.prefect_server.prefect_driver import open_task_driver, run_task
+from flows.prefect_server.progress_artifact import show_finished_jobs
 from flows.runs.resuming import resume
-from flows.runs.simulation import Progress
 from flows.runs.simulation import simulate as run_simulation
 from flows.runs.start import make_start, open_workload
 from predictor.errors import ShockwaveError
-from tasks.run import Run
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 from warehouse.wording import counted
@@ -71,31 +68,13 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
             start,
             warehouse,
             driver=run_task,
-            progress=_progress(len(start.workload.specs)),
+            progress=show_finished_jobs(len(start.workload.specs)),
             rounds=form.rounds,
         )
         show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")
         return Completed(message=_status(warehouse, run), data=run)
     except ShockwaveError as error:
         return make_failed_state(form.named(error))
-
-
-def _progress(jobs: int) -> Progress:
-    """Return a callback that shows the share of finished jobs as a progress artifact in the UI."""
-    bar: Any = None
-    shown = 0
-
-    def update(run: Run) -> None:
-        nonlocal bar, shown
-        percent = 100 * (run.state.arrived - len(run.state.beliefs)) // jobs
-        if bar is None:
-            key, about = f"finished-jobs-{run.name}", f"Finished jobs of run {run.name}"
-            bar = create_progress_artifact(float(percent), key=key, description=about)
-        elif percent > shown:
-            update_progress_artifact(bar, float(percent))
-        shown = percent
-
-    return update
 
 
 def _status(warehouse: Path, run: str) -> str:

@@ -2,18 +2,21 @@
 
 import json
 import logging
+import os
 from base64 import b64encode
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from pathlib import Path
 from threading import Lock
 from uuid import UUID
 
 from prefect import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 
+from flows.prefect_server.command import REPORTS
 from solver.plan import SolveReport
 from tasks.record import RoundRecord, RunHeader
 from tasks.round import RecordedRound
@@ -157,7 +160,6 @@ def _allocation(done: RecordedRound) -> list[dict[str, object]]:
 def _market(run: str, header: RunHeader, done: RecordedRound) -> str:
     report, kept = done.plan.report, done.record
     busy = len({gpu for gpus in done.plan.placement.values() for gpu in gpus})
-    pages = "\n- [live page](/live)" if header.service else ""
     return f"""# Round {kept.round} of run {run}
 
 | | |
@@ -169,11 +171,25 @@ def _market(run: str, header: RunHeader, done: RecordedRound) -> str:
 | busy GPUs | {busy} of {header.settings.gpus} |
 | policy | {report.policy} |
 {_prices(report) if report.prices else ""}| solve | {done.timings.solve_ms:.1f} ms |
-{_changes(done)}{_bids(done)}
-## More{pages}
-- one job's decision: `shockwave why JOB --run {run} --round {kept.round}`
-- the run: `shockwave report {run}`
+{_changes(header, done)}{_bids(header, done)}
+## More
+{_links(run, header)}- why a job runs or waits: `shockwave why JOB --run {run} --round {kept.round}`
+- a report about the run: `shockwave report {run}`
 """
+
+
+def _links(run: str, header: RunHeader) -> str:
+    """Return links to the pages about a service's run, on the server of this UI."""
+    if not header.service:
+        return ""
+    written = Path(os.environ.get(REPORTS, ""), f"{run}.html").exists()
+    report = f"report](/reports/{run}.html)" if written else "write a report](/deployments)"
+    return f"- [live page](/live)\n- [{report}\n"
+
+
+def _job(job_id: int, header: RunHeader) -> str:
+    """Return a job's id, linked to the reasons for its state if it is a service's."""
+    return f"[{job_id}](/live/jobs/{job_id}#why-title)" if header.service else str(job_id)
 
 
 def _prices(report: SolveReport) -> str:
@@ -181,19 +197,20 @@ def _prices(report: SolveReport) -> str:
     prices = "".join(
         f"| price of a GPU-round ({row.gpu_type}) | {row.price:.3g} |\n" for row in report.prices
     )
-    return f"""| counts | {report.status}, by {report.backend} ({report.reason}) |
-| as laid out | {report.gap:.2%} off the bound |
+    return f"""| solution | {report.status}, by {report.backend} ({report.reason}) |
+| gap between the plan and its bound | {report.gap:.2%} |
 {prices}"""
 
 
-def _changes(done: RecordedRound) -> str:
+def _changes(header: RunHeader, done: RecordedRound) -> str:
     """Describe the jobs that ended, started, resumed or were preempted, with the reasons."""
     worth = _worth(done)
     lines = []
     for event in (*done.record.finished, *done.record.events):
         bid = f"bids {worth[event.job_id]:.3g} per GPU" if event.job_id in worth else ""
         gpus = " ".join(map(str, event.gpus))
-        lines.append(f"| {event.job_id} | {event.kind} | {gpus} | {event.reason or bid} |\n")
+        job = _job(event.job_id, header)
+        lines.append(f"| {job} | {event.kind} | {gpus} | {event.reason or bid} |\n")
     if not lines:
         return "\nNo job changed its GPUs.\n"
     return f"""
@@ -212,14 +229,14 @@ def _worth(done: RecordedRound) -> dict[int, float]:
     return worth
 
 
-def _bids(done: RecordedRound) -> str:
+def _bids(header: RunHeader, done: RecordedRound) -> str:
     """Describe the bids for the coming round, highest first."""
     worth = _worth(done)
     ranked = sorted(worth, key=lambda job_id: -worth[job_id])
     if not ranked:
         return ""
     lines = [
-        f"| {job_id} | {done.active[job_id].gang} | {worth[job_id]:.3g} "
+        f"| {_job(job_id, header)} | {done.active[job_id].gang} | {worth[job_id]:.3g} "
         f"| {' '.join(map(str, done.plan.placement.get(job_id, ()))) or 'waits'} |\n"
         for job_id in ranked[:MOST_BIDS]
     ]

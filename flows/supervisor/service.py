@@ -154,7 +154,7 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
     yield (
         "scheduler",
         [sys.executable, "-m", "flows.scheduler.scheduler", warehouse, service.options.text],
-        client | {TOKEN: str(token)} | database,
+        client | {TOKEN: str(token), REPORTS: str(service.reports)} | database,
         lambda child: child.reported_ready.is_set(),
         READY_SECONDS + waits,
         SILENT_SECONDS + waits + SILENT_ROUNDS * options.round_seconds / options.speed,

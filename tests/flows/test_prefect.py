@@ -231,8 +231,8 @@ def test_each_round_shows_its_allocation_and_its_market(
         assert isinstance(market.data, str)
         assert market.data.startswith(f"# Round {kept.round} of run {both.prefect}\n")
         if kept.solve.prices:
-            assert f"| counts | {kept.solve.status}, by {kept.solve.backend} " in market.data
-            assert f"| as laid out | {kept.solve.gap:.2%} off the bound |" in market.data
+            assert f"| solution | {kept.solve.status}, by {kept.solve.backend} " in market.data
+            assert f"| gap between the plan and its bound | {kept.solve.gap:.2%} |" in market.data
         leases = {lease.job_id: " ".join(map(str, lease.gpus)) for lease in kept.leases}
         for event in (*kept.finished, *kept.events):
             gpus = " ".join(map(str, event.gpus))
