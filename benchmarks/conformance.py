@@ -2,10 +2,11 @@
 
     python -m benchmarks.conformance [DATA]
 
-Runs, for minutes, the policies of the traces in DATA: those of the Shockwave paper, or Gavel's on
-several GPU types, whose folder has `throughputs.csv.gz`. Prints Markdown, and exits with 1 if a
-figure is not within its tolerance. DATA is by default `gavel` in the folder that the environment
-variable SHOCKWAVE_DATA names.
+Runs the policies of the traces in DATA: for a minute those of the Shockwave paper, from a folder
+that `shockwave workload fetch shockwave` makes; or for about an hour Gavel's on several GPU types,
+whose folder has `throughputs.csv.gz`. Prints progress, then Markdown, and exits with 1 if a figure
+is not within its tolerance. DATA is by default `gavel` in the folder that the environment variable
+SHOCKWAVE_DATA names.
 """
 
 import argparse
@@ -34,7 +35,12 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="?" if default else None, default=default)
     data = parser.parse_args().data
     check = check_conformance_of_types if (data / THROUGHPUTS).exists() else check_conformance
-    rows = list(check(data))
+    rows = []
+    of_types = check is check_conformance_of_types
+    print("runs 39 policies and traces, for about an hour" if of_types else "", file=sys.stderr)
+    for row in check(data):
+        rows.append(row)
+        print(f"{len(rows):2}: {row['policy']} on {row['trace']}", file=sys.stderr, flush=True)
     names = [name for name in rows[0] if name in COLUMNS]
     titles = ["Trace", "Policy", *(COLUMNS[name][0] for name in names), "Within"]
     print(markdown(titles, [cells(row, names) for row in rows]), end="")

@@ -79,6 +79,11 @@ GROUPED = {
     "campaign run": ("campaign:run", "Run all cells of a campaign as one Prefect flow run."),
     "campaign show": ("campaign:show", "List campaigns, or show the results of one."),
     "workload generate": ("workload:generate", "Write a workload, generated or read, as a trace."),
+    "workload show": ("workload:show", "Show what a cluster's log says of its jobs."),
+    "workload fetch": (
+        "workload:fetch",
+        "Print where a public set of traces is, and convert what was downloaded.",
+    ),
     "policy list": (
         "policy:print_policies",
         "List the policies, their sources and parameters.",
@@ -121,7 +126,14 @@ COMMANDS = EVERYDAY | GROUPED
 
 WITHOUT_RECORDS = frozenset(
     (
-        *("workload generate", "cluster profile", "cluster check", "policy list"),
+        *(
+            "workload generate",
+            "workload show",
+            "workload fetch",
+            "cluster profile",
+            "cluster check",
+            "policy list",
+        ),
         *("login", "logout"),
     )
 )

@@ -53,7 +53,11 @@ class FromTrace:
         ),
     ] = None
     regimes: Annotated[
-        Path | None, Setting("Regimes", "Batch-size regimes (CSV) of a public trace.")
+        Path | None,
+        Setting(
+            "Regimes",
+            "Batch-size regimes (CSV) of a public trace; published for those of Shockwave's.",
+        ),
     ] = None
     columns: Annotated[str, Setting("Columns", "Meaning of a table's columns: ROLE=COLUMN,…")] = ""
     header: Annotated[

@@ -83,7 +83,6 @@ def test_a_figure_that_is_off_is_reported(folder: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "give the folder"),
         ("trace,policy\njobs120_gpus32,gavel\n", "is not a table with trace, policy"),
         (
             "trace,policy,source,makespan_s,mean_jct_s,worst_ftf,unfair_fraction\n",
@@ -91,13 +90,20 @@ def test_a_figure_that_is_off_is_reported(folder: Path, monkeypatch: pytest.Monk
         ),
     ],
 )
-def test_missing_or_invalid_results_are_named(folder: Path, text: str | None, said: str) -> None:
+def test_missing_or_invalid_results_are_named(folder: Path, text: str, said: str) -> None:
     results = folder / "reference_results.csv"
     results.unlink()
-    if text is not None:
-        results.write_text(text)
+    results.write_text(text)
     with pytest.raises(InputError, match=f"^{re.escape(str(results))}: .*{said}"):
         next(conformance.check_conformance(folder))
+
+
+def test_the_figures_kept_here_are_those_of_the_published_runs(data: Path) -> None:
+    with (data / "reference_results.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["source"] == "run"]
+    with conformance.RESULTS.open() as file:
+        kept = [*csv.DictReader(file)]
+    assert kept == [{name: row[name] for name in kept[0]} for row in rows]
 
 
 def test_invalid_results_on_gpu_types_are_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import Regime
+from warehouse.workloads.published_rules import published_gns
 from warehouse.workloads.regimes import read_regimes
 from warehouse.workloads.trace import COLUMNS, read_workload
 
@@ -119,3 +120,13 @@ def test_a_malformed_schedule(folder: Path, column: str, text: str) -> None:
 )
 def test_rows_that_no_job_has(folder: Path, mode: str, rows: tuple[str, ...], message: str) -> None:
     assert refusal(folder, *rows, mode=mode).startswith(message)
+
+
+def test_the_published_regimes_are_those_of_the_published_table(data: Path) -> None:
+    assert read_regimes(data / "gns_regimes.csv").gns == published_gns()
+
+
+def test_published_regimes_by_name(data: Path) -> None:
+    files = data / "jobs120_gpus32.trace", data / "tacc_throughputs.json"
+    table = data / "gns_regimes.csv"
+    assert read_workload(*files, Path("published")) == read_workload(*files, table)

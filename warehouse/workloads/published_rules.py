@@ -7,7 +7,7 @@ virtual cluster applies them.
 
 import math
 from collections.abc import Iterable, Mapping
-from itertools import groupby
+from itertools import groupby, pairwise, product
 
 from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
@@ -33,6 +33,51 @@ MAX_BATCH_SIZE = {
 
 GnsTable = Mapping[tuple[str, int, int], tuple[Regime, ...]]
 """(model, initial batch size, scale factor) to regimes; the last regime is open-ended."""
+
+
+INITIAL_BATCH_SIZES = {
+    "ResNet-18": (16, 32, 64, 128, 256),
+    "ResNet-50": (16, 32, 64, 128),
+    "LM": (5, 10, 20, 40, 80),
+    "Transformer": (16, 32, 64, 128, 256),
+    "Recommendation": (512, 1_024, 2_048, 4_096, 8_192),
+}
+"""Batch sizes at which jobs of the public traces start, by model."""
+
+SCALE_FACTORS = (1, 2, 4, 8)
+"""Scale factors of the public traces."""
+
+GNS_STARTS: Mapping[tuple[str, int], Mapping[int, tuple[int, ...]]] = {
+    ("ResNet-18", 16): {1: (31, 41, 51, 71), 2: (21, 31, 91, 111), 4: (11, 21, 81, 91)},
+    ("ResNet-18", 32): {1: (21, 31, 51), 2: (11, 21, 41), 4: (21, 31, 61)},
+    ("ResNet-18", 64): {1: (11, 31), 2: (21, 41), 4: (11, 61)},
+    ("ResNet-18", 128): {1: (11,), 2: (41,), 4: (11,)},
+    ("ResNet-50", 32): {2: (101, 111), 4: (131, 221)},
+    ("ResNet-50", 64): {1: (101,), 2: (81,), 4: (191,)},
+    ("LM", 5): {1: (31, 41, 61, 71), 2: (31, 51, 61, 71), 4: (11, 31, 71, 91)},
+    ("LM", 10): {1: (11, 21, 41), 2: (11, 31, 41), 4: (11, 31, 61)},
+    ("LM", 20): {1: (11, 41), 2: (31, 41), 4: (11, 61)},
+    ("LM", 40): {1: (11,), 2: (11,), 4: (61,)},
+    ("Recommendation", 512): {1: (21, 41, 71, 91)},
+    ("Recommendation", 1_024): {1: (21, 51, 91)},
+    ("Recommendation", 2_048): {1: (21, 41)},
+    ("Recommendation", 4_096): {1: (41,)},
+}
+"""Epochs from which a GNS job's batch size is twice what it was, by model and initial batch size,
+and then by scale factor. Of other jobs the published simulator never changes the batch size."""
+
+
+def published_gns() -> GnsTable:
+    """Return the regimes of GNS jobs in the published simulator."""
+    table = {}
+    for model, sizes in INITIAL_BATCH_SIZES.items():
+        for size, gpus in product(sizes, SCALE_FACTORS):
+            starts = (0, *GNS_STARTS.get((model, size), {}).get(gpus, ()), math.inf)
+            table[model, size, gpus] = tuple(
+                Regime(size << doublings, end - start)
+                for doublings, (start, end) in enumerate(pairwise(starts))
+            )
+    return table
 
 
 def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTruth:

@@ -24,7 +24,12 @@ from warehouse.workloads import gavel
 from warehouse.workloads.fields import LARGEST, Row, read_text
 from warehouse.workloads.mix import MOST_SECONDS
 from warehouse.workloads.plugged import tabulate
-from warehouse.workloads.published_rules import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
+from warehouse.workloads.published_rules import (
+    MAX_BATCH_SIZE,
+    SAMPLES_PER_EPOCH,
+    published_gns,
+    published_truth,
+)
 from warehouse.workloads.regimes import RegimeTable, read_regimes
 from warehouse.workloads.tables import read_throughputs
 
@@ -45,6 +50,9 @@ COLUMNS = (
 
 SHAPES = gavel.SHAPES | {len(COLUMNS): COLUMNS}
 """Columns of a trace, by their number."""
+
+PUBLISHED = "published"
+"""Stands for the regimes of the published simulator, in place of a table of them."""
 
 _WHOLE = "a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= LARGEST
 _FLAG = "true or false", lambda value: isinstance(value, bool)
@@ -78,8 +86,8 @@ def read_workload(
         trace: Tab-separated job list.
         profile: Throughputs by worker type. If no such file exists, the name of a throughput model
             that another distribution provides.
-        regimes: Regimes of kinds of GNS jobs and of single jobs; without a table, GNS jobs never
-            change.
+        regimes: Regimes of kinds of GNS jobs and of single jobs, or `published` for those of the
+            published simulator; without a table, GNS jobs never change.
         gpu_types: Worker types of the profile; by default V100, or the only one.
 
     Raises:
@@ -90,13 +98,21 @@ def read_workload(
         table = read_throughputs(profile, gpu_types)
     else:
         table = tabulate(plugin, read_jobs(trace), gpu_types)
-    changes = read_regimes(regimes) if regimes is not None else RegimeTable()
+    changes = _read_changes(regimes)
     declared = _jobs(trace)
     jobs = {job_id: _known(line, table, changes) for job_id, line in declared.items()}
     changes.check_jobs(jobs)
     specs, truths = sort_by_arrival(jobs.values())
     places = {job_id: line.place for job_id, line in declared.items()}
     return Workload(source=trace.name, specs=specs, truths=truths, profile=table, places=places)
+
+
+def _read_changes(regimes: Path | None) -> RegimeTable:
+    if regimes is None:
+        return RegimeTable()
+    if str(regimes) == PUBLISHED and not regimes.exists():
+        return RegimeTable(published_gns())
+    return read_regimes(regimes)
 
 
 def read_jobs(trace: Path) -> tuple[JobSpec, ...]:

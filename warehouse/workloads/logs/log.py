@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -81,6 +82,26 @@ class ClusterLog:
     jobs: tuple[TableJob, ...]
     left_out: Mapping[str, int]
     unknown: tuple[str, ...]
+
+    def summarize(self) -> dict[str, object]:
+        """Return figures of the jobs: numbers, work, and the most GPUs that were held at once."""
+        ran = [job for job in self.jobs if job.start_seconds is not None]
+        changes = [(job.start_seconds, job.gpus) for job in ran]
+        changes += [(job.end_seconds or 0.0, -job.gpus) for job in ran]
+        held = accumulate(gpus for _, gpus in sorted(changes, key=lambda c: (c[0], c[1])))
+        arrivals = [job.arrival_seconds for job in self.jobs]
+        states = Counter(job.state.split(" ")[0] for job in self.jobs if job.state)
+        return {
+            "jobs": len(self.jobs),
+            "users": len({job.user for job in self.jobs}),
+            "tenants": len({job.tenant for job in self.jobs}),
+            "days": round((max(arrivals) - min(arrivals)) / 86_400, 2),
+            "gpu_hours": round(sum(job.gpus * job.seconds for job in self.jobs) / 3_600, 1),
+            "largest_gpus": max(job.gpus for job in self.jobs),
+            "most_gpus_held": round(max(held, default=0.0), 2) if ran else None,
+            "retried_jobs": sum(job.attempts > 1 for job in self.jobs),
+            "states": ", ".join(f"{n:,} {state}" for state, n in states.most_common()),
+        }
 
 
 @dataclass(frozen=True)
