@@ -246,9 +246,10 @@ def print_summary(
         print_rows(figures, as_json)
         return
     first = figures[0]
+    unit = "slot" if first["trace"].endswith(" GPU a slot") else "GPU"
     say(
         f"{counted(first['jobs'], 'job')} ({escape(first['trace'])}) "
-        f"on {counted(first['gpus'], 'GPU')}, fidelity {first['fidelity']}, "
+        f"on {counted(first['gpus'], unit)}, fidelity {first['fidelity']}, "
         f"in {wall_seconds:.1f} s"
     )
     said = ("fidelity", "trace", "gpus", "jobs", "wall_s")

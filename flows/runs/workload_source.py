@@ -207,7 +207,7 @@ class Source(WorkloadSettings):
         if self.trace is None:
             return self._draw(gpu_types) if self.throughputs else self._generate(gpus)
         if self.format not in list(Format):
-            return self._read_plugged(self.trace)
+            return self._read_plugged(self.trace, gpu_types)
         format_ = Format(self.format)
         if format_ is Format.PUBLIC:
             from warehouse.workloads.trace import read_workload
@@ -227,7 +227,8 @@ class Source(WorkloadSettings):
 
             return read_tiresias(self.trace)
         log = self.read_log()
-        return replace(self._make(log.source, log.jobs), left_out=log.left_out)
+        workload = self._make(log.source, log.jobs, gpu_types)
+        return replace(workload, left_out=log.left_out)
 
     def _check(self) -> None:
         check_bounds(Source, self)
@@ -334,12 +335,12 @@ class Source(WorkloadSettings):
         profile = read_throughputs(table, gpu_types) if table else Profile({})
         return read_jobs_file(trace, profile)
 
-    def _read_plugged(self, trace: Path) -> "Workload":
+    def _read_plugged(self, trace: Path, gpu_types: Sequence[str]) -> "Workload":
         from warehouse.workloads.plugged import read_plugged
 
         plugin = find_plugin(Kind.TRACES, self.format)
         assert plugin is not None, "checked"
-        return read_plugged(plugin, trace, self._make)
+        return read_plugged(plugin, trace, lambda source, jobs: self._make(source, jobs, gpu_types))
 
     def read_log(self) -> "ClusterLog":
         """Read the log of a cluster.
@@ -361,7 +362,9 @@ class Source(WorkloadSettings):
         reader = READERS.get(Format(self.format)) or DeclaredTable(_pairs("columns", self.columns))
         return read_log(reader, self.trace, options)
 
-    def _make(self, source: str, jobs: "Sequence[TableJob]") -> "Workload":
+    def _make(
+        self, source: str, jobs: "Sequence[TableJob]", gpu_types: Sequence[str]
+    ) -> "Workload":
         """Make a workload of a log's jobs."""
         from warehouse.workloads.imported import draw_workload, make_workload
 
@@ -374,7 +377,7 @@ class Source(WorkloadSettings):
         if self.modes != Source.modes and set(filter(modes.get, modes)) != {Mode.STATIC}:
             problem = "has no effect on jobs that run as they did"
             raise InputError("modes", problem, "set adapt to draw how jobs adapt")
-        return make_workload(source, jobs, self.slots)
+        return make_workload(source, jobs, self.slots, gpu_types)
 
 
 def _names(header: str) -> list[str]:

@@ -9,7 +9,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
-from predictor.throughput import Profile
+from predictor.throughput import UNTYPED, Profile
 from tasks.sources import Workload, sort_by_arrival
 from warehouse.workloads.families import FAMILIES, generated_profile
 from warehouse.workloads.generator import (
@@ -58,7 +58,9 @@ def _arrivals(jobs: Sequence[TableJob]) -> list[float]:
     return [job.arrival_seconds - first for job in jobs]
 
 
-def make_workload(source: str, jobs: Sequence[TableJob], slots: int = 0) -> Workload:
+def make_workload(
+    source: str, jobs: Sequence[TableJob], slots: int = 0, gpu_types: Sequence[str] = ()
+) -> Workload:
     """Return a workload of jobs as they were: static, and as long as they ran, to the second.
 
     Jobs are numbered from 0 in their order. Each trains an epoch of one step in each second of its
@@ -68,24 +70,31 @@ def make_workload(source: str, jobs: Sequence[TableJob], slots: int = 0) -> Work
         source: Name of the workload.
         jobs: At least one job.
         slots: Slots of a GPU, into which shares are rounded up; 0 for as few as all shares need.
+        gpu_types: GPU types of the cluster, if it names any: jobs that had one of them need it.
 
     Raises:
         InputError: A job arrives too long after the first one.
     """
     slots = slots or choose_slots(jobs)
-    demands: dict[int, Demand] = {}
+    types = {kind.casefold(): (kind,) for kind in gpu_types}
+    demands: dict[tuple[int, tuple[str, ...]], Demand] = {}
     made = []
     for job_id, (job, arrival) in enumerate(zip(jobs, _arrivals(jobs), strict=True)):
-        gpus = count_slots(job, slots)
-        demand = demands.setdefault(gpus, Demand.gang(gpus))
+        key = count_slots(job, slots), types.get(job.gpu_type.casefold(), ())
+        demand = demands.setdefault(key, Demand(key[0], key[0], key[1]))
         made.append(_make_static(job_id, job, arrival, demand))
     specs, truths = sort_by_arrival(made)
-    rates = {spec.cohort: 1.0 for spec in specs}
+    cohorts = {spec.cohort for spec in specs}
+    rates = {
+        (model, size, kind, gpus): 1.0
+        for model, size, gpus in cohorts
+        for kind in gpu_types or (UNTYPED,)
+    }
     return Workload(
         source=_name(source, slots),
         specs=specs,
         truths=truths,
-        profile=Profile.of_type(rates, source=source),
+        profile=Profile(rates, source),
         places=_places(jobs),
         slots=slots,
     )

@@ -48,7 +48,8 @@ def open_table(
     Args:
         path: The table; see `open_text`.
         known: Columns, some of which its header has.
-        header: Columns of a file without a header; used if its first line has none of `known`.
+        header: Columns of a file without a header; used if its first line has none of `known`,
+            and as many fields.
         free_text: The only column whose text may hold the delimiter; surplus fields belong to it.
         members: Stems of file names, to choose among the files of an archive.
 
@@ -65,7 +66,7 @@ def open_table(
         start = next(rows, (1, []))
         names = [name.strip() for name in start[1]]
         if known and not {name.casefold() for name in names} & {k.casefold() for k in known}:
-            if not header:
+            if len(header) != len(names):
                 problem = f"its first line has none of the columns {', '.join(known[:12])}"
                 remedy = f"give its columns as the header; the first line has {shorten(names)}"
                 raise InputError(f"{path}:1", problem, remedy)

@@ -54,6 +54,9 @@ def write_workload(
     """
     own = Files.within(folder)
     files = own._replace(profile=throughputs or own.profile)
+    if workload.slots > 1:
+        problem = "has jobs that hold shares of GPUs, for which the format has no place"
+        raise InputError(workload.source, problem, "set slots to 1, to round up to whole GPUs")
     timed = next((spec for spec in workload.specs if spec.timed or spec.image), None)
     if timed is not None:
         problem = "the format has no place for what it runs"

@@ -15,6 +15,7 @@ from predictor.errors import InputError
 from tasks.record import Settings, make_pool
 from warehouse.workloads.kinds import Format
 from warehouse.workloads.logs.log import ClusterLog
+from warehouse.workloads.trace_writer import write_workload
 
 
 def attempt(start: str | None, end: str | None, *gpus: int) -> dict[str, Any]:
@@ -123,5 +124,7 @@ def test_shares_of_gpus_are_slots(tmp_path: Path) -> None:
     settings, _ = fit_to_cluster(workload, Settings("fifo", make_pool(2)))
     (pool,) = settings.pools
     assert (pool.gpus, pool.gpus_per_node) == (8, 4)
+    with pytest.raises(InputError, match="shares of GPUs, for which the format has no place"):
+        write_workload(workload, tmp_path / "out")
     whole = Source(trace=tasks, format=Format.PAI, slots=1).open()
     assert [spec.demand.least for spec in whole.specs] == [1, 1]

@@ -11,6 +11,7 @@ from predictor.errors import InputError
 from tests.warehouse.logs.samples import SACCT, sacct
 from warehouse.workloads.kinds import Format
 from warehouse.workloads.logs.log import ClusterLog, TableJob
+from warehouse.workloads.logs.sacct import HEADER
 
 
 @pytest.fixture
@@ -183,3 +184,35 @@ def test_an_hour_that_never_comes(file: Path) -> None:
 def test_an_unknown_zone(file: Path) -> None:
     with pytest.raises(InputError, match=r"zone: 'Berlin' is no time zone"):
         read(file, sacct("1", "08:00:00", "08:00:00", "08:01:00", 60), zone="Berlin")
+
+
+def test_an_export_without_a_header(file: Path) -> None:
+    row = dict(zip(SACCT, sacct("1", "08:00:00", "08:00:00", "08:01:00", 60), strict=True))
+    file.write_text("\x1f".join(row.get(name, "") for name in HEADER) + "\n")
+    (job,) = Source(trace=file, format=Format.SACCT).read_log().jobs
+    assert (job.seconds, job.gpus, job.user) == (60, 2, "ann")
+    file.write_text("1|2|3\n")
+    with pytest.raises(InputError, match="its first line has none of the columns JobID"):
+        Source(trace=file, format=Format.SACCT).read_log()
+
+
+def test_jobs_run_on_the_gpus_that_they_had(file: Path) -> None:
+    read(
+        file,
+        sacct("1", "08:00:00", "08:00:00", "08:01:00", 60),
+        sacct("2", "08:00:00", "08:00:00", "08:01:00", 60, AllocTRES="gres/gpu:v100=1,gres/gpu=1"),
+        sacct("3", "08:00:00", "08:00:00", "08:01:00", 60, AllocTRES="gres/gpu=1"),
+    )
+    workload = Source(trace=file, format=Format.SACCT).open(gpu_types=("A100", "h100"))
+    assert [spec.demand.types for spec in workload.specs] == [("A100",), (), ()]
+    assert workload.profile.gpu_types == ("A100", "h100")
+    assert {spec.demand.types for spec in Source(trace=file, format=Format.SACCT).open().specs} == {
+        ()
+    }
+
+
+def test_bytes_that_are_no_text_are_replaced(file: Path) -> None:
+    read(file, sacct("1", "08:00:00", "08:00:00", "08:01:00", 60, JobName="naxx"))
+    file.write_bytes(file.read_bytes().replace(b"naxx", b"na\xefve\x07"))
+    (job,) = Source(trace=file, format=Format.SACCT).read_log().jobs
+    assert job.name == "na\ufffdve"

@@ -25,6 +25,13 @@ from warehouse.workloads.logs.published import UNKNOWN
 from warehouse.workloads.moments import Moments, clean, parse_clock
 from warehouse.workloads.opening import open_text
 
+HEADER = (
+    *("JobIDRaw", "JobID", "JobName", "User", "Account", "QOS", "Partition", "State", "ExitCode"),
+    *("Submit", "Eligible", "Start", "End", "ElapsedRaw", "TimelimitRaw", "ReqTRES", "AllocTRES"),
+    *("NNodes", "NodeList"),
+)
+"""Columns that docs/traces.md asks for, of exports with `--noheader`."""
+
 COLUMNS = Columns(
     {
         "id": ("JobID",),
@@ -48,6 +55,7 @@ COLUMNS = Columns(
     },
     needed=(("id", "raw"), ("arrival",), ("elapsed", "end"), ("gpus", "requested", "older")),
     units={},
+    header=HEADER,
     free_text="name",
     unset="0",
 )
