@@ -145,6 +145,7 @@ def create_views(
     later: bool = False,
     tables: Collection[str] = (),
     if_small: Collection[str] = (),
+    always: Collection[str] = (),
     copies: Copies | None = None,
     files: Files | None = None,
 ) -> None:
@@ -163,6 +164,7 @@ def create_views(
         later: Whether the views include runs that begin later.
         tables: Views to compute into tables, unless the records are large.
         if_small: More views to compute if the records are small.
+        always: More views to compute however large the records are.
         copies: The copies in use, if known.
         files: The files with rounds; by default those present.
     """
@@ -179,6 +181,7 @@ def create_views(
         if stored_bytes <= SMALL_BYTES:
             tables = {*tables, *if_small}
             connection.execute("SET threads = 1")  # more cost time on so little data
+    tables = {*tables, *always}
 
     def over(name: str, files: Files | None) -> str:
         return _over(warehouse, name, runs, copied, files)

@@ -49,7 +49,11 @@ LOCK = ".lock"
 """Lock file of the process that writes copies."""
 
 READ_ONCE = ("headers", "inventories", "records", "round_facts", "jobs", "events")
-"""Views that nearly all marts read: computed once per batch."""
+"""Views that nearly all marts read: computed once per batch of small runs."""
+
+FLAT = tuple(view for view in STAGING if view not in ("records", "bids", "campaign_cells"))
+"""Views that marts read: computed once for a large run, whose nested records are too large for a
+table."""
 
 BATCH_BYTES = 2**24
 """Largest records, in bytes, of runs that are copied together. An engineering bound; no sweep is
@@ -61,6 +65,11 @@ BATCH_RUNS = 256
 NEW_RUNS = 8
 """Most ended runs that stay without copies. Queries of a thousand runs then take about a second
 (`benchmarks/many_runs.py`). An engineering bound; no sweep is recorded."""
+
+NEW_BYTES = 2**22
+"""Largest records, in bytes, of ended runs that stay without copies. From here on, the figures of a
+run take longer to compute than to read (`benchmarks/scale.py`). An engineering bound.
+"""
 
 SPILL_SECONDS = 86400.0
 """Age in seconds after which spilled data is deleted. An engineering bound; no sweep is recorded.
@@ -91,7 +100,7 @@ def materialise(
 def keep_fast(
     warehouse: Path, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> None:
-    """Copy the marts of ended runs if many have no copies, and closed parts if any has none.
+    """Copy the marts of ended runs if many or large ones have no copies, and closed parts.
 
     Everything that ends or adds runs calls this, so that queries compute few marts themselves. Does
     nothing if the warehouse is not writable.
@@ -100,7 +109,8 @@ def keep_fast(
     copied = {*copies.runs}
     new = [path for path in run_folders(warehouse) if name_of(path) not in copied]
     parts = ((name_of(path), part) for path in new for part in closed_parts(path))
-    if sum((path / WHOLE).is_file() for path in new) > NEW_RUNS or {*parts} - {*copies.parts}:
+    sizes = [(path / WHOLE).stat().st_size for path in new if (path / WHOLE).is_file()]
+    if len(sizes) > NEW_RUNS or sum(sizes) > NEW_BYTES or {*parts} - {*copies.parts}:
         with contextlib.suppress(ShockwaveError):
             materialise(warehouse, progress)
 
@@ -271,7 +281,8 @@ def _copy(
     copied = {*before.runs}
     for number, runs in enumerate(_batches(new)):
         progress(len(copied), len(ended))
-        copied |= _copy_runs(warehouse, runs, parts, number)
+        large = sum(new[run][0] for run in runs) > BATCH_BYTES
+        copied |= _copy_runs(warehouse, runs, parts, number, large=large)
     written_of = {run: state for run, state in ended.items() if run in copied}
     written = {mart: sorted(parts.glob(f"{mart}.*")) for mart in MARTS}
     if not before.runs and len(written[MARTS[0]]) == 1:
@@ -303,13 +314,16 @@ def _batches(runs: Mapping[str, Stamp]) -> Iterator[list[str]]:
         yield batch
 
 
-def _copy_runs(warehouse: Path, runs: Sequence[str], parts: Path, number: int) -> set[str]:
+def _copy_runs(
+    warehouse: Path, runs: Sequence[str], parts: Path, number: int, *, large: bool
+) -> set[str]:
     """Write the marts of the complete ones among these runs; return those runs."""
     with contextlib.closing(_database(parts.parent)) as connection:
 
         def see(seen: Sequence[str]) -> None:
             views, none = (*STAGING, "runs"), Copies(parts)
-            create_views(connection, warehouse, seen, views, tables=READ_ONCE, copies=none)
+            tables = FLAT if large else READ_ONCE
+            create_views(connection, warehouse, seen, views, always=tables, copies=none)
 
         see(runs)
         complete = connection.sql("SELECT run FROM runs WHERE complete ORDER BY run").fetchall()

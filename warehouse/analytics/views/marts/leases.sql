@@ -5,23 +5,32 @@
 -- shared_seconds: time in which another job held the same GPUs; it counts by half as GPU time.
 -- cost: GPU-hours × their price, 0 without prices. market_cost: GPU-rounds × each round's market
 -- price, NULL without markets. A gang is spread if it spans more nodes than it needs.
-WITH marks AS (
-    SELECT e.*, i.node_of, i.gpus_on, i.price_of,
-        i.type_of[i.node_of[e.gpus[1] + 1] + 1] AS gpu_type,
+-- Lists of the cluster's nodes are read first: the window below would copy them for each event.
+WITH placed AS (
+    SELECT e.*,
+        len(list_distinct(list_transform(e.gpus, lambda g: i.node_of[g + 1]))) AS nodes,
+        i.node_of[e.gpus[1] + 1] + 1 AS node,
+        i.type_of[node] AS gpu_type,
+        i.gpus_on[node] AS node_gpus,
+        i.price_of[node] AS price,
         coalesce(
             list_filter(
                 h.profile,
                 lambda p: p.gpu_type = gpu_type AND p.gpus = len(e.gpus) AND p.restart_seconds > 0
             )[1].restart_seconds,
             h.settings.restart_seconds
-        ) AS charge,
-        lead(e.round) OVER jobs AS next_round,
-        lead(e.at_seconds) OVER jobs AS next_seconds,
-        lead(e.kind) OVER jobs AS next_kind
+        ) AS charge
     FROM events AS e
     JOIN headers AS h USING (run)
     JOIN inventories AS i USING (run)
-    WINDOW jobs AS (PARTITION BY e.run, e.job_id ORDER BY e.round)
+),
+marks AS (
+    SELECT *,
+        lead(round) OVER jobs AS next_round,
+        lead(at_seconds) OVER jobs AS next_seconds,
+        lead(kind) OVER jobs AS next_kind
+    FROM placed
+    WINDOW jobs AS (PARTITION BY run, job_id ORDER BY round)
 ),
 spans AS (
     SELECT m.*,
@@ -95,11 +104,11 @@ SELECT
     END AS restart_seconds,
     greatest(seconds - run_seconds - restart_seconds, 0) AS idle_seconds,
     coalesce(p.both_seconds, 0) AS shared_seconds,
-    len(list_distinct(list_transform(gpus, lambda g: node_of[g + 1]))) AS nodes,
-    ceil(scale_factor / gpus_on[node_of[gpus[1] + 1] + 1])::BIGINT AS fewest_nodes,
-    nodes > fewest_nodes AS spread,
+    m.nodes,
+    ceil(scale_factor / node_gpus)::BIGINT AS fewest_nodes,
+    m.nodes > fewest_nodes AS spread,
     m.gpu_type,
-    scale_factor * (seconds - shared_seconds / 2) / 3600 * price_of[node_of[gpus[1] + 1] + 1] AS cost,
+    scale_factor * (seconds - shared_seconds / 2) / 3600 * price AS cost,
     CASE WHEN u.markets > f.markets THEN greatest(0, scale_factor * (
         u.paid - coalesce(u.last_rate, 0) * (u.clock_seconds - m.end_seconds)
         - f.paid - coalesce(p.both_paid, 0) / 2
