@@ -11,6 +11,9 @@ from flows.cli.progress import get_progress
 from flows.runs.extras import require
 from warehouse import DEFAULT_WAREHOUSE
 
+MEMORY_MIB = 640
+"""Memory for the queries of a report; what needs more spills to disk, which is no slower."""
+
 
 def report(
     name: Annotated[str, typer.Argument(help="RUN; RUN,RUN,…; or a campaign.")],
@@ -29,6 +32,7 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about runs, with figures."""
     require("report", "report")
+    from warehouse.analytics.limits import QueryLimits
     from warehouse.analytics.questions import Analytics
     from warehouse.report import (
         page_path,
@@ -43,7 +47,8 @@ def report(
     if figures:
         check_writable(figures / "figure")  # which is a folder, or can be made
     shown.begin(f"reading {name}")
-    content = read_report(Analytics(warehouse), name, against)
+    limits = QueryLimits(memory_mib=MEMORY_MIB)
+    content = read_report(Analytics(warehouse, limits), name, against)
     runs = content.runs
     title = ", ".join(runs) if len(runs) < 4 else name if "," not in name else f"{len(runs)} runs"
     shown.begin("writing the page")

@@ -11,8 +11,8 @@ from warehouse.report.table import Table
 from warehouse.wording import counted
 
 
-def make_table(jobs: RunJobs) -> Table:
-    """Return the table of a run's jobs, those with the worst ρ first."""
+def make_table(jobs: RunJobs, of_all: int) -> Table:
+    """Return the table of a run's jobs, those with the worst ρ first; the run has `of_all` jobs."""
     notable = jobs.notable()
     named = any(row["name"] for row in jobs.rows.values())
     rows = [
@@ -35,8 +35,9 @@ def make_table(jobs: RunJobs) -> Table:
         }
         for row in sorted(jobs.rows.values(), key=lambda row: (-(row["rho"] or 0), row["job_id"]))
     ]
+    cut = f": {len(rows):,} of {of_all:,} jobs" if len(rows) < of_all else ""
     return Table(
-        f"Jobs of {jobs.run}, the worst ρ first",
+        f"Jobs of {jobs.run}, the worst ρ first{cut}",
         rows,
         filters=("tenant", "model", "mode", "GPUs", "notable"),
         sections=jobs.run,

@@ -222,7 +222,7 @@ def _run(
     alone: bool,
 ) -> Chapter:
     run = entry.run
-    explorer = accounts.make_table(jobs)
+    explorer = accounts.make_table(jobs, entry.figures["jobs"])
     solves = asked["solves"][run]
     found = [
         Section(f"jobs-{run}", "How did each job fare, and why?", table=explorer),
@@ -230,7 +230,6 @@ def _run(
         _section(
             draw_gantt(
                 asked["held"][run],
-                jobs.rows,
                 entry.settings["gpus"],
                 f"gantt-{run}",
                 entry.settings["pools"],

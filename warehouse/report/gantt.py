@@ -1,7 +1,7 @@
 """The Gantt chart: leases by GPU and time, coloured by choice, with preemptions."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from math import log2
 from typing import Any
@@ -23,22 +23,25 @@ Rectangle = dict[str, Any]
 
 def draw_gantt(
     asked: Sequence[Row],
-    jobs: Mapping[int, Row],
     gpus: int,
     key: str = "gantt",
     pools: Sequence[Row] = (),
 ) -> Figure:
     """Draw GPUs over time, pool below pool, coloured by the reader's choice, with preemptions.
 
-    `asked` has the run's rows of the query `held`. Jobs have `tenant`, `model` and `scale_factor`,
-    pools `gpus` and `gpu_type`. A single pool is not named.
+    `asked` has the run's rows of the query `held`. Pools have `gpus` and `gpu_type`. A single pool
+    is not named.
     """
     about = (
         "Each box is a lease: GPUs from top to bottom, time from left to right. Point at one for "
         "its job, click it to follow the job. A thin dark line at a box's end is a preemption."
     )
     title = "Who held which GPUs?"
-    rows = [_rectangle(row, jobs[row["job"]]) for row in asked]
+    rows = [_rectangle(row) for row in asked]
+    shown = min([gpus, *(row["shown"] for row in asked[:1])])
+    if shown < gpus:
+        about += f" It shows the first {shown:,} of {gpus:,} GPUs."
+    gpus = shown
     if not rows:
         return Figure(key, title, about, missing="No job has run yet.")
     height = max(120, min(360, 9 * gpus))
@@ -54,13 +57,13 @@ def draw_gantt(
     return offer_choice(key, title, about, charts, rows, "Colour by")
 
 
-def _rectangle(row: Row, job: Row) -> Rectangle:
+def _rectangle(row: Row) -> Rectangle:
     """Return a row of the chart's data without default values, because there are thousands."""
     doublings = max(min(REGIMES), min(max(REGIMES), round(log2(row["scale"]))))
     drawn = {name: row[name] for name in ("job", "gpu", "gpu_end", "hours", "hours_end")}
     drawn |= {"batch": f"{2**doublings}×" if doublings >= 0 else f"1/{2**-doublings}×"}
-    drawn |= {name: job[name] for name in ("tenant", "model")}
-    drawn |= {"gpus": job["scale_factor"], "pool": row["pool"]}
+    drawn |= {name: row[name] for name in ("tenant", "model")}
+    drawn |= {"gpus": row["scale_factor"], "pool": row["pool"]}
     return drawn | ({"ended": row["ended"]} if row["ended"] else {})
 
 

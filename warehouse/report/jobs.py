@@ -7,6 +7,16 @@ from typing import Any
 OF_JOBS = ("jobs", "leases", "regimes", "forecasts")
 """Queries of what a report says of single jobs."""
 
+MOST_JOBS = 2000
+"""Most jobs of a run that a page describes one by one: more make it slow to open."""
+
+DESCRIBED = f"""
+    SELECT run, job_id
+    FROM job_outcomes
+    QUALIFY row_number() OVER (PARTITION BY run ORDER BY rho DESC NULLS LAST, job_id) <= {MOST_JOBS}
+"""
+"""Query for the jobs that a report describes: those with the worst ρ."""
+
 Rows = Sequence[dict[str, Any]]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from predictor.errors import InputError, likely
 from warehouse.analytics.questions import Analytics
+from warehouse.report.jobs import DESCRIBED
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellRow
 from warehouse.store.labelling import find_run
@@ -70,7 +71,8 @@ def query_by_run(
 
 def query_sql(name: str) -> str:
     """Return a query of reports, from its file."""
-    return (Path(__file__).parent / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    return text.replace("{described}", DESCRIBED)
 
 
 def read_entries(analytics: Analytics, about: str | Sequence[str]) -> list[ReportedRun]:

@@ -7,7 +7,8 @@ FROM (
         CASE WHEN o.finish_seconds IS NOT NULL THEN o.run_seconds - f.run_seconds END AS truth,
         row_number() OVER (PARTITION BY f.run, f.job_id ORDER BY f.round) - 1 AS number,
         greatest(1, count(*) OVER (PARTITION BY f.run, f.job_id) - 1) AS of_all
-    FROM forecasts AS f JOIN job_outcomes AS o USING (run, job_id)
+    FROM (FROM forecasts SEMI JOIN ({described}) USING (run, job_id)) AS f
+    JOIN job_outcomes AS o USING (run, job_id)
 )
 WHERE number IN (0, of_all)
     OR number * 19 // of_all > (number - 1) * 19 // of_all

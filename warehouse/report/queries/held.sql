@@ -1,5 +1,9 @@
 -- Boxes of the Gantt chart: merges a lease's rounds at one batch size, and neighbouring GPUs.
-WITH clocks AS (
+-- A page shows no more than 2^18 GPU-rounds of a run, those of its first GPUs.
+WITH shown AS (
+    SELECT run, greatest(64, 2**18 // count(*))::BIGINT AS shown FROM records GROUP BY run
+),
+clocks AS (
     SELECT run, round, clock_seconds,
         lead(clock_seconds) OVER (PARTITION BY run ORDER BY round) AS next_seconds
     FROM records
@@ -17,10 +21,15 @@ completed AS (
     FROM telemetry GROUP BY ALL
 ),
 held AS (
-    SELECT a.run, a.round, a.job_id, a.gpus, c.clock_seconds AS since,
+    SELECT a.run, a.round, a.job_id, a.shown, j.tenant, j.model, j.scale_factor,
+        list_filter(a.gpus, lambda g: g < a.shown) AS gpus, c.clock_seconds AS since,
         coalesce(e.at_seconds, c.next_seconds, c.clock_seconds) AS until, e.kind AS ended,
         coalesce(t.batch_size, d.batch_size, j.batch_size) / j.batch_size AS scale
-    FROM placements AS a
+    FROM (
+        SELECT p.*, s.shown
+        FROM placements AS p JOIN shown AS s USING (run)
+        WHERE list_min(p.gpus) < s.shown
+    ) AS a
     JOIN clocks AS c USING (run, round)
     JOIN jobs AS j USING (run, job_id)
     LEFT JOIN trained AS t USING (run, round, job_id)
@@ -39,7 +48,9 @@ spells AS (
 ),
 merged AS (
     SELECT run, job_id, spell, any_value(gpus) AS gpus, min(since) AS since, max(until) AS until,
-        any_value(scale) AS scale, max(ended) AS ended
+        any_value(scale) AS scale, max(ended) AS ended, any_value(shown) AS shown,
+        any_value(tenant) AS tenant, any_value(model) AS model,
+        any_value(scale_factor) AS scale_factor
     FROM spells GROUP BY run, job_id, spell
 ),
 apart AS (
@@ -51,5 +62,6 @@ apart AS (
 )
 SELECT run, job_id AS job, min(gpu) AS gpu, max(gpu) + 1 AS gpu_end,
     round(any_value(since) / 3600, 4) AS hours, round(any_value(until) / 3600, 4) AS hours_end,
-    any_value(scale) AS scale, any_value(ended) AS ended, type AS pool
+    any_value(scale) AS scale, any_value(ended) AS ended, type AS pool, any_value(shown) AS shown,
+    any_value(tenant) AS tenant, any_value(model) AS model, any_value(scale_factor) AS scale_factor
 FROM apart GROUP BY run, job_id, spell, type, strip ORDER BY run, hours, gpu

@@ -5,7 +5,7 @@ FROM (
     FROM (
         SELECT run, round, job_id, epoch, epochs, batch_size, batch_size IS DISTINCT FROM
             lag(batch_size) OVER (PARTITION BY run, job_id ORDER BY epoch, round) AS changed
-        FROM telemetry
+        FROM telemetry SEMI JOIN ({described}) USING (run, job_id)
     )
 )
 GROUP BY run, job_id, regime, batch_size ORDER BY run, job_id, epoch
