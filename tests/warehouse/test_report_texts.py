@@ -14,6 +14,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.report import read_report, report_name
 from warehouse.report.figure import COLOURS, data, thin_out
 from warehouse.report.gantt import draw_gantt
+from warehouse.report.jobs import DESCRIBED, MOST_JOBS
 from warehouse.report.page import format_value, render
 from warehouse.report.paper import VEGA_LITE
 from warehouse.report.selection import read_entries
@@ -30,6 +31,21 @@ def test_a_run_under_way_has_a_report(tmp_path: Path, rounds: int, missing: str)
     assert figure(report, f"gantt-{run}").chart is not None
     assert figure(report, "distributions").missing == "No job has ended yet."
     assert missing in render(report, "x")
+
+
+def test_of_many_jobs_a_report_describes_those_with_the_worst_rho(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store(tmp_path, ended())
+    analytics = Analytics(tmp_path)
+    rows = analytics.query("SELECT job_id FROM job_outcomes ORDER BY rho DESC, job_id")[1]
+    few = DESCRIBED.replace(f"<= {MOST_JOBS}", "<= 2")
+    monkeypatch.setattr("warehouse.report.selection.DESCRIBED", few)
+    (chapter,) = read_report(analytics, [run]).chapters
+    assert chapter.jobs is not None and chapter.jobs.leases.keys() == {job for (job,) in rows[:2]}
+    table = chapter.sections[0].table
+    assert table is not None and table.caption.endswith(f": 2 of {len(rows)} jobs")
+    assert len(table.rows) == 2 < len(rows)
 
 
 def test_no_two_reports_share_a_name() -> None:
@@ -68,15 +84,15 @@ def test_values_have_few_digits() -> None:
 
 
 def test_tenants_beyond_the_colours_share_grey() -> None:
-    jobs = {n: {"tenant": f"{HOSTILE}{n}", "model": "m", "scale_factor": 1} for n in range(9)}
     leases = [
         {
             **{"job": n, "gpu": 0, "gpu_end": 1, "hours": n, "hours_end": 2 * n + 1.0},
-            **{"scale": 1.0, "ended": None, "pool": ("old", "new")[n % 2]},
+            **{"scale": 1.0, "ended": None, "pool": ("old", "new")[n % 2], "shown": 64},
+            **{"tenant": f"{HOSTILE}{n}", "model": "m", "scale_factor": 1},
         }
-        for n in jobs
+        for n in range(9)
     ]
-    found = draw_gantt(leases, jobs, 1)
+    found = draw_gantt(leases, 1)
     assert list(found.choices) == ["job", "batch size", "tenant", "pool"]
     (written,) = [
         vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
@@ -87,13 +103,21 @@ def test_tenants_beyond_the_colours_share_grey() -> None:
     assert written.count(f'fill="{COLOURS[-1]}"') == 2
 
 
+def test_a_large_cluster_shows_its_first_gpus() -> None:
+    lease = {"job": 0, "gpu": 0, "gpu_end": 1, "hours": 0.0, "hours_end": 1.0, "scale": 1.0}
+    lease |= {"ended": None, "pool": "gpu", "tenant": "t", "model": "m", "scale_factor": 1}
+    about = [draw_gantt([lease | {"shown": 300}], gpus).about for gpus in (2048, 64)]
+    assert "It shows the first 300 of 2,048 GPUs." in about[0]
+    assert "first" not in about[1]
+
+
 @pytest.mark.parametrize("pools", [["v100", "k80"], ["v100"]])
 def test_each_of_several_pools_is_named_where_its_gpus_begin(pools: list[str]) -> None:
-    lease = {"hours": 0.0, "hours_end": 1.0, "scale": 1.0, "ended": None}
+    lease = {"hours": 0.0, "hours_end": 1.0, "scale": 1.0, "ended": None, "shown": 64}
+    lease |= {"tenant": "t", "model": "m", "scale_factor": 1}
     leases = [lease | {"job": n, "gpu": n, "gpu_end": n + 1, "pool": pools[-1]} for n in range(4)]
-    jobs = {n: {"tenant": "t", "model": "m", "scale_factor": 1} for n in range(4)}
     each = [{"gpu_type": kind, "gpus": 4 // len(pools)} for kind in pools]
-    for spec in draw_gantt(leases, jobs, 4, pools=each).specs.values():
+    for spec in draw_gantt(leases, 4, pools=each).specs.values():
         drawn = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
         assert [kind in drawn for kind in pools] == [len(pools) > 1] * len(pools)
 
