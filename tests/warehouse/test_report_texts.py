@@ -42,9 +42,11 @@ def test_of_many_jobs_a_report_describes_those_with_the_worst_rho(
     few = DESCRIBED.replace(f"<= {MOST_JOBS}", "<= 2")
     monkeypatch.setattr("warehouse.report.selection.DESCRIBED", few)
     (chapter,) = read_report(analytics, [run]).chapters
-    assert chapter.jobs is not None and chapter.jobs.leases.keys() == {job for (job,) in rows[:2]}
+    assert chapter.jobs is not None
+    assert chapter.jobs.leases.keys() == {job for (job,) in rows[:2]}
     table = chapter.sections[0].table
-    assert table is not None and table.caption.endswith(f": 2 of {len(rows)} jobs")
+    assert table is not None
+    assert table.caption.endswith(f": 2 of {len(rows)} jobs")
     assert len(table.rows) == 2 < len(rows)
 
 
