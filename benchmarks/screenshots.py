@@ -1,8 +1,8 @@
 """Take the pictures of README and docs from the product as it is: report, live page, Prefect's UI.
 
-    python -m benchmarks.screenshots [OUT]
+    python -m benchmarks.screenshots [OUT] [--only report,live,prefect]
 
-Writes `report` and `live`, in light and in dark, and `prefect` as PNG to OUT, by default
+Writes `report`, `live` and `prefect`, in light and in dark, as PNG to OUT, by default
 `docs/images`. It starts a service with a server of its own and needs the Chromium of the system.
 """
 
@@ -45,9 +45,12 @@ FIELDS = ("name", "model", "batch-size", "epochs", "gpus", "mode", "tenant")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("out", type=Path, nargs="?", default=IMAGES)
-    out: Path = parser.parse_args().out
+    parser.add_argument("--only", default="report,live,prefect", help="which pictures")
+    options = parser.parse_args()
+    out, only = options.out, options.only.split(",")
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
-        take_report(browser, Path(folder), out)
+        if "report" in only:
+            take_report(browser, Path(folder), out)
         options = ("--gpus", "16", "--gpus-per-node", "4", "--speed", "30")
         service = Path(folder) / "service"
         service.mkdir()
@@ -56,8 +59,10 @@ def main() -> None:
                 words = zip(FIELDS, line.split(), strict=True)
                 command(up, "submit", *(f"--{field}={word}" for field, word in words))
             wait_for(lambda: command(up, "status"), lambda text: rounds_of(text) > 4)
-            take_live(browser, up, out)
-            take_prefect(browser, up, out)
+            if "live" in only:
+                take_live(browser, up, out)
+            if "prefect" in only:
+                take_prefect(browser, up, out)
 
 
 @contextmanager
@@ -126,7 +131,7 @@ def take_live(browser: Browser, up: Up, out: Path) -> None:
 
 
 def take_prefect(browser: Browser, up: Up, out: Path) -> None:
-    """A round of the service as a flow run, in Prefect's UI."""
+    """A round of the service as a flow run, in Prefect's UI, with the edges between its tasks."""
     from prefect import get_client
     from prefect.settings import temporary_settings
 
@@ -136,12 +141,19 @@ def take_prefect(browser: Browser, up: Up, out: Path) -> None:
     ):
         runs = client.read_flow_runs(limit=50)
     rounds = [run for run in runs if "round" in run.name and run.state and run.state.is_completed()]
-    latest = max(rounds, key=lambda run: run.start_time or run.created)
-    page = browser.new_context(viewport=SIZE).new_page()  # the UI is dark whatever is preferred
-    log_in(page, up.access)
-    page.goto(f"{up.url}/runs/flow-run/{latest.id}")
-    page.wait_for_timeout(4_000)
-    take(page, out, "prefect")
+    rounds.sort(key=lambda run: run.start_time or run.created)
+    flow_run = rounds[-2].id  # artifacts of the last one may be missing
+    for scheme, name in zip(SCHEMES, ("prefect", "prefect-dark"), strict=True):
+        page = browser.new_context(viewport=SIZE).new_page()
+        # The UI is dark at first, whatever the browser prefers.
+        page.add_init_script(f"localStorage.setItem('color-scheme', '\"{scheme}\"')")
+        log_in(page, up.access)
+        page.goto(f"{up.url}/runs/flow-run/{flow_run}")
+        page.get_by_label("Run Graph Options").click()
+        page.get_by_text("Dependency grid", exact=True).click()
+        page.keyboard.press("Escape")
+        page.get_by_title("Recenter graph").click()
+        take(page, out, name)
 
 
 if __name__ == "__main__":
