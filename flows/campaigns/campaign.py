@@ -11,12 +11,12 @@ from flows.campaigns import Runner
 from flows.campaigns.execution import CampaignExecution
 from flows.campaigns.plan import CampaignPlan
 from flows.campaigns.runners import check_runner
+from flows.prefect_server.blocks import WarehouseField, find_warehouse
 from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import log_errors_once
 from flows.prefect_server.own_server import run_own_server
 from flows.prefect_server.prefect_driver import embedded_prefect
 from predictor.errors import ShockwaveError
-from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.marts import keep_fast
 from warehouse.store.files import CellStatus
 
@@ -49,9 +49,7 @@ def campaign(
             description="Of an existing Dask scheduler or Ray head node; else one is started here.",
         ),
     ] = None,
-    warehouse: Annotated[
-        Path, Field(title="Warehouse", description="Folder that keeps all runs.")
-    ] = DEFAULT_WAREHOUSE,
+    warehouse: WarehouseField = None,
     fresh: Annotated[
         bool, Field(title="Fresh", description="Run finished cells again as well.")
     ] = False,
@@ -63,7 +61,8 @@ def campaign(
         runner: The task runner that executes the cells.
         workers: Number of cells to run in parallel; 0 for the number of cores.
         address: Address of an existing Dask scheduler or Ray head node.
-        warehouse: Destination of the runs; all workers must reach it by this path.
+        warehouse: Destination of the runs, by default that of a block; all workers must reach it
+            by this path.
         fresh: Whether to run finished cells again.
 
     Raises:
@@ -72,6 +71,7 @@ def campaign(
         ShockwaveError: The plan or the warehouse is invalid.
     """
     log_errors_once()
+    warehouse = find_warehouse(warehouse)
     check_runner(runner, address)
     execution = CampaignExecution(plan, warehouse.resolve(), fresh)
     execution.report()

@@ -9,11 +9,18 @@ from pathlib import Path
 from threading import Thread
 
 from prefect import get_client
-from prefect.automations import AutomationCore, DoNothing, EventTrigger, Posture
+from prefect.automations import (
+    AutomationCore,
+    DoNothing,
+    EventTrigger,
+    Posture,
+    SendNotification,
+)
 from prefect.events import emit_event
 
 from flows.api.alerts import Alert, AlertKind, Known, Watch
 from flows.api.queries import ServiceQueries
+from flows.prefect_server.blocks import find_alerts_block
 from flows.prefect_server.logs import log_line
 from flows.scheduler.process import FOLDER, find_service
 from predictor.errors import ShockwaveError
@@ -38,22 +45,36 @@ AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
 
 
 def make_automations() -> None:
-    """Create missing automations; existing ones stay as users left them.
+    """Create missing automations, and let those that do nothing notify the block of alerts.
 
-    A new automation does nothing: users set its action, such as a notification.
+    Without this block, a new automation does nothing. What users set stays.
     """
     with get_client(sync_client=True) as client:
+        block = find_alerts_block(client)
+        notify: DoNothing | SendNotification = DoNothing()
+        if block is not None:
+            notify = SendNotification(
+                type="send-notification",  # updates leave out defaults
+                block_document_id=block,
+                subject="Shockwave",
+                body="{{ event.payload.text }}",
+            )
         for kind, (name, description) in AUTOMATIONS.items():
-            if not client.read_automations_by_name(name):
-                trigger = EventTrigger(expect={_event(kind)}, posture=Posture.Reactive)
-                made = AutomationCore(
-                    name=name,
-                    description=description,
-                    tags=["shockwave"],
-                    trigger=trigger,
-                    actions=[DoNothing()],
-                )
+            found = client.read_automations_by_name(name)
+            trigger = EventTrigger(expect={_event(kind)}, posture=Posture.Reactive)
+            made = AutomationCore(
+                name=name,
+                description=description,
+                tags=["shockwave"],
+                trigger=trigger,
+                actions=[notify],
+            )
+            if not found:
                 client.create_automation(made)
+            for own in found if block else ():
+                if all(isinstance(action, DoNothing) for action in own.actions):
+                    kept = {"enabled": own.enabled, "trigger": own.trigger}
+                    client.update_automation(own.id, made.model_copy(update=kept))
 
 
 def ids_of(alert: Alert) -> dict[str, str | int | None]:

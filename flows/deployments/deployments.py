@@ -58,7 +58,7 @@ def read_deployments() -> tuple[Deployment, ...]:
             row["entrypoint"],
             row["description"],
             tuple(row["tags"]),
-            row["parameters"],
+            row.get("parameters", {}),
         )
         for row in declared
     )

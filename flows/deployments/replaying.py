@@ -11,12 +11,12 @@ from prefect.states import Completed, Failed
 
 from flows.deployments.forms import ReplayForm
 from flows.explain.replay import replay as replay_run
+from flows.prefect_server.blocks import WarehouseField, find_warehouse
 from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, should_retry
 from tasks.replay import Comparison
-from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
 MOST_SHOWN = 500
@@ -47,16 +47,17 @@ def compare_rounds(run: str, number: int | None, warehouse: Path) -> Comparison:
     flow_run_name="replay {form.run}",
     on_running=[claim],
 )
-def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
+def replay(form: ReplayForm, warehouse: WarehouseField = None) -> State[Any]:
     """Replay a run and show what differs.
 
     Args:
         form: The run, and a round or all rounds.
-        warehouse: Folder that keeps the records of all runs.
+        warehouse: Folder that keeps all runs; by default that of a block.
 
     Returns:
         Completed if all rounds are identical, else failed.
     """
+    warehouse = find_warehouse(warehouse)
     try:
         comparison = compare_rounds(form.run, form.round, warehouse)
     except ShockwaveError as error:

@@ -14,13 +14,13 @@ from prefect.states import Completed
 
 from flows.deployments.artifacts import show_headlines
 from flows.deployments.forms import ReportForm
+from flows.prefect_server.blocks import WarehouseField, find_warehouse
 from flows.prefect_server.command import REPORTS
 from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from flows.runs.extras import require
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, should_retry
-from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 
 MOST_FIGURES = 4
@@ -68,17 +68,17 @@ def write_report(form: ReportForm, warehouse: Path) -> Written:
     flow_run_name="report about {form.about}",
     on_running=[claim],
 )
-def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
+def report(form: ReportForm, warehouse: WarehouseField = None) -> State[Any]:
     """Write a report and show it.
 
     Args:
         form: The runs or the campaign, the policy that others are compared with, and the title.
-        warehouse: Folder that keeps the records of all runs.
+        warehouse: Folder that keeps all runs; by default that of a block.
 
     Returns:
         Completed with the page's path; failed with the reason.
     """
-    warehouse = warehouse.absolute()
+    warehouse = find_warehouse(warehouse).absolute()
     try:
         require("report", "report")
         from warehouse.report import report_name

@@ -10,6 +10,7 @@ from prefect.runner import Runner
 
 from flows.deployments.alerting import make_automations, watch
 from flows.deployments.deployments import read_deployments
+from flows.prefect_server.blocks import save_warehouse
 from flows.prefect_server.children import READY, end_with_parent
 from flows.prefect_server.crashes import watch_processes
 from flows.prefect_server.logs import start_log
@@ -44,6 +45,7 @@ def main(warehouse: Path) -> None:
     for deployment in read_deployments():
         runner.add_deployment(deployment.serve(warehouse))
     watch_processes()
+    save_warehouse(warehouse)
     make_automations()
     watch(warehouse, os.environ.get(DATABASE_URL, ""))
     asyncio.run(_serve(runner))

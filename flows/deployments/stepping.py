@@ -8,6 +8,7 @@ from prefect.states import Completed
 
 from flows.deployments.artifacts import show_headlines
 from flows.deployments.forms import RoundForm, SimulationForm
+from flows.prefect_server.blocks import WarehouseField, find_warehouse
 from flows.prefect_server.crashes import claim
 from flows.prefect_server.failures import make_failed_state
 from flows.prefect_server.prefect_driver import open_task_driver, run_task
@@ -16,7 +17,6 @@ from flows.runs.resuming import resume
 from flows.runs.simulation import simulate as run_simulation
 from flows.runs.start import make_start, open_workload
 from predictor.errors import ShockwaveError
-from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 from warehouse.wording import counted
 
@@ -27,16 +27,17 @@ from warehouse.wording import counted
     flow_run_name="{form.run} +{form.rounds}",
     on_running=[claim],
 )
-def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
+def step(form: RoundForm, warehouse: WarehouseField = None) -> State[str]:
     """Run the next rounds of an unfinished run, each as five task runs.
 
     Args:
         form: The run and the number of rounds.
-        warehouse: Folder that keeps the records of all runs.
+        warehouse: Folder that keeps all runs; by default that of a block.
 
     Returns:
         Completed with the run's id; failed with the reason, if a round failed.
     """
+    warehouse = find_warehouse(warehouse)
     try:
         with open_task_driver() as driver:
             resume(form.run, warehouse, driver=driver, rounds=form.rounds)
@@ -52,16 +53,17 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
     flow_run_name="{form.policy}, {form.about} on {form.machines}",
     on_running=[claim],
 )
-def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
+def simulate(form: SimulationForm, warehouse: WarehouseField = None) -> State[str]:
     """Simulate a workload, to its end or for some rounds, each as a task run.
 
     Args:
         form: The workload, the policy and the number of rounds.
-        warehouse: Folder that keeps the records of all runs.
+        warehouse: Folder that keeps all runs; by default that of a block.
 
     Returns:
         Completed with the run's id; failed with the reason.
     """
+    warehouse = find_warehouse(warehouse)
     try:
         start = make_start(open_workload(form.source(warehouse), form.settings), form.settings)
         run = run_simulation(
