@@ -216,3 +216,22 @@ def test_bytes_that_are_no_text_are_replaced(file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"naxx", b"na\xefve\x07"))
     (job,) = Source(trace=file, format=Format.SACCT).read_log().jobs
     assert job.name == "na\ufffdve"
+
+
+def test_only_is_asked_of_whole_jobs(file: Path) -> None:
+    rows = [
+        sacct("8", "08:01:00", "08:02:00", "08:03:00", 60, "REQUEUED"),
+        sacct("8", "08:03:00", "08:05:00", "08:06:40", 100),
+        sacct("9", "08:03:00", "08:05:00", "08:06:40", 100, "FAILED"),
+    ]
+    log = read(file, *rows, only="State=COMPLETED|TIMEOUT")
+    assert [(job.key, job.seconds) for job in log.jobs] == [("8", 160)]
+    assert log.left_out == {"not selected by --only": 1}
+
+
+def test_exports_that_overlap_were_put_together(file: Path) -> None:
+    done = sacct("8", "08:01:00", "08:02:00", "08:05:00", 180)
+    rows = [sacct("8", "08:01:00", "08:02:00", "Unknown", 60, "RUNNING"), [*SACCT], done, done]
+    log = read(file, *rows)
+    assert [(job.seconds, job.attempts) for job in log.jobs] == [(180, 1)]
+    assert log.left_out == {"an id that was there before": 2}

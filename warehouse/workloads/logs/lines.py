@@ -47,9 +47,16 @@ class Columns:
 
 
 def read_lines(
-    path: Path, columns: Columns, options: ReadOptions, left_out: Counter[str]
+    path: Path,
+    columns: Columns,
+    options: ReadOptions,
+    left_out: Counter[str],
+    *,
+    several: bool = False,
 ) -> Iterator[JobLine]:
-    """Yield the lines of a table that `options` selects.
+    """Yield the lines of a table that `options` selects; all if a job has `several` lines.
+
+    The header may be repeated, as in files that were put together.
 
     Raises:
         InputError: The file cannot be read, a column is missing, or a line does not fit the header.
@@ -68,6 +75,7 @@ def read_lines(
         selection, moments = LineFilter.of(options.only), Moments.of(options.zone)
         roles = {role: name for role, (name, _) in found.items()}
         positions = [(role, at) for role, (_, at) in found.items()]
+        header = [*table.columns]
         for number, fields in table.lines:
             place = f"{path}:{number}"
             if fields is None:
@@ -75,14 +83,18 @@ def read_lines(
                     problem = f"does not have the {len(table.columns)} fields of the header"
                     raise InputError(place, problem, "mend the line, or skip unusable lines")
                 left_out[UNREADABLE] += 1
-            elif selected and not selection.has(lambda name, f=fields: f[selected[name]]):  # type: ignore[misc]
+                continue
+            if fields == header:
+                continue
+            asked = not selected or selection.has(lambda name, f=fields: f[selected[name]])  # type: ignore[misc]
+            if not asked and not several:
                 left_out[NOT_ASKED] += 1
             else:
                 values = {role: clean(fields[at]) for role, at in positions}
                 for role in ("start", "end", "eligible") if columns.unset else ():
                     if values.get(role) == columns.unset:
                         values[role] = ""
-                yield JobLine(place, values, roles, moments, columns.units)
+                yield JobLine(place, values, roles, moments, columns.units, asked)
 
 
 def _locate(path: Path, table: OpenTable, columns: Columns) -> dict[str, tuple[str, int]]:

@@ -199,6 +199,7 @@ class JobLine:
         values: Field of each role that the log has a column for; see `clean`.
         columns: Column of each role, for error messages.
         units: Unit of numeric times in seconds, by role; 1 by default.
+        selected: Whether `ReadOptions.only` selects it.
     """
 
     place: str
@@ -206,6 +207,7 @@ class JobLine:
     columns: Mapping[str, str]
     moments: Moments
     units: Mapping[str, float] = field(default_factory=dict)
+    selected: bool = True
 
     def text(self, role: str) -> str:
         """Return a field; empty if it is missing."""

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from predictor.errors import InputError
+from warehouse.workloads.fields import read_text
 from warehouse.workloads.logs.lines import Columns, read_lines, take_usable
 from warehouse.workloads.logs.log import (
     NEVER_STARTED,
     NO_GPUS,
+    NOT_ASKED,
     STILL_RUNNING,
     JobLine,
     ReadOptions,
@@ -63,11 +65,18 @@ class Pai:
         """See `LogReader.read`."""
         tasks, jobs = _find_tables(path)
         header = options.header or _read_header(tasks)
-        submitted = _read_submissions(jobs, options) if jobs else {}
+        of_jobs = {name: options.only[name] for name in options.only if jobs and name in JOB_HEADER}
+        only = {name: options.only[name] for name in options.only if name not in of_jobs}
+        submitted = _read_submissions(jobs, replace(options, only=of_jobs)) if jobs else {}
         groups: dict[str, list[JobLine]] = {}
-        for line in read_lines(tasks, TASKS, replace(options, header=header), left_out):
+        asked = replace(options, header=header, only=only)
+        for line in read_lines(tasks, TASKS, asked, left_out, several=True):
             groups.setdefault(line.text("key"), []).append(line)
         for key, lines in groups.items():
+            known = key not in submitted or submitted[key].selected
+            if not known or not any(line.selected for line in lines):
+                left_out[NOT_ASKED] += 1
+                continue
             job = take_usable(
                 lambda lines=lines, key=key: _make_job(lines, submitted.get(key)),  # type: ignore[misc]
                 options,
@@ -99,13 +108,14 @@ def _find_tables(path: Path) -> tuple[Path, Path | None]:
 def _read_header(table: Path) -> list[str]:
     """Return the columns in the `.header` file beside a table; empty without one."""
     header = table.with_name(table.name.split(".")[0] + ".header")
-    return header.read_text().strip().split(",") if header.is_file() else []
+    return read_text(header).strip().split(",") if header.is_file() else []
 
 
 def _read_submissions(jobs: Path, options: ReadOptions) -> dict[str, JobLine]:
     """Return the lines of the jobs by their names."""
-    chosen = replace(options, only={}, header=_read_header(jobs))
-    return {line.text("key"): line for line in read_lines(jobs, JOBS, chosen, Counter())}
+    chosen = replace(options, header=_read_header(jobs))
+    lines = read_lines(jobs, JOBS, chosen, Counter(), several=True)
+    return {line.text("key"): line for line in lines}
 
 
 def _make_job(lines: list[JobLine], submitted: JobLine | None) -> TableJob:

@@ -12,6 +12,7 @@ from warehouse.workloads.logs.lines import Columns, read_lines, take_usable
 from warehouse.workloads.logs.log import (
     NEVER_STARTED,
     NOT_ASKED,
+    SEEN_BEFORE,
     STEPS,
     STILL_RUNNING,
     JobLine,
@@ -87,7 +88,10 @@ class Sacct:
             key = line.text("cluster"), raw, line.text("name"), line.text("user")
             groups.setdefault(key, []).append(line)
         for rows in groups.values():
-            for runs in _split_reused(rows):
+            for runs in _split_reused(_drop_repeated(rows, left_out)):
+                if not runs[-1].selected:
+                    left_out[NOT_ASKED] += 1
+                    continue
                 job = take_usable(lambda runs=runs: _make_job(runs), options, left_out)  # type: ignore[misc]
                 if job is not None:
                     yield job
@@ -97,7 +101,7 @@ def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iter
     with open_text(path) as file:
         start = file.read(4096).lstrip()
         if not start.startswith("{"):
-            yield from read_lines(path, COLUMNS, options, left_out)
+            yield from read_lines(path, COLUMNS, options, left_out, several=True)
             return
         text = start + file.read()
     found = re.search(r'"jobs"\s*:\s*\[', text)
@@ -107,11 +111,9 @@ def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iter
     selection, moments = LineFilter.of(options.only), Moments.of(options.zone)
     for place, job in iterate_objects(path, text, found.end()):
         row = _flatten(place, job)
-        if selection.has(lambda name, row=row: _find(row, name)):  # type: ignore[misc]
-            values = {role: clean(row[name]) for role, name in roles.items() if name in row}
-            yield JobLine(place, values, roles, moments)
-        else:
-            left_out[NOT_ASKED] += 1
+        values = {role: clean(row[name]) for role, name in roles.items() if name in row}
+        asked = selection.has(lambda name, row=row: _find(row, name))  # type: ignore[misc]
+        yield JobLine(place, values, roles, moments, selected=asked)
 
 
 def _find(row: Mapping[str, str], column: str) -> str:
@@ -168,6 +170,18 @@ def _join(resources: Sequence[Mapping[str, Any]] | None) -> str:
     return ",".join(
         f"{r['type']}/{r['name']}={r['count']}" for r in resources or () if r["type"] == "gres"
     )
+
+
+def _drop_repeated(rows: list[JobLine], left_out: Counter[str]) -> list[JobLine]:
+    """Return each run once: of the same run in overlapping exports, the row that has an end."""
+    runs: dict[tuple[str, str], JobLine] = {}
+    for row in rows:
+        key = row.text("arrival"), row.text("start")
+        if key in runs:
+            left_out[SEEN_BEFORE] += 1
+        if key not in runs or not runs[key].text("end"):
+            runs[key] = row
+    return [*runs.values()]
 
 
 def _split_reused(rows: list[JobLine]) -> Iterator[list[JobLine]]:
