@@ -40,6 +40,8 @@ def tables(folder: Path, file: Path) -> Sequence[Arguments]:
         "tiresias.csv": ("--format", "tiresias"),
         "table.csv": ("--format", "table", "--columns", columns),
         "philly.csv": ("--format", "philly"),
+        "sacct.txt": ("--format", "sacct"),
+        "attempts.json": ("--format", "philly-json"),
     }
     asked = ("--trace", file, *by_name[file.name])
     return [
@@ -144,7 +146,8 @@ FORMATS: dict[str, Format] = {
     "regimes": Format(
         ("regimes.csv",), TEXT, lambda d, f: [generated("jobs.trace", "throughputs.json", str(f))]
     ),
-    "tables": Format(("tiresias.csv", "table.csv", "philly.csv"), TEXT, tables),
+    "tables": Format(("tiresias.csv", "table.csv", "philly.csv", "sacct.txt"), TEXT, tables),
+    "logs": Format(("attempts.json",), JSON, tables),
     "Gavel's traces": Format(
         ("gavel.trace",), TEXT, lambda d, f: [on_types("v100:1x2,k80:1x2", f, "rates.csv")]
     ),

@@ -45,6 +45,17 @@ TEXT_FILES = {
         "7,800,4,,LM\n"
     ).replace("2020-01-01 10:00:00", "5"),
     "philly.csv": "timestamp,duration,num_gpus,user,vc\n0,1000,1,u,v\n60,2000,2,u,v\n",
+    "sacct.txt": (
+        "JobID|JobName|User|State|Submit|Start|End|ElapsedRaw|AllocTRES\n"
+        "7|a|ann|COMPLETED|2026-10-05T08:00:00|2026-10-05T08:00:10|2026-10-05T09:00:10|3600|"
+        "cpu=2,gres/gpu=2\n7.0|a||COMPLETED|2026-10-05T08:00:10|2026-10-05T08:00:10|"
+        "2026-10-05T09:00:10|3600|cpu=2\n8|b|bob|PENDING|2026-10-05T08:00:00|Unknown|Unknown|0|\n"
+    ),
+    "attempts.json": (
+        '[{{"status": "Pass", "vc": "v", "jobid": "a_1", "user": "u", "submitted_time": '
+        '"2017-10-07 01:00:00", "attempts": [{{"start_time": "2017-10-07 01:01:00", "end_time": '
+        '"2017-10-07 01:09:00", "detail": [{{"ip": "m1", "gpus": ["gpu0", "gpu1"]}}]}}]}}]'
+    ),
     "spec.csv": (
         "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n1,2,4,8,9\n"
     ),

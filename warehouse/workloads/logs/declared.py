@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from predictor.errors import InputError
@@ -50,9 +51,7 @@ class DeclaredTable:
             key = (line.text("name"), line.text("arrival")) if tasks else number
             gangs.setdefault(key, []).append(line)
         for lines in gangs.values():
-            job = take_usable(lambda lines=lines: _make_job(lines), options, left_out)  # type: ignore[misc]
-            if job is not None:
-                yield job
+            yield from take_usable(partial(_make_job, lines), options, left_out)
 
     def _split_units(self, path: Path, options: ReadOptions) -> Columns:
         """Split the units off the columns; refuse suffixes that are no units of their roles."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from predictor.errors import InputError
@@ -86,7 +87,7 @@ def read_lines(
                 continue
             if fields == header:
                 continue
-            asked = not selected or selection.has(lambda name, f=fields: f[selected[name]])  # type: ignore[misc]
+            asked = selection.has({name: fields[at] for name, at in selected.items()})
             if not asked and not several:
                 left_out[NOT_ASKED] += 1
             else:
@@ -117,7 +118,7 @@ def _locate_selection(path: Path, table: OpenTable, only: Mapping[str, str]) -> 
     for column in only:
         if column.casefold() not in there:
             raise _missing(path, repr(column), table)
-    return {column: there[column.casefold()] for column in only}
+    return {column.casefold(): there[column.casefold()] for column in only}
 
 
 def _missing(path: Path, name: str, table: OpenTable) -> InputError:
@@ -127,21 +128,20 @@ def _missing(path: Path, name: str, table: OpenTable) -> InputError:
 
 def take_usable(
     make: Callable[[], TableJob], options: ReadOptions, left_out: Counter[str]
-) -> TableJob | None:
-    """Return a job, or count the reason why there is none.
+) -> Iterator[TableJob]:
+    """Yield a job, or count the reason why there is none.
 
     Raises:
         InputError: A field is unreadable, and such lines are not to be skipped.
     """
     try:
-        return make()
+        yield make()
     except UnusableError as reason:
         left_out[str(reason)] += 1
     except InputError:
         if not options.skip_unreadable:
             raise
         left_out[UNREADABLE] += 1
-    return None
 
 
 def count_plain(line: JobLine) -> float:
@@ -174,9 +174,7 @@ class TabularFormat:
                     left_out[SEEN_BEFORE] += 1
                     continue
                 seen.add(key)
-            job = take_usable(lambda line=line: self._job(line), options, left_out)  # type: ignore[misc]
-            if job is not None:
-                yield job
+            yield from take_usable(partial(self._job, line), options, left_out)
 
     def _job(self, line: JobLine) -> TableJob:
         gpus = self.count_gpus(line)

@@ -170,7 +170,7 @@ class LineFilter:
     """The rows that `ReadOptions.only` selects.
 
     Attributes:
-        patterns: By column.
+        patterns: By column, in lower case.
     """
 
     patterns: Mapping[str, re.Pattern[str]]
@@ -178,11 +178,11 @@ class LineFilter:
     @classmethod
     def of(cls, only: Mapping[str, str]) -> "LineFilter":
         """Compile the patterns."""
-        return cls({column: _compile(pattern) for column, pattern in only.items()})
+        return cls({column.casefold(): _compile(pattern) for column, pattern in only.items()})
 
-    def has(self, values: Callable[[str], str]) -> bool:
-        """Return whether a row is selected; `values` returns the field of a column."""
-        return all(p.fullmatch(values(column).strip()) for column, p in self.patterns.items())
+    def has(self, values: Mapping[str, str]) -> bool:
+        """Return whether a row is selected, by its fields by column, in lower case."""
+        return all(p.fullmatch(values.get(c, "").strip()) for c, p in self.patterns.items())
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from predictor.errors import InputError
@@ -77,13 +78,8 @@ class Pai:
             if not known or not any(line.selected for line in lines):
                 left_out[NOT_ASKED] += 1
                 continue
-            job = take_usable(
-                lambda lines=lines, key=key: _make_job(lines, submitted.get(key)),  # type: ignore[misc]
-                options,
-                left_out,
-            )
-            if job is not None:
-                yield job
+            make = partial(_make_job, lines, submitted.get(key))
+            yield from take_usable(make, options, left_out)
 
 
 def _find_tables(path: Path) -> tuple[Path, Path | None]:

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -81,19 +82,14 @@ class PhillyJson:
         selection, moments = LineFilter.of(options.only), Moments.of(options.zone)
         seen: set[str] = set()
         for place, job in iterate_objects(path, text, found.end()):
-            if not selection.has(lambda key, job=job: str(job.get(key, ""))):  # type: ignore[misc]
+            if not selection.has({key: str(job.get(key, "")) for key in selection.patterns}):
                 left_out[NOT_ASKED] += 1
             elif (key := str(job.get("jobid", ""))) in seen:
                 left_out[SEEN_BEFORE] += 1
             else:
                 seen.update({key} - {""})
-                made = take_usable(
-                    lambda place=place, job=job: _make_job(place, job, moments),  # type: ignore[misc]
-                    options,
-                    left_out,
-                )
-                if made is not None:
-                    yield made
+                make = partial(_make_job, place, job, moments)
+                yield from take_usable(make, options, left_out)
 
 
 def _make_job(place: str, job: Mapping[str, Any], moments: Moments) -> TableJob:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,7 @@ class Sacct:
                 if not runs[-1].selected:
                     left_out[NOT_ASKED] += 1
                     continue
-                job = take_usable(lambda runs=runs: _make_job(runs), options, left_out)  # type: ignore[misc]
-                if job is not None:
-                    yield job
+                yield from take_usable(partial(_make_job, runs), options, left_out)
 
 
 def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iterator[JobLine]:
@@ -112,13 +111,8 @@ def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iter
     for place, job in iterate_objects(path, text, found.end()):
         row = _flatten(place, job)
         values = {role: clean(row[name]) for role, name in roles.items() if name in row}
-        asked = selection.has(lambda name, row=row: _find(row, name))  # type: ignore[misc]
+        asked = selection.has({name.casefold(): text for name, text in row.items()})
         yield JobLine(place, values, roles, moments, selected=asked)
-
-
-def _find(row: Mapping[str, str], column: str) -> str:
-    """Return the field of a column, whatever its case; empty if there is none."""
-    return next((v for name, v in row.items() if name.casefold() == column.casefold()), "")
 
 
 def _flatten(place: str, job: Mapping[str, Any]) -> dict[str, str]:
