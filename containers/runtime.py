@@ -121,6 +121,10 @@ class EventKind(StrEnum):
     """Given up: its containers failed too often in a row, or it exceeded a limit."""
 
 
+DISPATCHED = (EventKind.STARTED, EventKind.RENEWED, EventKind.RESUMED, EventKind.PREEMPTED)
+"""Events that a round's dispatch causes; the others happen while the round runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerEvent:
     """An event of a job's container.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from containers.runtime import ContainerEvent, EventKind, Lease
+from containers.runtime import DISPATCHED, ContainerEvent, EventKind, Lease
 from flows.explain.answer import Answer, explain
 from flows.explain.facts import Step, Wait
 from flows.explain.forks import check_own, take_over
@@ -48,26 +48,25 @@ def why(
     reader = Reader(warehouse)
     name = name or find_newest_run(warehouse)
     start = reader.start(name)
-    entries = [*find_named(str(job), start.workload.specs)]
+    header, entries = start.header, [*find_named(str(job), start.workload.specs)]
     if not entries:
         like = likely(str(job), sorted({spec.name for spec in start.workload.specs} - {""}))
         remedy = f"{like}name one of its jobs, or another run with --run"
         raise InputError(f"job {str(job).strip() or repr(job)}", f"is not in run {name!r}", remedy)
     job_id = entries[-1].job_id
-    stored = reader.records(name)
-    header, recorded = start.header, [record for record, _ in stored]
-    number, longest = _round(name, entries[-1], recorded, number)
+    arrived, lived = _read_life(Analytics(warehouse), name, job_id)
+    number, longest = _round(name, entries[-1], arrived, lived, number)
     check_own(name, header, number)
     check_recorded(name, header.settings)
-    run = prepare(start, recorded=True).on(
-        Recording(recorded[number : number + 1]), Comparison(()), name
-    )
-    for record, digest in stored[:number]:
+    run = prepare(start, recorded=True).on(Recording(()), Comparison(()), name)
+    for record, digest in reader.walk(name):
+        if record.round == number:
+            break
         run.follow(record, digest)
-    run.state = take_over(run.state, header.settings)
+    run.runtime, run.state = Recording([record]), take_over(run.state, header.settings)
     this = solve_round(run)
-    check_same(name, this, recorded[number])
-    return replace(explain_round(run, this, job_id, number, recorded, progress), longest=longest)
+    check_same(name, this, record)
+    return replace(explain_round(run, this, job_id, number, lived, progress), longest=longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +80,43 @@ class Lived:
     events: tuple[ContainerEvent, ...]
 
 
+_LIFE = (
+    "SELECT round, clock_seconds, list_contains(arrivals, {job}) FROM round_facts ORDER BY round",
+    "SELECT round, gpus FROM placements WHERE job_id = {job}",
+    "SELECT round, kind, at_seconds, gpus, reason FROM events WHERE job_id = {job}",
+)
+
+
+def _read_life(analytics: Analytics, name: str, job_id: int) -> tuple[int | None, list[Lived]]:
+    """Return the round in which a job arrived, and all rounds of its run with its own events."""
+    asked = [sql.format(job=job_id) for sql in _LIFE]
+    rounds, leases, events = [rows for _, rows in analytics.queries(asked, [name])]
+    held = {number: (Lease(job_id, tuple(gpus)),) for number, gpus in leases}
+    ended: dict[int, list[ContainerEvent]] = {}
+    begun: dict[int, list[ContainerEvent]] = {}
+    for number, kind, at, gpus, reason in events:
+        event = ContainerEvent(job_id, EventKind(kind), at, tuple(gpus), reason)
+        of_rounds = begun if event.kind in DISPATCHED else ended
+        of_rounds.setdefault(number, []).append(event)
+    lived = [
+        Lived(
+            number,
+            clock,
+            (*ended.get(number, ()),),
+            held.get(number, ()),
+            (*begun.get(number, ()),),
+        )
+        for number, clock, _ in rounds
+    ]
+    return next((number for number, _, arrived in rounds if arrived), None), lived
+
+
 def explain_round(
     run: Run,
     this: Round,
     job_id: int,
     number: int,
-    rounds: Sequence[Lived | RoundRecord],
+    rounds: Sequence[Lived],
     progress: Progress = ignore_progress,
 ) -> Answer:
     """Explain the decision about a job in a round that was solved again.
@@ -114,32 +144,27 @@ def find_newest_run(warehouse: Path) -> str:
 
 
 def _round(
-    name: str, job: JobSpec, recorded: Sequence[RoundRecord], asked: int | None
+    name: str, job: JobSpec, arrived: int | None, lived: Sequence[Lived], asked: int | None
 ) -> tuple[int, Wait | None]:
     """Return the round to explain, and the wait that selected it."""
     job_id = job.job_id
-    arrived = next(
-        (r.round for r in recorded if any(spec.job_id == job_id for spec in r.arrivals)), None
-    )
-    ended = next((r.round for r in recorded if job_id in r.ended), None)
-    done = ended is not None and any(
-        event.job_id == job_id and event.kind == EventKind.FINISHED
-        for event in recorded[ended].finished
-    )
+    ends = ((r.round, event.kind) for r in lived for event in r.finished if event.ends_job)
+    ended, kind = next(ends, (None, None))
+    done = kind is EventKind.FINISHED
     if arrived is None:
         raise InputError(
-            f"job {job_id}", f"has not arrived by round {len(recorded) - 1}", "try again later"
+            f"job {job_id}", f"has not arrived by round {len(lived) - 1}", "try again later"
         )
-    last = len(recorded) - 1 if ended is None else ended - 1
+    last = len(lived) - 1 if ended is None else ended - 1
     if asked is None and not done:
         return last, None
     if asked is None:
-        waits = _waits(job, recorded[: last + 1])
+        waits = _waits(job, lived[: last + 1])
         begun = [(wait.round, wait) for wait in waits if wait.round is not None]
         return max(begun, key=lambda step: step[1].seconds, default=(last, None))
-    if not 0 <= asked < len(recorded):
+    if not 0 <= asked < len(lived):
         raise InputError(
-            "round", f"run {name!r} has no round {asked}", f"give one below {len(recorded)}"
+            "round", f"run {name!r} has no round {asked}", f"give one below {len(lived)}"
         )
     if not arrived <= asked <= last:
         raise InputError(
@@ -161,7 +186,7 @@ def check_same(name: str, this: Round, record: RoundRecord) -> None:
         )
 
 
-def _waits(job: JobSpec, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wait]:
+def _waits(job: JobSpec, recorded: Sequence[Lived]) -> Iterator[Wait]:
     """Yield the periods without GPUs, from the job's arrival to the last of these rounds."""
     arrival = job.arrival_seconds
     since: float | None = arrival
@@ -179,7 +204,7 @@ def _waits(job: JobSpec, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wa
         yield Wait(since, clock, without)
 
 
-def _history(job_id: int, recorded: Sequence[Lived | RoundRecord], last: int) -> Iterator[Step]:
+def _history(job_id: int, recorded: Sequence[Lived], last: int) -> Iterator[Step]:
     """Yield a job's events up to a round, and its end if the round was its last."""
     for record in recorded:
         for event in (*record.finished, *record.events):

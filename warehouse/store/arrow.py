@@ -150,11 +150,12 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
         raise WarehouseError(str(path), problem, remedy) from None
 
 
-def read_groups(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Read a file's columns by row group; raise as `open_parquet` does."""
+def read_groups(path: Path, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
+    """Read a file's columns, by default all, by row group; raise as `open_parquet` does."""
     with open_parquet(path) as file:
+        names = file.schema_arrow.names if schema is None else schema.names
         for group in range(file.num_row_groups):
-            yield file.read_row_group(group, schema.names).select(schema.names)
+            yield file.read_row_group(group, names).select(names)
 
 
 def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:

@@ -1,6 +1,6 @@
 """Reads the records of runs: headers, workloads and rounds."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -8,12 +8,14 @@ from math import inf
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
 from predictor.errors import WarehouseError
 from predictor.rows import from_row, get_typed_fields, hash_content
 from tasks.layout import VERSION
 from tasks.record import Package, RoundRecord, RunHeader, Start, check_chain
 from tasks.sources import Workload
-from warehouse.store.arrow import drop_empty_rows, read_from, read_parquet
+from warehouse.store.arrow import drop_empty_rows, read_from, read_groups, read_parquet
 from warehouse.store.checksums import read_sums
 from warehouse.store.files import WORKLOAD, HeaderLabel, PlayedJob, RoundLabel
 from warehouse.store.folder import (
@@ -24,11 +26,14 @@ from warehouse.store.folder import (
     other_layout,
     run_folder,
 )
-from warehouse.store.parts import first_missing, round_files, rounds_of
+from warehouse.store.parts import WHOLE, first_missing, round_files, rounds_of
 from warehouse.store.verified import verify
 
 GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
 """Exceptions that decoding a damaged row can raise."""
+
+FEW_ROUNDS = 8
+"""Rounds that `walk` decodes together. An engineering choice; no sweep is recorded."""
 
 Decoded = TypeVar("Decoded")
 Part = TypeVar("Part")
@@ -154,6 +159,29 @@ class Reader:
             before = found.digest
         return [(rounds[number].record, rounds[number].digest) for number in numbers]
 
+    def walk(self, run: str) -> Iterator[tuple[RoundRecord, str]]:
+        """Yield the rounds of a run as `records` returns them, a few at a time.
+
+        An ended run's rounds need not fit into memory, and later rounds are not read before they
+        are asked for.
+        """
+        folder = run_folder(self.warehouse, run)
+        if [path.name for path in round_files(folder)] != [WHOLE]:
+            yield from self.records(run)
+            return
+        before, count = self._header(folder).digest, 0
+        path = folder / WHOLE
+        for table in read_groups(path):
+            for at in range(0, len(table), FEW_ROUNDS):
+                rows = partial(_decode_rounds, table[at : at + FEW_ROUNDS])
+                for found in _decode(path, rows):
+                    if found.record.round != count:
+                        raise WarehouseError(f"{folder}", f"round {count} is missing", RESTORE)
+                    if any(check_chain(found.record, found.content, found.digest, before)):
+                        raise _changed(run, f"round {count}")
+                    before, count = found.digest, count + 1
+                    yield found.record, found.digest
+
     def parts(
         self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
     ) -> list[Part]:
@@ -213,7 +241,11 @@ def _rounds_in(path: Path, first: int) -> list[Stored[RoundRecord]]:
     """Return a file's rounds from a round on, preceded by the round before."""
     part = rounds_of(path.name)
     skipped = max(first - 1 - (part.start if part else 0), 0)
-    return [decode_round(row) for row in read_from(path, skipped).to_pylist()]
+    return _decode_rounds(read_from(path, skipped))
+
+
+def _decode_rounds(table: pa.Table) -> list[Stored[RoundRecord]]:
+    return [decode_round(row) for row in table.to_pylist()]
 
 
 def _parts_in(
