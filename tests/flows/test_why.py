@@ -258,7 +258,7 @@ def test_a_changed_record_is_not_explained(made: Made, tmp_path: Path) -> None:
     write(tmp_path, made.start, [*made.rounds[:3], forged, *made.rounds[4:]])
     job = min(made.states[3].beliefs)
     with pytest.raises(WarehouseError, match="round 3: was changed after it was recorded"):
-        why(job, tmp_path, None, 2)
+        why(job, tmp_path, None, 3)
 
 
 def test_a_job_that_has_not_arrived_is_refused(made: Made, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.warehouse.conftest import process, tree
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import run_folders
-from warehouse.store.reader import Reader
+from warehouse.store.reader import FEW_ROUNDS, Reader
 from warehouse.store.writer import Writer
 
 
@@ -22,6 +22,21 @@ def test_two_runs_with_the_same_inputs_have_two_names(tmp_path: Path, made: Made
     assert len(set(names)) == 2
     assert [name.rsplit("-", 1)[1] for name in names] == ["1", "2"]
     assert {name.split("-")[0] for name in names} == {"shockwave"}
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_rounds_are_the_same_one_by_one(tmp_path: Path, made: Made, compact: bool) -> None:
+    run, reader = write(tmp_path, made.start, made.rounds, compact=compact), Reader(tmp_path)
+    assert [*reader.walk(run)] == reader.records(run)
+    assert len(reader.records(run)) == len(made.rounds) > FEW_ROUNDS
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_a_missing_round_is_found_one_by_one(tmp_path: Path, made: Made, compact: bool) -> None:
+    run = write(tmp_path, made.start, [*made.rounds[:9], *made.rounds[10:]], compact=compact)
+    walked = Reader(tmp_path).walk(run)
+    with pytest.raises(WarehouseError, match="round 9"):
+        list(walked)
 
 
 def test_a_frame_equals_the_rows_of_its_query(part: tuple[Path, str]) -> None:
