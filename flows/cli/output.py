@@ -55,8 +55,10 @@ def say(text: str, *, err: bool = False) -> None:
         echo("\n".join(lines), err=err)
 
 
-def print_left_out(left_out: Mapping[str, int], *, err: bool = False) -> None:
-    """Print how many lines of a log are no jobs, by reason; nothing if there are none."""
+def print_left_out(left_out: Mapping[str, int], slots: int = 1, *, err: bool = False) -> None:
+    """Print how many lines of a log are no jobs, by reason, and the slots of a GPU, if several."""
+    if slots > 1:
+        say(f"Jobs hold shares of GPUs: each GPU of the cluster is {slots} slots.", err=err)
     if left_out:
         width = max(len(f"{number:,}") for number in left_out.values())
         rows = [f"  {number:>{width},}  {reason}" for reason, number in left_out.items()]

@@ -85,7 +85,7 @@ def simulate(
         parameters=parse_parameters(parameters or ()),
         history=parse_history(warehouse, history),
     )
-    print_left_out(start.workload.left_out, err=as_json)
+    print_left_out(start.workload.left_out, start.workload.slots, err=as_json)
     with open_driver(driver) as call:
         run = run_simulation(start, warehouse, driver=call, progress=watch_run(start, driver))
     print_summary(warehouse, [run], perf_counter() - started, as_json)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from predictor.errors import InputError
 from warehouse.workloads.logs.lines import Columns, read_lines, take_usable
-from warehouse.workloads.logs.log import JobLine, ReadOptions, TableJob
-from warehouse.workloads.logs.published import UNKNOWN
+from warehouse.workloads.logs.log import UNKNOWN, JobLine, ReadOptions, TableJob
 from warehouse.workloads.moments import UNITS
 from warehouse.workloads.tabular import open_table
 

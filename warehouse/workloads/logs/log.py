@@ -15,6 +15,14 @@ from warehouse.wording import counted
 from warehouse.workloads.mix import MOST_SECONDS
 from warehouse.workloads.moments import Moments
 
+PREEMPTION = "whether jobs can be preempted (they are simulated as preemptible)"
+ELASTICITY = "whether jobs could run on other numbers of GPUs (they hold what they held)"
+TYPES = "the type of the GPUs"
+WAITS = "when jobs started"
+
+UNKNOWN = PREEMPTION, ELASTICITY
+"""What none of the logs says."""
+
 NO_GPUS = "without GPUs"
 NO_ARRIVAL = "without a submission time"
 NEVER_STARTED = "never started"

@@ -14,12 +14,13 @@ from warehouse.workloads.logs.log import (
     NO_GPUS,
     NOT_ASKED,
     STILL_RUNNING,
+    UNKNOWN,
+    WAITS,
     JobLine,
     ReadOptions,
     TableJob,
     UnusableError,
 )
-from warehouse.workloads.logs.published import UNKNOWN, WAITS
 
 TASK_HEADER = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu"),

@@ -1,6 +1,5 @@
 """Microsoft's Philly clusters (Jeon et al., ATC '19): `cluster_job_log`, and a table made of it."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,13 +14,16 @@ from warehouse.workloads.logs.log import (
     NOT_ASKED,
     SEEN_BEFORE,
     STILL_RUNNING,
+    TYPES,
+    UNKNOWN,
+    WAITS,
     JobLine,
     LineFilter,
     ReadOptions,
     TableJob,
     UnusableError,
 )
-from warehouse.workloads.logs.published import TYPES, UNKNOWN, WAITS
+from warehouse.workloads.logs.objects import iterate_objects
 from warehouse.workloads.moments import Moments, clean
 from warehouse.workloads.opening import open_text
 
@@ -35,36 +37,6 @@ COLUMNS = {
 """Keys of a job by role."""
 
 NO_TIMES = "attempts without times"
-
-
-def iterate_objects(path: Path, text: str, start: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a JSON list with their places, one by one, as lists can be long.
-
-    Args:
-        path: The file, for error messages.
-        text: Its text.
-        start: Position behind the list's opening bracket.
-
-    Raises:
-        InputError: The list is not valid JSON, or holds something else.
-    """
-    decode, number = json.JSONDecoder().raw_decode, 0
-    gap = re.compile(r"[\s,]*")
-    while True:
-        found = gap.match(text, start)
-        at = found.end() if found else start
-        if text[at : at + 1] == "]":
-            return
-        place = f"{path}, job {number}"
-        try:
-            value, start = decode(text, at)
-        except (ValueError, RecursionError) as error:
-            problem = f"is not valid JSON ({getattr(error, 'msg', error)})"
-            raise InputError(place, problem, "give the whole file") from None
-        if not isinstance(value, dict):
-            raise InputError(place, "is no JSON object", "give the file as published")
-        yield place, value
-        number += 1
 
 
 class PhillyJson:

@@ -4,15 +4,7 @@ import re
 from collections.abc import Mapping
 
 from warehouse.workloads.logs.lines import Columns, TabularFormat
-from warehouse.workloads.logs.log import JobLine
-
-PREEMPTION = "whether jobs can be preempted (they are simulated as preemptible)"
-ELASTICITY = "whether jobs could run on other numbers of GPUs (they hold what they held)"
-TYPES = "the type of the GPUs"
-WAITS = "when jobs started"
-
-UNKNOWN = PREEMPTION, ELASTICITY
-"""What none of the logs says."""
+from warehouse.workloads.logs.log import TYPES, UNKNOWN, WAITS, JobLine
 
 SLURM_TIMES = {
     "arrival": ("submit_time",),

@@ -16,14 +16,14 @@ from warehouse.workloads.logs.log import (
     SEEN_BEFORE,
     STEPS,
     STILL_RUNNING,
+    UNKNOWN,
     JobLine,
     LineFilter,
     ReadOptions,
     TableJob,
     UnusableError,
 )
-from warehouse.workloads.logs.philly import iterate_objects
-from warehouse.workloads.logs.published import UNKNOWN
+from warehouse.workloads.logs.objects import iterate_objects
 from warehouse.workloads.moments import Moments, clean, parse_clock
 from warehouse.workloads.opening import open_text
 
