@@ -65,7 +65,7 @@ def start(
         typer.Option(
             envvar=DATABASE_URL,
             callback=_refuse_password,
-            help="Prefect's database, Postgres or SQLite; by default a file of the warehouse.",
+            help="Prefect's database, Postgres or SQLite; by default a file in PREFECT_HOME.",
         ),
     ] = "",
     detach: Annotated[
