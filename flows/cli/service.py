@@ -78,6 +78,9 @@ def start(
     log_format: Annotated[
         LogFormat, typer.Option(help="Lines of text, or JSON objects.")
     ] = LogFormat.TEXT,
+    prefect_days: Annotated[
+        float, typer.Option(help="Days for which Prefect keeps ended flow runs, at least 0.1.")
+    ] = 1.0,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Start a service that accepts jobs, and Prefect's server with its UI."""
@@ -91,6 +94,7 @@ def start(
         options,
         standby,
         log_format,
+        prefect_days,
     )
     if standby and detach:
         remedy = "start it by systemd, or with nohup and &"
@@ -124,7 +128,7 @@ def stop(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 
 def print_status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """Show the service's rounds, GPUs, jobs and pending requests."""
-    from flows.scheduler.process import find_service
+    from flows.scheduler.process import find_service, read_prefect_state
 
     folder = Path(warehouse).absolute()
     login = find_login()
@@ -133,6 +137,7 @@ def print_status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
         "service": "running" if process and process.ready else "starting" if process else "stopped",
         "url": process.url if process else None,
         "speed": process.speed if process else None,
+        "prefect": read_prefect_state(folder) if process else None,
     }
     with connect(folder) as service:
         rows = {**about, **asdict(service.get_status())}

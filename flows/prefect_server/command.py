@@ -14,6 +14,9 @@ REPORTS = "SHOCKWAVE_REPORTS"
 WAREHOUSE = "SHOCKWAVE_WAREHOUSE"
 """Environment variable with the server's warehouse."""
 
+URL = "SHOCKWAVE_URL"
+"""Environment variable with the server's URL for programs on this machine."""
+
 ROOT = Path(__file__).parents[2]
 """Folder of our packages; uvicorn would default to the working folder."""
 

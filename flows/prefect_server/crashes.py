@@ -2,6 +2,8 @@
 
 A flow run is labelled with its process. A process of the same host that finds it unfinished, and
 the labelled process gone, ends it. Flow runs without this label are left alone.
+
+Of a service, only one process on all hosts runs rounds. So it ends what others left unfinished.
 """
 
 import os
@@ -20,19 +22,25 @@ from prefect.client.schemas.filters import (
     FlowRunFilterId,
     FlowRunFilterState,
     FlowRunFilterStateType,
+    FlowRunFilterTags,
     TaskRunFilter,
     TaskRunFilterState,
     TaskRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.states import Crashed
+from prefect.states import Completed, Crashed
+
+from tasks.run import Run
 
 LABEL = "shockwave.process"
 """Label of a flow run that identifies its process."""
 
 ENDED = "Its process ended. Records of complete rounds are not affected."
 """Message of the state Crashed."""
+
+RECORDED = "The round was recorded. Prefect's server did not answer at its end."
+"""Message of the state Completed of a flow run that was found unfinished."""
 
 LOOK_SECONDS = 10.0
 """Interval at which a service looks for flow runs of dead processes. An engineering choice."""
@@ -66,12 +74,17 @@ def _identify_host() -> tuple[str, str]:
 
 def is_dead(process: str) -> bool:
     """Return whether an identified process is known to be dead: False for one of another host."""
-    host, namespace, _, pid, _ = process.split(" ")
-    if (host, namespace) != _identify_host():
+    if not is_here(process):
         return False
+    pid = process.split(" ")[3]
     with suppress(OSError):
         return identify_process(int(pid)) != process
     return True
+
+
+def is_here(process: str) -> bool:
+    """Return whether an identified process is of this host and its namespace of process ids."""
+    return tuple(process.split(" ")[:2]) == _identify_host()
 
 
 def claim(flow: Any, flow_run: FlowRun, state: State[Any]) -> None:
@@ -84,25 +97,46 @@ def crash_dead_runs(client: SyncPrefectClient) -> int:
     """Set unfinished flow runs of dead processes to Crashed; return their number."""
     dead = [run for run in _read_unfinished(client) if is_dead(str(run.labels[LABEL]))]
     for run in dead:
-        crashed: State[Any] = Crashed(message=ENDED)
-        client.set_flow_run_state(run.id, crashed, force=True)
-        steps = client.read_task_runs(
-            flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
-            task_run_filter=TaskRunFilter(
-                state=TaskRunFilterState(type=TaskRunFilterStateType(any_=UNFINISHED))
-            ),
-        )
-        for step in steps:
-            client.set_task_run_state(step.id, crashed, force=True)
+        _end(client, run, Crashed(message=ENDED))
     return len(dead)
 
 
-def _read_unfinished(client: SyncPrefectClient) -> list[FlowRun]:
-    """Return the labelled flow runs that have not ended."""
+def settle_rounds(client: SyncPrefectClient, run: Run) -> None:
+    """End the unfinished flow runs of a run's rounds, before this process runs its next round.
+
+    A dead process left them, or this process while the server did not answer. Recorded rounds
+    become Completed, others Crashed.
+    """
+    for each in _read_unfinished(client, run.name):
+        process = str(each.labels[LABEL])
+        is_ended = process == identify_process() or is_dead(process)
+        if is_ended or (run.header.service and not is_here(process)):
+            is_recorded = each.parameters.get("number", run.state.round) < run.state.round
+            _end(
+                client, each, Completed(message=RECORDED) if is_recorded else Crashed(message=ENDED)
+            )
+
+
+def _end(client: SyncPrefectClient, run: FlowRun, state: State[Any]) -> None:
+    """End a flow run and its unfinished task runs."""
+    steps = client.read_task_runs(
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
+        task_run_filter=TaskRunFilter(
+            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=UNFINISHED))
+        ),
+    )
+    for step in steps:
+        client.set_task_run_state(step.id, state, force=True)
+    client.set_flow_run_state(run.id, state, force=True)
+
+
+def _read_unfinished(client: SyncPrefectClient, tag: str | None = None) -> list[FlowRun]:
+    """Return the labelled flow runs that have not ended, by default those of all runs."""
     state = FlowRunFilterState(type=FlowRunFilterStateType(any_=UNFINISHED))
+    tags = FlowRunFilterTags(all_=[tag]) if tag else None
     found = list[FlowRun]()
     while page := client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(state=state),
+        flow_run_filter=FlowRunFilter(state=state, tags=tags),
         sort=FlowRunSort.START_TIME_ASC,
         limit=PAGE,
         offset=len(found),

@@ -118,17 +118,17 @@ def apply_settings(updates: Mapping[Setting, Any]) -> Iterator[None]:
         try:
             yield
         finally:
-            _send_all()
+            send_pending()
             context.GLOBAL_SETTINGS_CONTEXT = everywhere
 
 
-def _send_all() -> None:
+def send_pending(seconds: float = SEND_SECONDS) -> None:
     """Send pending events and logs."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
     for worker in (EventsWorker, APILogWorker):
-        worker.drain_all(timeout=SEND_SECONDS)
+        worker.drain_all(timeout=seconds)
 
 
 def _free_port() -> int:

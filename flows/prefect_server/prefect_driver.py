@@ -6,21 +6,24 @@ flow run waits until its parent's task run is stored.
 
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from prefect import flow, task
+from prefect import Flow, flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import FlowRunCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext, SyncClientContext
+from prefect.exceptions import PrefectSignal
 from prefect.flow_engine import run_flow
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import (
     PREFECT_API_REQUEST_TIMEOUT,
     PREFECT_API_URL,
+    PREFECT_CLIENT_MAX_RETRIES,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     PREFECT_LOCAL_STORAGE_PATH,
     PREFECT_SERVER_ANALYTICS_ENABLED,
@@ -38,7 +41,7 @@ from prefect.settings.legacy import Setting
 from prefect.states import Pending, to_state_create
 
 from flows.prefect_server.access import describe_first_start
-from flows.prefect_server.crashes import LABEL, identify_process
+from flows.prefect_server.crashes import LABEL, identify_process, settle_rounds
 from flows.prefect_server.round_artifacts import RoundPublisher, open_publisher
 from tasks.prefect_tasks import RunHandle, call_task
 from tasks.round import RecordedRound, StepResult, run_round
@@ -51,15 +54,72 @@ from tasks.run import Run
     validate_parameters=False,
     persist_result=False,
 )
-def scheduling_round(run: RunHandle, publisher: RoundPublisher) -> StepResult[RecordedRound]:
+def scheduling_round(call: Callable[[], object]) -> None:
     """Run the next round of a run that is active in this process."""
-    with publisher.sending():
-        return StepResult(run_round(run.run, call_task))
+    call()
+
+
+class PrefectDriver:
+    """Runs rounds as flow runs; `tasks.round.run_round` is the plain driver."""
+
+    def __init__(
+        self,
+        flow: Flow[Any, Any],
+        flow_id: UUID,
+        client: SyncPrefectClient,
+        publisher: RoundPublisher,
+    ) -> None:
+        self._flow, self._flow_id, self._client = flow, flow_id, client
+        self._publisher = publisher
+        self._settled = ""
+
+    def __call__(self, run: Run) -> RecordedRound:
+        """Run the next round.
+
+        Raises:
+            Exception: The round failed, or Prefect did.
+        """
+        outcome, failure = self.attempt(run)
+        if failure and not (outcome.done() and outcome.exception()):
+            raise failure
+        return outcome.result()
+
+    def attempt(self, run: Run) -> tuple[Future[RecordedRound], BaseException | None]:
+        """Run the next round; return its outcome, and Prefect's own failure.
+
+        The outcome is pending if Prefect failed before the round began.
+        """
+        outcome = Future[RecordedRound]()
+
+        def call() -> None:
+            outcome.set_running_or_notify_cancel()
+            try:
+                with self._publisher.sending():
+                    outcome.set_result(run_round(run, call_task))
+            except BaseException as error:
+                outcome.set_exception(error)
+                raise
+
+        try:
+            if self._settled != run.name:
+                settle_rounds(self._client, run)
+                self._settled = run.name
+            flow_run = _create_flow_run(self._client, self._flow_id, run)
+            run_flow(self._flow, flow_run, {"call": call})
+        except (Exception, PrefectSignal) as error:
+            own = outcome.done() and outcome.exception() is error
+            return outcome, None if own else error
+        self._publisher.publish(run, outcome.result(), flow_run.id)
+        return outcome, None
+
+    def abandon(self) -> None:
+        """Drop the artifacts that wait for a server that does not answer."""
+        self._publisher.abandon()
 
 
 @contextmanager
-def open_prefect_driver() -> Iterator[Callable[[Run], RecordedRound]]:
-    """Open the driver of rounds as flow runs; `tasks.round.run_round` is the plain driver.
+def open_prefect_driver() -> Iterator[PrefectDriver]:
+    """Open the driver of rounds as flow runs.
 
     It keeps a connection to the server, which takes 30 ms to open.
     """
@@ -68,17 +128,7 @@ def open_prefect_driver() -> Iterator[Callable[[Run], RecordedRound]]:
     one_round = scheduling_round.with_options(result_storage=folder, persist_result=False)
     with SyncClientContext() as opened, open_publisher() as publisher:
         flow_id = opened.client.create_flow(one_round)
-
-        def drive(run: Run) -> RecordedRound:
-            given = {"run": RunHandle(run), "publisher": publisher}
-            flow_run = _create_flow_run(opened.client, flow_id, run)
-            result = run_flow(one_round, flow_run, given)
-            assert isinstance(result, StepResult)
-            done: RecordedRound = result.value
-            publisher.publish(run, done, flow_run.id)
-            return done
-
-        yield drive
+        yield PrefectDriver(one_round, flow_id, opened.client, publisher)
 
 
 def _create_flow_run(client: SyncPrefectClient, flow_id: UUID, run: Run) -> FlowRun:
@@ -93,6 +143,7 @@ def _create_flow_run(client: SyncPrefectClient, flow_id: UUID, run: Run) -> Flow
         tags=[run.name, run.header.settings.policy],
         labels={LABEL: identify_process()},
         state=to_state_create(Pending()),
+        idempotency_key=str(uuid4()),  # the client repeats a request that was not answered
     )
     content = wanted.model_dump(mode="json", exclude_unset=True)
     return FlowRun.model_validate(client.request("POST", "/flow_runs/", json=content).json())
@@ -169,16 +220,24 @@ seconds. Sizes and interval are engineering choices; no sweep is recorded."""
 
 
 @contextmanager
-def embedded_prefect() -> Iterator[None]:
+def embedded_prefect(answer_seconds: float = ANSWER_SECONDS, retries: int = 5) -> Iterator[None]:
     """Embed Prefect in a program: no logs on the terminal, no waits between flow runs.
 
     The heartbeat is disabled: its thread sleeps in whole seconds and is joined after each
     synchronous flow. Labels identify the processes of flow runs in its place (`crashes`).
+
+    Args:
+        answer_seconds: Timeout of a request.
+        retries: Most retries of a request; SQLite refuses a write while another is under way.
     """
     logging.getLogger("prefect").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PrefectConsoleHandler):  # the caller reports errors once
             handler.setLevel(logging.CRITICAL)
-    own = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_API_REQUEST_TIMEOUT: ANSWER_SECONDS}
+    own: dict[Setting, Any] = {
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+        PREFECT_API_REQUEST_TIMEOUT: answer_seconds,
+        PREFECT_CLIENT_MAX_RETRIES: retries,
+    }
     with temporary_settings({**own, **SERVER_SETTINGS}):
         yield

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import copy_context
 from pathlib import Path
 from threading import Lock
@@ -44,10 +44,11 @@ class RoundPublisher:
     A server that refuses artifacts or does not answer costs only these artifacts.
     """
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool, self._turn = pool, Lock()
+    def __init__(self) -> None:
+        self._pool, self._turn = ThreadPoolExecutor(1, "artifacts"), Lock()
         self._turn.acquire()
         self._pending = set[Future[None]]()
+        self._abandoned = False
         self._last = deque[RoundRecord](maxlen=GANTT_ROUNDS)
 
     def publish(self, run: Run, done: RecordedRound, flow_run: UUID) -> None:
@@ -77,6 +78,15 @@ class RoundPublisher:
         finally:
             self._turn.acquire()
 
+    def abandon(self) -> None:
+        """Drop the artifacts that have not been sent."""
+        self._abandoned = True
+
+    def close(self) -> None:
+        """Send the rest, unless it was dropped."""
+        self._turn.release()
+        self._pool.shutdown(wait=not self._abandoned, cancel_futures=self._abandoned)
+
     def _send(
         self,
         run: str,
@@ -89,10 +99,14 @@ class RoundPublisher:
             with get_client(sync_client=True) as client:
                 for artifact in make_artifacts(run, header, done, last):
                     with self._turn:
+                        if self._abandoned:
+                            return
                         client.create_artifact(
                             artifact.model_copy(update={"flow_run_id": flow_run})
                         )
         except Exception as error:
+            if self._abandoned:  # reported with the server's absence
+                return
             logging.getLogger("shockwave").warning(
                 "run %s round %d: Prefect's server took no artifacts: %s",
                 run,
@@ -104,13 +118,8 @@ class RoundPublisher:
 @contextmanager
 def open_publisher() -> Iterator[RoundPublisher]:
     """Open a publisher; at the end of the context, send the rest."""
-    with ThreadPoolExecutor(1, "artifacts") as pool:
-        publisher = RoundPublisher(pool)
-        try:
-            yield publisher
-        finally:
-            with publisher.sending():
-                pool.shutdown()
+    with closing(RoundPublisher()) as publisher:
+        yield publisher
 
 
 def make_artifacts(

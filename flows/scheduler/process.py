@@ -26,6 +26,10 @@ LOCK = Path(FOLDER) / ".service.lock"
 """File that a warehouse's service locks."""
 
 
+PREFECT = Path(FOLDER) / "prefect"
+"""File with what a service's scheduler last found of Prefect's server."""
+
+
 @dataclass(frozen=True)
 class ServiceProcess:
     """A running service.
@@ -113,6 +117,19 @@ def find_service(warehouse: Path) -> ServiceProcess | None:
         if isinstance(server.pid, int) and server.pid > 1:  # other numbers mean process groups
             return server
     return None  # the service is starting or stopping
+
+
+def write_prefect_state(warehouse: Path, state: str) -> None:
+    """Keep what a service's scheduler found of Prefect's server, for `read_prefect_state`."""
+    with writing(warehouse):
+        write_text(warehouse / PREFECT, state)
+
+
+def read_prefect_state(warehouse: Path) -> str | None:
+    """Return what the scheduler last found of Prefect's server; None before its first round."""
+    with suppress(OSError, ValueError):
+        return (warehouse / PREFECT).read_text()
+    return None
 
 
 def stop_service(warehouse: Path) -> bool:

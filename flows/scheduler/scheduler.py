@@ -4,12 +4,14 @@ It may be killed at any time: the next scheduler resumes from the records and ta
 entries.
 """
 
+import logging
 import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +22,8 @@ from containers.virtual.real_time import RealTimeCluster
 from containers.virtual.truth import GroundTruth
 from flows.prefect_server.children import ALIVE, READY, end_with_parent
 from flows.prefect_server.garbage import collect_rarely
-from flows.prefect_server.logs import is_structured, start_log
+from flows.prefect_server.logs import is_structured, log_line, start_log
+from flows.prefect_server.teardown import end_process
 from flows.runs.cluster_file import read_cluster_file
 from flows.runs.code_version import list_packages
 from flows.runs.hosts import Hosts
@@ -32,6 +35,7 @@ from flows.scheduler.admission import check_job, check_node, check_tenant, find_
 from flows.scheduler.intake import InboxSource, ReplaySource
 from flows.scheduler.leadership import TOKEN
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
+from flows.scheduler.process import write_prefect_state
 from flows.scheduler.sinks import FencedSink, LoggingSink
 from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
@@ -61,18 +65,18 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
     """Schedule until SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that contexts close
     end_with_parent()
+    start_log()
     url, token = os.environ.get(DATABASE_URL, ""), os.environ.get(TOKEN)
     with (
         Inbox(warehouse, url) as inbox,
         wait_for_previous_writer(lambda: open_run(warehouse, inbox, options)) as run,
-        _open_driver(options) as driver,
+        _open_driver(warehouse, options) as driver,
         closing(Leases(warehouse, url)) as leases,
     ):
         if token:
             run.check = partial(leases.check, int(token))
             run.sink = FencedSink(run.sink, run.check)
         if is_structured():
-            start_log()
             run.sink = LoggingSink(run.sink, run.name)
         print(READY, flush=True)
         schedule(run, warehouse, driver, alive=partial(print, ALIVE, flush=True))
@@ -99,14 +103,20 @@ def wait_for_previous_writer(enter: Callable[[], AbstractContextManager[Run]]) -
 
 
 @contextmanager
-def _open_driver(options: ServiceOptions) -> Iterator[Driver]:
+def _open_driver(warehouse: Path, options: ServiceOptions) -> Iterator[Driver]:
     """Open the driver of rounds; the environment holds Prefect's settings."""
     if options.driver == "plain":
+        write_prefect_state(warehouse, "not used")
         yield run_round
         return
-    from flows.prefect_server.prefect_driver import embedded_prefect, open_prefect_driver
+    from flows.prefect_server.fallback import open_fallback_driver
 
-    with embedded_prefect(), open_prefect_driver() as driver:
+    def report(state: str) -> None:
+        log_line("scheduler", f"Prefect's server {state}", level=logging.WARNING)
+        write_prefect_state(warehouse, state)
+
+    write_prefect_state(warehouse, "answers")
+    with open_fallback_driver(options.round_seconds / options.speed, report) as driver:
         yield driver
 
 
@@ -240,5 +250,13 @@ class _Truths:
 
 
 if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):  # SIGTERM
+    codes = [0]
+    try:
         main(Path(sys.argv[1]), ServiceOptions.parse(sys.argv[2]))
+    except KeyboardInterrupt:  # SIGTERM
+        pass
+    except Exception:
+        traceback.print_exc()
+        codes = [1]
+    # The interpreter's own exit would wait for a Prefect server that does not answer.
+    end_process(codes)

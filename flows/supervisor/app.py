@@ -1,13 +1,18 @@
 """The app of `shockwave up`: Prefect's server with reports, API and live page."""
 
 import os
+import time
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from flows.prefect_server.garbage import start_collecting_rarely
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+LOOK_SECONDS = 30.0
+"""Interval at which the server checks that it answers itself. An engineering choice."""
 
 
 def create_app() -> "FastAPI":
@@ -19,7 +24,7 @@ def create_app() -> "FastAPI":
     with start_collecting_rarely():
         from starlette.staticfiles import StaticFiles
 
-        from flows.prefect_server.command import REPORTS, WAREHOUSE
+        from flows.prefect_server.command import REPORTS, URL, WAREHOUSE
         from flows.prefect_server.server import (
             add_gate,
             create_prefect_app,
@@ -40,4 +45,16 @@ def create_app() -> "FastAPI":
         backend = ServiceBackend(Path(os.environ[WAREHOUSE]), secret, database_url)
         serve_beside(app, PREFIX, create_api(backend))
         serve_beside(app, PAGE, create_page(backend, secret))
+        Thread(target=_report_answers, args=[os.environ[URL]], daemon=True).start()
         return add_gate(app)
+
+
+def _report_answers(url: str) -> None:
+    """Report a sign of life to the supervisor whenever the server answers a request of its own."""
+    from flows.prefect_server.children import ALIVE
+    from flows.prefect_server.command import answers
+
+    while True:
+        time.sleep(LOOK_SECONDS)
+        if answers(url):
+            print(ALIVE, flush=True)

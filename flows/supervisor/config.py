@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 DATABASE_SECONDS = 30.0
 """Timeout for connecting to the database. An engineering bound."""
 
+PREFECT_DAYS, FEWEST_DAYS, MOST_DAYS = 1.0, 0.1, 3_650.0
+"""Default and bounds of the days for which Prefect keeps ended flow runs. By default, its database
+is as large after a week as after two days. Prefect's own minimum is an hour."""
+
 _EVERY = ("0.0.0.0", "::")
 
 
@@ -174,6 +178,7 @@ class Service:
         database_url: URL of Prefect's database; if empty, SQLite in Prefect's home.
         warehouse: Absolute path of its warehouse.
         standby: Whether to wait until no other process serves the warehouse.
+        prefect_days: Days for which Prefect keeps ended flow runs and events.
     """
 
     listening: ListenAddress
@@ -182,6 +187,7 @@ class Service:
     options: ServiceOptions = field(default_factory=ServiceOptions)
     standby: bool = False
     log_format: LogFormat = LogFormat.TEXT
+    prefect_days: float = PREFECT_DAYS
 
     @property
     def reports(self) -> Path:
@@ -209,6 +215,10 @@ class Service:
         elif self.warehouse.is_file() or any(self.warehouse.glob("*")):
             check_warehouse(self.warehouse)
         self.listening.check()
+        if not FEWEST_DAYS <= self.prefect_days <= MOST_DAYS:
+            problem = f"{self.prefect_days:g} is out of range"
+            remedy = f"give at least {FEWEST_DAYS:g} and at most {MOST_DAYS:,.0f}"
+            raise InputError("prefect_days", problem, remedy)
         if self.database_url:
             _check_database(self.database_url)
         self.options.check()

@@ -13,7 +13,14 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS, Child
-from flows.prefect_server.command import REPORTS, WAREHOUSE, answers, make_server_command, shows
+from flows.prefect_server.command import (
+    REPORTS,
+    URL,
+    WAREHOUSE,
+    answers,
+    make_server_command,
+    shows,
+)
 from flows.prefect_server.logs import start_log
 from flows.scheduler.leadership import TOKEN, LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
@@ -28,11 +35,14 @@ STEADY_SECONDS = 60.0
 """Uptime after which a process's count of failures is reset. An engineering choice."""
 
 TRIES = 6
-"""Most restarts in a row; the last pause is half a minute. An engineering choice."""
+"""Most restarts of the scheduler in a row. The pause before them doubles, to at most half a minute.
+An engineering choice."""
 
 SILENT_SECONDS, SILENT_ROUNDS = 300.0, 3
-"""Longest silence of a scheduler before it is restarted, in seconds plus rounds. Engineering
-bounds; `_longest_wait`, for hosts that do not answer, is added."""
+"""Longest silence of Prefect's server before it is restarted, in seconds; of the scheduler, in
+seconds plus rounds. Engineering bounds; `_longest_wait`, for hosts that do not answer, is added."""
+
+SECONDS_PER_DAY = 86_400
 
 APP = "flows.supervisor.app:create_app"
 """Factory of the server's app, for uvicorn."""
@@ -126,8 +136,9 @@ def start_detached(service: Service, command: Sequence[str]) -> str:
     return "\n".join((*describe_access(service.listening), ready))
 
 
-Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float]
-"""Name, command line, environment, readiness test, longest start (s) and longest silence (s)."""
+Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float, float]
+"""Name, command line, environment, readiness test, longest start (s), longest silence (s) and most
+restarts in a row."""
 
 
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
@@ -140,7 +151,8 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         _server_env(service) | access.server_env(),
         lambda child: answers(access.url),
         READY_SECONDS,
-        math.inf,
+        SILENT_SECONDS,
+        math.inf,  # rounds go on without Prefect
     )
     yield (
         "serving the deployments",
@@ -148,6 +160,7 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         client | {REPORTS: str(service.reports)} | database,
         lambda child: child.reported_ready.is_set() and shows(access.url),
         READY_SECONDS,
+        math.inf,
         math.inf,
     )
     options, waits = service.options, _longest_wait(service.options)
@@ -158,6 +171,7 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         lambda child: child.reported_ready.is_set(),
         READY_SECONDS + waits,
         SILENT_SECONDS + waits + SILENT_ROUNDS * options.round_seconds / options.speed,
+        TRIES,
     )
 
 
@@ -180,8 +194,8 @@ class SupervisedProcess:
     """A process that is restarted when it fails.
 
     It is killed if its start takes longer than `ready_seconds`, or if it gives no sign of life for
-    `silent_seconds`. Variables of `env` are added to this process's environment. `report` is called
-    with each line of status.
+    `silent_seconds`. It is restarted at most `tries` times in a row. Variables of `env` are added
+    to this process's environment. `report` is called with each line of status.
     """
 
     def __init__(
@@ -192,10 +206,11 @@ class SupervisedProcess:
         ready: Callable[[Child], bool],
         ready_seconds: float,
         silent_seconds: float,
+        tries: float,
         report: Callable[[str], None],
     ) -> None:
         self._what, self._ready = (name, command, env, ready_seconds), ready
-        self._silent_seconds = silent_seconds
+        self._silent_seconds, self._tries = silent_seconds, tries
         self._report, self._failures = report, 0
         self._begin()
 
@@ -227,10 +242,10 @@ class SupervisedProcess:
             self._child.stop(0.0)
             steady = monotonic() - self._began > STEADY_SECONDS
             self._failures = 1 if steady else self._failures + 1
-            if self._failures > TRIES:
+            if self._failures > self._tries:
                 raise
             self._report(f"{error.place} {error.problem}; restarting it")
-            self._again_at = monotonic() + 2.0**self._failures / 2.0
+            self._again_at = monotonic() + 2.0 ** min(self._failures, TRIES) / 2.0
 
     def _check_alive(self) -> None:
         if monotonic() - self._child.heard_at > self._silent_seconds:
@@ -269,13 +284,16 @@ def _server_env(service: Service) -> dict[str, str]:
 
     from flows.prefect_server.prefect_driver import SERVER_SETTINGS
 
-    settings = get_current_settings()
-
+    settings, kept_seconds = get_current_settings(), str(SECONDS_PER_DAY * service.prefect_days)
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()} | {
         "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that it holds for any host name
         "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": kept_seconds,
+        "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": kept_seconds,
         REPORTS: str(service.reports),
         WAREHOUSE: str(service.warehouse),
+        URL: service.listening.url,
     }
     if service.database_url:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url

@@ -269,7 +269,7 @@ def test_a_process_that_is_killed_or_hangs_is_restarted(tmp_path: Path) -> None:
     reported, pids = list[str](), tmp_path / "pids"
     command = [sys.executable, "-c", WORKER, str(pids)]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
-    process = SupervisedProcess(*what, HANG_SECONDS, 60.0, reported.append)
+    process = SupervisedProcess(*what, HANG_SECONDS, 60.0, 6, reported.append)
 
     def restarted(starts: int) -> list[str]:
         def again() -> list[str]:
@@ -305,7 +305,7 @@ def test_a_process_that_gives_signs_of_life_is_left_alone(monkeypatch: pytest.Mo
     reported, silent = list[str](), 60.0
     command = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(3600)"]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
-    with closing(SupervisedProcess(*what, HANG_SECONDS, silent, reported.append)) as process:
+    with closing(SupervisedProcess(*what, HANG_SECONDS, silent, 6, reported.append)) as process:
         assert process.wait_until_ready(Event())
         child = process._child
         for now in range(0, 3600, 59):  # an hour of signs, each just in time
@@ -314,6 +314,13 @@ def test_a_process_that_gives_signs_of_life_is_left_alone(monkeypatch: pytest.Mo
             process.restart_if_failed()
         child.check()
         assert (process._child, reported) == (child, [])
+
+
+@pytest.mark.parametrize("days", [0.0, 0.05, float("nan"), float("inf")])
+def test_prefect_keeps_flow_runs_for_at_least_hours(tmp_path: Path, days: float) -> None:
+    listening = ListenAddress("127.0.0.1", free_port())
+    with pytest.raises(InputError, match=r"prefect_days: .* is out of range; give at least 0"):
+        Service(listening, "", tmp_path / "w", prefect_days=days).check()
 
 
 def test_a_scheduler_may_wait_as_the_cluster_file_says(tmp_path: Path) -> None:
@@ -325,7 +332,7 @@ def test_a_scheduler_may_wait_as_the_cluster_file_says(tmp_path: Path) -> None:
     service = Service(ListenAddress("127.0.0.1", 4200), "", tmp_path, ServiceOptions(cluster=file))
     access = Access("http://127.0.0.1:4200", "shockwave:secret")
     *_, scheduler = _processes(service, access, 1)
-    *_, ready, silent = scheduler
+    *_, ready, silent, _ = scheduler
     assert min(ready, silent) > 2.0 * grace  # jobs end where they lose GPUs, and at a launch
 
 
