@@ -49,7 +49,7 @@ SETS: Mapping[str, PublicSet] = {
     "tiresias": PublicSet(
         "60 jobs and a cluster (Tiresias, NSDI '19)",
         "https://github.com/SymbioticLab/Tiresias",
-        "60_job.csv and n32g4.csv, from its folder of traces",
+        "simulator/60_job.csv and simulator/n32g4.csv",
         Format.TIRESIAS,
     ),
     "philly": PublicSet(
@@ -79,7 +79,7 @@ SETS: Mapping[str, PublicSet] = {
     "itp": PublicSet(
         "69,351 jobs of ten clusters of Microsoft, 2021 (ElasticFlow, ASPLOS '23)",
         "https://github.com/microsoft/elasticflow-traces",
-        "a clusterNN.csv of the raw traces",
+        "data/raw-traces.tar.gz, and unpack it: each clusterNN.csv is a trace",
         Format.ITP,
     ),
     "supercloud": PublicSet(
@@ -92,8 +92,12 @@ SETS: Mapping[str, PublicSet] = {
 """The sets, by the names that `shockwave workload fetch` accepts."""
 
 SHOCKWAVE_FILES = {
-    "120_0.2_5_100_40_25_0,0.5,0.5_*_multigpu_dynamic.trace": "jobs120_gpus32.trace",
-    "220_0.2_5_100_40_25_0,0.5,0.5_*_multigpu_dynamic.trace": "jobs220_gpus64.trace",
+    "120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace": (
+        "jobs120_gpus32.trace"
+    ),
+    "220_0.2_5_100_25_4_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace": (
+        "jobs220_gpus64.trace"
+    ),
     "tacc_throughputs.json": "tacc_throughputs.json",
     "wisr_throughputs.json": "wisr_throughputs.json",
 }
@@ -123,10 +127,10 @@ def convert(name: str, downloaded: Path, folder: Path) -> list[Path]:
     if name == "gavel":
         return [_flatten_throughputs(downloaded, folder / "throughputs.csv.gz")]
     written = []
-    for pattern, kept in SHOCKWAVE_FILES.items():
-        found = sorted(downloaded.rglob(pattern)) if downloaded.is_dir() else []
+    for name, kept in SHOCKWAVE_FILES.items():
+        found = sorted(downloaded.rglob(name)) if downloaded.is_dir() else []
         if not found:
-            problem = f"has no file {pattern}"
+            problem = f"has no file {name}"
             raise InputError(str(downloaded), problem, f"give {SETS[name].files}")
         shutil.copyfile(found[0], _new(folder / kept))
         written.append(folder / kept)
