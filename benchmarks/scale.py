@@ -25,6 +25,7 @@ from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, make_pool
 from tasks.run import Run
+from warehouse.analytics.marts import keep_fast
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
 
@@ -109,6 +110,7 @@ def measure(jobs: int, policy: str, load: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         warehouse = Path(folder)
         simulate(make_start(workload, Settings(policy, make_pool(gpus))), warehouse, progress=tally)
+        keep_fast(warehouse)
         (row,) = Analytics(warehouse).query("SELECT rounds FROM run_summary")[1]
     return {
         "jobs": jobs,

@@ -20,7 +20,7 @@ from warehouse.analytics.catalog import TABLE_BYTES, build, create_views
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import MARTS, find_read_twice, find_views
 from warehouse.analytics.limits import SPILL
-from warehouse.analytics.marts import materialise
+from warehouse.analytics.marts import keep_fast, materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import hold_lock
@@ -79,7 +79,12 @@ def files(warehouse: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 
 
-def test_copies_change_no_view_and_no_record(warehouse: Path) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_copies_change_no_view_and_no_record(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr("warehouse.analytics.marts.BATCH_BYTES", 0)
     before, records = contents(warehouse), files(warehouse)
     assert materialise(warehouse) == 1
     (copied,) = read_copies(warehouse).runs
@@ -118,6 +123,16 @@ def test_records_beyond_a_size_are_not_computed_into_tables(
     with (large / "round=000000.parquet").open("r+b") as file:
         file.truncate(TABLE_BYTES + 1)
     assert tables() == []
+
+
+def test_a_large_run_is_copied_when_it_ends(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_fast(warehouse)
+    assert not read_copies(warehouse).runs
+    monkeypatch.setattr("warehouse.analytics.marts.NEW_BYTES", 1)
+    keep_fast(warehouse)
+    assert len(read_copies(warehouse).runs) == 1
 
 
 def test_marts_read_twice_are_known() -> None:
