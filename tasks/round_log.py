@@ -11,7 +11,7 @@ from containers.runtime import ContainerEvent, EventKind, NodeProblem
 from predictor.job import JobSpec
 from solver.plan import Plan
 from tasks.commands import Command, CommandKind
-from tasks.record import RoundRecord
+from tasks.record import RoundRecord, Timings
 from tasks.round import Collected, Prediction
 from tasks.run import Run
 
@@ -92,6 +92,15 @@ def describe_step(run: Run, value: Any) -> Iterator[LogLine]:
             kinds = Counter(str(event.kind) for event in value)
             counts = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
             yield LogLine(f"jobs {counts}" if counts else "no job changes its GPUs")
+
+
+def summarize_round(record: RoundRecord, timings: Timings) -> LogLine:
+    """Return the line of a whole round."""
+    took = timings.collect_ms + timings.predict_ms + timings.solve_ms + timings.dispatch_ms
+    held = len({gpu for lease in record.leases for gpu in lease.gpus})
+    return LogLine(
+        f"round {record.round}: {len(record.leases)} jobs hold {held} GPUs, after {took:.0f} ms"
+    )
 
 
 def _bound(lines: Sequence[LogLine]) -> Iterator[LogLine]:

@@ -43,8 +43,9 @@ from prefect.states import Pending, to_state_create
 from flows.prefect_server.access import describe_first_start
 from flows.prefect_server.crashes import LABEL, identify_process, settle_rounds
 from flows.prefect_server.round_artifacts import RoundPublisher, open_publisher
-from tasks.prefect_tasks import RunHandle, call_task
+from tasks.prefect_tasks import LOG, RunHandle, call_task
 from tasks.round import RecordedRound, StepResult, run_round
+from tasks.round_log import summarize_round
 from tasks.run import Run
 
 
@@ -176,7 +177,9 @@ def open_task_driver() -> Iterator[Callable[[Run], RecordedRound]]:
 )
 def whole_round(run: RunHandle) -> StepResult[RecordedRound]:
     """Run the next round of a run that is active in this process, as one task."""
-    return StepResult(run_round(run.run))
+    done = run_round(run.run)
+    LOG.info("%s %s", run.run.name, summarize_round(done.record, done.timings).message)
+    return StepResult(done)
 
 
 def run_task(run: Run) -> RecordedRound:

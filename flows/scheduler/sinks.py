@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from flows.prefect_server.logs import log_line
 from tasks.record import RoundRecord, Timings
-from tasks.round_log import LogLine, describe_events
+from tasks.round_log import describe_events, summarize_round
 from tasks.run import Sink
 
 
@@ -21,7 +21,7 @@ class LoggingSink:
         self.sink.append(record, digest, timings)
         events = (*record.finished, *record.events)
         lines = describe_events(record.arrivals, events, record.commands, record.problems)
-        for line in (*lines, _summarize(record, timings)):
+        for line in (*lines, summarize_round(record, timings)):
             log_line(
                 "scheduler",
                 line.message,
@@ -30,14 +30,6 @@ class LoggingSink:
                 round=record.round,
                 **line.ids,
             )
-
-
-def _summarize(record: RoundRecord, timings: Timings) -> LogLine:
-    took = timings.collect_ms + timings.predict_ms + timings.solve_ms + timings.dispatch_ms
-    held = len({gpu for lease in record.leases for gpu in lease.gpus})
-    return LogLine(
-        f"round {record.round}: {len(record.leases)} jobs hold {held} GPUs, after {took:.0f} ms"
-    )
 
 
 @dataclass(frozen=True)

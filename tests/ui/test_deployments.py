@@ -16,6 +16,8 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
+    LogFilter,
+    LogFilterFlowRunId,
 )
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
@@ -211,6 +213,12 @@ def test_a_trace_of_the_warehouse_is_simulated(up: Up, client: SyncPrefectClient
     wait_for(  # Prefect stores task runs a little later
         lambda: sorted(task.name for task in client.read_task_runs(flow_run_filter=mine)),
         lambda names: names == sorted(f"{run} round {number}" for number in range(rounds)),
+    )
+    chosen = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run.id]))
+    said = re.compile(rf"{run} round (\d+): \d+ jobs hold \d+ GPUs, after \d+ ms")
+    wait_for(  # Prefect sends logs in batches
+        lambda: [said.fullmatch(line.message) for line in client.read_logs(chosen)],
+        lambda found: [int(line[1]) for line in found if line] == [*range(rounds)],
     )
 
 
