@@ -42,8 +42,6 @@ SILENT_SECONDS, SILENT_ROUNDS = 300.0, 3
 """Longest silence of Prefect's server before it is restarted, in seconds; of the scheduler, in
 seconds plus rounds. Engineering bounds; `_longest_wait`, for hosts that do not answer, is added."""
 
-SECONDS_PER_DAY = 86_400
-
 APP = "flows.supervisor.app:create_app"
 """Factory of the server's app, for uvicorn."""
 
@@ -284,13 +282,13 @@ def _server_env(service: Service) -> dict[str, str]:
 
     from flows.prefect_server.prefect_driver import SERVER_SETTINGS
 
-    settings, kept_seconds = get_current_settings(), str(SECONDS_PER_DAY * service.prefect_days)
+    settings, kept = get_current_settings(), f"PT{24 * 60 * service.prefect_days:.0f}M"  # ISO 8601
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()} | {
         "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that it holds for any host name
         "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
-        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": kept_seconds,
-        "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": kept_seconds,
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": kept,
+        "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": kept,
         REPORTS: str(service.reports),
         WAREHOUSE: str(service.warehouse),
         URL: service.listening.url,

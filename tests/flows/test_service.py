@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from threading import Event
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from prefect.exceptions import FailedRun
+from prefect.settings import Settings as PrefectSettings
 from prefect.settings import get_current_settings
 
 from flows.cli import service
@@ -321,6 +323,20 @@ def test_prefect_keeps_flow_runs_for_at_least_hours(tmp_path: Path, days: float)
     listening = ListenAddress("127.0.0.1", free_port())
     with pytest.raises(InputError, match=r"prefect_days: .* is out of range; give at least 0"):
         Service(listening, "", tmp_path / "w", prefect_days=days).check()
+
+
+def test_prefect_deletes_ended_flow_runs_and_events_after_days(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(ListenAddress("127.0.0.1", 4200), "", tmp_path, prefect_days=1.5)
+    server, *_ = _processes(service, Access("http://127.0.0.1:4200", "shockwave:secret"), 1)
+    for name, value in server[2].items():
+        monkeypatch.setenv(name, value)
+    settings = PrefectSettings().server
+    vacuum = settings.services.db_vacuum
+    assert vacuum.enabled_vacuum_types >= {"events", "flow_runs"}
+    assert vacuum.retention_period == timedelta(days=1.5)
+    assert settings.events.retention_period == timedelta(days=1.5)
 
 
 def test_a_scheduler_may_wait_as_the_cluster_file_says(tmp_path: Path) -> None:
