@@ -1,6 +1,7 @@
 """Tables as clusters export them: any delimiter and order of columns, header inside or apart."""
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ DELIMITERS = "\x1f", "\t", "|", ";", ","
 
 MOST_FIELD = 2**20
 """Longest field in characters. An engineering bound."""
+
+PAIR = re.compile(r"([a-z]+(?:/[\w:.-]+)?)=\S+$")
+"""An item of a list of resources in Slurm's notation."""
 
 UNQUOTED = "\x1f", "|"
 """Delimiters of files in which a quotation mark is a character like any other (`sacct`)."""
@@ -115,10 +119,30 @@ def _fit(
     for number, row in rows:
         if ended and not row[-1]:
             row.pop()
+        if len(row) > width and delimiter == ",":
+            row = _join_pairs(row)
         if len(row) > width and at is not None:
             surplus = len(row) - width
             row[at : at + surplus + 1] = [delimiter.join(row[at : at + surplus + 1])]
         yield number, row if len(row) == width else None
+
+
+def _join_pairs(row: list[str]) -> list[str]:
+    """Join what was split at the unquoted commas of lists such as `cpu=8,gres/gpu=2`.
+
+    A name that comes again begins another list.
+    """
+    joined: list[str] = []
+    seen: set[str] = set()
+    for field in row:
+        found = PAIR.match(field)
+        if found and seen and found[1] not in seen:
+            joined[-1] += f",{field}"
+        else:
+            joined.append(field)
+            seen = set()
+        seen |= {found[1]} if found else set()
+    return joined
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

@@ -235,3 +235,18 @@ def test_exports_that_overlap_were_put_together(file: Path) -> None:
     log = read(file, *rows)
     assert [(job.seconds, job.attempts) for job in log.jobs] == [(180, 1)]
     assert log.left_out == {"an id that was there before": 2}
+
+
+def test_commas_that_nobody_quoted(file: Path) -> None:
+    rows = [
+        sacct("1", "08:00:00", "08:00:00", "08:01:00", 60, JobName="a, b"),
+        sacct("2", "08:00:00", "None", "08:01:00", 0, "CANCELLED by 3"),
+        sacct("3", "08:00:00", "08:00:00", "08:01:00", 60, "FAILED", NodeList="n3"),
+    ]
+    file.write_text("\n".join(",".join(row) for row in ([*SACCT], *rows)))
+    log = Source(trace=file, format=Format.SACCT).read_log()
+    assert [(job.gpus, job.name, job.state) for job in log.jobs] == [
+        (2, "a, b", "COMPLETED"),
+        (2, "train", "FAILED"),
+    ]
+    assert log.left_out == {"never started": 1}
