@@ -1,6 +1,15 @@
 """Recorded window problems of the published system, round by round.
 
-A file has a JSON object per line. `docs/traces.md` describes the fields.
+A file has a JSON object per line: `seq` in the recording, `ngpus`, `round_index` since the start,
+`future_nrounds` of the window, `round_duration` in seconds, `k` (weight of the longest remaining
+run time), `lam` and `rhomax` (a job's weight is ρ^lam above rhomax, else 1), `logapx_bases`
+(knots of the logarithm: 0, 0.2, …, 1), `log_zero` (1e-6), `jobs`, and perhaps
+`reference.objective` and `reference.build_and_solve_s` of the published system.
+
+A job has `jobid`, `nworkers` (scale factor), `epochs`, `epoch_progress` (epochs trained), the
+predicted `epoch_dur` and `remaining` run time in seconds, and `finish_time_objective` on the
+run's clock. With N jobs on G GPUs, ρ = (clock + remaining / min(1, G/N)) / finish_time_objective.
+A job with less than a round left gets lam = 100.
 """
 
 import json
