@@ -252,18 +252,12 @@ def figures(
     from flows.runs.extras import require
 
     require("report", "figures")
-    from predictor.errors import InputError, likely
     from warehouse.analytics.questions import Analytics
     from warehouse.report import read_report
-    from warehouse.report.paper import write_pdfs
+    from warehouse.report.paper import select_figures, write_pdfs
 
     drawn = read_report(Analytics(find_warehouse(warehouse)), name, against).figures
-    for begin in only:
-        if not any(figure.key.startswith(begin) for figure in drawn):
-            keys = sorted(figure.key for figure in drawn)
-            remedy = f"{likely(begin, keys)}there are {', '.join(keys)}"
-            raise InputError("only", f"no figure of {name!r} begins with {begin!r}", remedy)
-    chosen = [figure for figure in drawn if figure.key.startswith(tuple(only) or "")]
+    chosen = select_figures(drawn, only)
     written = list[Path]()
     for number, figure in enumerate(chosen, start=1):
         written += write_pdfs([figure], Path(folder), inches)

@@ -1,17 +1,28 @@
 """Commands about campaigns."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.campaigns import Runner
-from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_rows, say
+from flows.cli.options import EveryFigure, Json, Warehouse
+from flows.cli.output import find_best, print_rows, say
 from flows.cli.progress import get_progress
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
+
+if TYPE_CHECKING:
+    from warehouse.analytics.intervals import FigureRow, Interval
+
+MORE_FIGURES = (
+    *("jct_p50_s", "jct_p95_s", "mean_queueing_s", "preemptions", "nash_welfare"),
+    *("makespan_difference_s", "mean_jct_difference_s", "jct_p99_difference_s"),
+    "worst_rho_difference",
+)
+"""Columns of a campaign's tables that only `--all` shows."""
 
 
 def run(
@@ -26,6 +37,7 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Run finished cells again as well.")
     ] = False,
+    every_figure: EveryFigure = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +67,7 @@ def run(
             failure = error
     name = campaign_id(plan)
     write_plan(warehouse, name, "campaign.toml", file.read_text(encoding="utf-8"))
-    _report(warehouse, name, as_json)
+    _report(warehouse, name, as_json, every_figure)
     if failure is not None:
         raise failure
 
@@ -72,6 +84,7 @@ def show(
             help="Policy to compare the others with.", show_default="the campaign's first"
         ),
     ] = None,
+    every_figure: EveryFigure = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +98,7 @@ def show(
             raise InputError(option, "applies to one campaign", "name the campaign")
     keep_fast(warehouse, get_progress().count("copying figures", "files"))
     if name is not None:
-        _report(warehouse, name, as_json, of_jobs, against)
+        _report(warehouse, name, as_json, every_figure, of_jobs, against)
         return
     rows = list_campaigns(Analytics(warehouse))
     print_rows(rows, as_json, paged=True)
@@ -97,6 +110,7 @@ def _report(
     warehouse: Path,
     campaign: str,
     as_json: bool,
+    every_figure: bool = False,
     of_jobs: str | None = None,
     against: str | None = None,
 ) -> None:
@@ -122,12 +136,44 @@ def _report(
         f"{f', of jobs with {of_jobs}' if of_jobs else ''}"
     )
     asked = ("workload", "cluster", "options", "mean_jct_s", "jct_p99_s") if of_jobs else ()
-    print_rows([group.shown() for group in groups], as_json, important=asked)
+    rows = _mark_best(groups)
+    print_rows([_shorten(row, every_figure) for row in rows], as_json, important=asked)
+    best = "* best; " if any("*" in str(value) for row in rows for value in row.values()) else ""
+    if best or not every_figure:
+        say(f"{best}{'' if every_figure else 'more figures: add --all'}".rstrip("; "))
     if pairs:
         base = pairs[0].labels["against"]
         say(f"\ndifferences from {base} over pairs that share all else, ± 95 %")
-        rows = [pair.shown() for pair in pairs]
-        if len({pair.labels["workload"] for pair in pairs}) == 1:
-            for row in rows:
+        rows = [_shorten(pair.shown(), every_figure) for pair in pairs]
+        several = len({pair.labels["workload"] for pair in pairs}) > 1
+        for row in rows:
+            del row["against"]
+            if not several:
                 del row["workload"]
         print_rows(rows, as_json)
+
+
+def _mark_best(groups: "Sequence[FigureRow]") -> list[dict[str, object]]:
+    """Return the rows of a table, with a star at the best means among alike policies."""
+
+    def circumstances(group: "FigureRow") -> tuple[object, ...]:
+        return tuple(group.labels[name] for name in ("workload", "cluster", "options"))
+
+    rows = []
+    for group in groups:
+        row, policy = group.shown(), str(group.labels["policy"])
+        alike = [other for other in groups if circumstances(other) == circumstances(group)]
+        for name in group.figures:
+            means = {str(other.labels["policy"]): _mean(other.figures[name]) for other in alike}
+            if policy in find_best(name, means):
+                row[name] = f"{row[name]} *"
+        rows.append(row)
+    return rows
+
+
+def _mean(figure: "Interval | None") -> float | None:
+    return None if figure is None else figure.mean
+
+
+def _shorten(row: dict[str, object], every_figure: bool) -> dict[str, object]:
+    return {name: row[name] for name in row if every_figure or name not in MORE_FIGURES}

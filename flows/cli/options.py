@@ -136,6 +136,7 @@ Warehouse = Annotated[
     typer.Option(envvar=WAREHOUSE_VARIABLE, help="Folder of the records of all runs."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
+EveryFigure = Annotated[bool, typer.Option("--all", help="Show all figures.")]
 RunId = Annotated[str, typer.Argument(help="A recorded run, by its id or name.")]
 Gpus = Annotated[int | None, make_option(GPUS)]
 Pools = Annotated[str, make_option(POOLS)]

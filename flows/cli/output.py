@@ -183,6 +183,33 @@ def subtract(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
+LEAST_IS_BEST = frozenset(
+    {
+        *("makespan_s", "mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s"),
+        *("worst_rho", "rho_p95", "unfair_fraction", "preemptions", "restart_s"),
+        *("proportionality_violations", "envy_violations"),
+    }
+)
+"""Figures of runs of which less is better."""
+
+MOST_IS_BEST = frozenset({"utilization", "nash_welfare"})
+"""Figures of runs of which more is better."""
+
+
+def find_best(figure: str, values: Mapping[str, float | None]) -> list[str]:
+    """Return whose value of a figure is best; none if all are equal or neither end is better.
+
+    Values are compared to four digits, about as many as are shown.
+    """
+    if figure not in LEAST_IS_BEST | MOST_IS_BEST:
+        return []
+    known = {name: float(f"{value:.4g}") for name, value in values.items() if value is not None}
+    if len(set(known.values())) < 2:
+        return []
+    best = (min if figure in LEAST_IS_BEST else max)(known.values())
+    return [name for name, value in known.items() if value == best]
+
+
 def make_jct_columns(difference: "PairedDifference | None", as_json: bool) -> dict[str, Any]:
     """Make the columns of a difference of jobs' JCTs, in seconds."""
     from warehouse.analytics.intervals import FigureRow

@@ -2,11 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from flows.cli.options import (
     ClusterOptions,
     DriverName,
     DriverOption,
+    EveryFigure,
     HistoryOption,
     Json,
     Policy,
@@ -24,6 +25,7 @@ from flows.cli.options import (
     parse_parameters,
 )
 from flows.cli.output import (
+    find_best,
     make_jct_columns,
     print_left_out,
     print_rows,
@@ -52,6 +54,12 @@ SIMULATE_FIELDS = (
     *("restart_s", "gpu_hours", "nash_welfare", "proportionality_violations", "envy_violations"),
 )
 """Columns of `run_summary` in the summary of runs."""
+
+FEW_FIGURES = (
+    *("run", "makespan_s", "mean_jct_s", "jct_p99_s", "worst_rho", "unfair_fraction"),
+    *("utilization", "preemptions"),
+)
+"""Columns of `run_summary` that a comparison shows without `--all`."""
 
 SOLVERS = """
 SELECT backend, reason, count(*) FROM solves WHERE backend <> 'none' GROUP BY ALL ORDER BY ALL
@@ -99,6 +107,7 @@ def compare(
     policies: Annotated[str, typer.Option(help="Comma-separated.")] = "shockwave,fifo,srtf",
     parameters: SetOption = None,
     history: HistoryOption = None,
+    every_figure: EveryFigure = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -125,7 +134,7 @@ def compare(
     from warehouse.analytics.paired import job_by_job
 
     jobs = job_by_job(warehouse, runs[0], runs[1:])
-    print_summary(warehouse, runs, perf_counter() - started, as_json, jobs)
+    print_summary(warehouse, runs, perf_counter() - started, as_json, jobs, every_figure)
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
         kept = make_warehouse_option(warehouse)
@@ -224,10 +233,12 @@ def print_summary(
     wall_seconds: float,
     as_json: bool,
     jobs: "Mapping[str, PairedDifference] | None" = None,
+    every_figure: bool = True,
 ) -> None:
     """Print the headline figures of runs, which took `wall_seconds`.
 
-    `jobs` has, by run, the differences of its jobs' JCTs from those of the first run.
+    `jobs` has, by run, the differences of its jobs' JCTs from those of the first run. Unless
+    `every_figure`, the text has the most important figures only.
     """
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
@@ -252,9 +263,39 @@ def print_summary(
         f"on {counted(first['gpus'], unit)}, fidelity {first['fidelity']}, "
         f"in {wall_seconds:.1f} s"
     )
-    said = ("fidelity", "trace", "gpus", "jobs", "wall_s")
-    shown = [{name: row[name] for name in row if name not in said} for row in figures]
-    print_side_by_side(shown, heading="policy")
+    print_side_by_side(_select_figures(figures, every_figure), heading="policy")
+    if not every_figure:
+        say("More figures: add --all")
+        return
     ((_, solvers),) = others
     for backend, reason, rounds in solvers:
         say(f"{counted(rounds, 'round')} solved by {backend} ({reason})")
+
+
+def _select_figures(
+    figures: Sequence[Mapping[str, Any]], every_figure: bool
+) -> list[dict[str, object]]:
+    """Return the rows of each run's column and, with several runs, whose figures are best."""
+    base = figures[0]["policy"]
+    against = {
+        "jct_difference_s": f"jct_s vs {base}",
+        "sooner": f"jobs sooner than {base}",
+        "later": f"jobs later than {base}",
+    }
+    said = ("policy", "fidelity", "trace", "gpus", "jobs", "wall_s")
+    names = [name for name in figures[0] if name not in said]
+    if not every_figure:
+        names = [name for name in names if name in FEW_FIGURES or name in against]
+    shown = [
+        {"policy": row["policy"]} | {against.get(name, name): row[name] for name in names}
+        for row in figures
+    ]
+    if len(figures) > 1:
+        best = {
+            against.get(name, name): ", ".join(
+                find_best(name, {row["policy"]: row[name] for row in figures})
+            )
+            for name in names
+        }
+        shown.append({"policy": "best", **best})
+    return shown

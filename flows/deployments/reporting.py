@@ -53,13 +53,14 @@ class Written:
 def write_report(form: ReportForm, warehouse: Path) -> Written:
     """Write the page and its first figures to the warehouse's `reports`."""
     from warehouse.report import page_path, read_report, write_figures, write_page
+    from warehouse.report.paper import ImageFormat
 
     path = page_path(None, warehouse, form.about)
     content = read_report(Analytics(warehouse), form.about, form.against or None)
     page = write_page(content, path, form.title or f"About {form.about}")
     drawn = [replace(figure, choices={}) for figure in content.figures if figure.chart is not None]
-    files = write_figures(drawn[:MOST_FIGURES], path.with_suffix(""))
-    return Written(content.runs, page, [file for file in files if file.suffix == ".png"])
+    files = write_figures(drawn[:MOST_FIGURES], path.with_suffix(""), [ImageFormat.PNG])
+    return Written(content.runs, page, files)
 
 
 @flow(

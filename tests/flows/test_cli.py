@@ -11,7 +11,7 @@ import pytest
 
 from flows.cli import simulate
 from flows.cli.commands import COMMANDS, EVERYDAY, GROUPS
-from flows.cli.output import USUAL_WIDTH, print_side_by_side
+from flows.cli.output import USUAL_WIDTH, find_best, print_side_by_side
 from tests.flows.conftest import Command, Finished, assert_refused, command_named
 
 
@@ -213,3 +213,17 @@ def test_forecasts_go_by_earlier_runs_if_asked_to(here: Command, tmp_path: Path)
     assert expected[after["run"]] != expected[alone["run"]]
     assert here("run", "replay", after["run"], *asked[-3:-1]).code == 0
     assert_refused(here(*asked, "--history", "nobody"), "nobody")
+
+
+def test_a_comparison_names_the_best_policy_of_each_figure_that_has_one() -> None:
+    rows = [
+        {"policy": name, "run": f"{name}-1", "mean_jct_s": jct, "utilization": share, "rounds": n}
+        for name, jct, share, n in [("a", 9.0, 0.5, 7), ("b", 8.0, 0.7, 6), ("c", 8.0, 0.6, 5)]
+    ]
+    *_, best = simulate._select_figures(rows, every_figure=True)
+    assert best == {
+        **{"policy": "best", "run": "", "rounds": ""},
+        **{"mean_jct_s": "b, c", "utilization": "b"},
+    }
+    assert "rounds" not in simulate._select_figures(rows, every_figure=False)[0]
+    assert find_best("worst_rho", {"a": 1.2, "b": None, "c": 1.20001}) == []

@@ -21,15 +21,38 @@ def test_a_page_is_written_and_its_path_printed(
     ran = here(
         *("report", finished.run, "--warehouse", finished.warehouse),
         *("--out", out, "--figures", tmp_path / "figures", "--json"),
+        *("--only", "load,fairness", "--formats", "svg,pdf"),
     )
     assert (ran.code, ran.err) == (0, "")
     (row,) = ran.rows
     assert row["report"] == str(out)
     assert row["bytes"] == out.stat().st_size
     assert row["runs"] == [finished.run]
-    assert f"<h1>Shockwave: {finished.run}</h1>" in out.read_text()
+    assert "<h1>Shockwave: shockwave</h1>" in out.read_text()
     assert sorted(map(Path, row["figures"])) == sorted((tmp_path / "figures").iterdir())
-    assert {path.suffix for path in map(Path, row["figures"])} == {".svg", ".png"}
+    assert {path.suffix for path in map(Path, row["figures"])} == {".svg", ".pdf"}
+    assert {
+        path.name.partition("-")[0].partition(".")[0] for path in map(Path, row["figures"])
+    } == {
+        "load",
+        "fairness",
+    }
+    title = (tmp_path / "figures" / "load.svg").read_text()
+    assert "How busy was the cluster?" in title
+    assert finished.run not in title
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--only", "lod"], "--only: restricts the figures of --figures; add --figures FOLDER"),
+        (["--formats", "svg,tif"], "--formats: unknown format 'tif'; known are svg, png, pdf"),
+    ],
+)
+def test_a_choice_of_figures_that_has_no_meaning_is_refused(
+    here: Command, finished: Finished, options: list[str], said: str
+) -> None:
+    assert_refused(here("report", finished.run, "--warehouse", finished.warehouse, *options), said)
 
 
 def test_a_folder_gets_a_file_named_after_the_run(

@@ -253,6 +253,7 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
         0.0,
         False,
         job_by_job(Path("w"), kept.runs["shockwave"], [kept.runs["fifo"]]),
+        every_figure=False,
     ),
     "campaign run": lambda kept: campaign._report(Path("w"), CAMPAIGN, False),
     "cluster run": lambda kept: simulate.print_summary(Path("w"), [kept.runs["fifo"]], 0.0, False),

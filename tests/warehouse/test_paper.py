@@ -9,6 +9,7 @@ from predictor.errors import InputError
 from tests.runs import ended, write
 from warehouse.analytics.questions import Analytics
 from warehouse.report import read_report
+from warehouse.report.figure import make_scale
 from warehouse.report.paper import write_pdfs
 
 
@@ -38,3 +39,10 @@ def test_each_choice_of_a_figure_is_a_file_of_its_own(tmp_path: Path) -> None:
 def test_a_width_out_of_bounds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"inches: 0 is out of range; give 2 to 20, such as 3\.3"):
         write_pdfs([], tmp_path, 0.0)
+
+
+def test_an_axis_is_logarithmic_if_a_tail_would_squeeze_the_rest() -> None:
+    linear = {"zero": True}
+    assert make_scale([1.0, 2.0, 100.0], zero=True).to_dict() == {"type": "log"}
+    assert make_scale([1.0, 2.0, 30.0], zero=True).to_dict() == linear
+    assert make_scale([0.0, 2.0, 100.0], zero=True).to_dict() == linear  # 0 has no logarithm

@@ -305,7 +305,7 @@ def test_the_same_run_gives_the_same_bytes(
 def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_path: Path) -> None:
     few = [f for f in report.figures if runs[2] in f.key or f.key in ("comparison", "front")]
     written = write_figures(few, tmp_path)
-    assert len(written) == 2 * sum(len(figure.specs) for figure in few)
+    assert len(written) == 3 * sum(len(figure.specs) for figure in few)
     names = {path.stem for path in written}
     assert f"gantt-{runs[2]}" in names
     assert sum(name.startswith(f"gantt-{runs[2]}-batch-size") for name in names) == 1
@@ -315,7 +315,7 @@ def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_pa
             assert content.startswith(b"<svg")
             assert content.count(b"<path") > 4
         else:
-            assert content.startswith(b"\x89PNG")
+            assert content.startswith(b"%PDF" if path.suffix == ".pdf" else b"\x89PNG")
     again = write_figures(few[:1], tmp_path / "again")
     assert again[0].read_bytes() == written[0].read_bytes()
 

@@ -15,6 +15,7 @@ from warehouse.report.figure import (
     beside_labels,
     colour,
     data,
+    make_scale,
     offer_choice,
     palette,
 )
@@ -175,6 +176,10 @@ def _points(entries: Sequence[ReportedRun]) -> list[dict[str, object]]:
 
 def _scatter(points: Sequence[Row]) -> alt.Chart:
     policies = list(dict.fromkeys(str(point["policy"]) for point in points))
+    scales = {
+        name: make_scale([point[name] for point in points], zero=False, padding=20)
+        for name in ("makespan_hours", "mean_jct_hours")
+    }
     drawn = [{**point, "label": point["policy"], "name": point["label"]} for point in points]
     chart: alt.Chart = (
         alt.Chart(data(drawn), width=620, height=260)
@@ -183,12 +188,10 @@ def _scatter(points: Sequence[Row]) -> alt.Chart:
             x=alt.X(
                 "makespan_hours:Q",
                 title="makespan (h)",
-                scale=alt.Scale(zero=False, padding=20),
+                scale=scales["makespan_hours"],
                 axis=alt.Axis(tickCount=8),
             ),
-            y=alt.Y(
-                "mean_jct_hours:Q", title="mean JCT (h)", scale=alt.Scale(zero=False, padding=20)
-            ),
+            y=alt.Y("mean_jct_hours:Q", title="mean JCT (h)", scale=scales["mean_jct_hours"]),
             color=colour(policies),
             fill=alt.Fill("label:N", scale=palette(policies), legend=alt.Legend()),
             fillOpacity=alt.condition("datum.on_front", alt.value(1), alt.value(0)),

@@ -1,7 +1,7 @@
 """The contents of a report: chapters of questions, each answered by a figure and a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from altair.utils.schemapi import debug_mode
 
@@ -21,6 +21,7 @@ from warehouse.report.selection import (
     ReportedRun,
     group_by_label,
     group_runs,
+    list_labels,
     query_by_run,
     read_entries,
     select_detailed,
@@ -35,6 +36,9 @@ OF_RUNS = ("held", "fairness", "solves", "prices", "errors", "cost")
 
 FIGURE_ROWS = 24
 """Most rows of a figure's table; the warehouse has all. An engineering choice."""
+
+MOST_NAMES = 6
+"""Most labels in a page's title. A choice of layout."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,27 @@ class Report:
         return list(dict.fromkeys(entry.run for entry in self.entries))
 
     @property
+    def title(self) -> str:
+        """The names of the policies and options, or their number if there are many."""
+        labels = list_labels(self.entries)
+        if len(labels) > MOST_NAMES:
+            return f"{len(labels)} policies and options"
+        return ", ".join(labels)
+
+    @property
     def sections(self) -> list[Section]:
         """All sections, in order."""
         return [section for chapter in self.chapters for section in chapter.sections]
 
     @property
     def figures(self) -> list[Figure]:
-        """All figures, in order."""
-        return [section.figure for section in self.sections if section.figure is not None]
+        """All figures, in order, with the names of their runs."""
+        return [
+            replace(section.figure, about_runs=chapter.title)
+            for chapter in self.chapters
+            for section in chapter.sections
+            if section.figure is not None
+        ]
 
 
 @debug_mode(False)  # otherwise Altair validates each part of a chart when it is made
@@ -141,7 +158,7 @@ def read_report(
     apart = len(group_runs(entries)) > 1  # several workloads or clusters
     for entry in shown:
         where = f" in {entry.group}" if apart else ""
-        title = entry.label if alone else f"{entry.label}{where}: {entry.run}"
+        title = f"{entry.label}{where}"
         chapters.append(_run(analytics, entry, jobs[entry.run], asked, title, alone=alone))
     return Report(entries, shown, chapters)
 

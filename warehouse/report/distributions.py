@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from warehouse.report.figure import Figure, Row, colour, dash, data, offer_choice, thin_out
+from warehouse.report.figure import (
+    Figure,
+    Row,
+    colour,
+    dash,
+    data,
+    make_scale,
+    offer_choice,
+    thin_out,
+)
 from warehouse.report.selection import ReportedRun, group_runs, list_labels
 
 POINTS = 200
@@ -64,11 +73,12 @@ def _both(rows: Sequence[Row], labels: Sequence[str]) -> alt.ConcatChart:
 
 
 def _steps(rows: Sequence[Row], labels: Sequence[str], name: str) -> alt.Chart:
+    scale = make_scale([row["value"] for row in rows], zero=True)
     chart: alt.Chart = (
         alt.Chart(data(rows), width=310, height=200)
         .mark_line(interpolate="step-after", strokeWidth=2, clip=True)
         .encode(
-            x=alt.X("value:Q", title=name, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=6)),
+            x=alt.X("value:Q", title=name, scale=scale, axis=alt.Axis(tickCount=6)),
             y=alt.Y("share:Q", title="share of jobs", axis=alt.Axis(format="%", tickCount=5)),
             color=colour(labels),
             strokeDash=dash(labels),

@@ -12,6 +12,7 @@ from warehouse.report.figure import (
     Row,
     beside_labels,
     data,
+    make_scale,
     offer_choice,
 )
 
@@ -69,7 +70,8 @@ def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
         *(alt.Tooltip(f"{name}:Q", title=figures[name], format=",.3~r") for name in figures),
     ]
     axis = alt.Axis(tickCount=8)
-    least = alt.X("least_rho:Q", title=f"ρ by {title}", scale=alt.Scale(zero=True), axis=axis)
+    scale = make_scale([row[end] for row in rows for end in ("least_rho", "worst_rho")], zero=True)
+    least = alt.X("least_rho:Q", title=f"ρ by {title}", scale=scale, axis=axis)
     whole = base.mark_rule(strokeWidth=1.5).encode(x=least, x2="worst_rho:Q")
     half = base.mark_bar(size=12, color=COLOURS[4]).encode(
         x="quarter:Q", x2="three_quarters:Q", tooltip=tips

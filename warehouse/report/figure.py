@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import altair as alt
@@ -45,6 +46,7 @@ class Figure:
         missing: Reason for the lack of data.
         choose: Label of the choice among several charts.
         choices: These charts by name; the first is `chart`.
+        about_runs: Names of its runs, for titles outside the page.
     """
 
     key: str
@@ -55,6 +57,7 @@ class Figure:
     missing: str = ""
     choose: str = ""
     choices: Mapping[str, alt.TopLevelMixin] = field(default_factory=dict)
+    about_runs: str = ""
 
     @property
     def specs(self) -> dict[str, dict[str, Any]]:
@@ -84,6 +87,21 @@ def data(rows: Sequence[Row]) -> alt.InlineData:
     """Return a chart's data as one string; Altair would validate and copy each row."""
     text = json.dumps(rows, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
+
+
+TAIL = 20.0
+"""Quotient of the largest value and the median from which an axis is logarithmic: linear, it would
+squeeze half of the values into a twentieth. A choice of layout."""
+
+
+def make_scale(values: Sequence[float], **otherwise: Any) -> alt.Scale:
+    """Return a logarithmic scale if a tail would squeeze the other values, else a linear one.
+
+    `otherwise` are the properties of the linear scale. A logarithm needs positive values.
+    """
+    if values and min(values) > 0.0 and max(values) > TAIL * median(values):
+        return alt.Scale(type="log")
+    return alt.Scale(**otherwise)
 
 
 def thin_out(rows: Sequence[Row], most: int) -> list[Row]:

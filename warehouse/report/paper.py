@@ -1,14 +1,15 @@
-"""Figures for papers, without a browser: SVG and PNG, or PDF as wide as a column."""
+"""Figures as files, without a browser: with titles, or as PDF as wide as a paper's column."""
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import vl_convert
 
-from predictor.errors import InputError
+from predictor.errors import InputError, likely
 from warehouse.report.figure import CONFIG, WIDTH, WORKLOAD, Figure
 from warehouse.report.output import report_name, write_bytes
 
@@ -35,21 +36,63 @@ _NOT_VIEWS = ("config", "data", "datasets", "params", "title", "transform")
 _SVG_SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
-def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write each chart as SVG and PNG on white, named by figure and choice; return the files.
+class ImageFormat(StrEnum):
+    """File format of a figure."""
+
+    SVG = "svg"
+    PNG = "png"
+    PDF = "pdf"
+
+
+def select_figures(figures: Sequence[Figure], only: Sequence[str]) -> list[Figure]:
+    """Return the figures whose keys begin with one of `only`; all if it is empty.
+
+    Raises:
+        InputError: No key begins with one of them.
+    """
+    keys = sorted(figure.key for figure in figures)
+    for begin in only:
+        if not any(key.startswith(begin) for key in keys):
+            remedy = f"{likely(begin, keys)}there are {', '.join(keys)}"
+            raise InputError("only", f"no figure begins with {begin!r}", remedy)
+    return [figure for figure in figures if figure.key.startswith(tuple(only) or "")]
+
+
+def write_figures(
+    figures: Sequence[Figure], folder: Path, formats: Sequence[ImageFormat] = (*ImageFormat,)
+) -> list[Path]:
+    """Write each chart on white, with a title, named by figure and choice; return the files.
 
     Raises:
         InputError: The folder cannot be written.
     """
     written = []
-    for name, spec in _charts(figures):
-        text = json.dumps({**spec, "config": {**spec["config"], "background": "#ffffff"}})
-        svg = vl_convert.vegalite_to_svg(text, vl_version=VEGA_LITE).encode()
-        png = vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=PNG_SCALE)
-        for kind, image in (("svg", svg), ("png", png)):
-            written.append(folder / f"{name}.{kind}")
-            write_bytes(written[-1], image)
+    for figure in figures:
+        for name, spec in _charts([figure]):
+            text = json.dumps(
+                {
+                    **spec,
+                    "title": {
+                        **{"text": figure.title, "subtitle": figure.about_runs},
+                        **{"fontSize": 14, "offset": 10},
+                    },
+                    "config": {**spec["config"], "background": "#ffffff"},
+                }
+            )
+            for kind in formats:
+                written.append(folder / f"{name}.{kind}")
+                write_bytes(written[-1], _convert(text, kind))
     return written
+
+
+def _convert(spec: str, kind: ImageFormat) -> bytes:
+    match kind:
+        case ImageFormat.SVG:
+            return vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE).encode()
+        case ImageFormat.PNG:
+            return vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=PNG_SCALE)
+        case ImageFormat.PDF:
+            return vl_convert.vegalite_to_pdf(spec, vl_version=VEGA_LITE)
 
 
 def write_pdfs(
