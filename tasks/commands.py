@@ -32,6 +32,10 @@ class CommandKind(StrEnum):
     """The node leaves the cluster for good; jobs on it are preempted, with their checkpoints."""
     TENANT = "tenant"
     """The command's terms become those of the tenant."""
+    PAUSE = "pause"
+    """No round runs, except by hand, and running jobs continue; recorded by the next round."""
+    RESUME = "resume"
+    """Rounds run again."""
     REFUSED = "refused"
     """A submission or a node was refused; the command has the reason."""
 
@@ -118,7 +122,7 @@ class Command:
 
     Attributes:
         number: Its entry in the inbox, from 1.
-        target: Job id, or index of a node; -1 if it is about a tenant or a new node.
+        target: Job id, or index of a node; -1 if it is about a tenant, a new node or the service.
         at_seconds: When it was accepted, on the run's clock.
         reason: Reason for a refusal, in words.
     """
@@ -135,7 +139,7 @@ class Command:
 
     @property
     def job(self) -> int | None:
-        """The job of the command; None if it is about a tenant or a node."""
+        """The job of the command; None if it is about none."""
         if self.kind is CommandKind.REFUSED:
             return self.number if self.node == NO_NODE else None
         return None if self.kind.of_node or self.target < 0 else self.target

@@ -64,15 +64,20 @@ class Watch:
         self._unfair: list[Alert] = []
         self.known = known
 
-    def look(self, history: ServiceHistory, lag_seconds: float, now: float) -> list[Alert]:
+    def look(
+        self, history: ServiceHistory, lag_seconds: float, now: float, paused: bool = False
+    ) -> list[Alert]:
         """Return the alerts that are new since the last call.
 
         Args:
             history: The service's history.
             lag_seconds: Age of the oldest entry that no round has taken in; 0 if none waits.
             now: Seconds of the watch's clock.
+            paused: Whether users have paused the service, which then misses no round.
         """
         before = self._before or history
+        if paused:
+            lag_seconds, self._new_at = 0.0, now
         if history is not self._before:
             self._before, self._new_at = history, now
             self._unfair = [*self._treated_unfairly(history)]

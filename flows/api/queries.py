@@ -141,6 +141,7 @@ class ServiceQueries:
             inbox=last,
             pending=last - state.source_position.entries,
             late=history.position.late,
+            paused=self.inbox.is_paused(),
         )
 
     def measure_lag(self, now: float) -> float:

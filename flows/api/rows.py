@@ -172,6 +172,7 @@ class Status:
         inbox: Entries accepted.
         pending: Entries that no round has taken in.
         late: Rounds that started late by a tenth of a round or more.
+        paused: Whether rounds are paused; running jobs continue.
     """
 
     run: str
@@ -188,6 +189,7 @@ class Status:
     inbox: int
     pending: int
     late: int
+    paused: bool
 
 
 def make_job_row(

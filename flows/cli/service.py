@@ -321,7 +321,10 @@ def lay_out(service: "AuthorizedApi | Client", width: int) -> "Iterator[Renderab
     from flows.cli.tables import make_table
 
     status = service.get_status()
-    yield Text(f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s")
+    paused = ", paused" * status.paused
+    yield Text(
+        f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s{paused}"
+    )
     yield Text(
         f"{status.busy_gpus} of {status.gpus} GPUs held; jobs: {status.running} running, "
         f"{status.waiting} waiting, {status.held} on hold, {status.ended} ended, "

@@ -123,7 +123,8 @@ def look(warehouse: Path, service: ServiceQueries, seen: Watch, before: Known) -
         ShockwaveError: The service cannot be read, or the alerts cannot be stored.
     """
     lag = service.measure_lag(time.time())
-    for alert in seen.look(service.read_history(), lag, time.monotonic()):
+    paused = service.inbox.is_paused()
+    for alert in seen.look(service.read_history(), lag, time.monotonic(), paused):
         log_line("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
         emit_alert(alert)
     if seen.known != before:

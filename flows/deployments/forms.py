@@ -107,7 +107,7 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, WorkloadSettings, Po
         ge=1,
         le=1_000_000,
         title="Rounds",
-        description="How many to run now, for `round` to go on from; to the end if left empty.",
+        description="How many to run now, for `step` to go on from; to the end if left empty.",
     )
 
     @property

@@ -22,7 +22,7 @@ from warehouse.wording import counted
 
 
 @flow(
-    name="round",
+    name="step",
     description="Step an unfinished run: each round is collect, predict, solve, dispatch, record.",
     flow_run_name="{form.run} +{form.rounds}",
     on_running=[claim],

@@ -11,6 +11,7 @@ from flows.prefect_server.prefect_driver import (
     embedded_prefect,
     open_prefect_driver,
 )
+from flows.prefect_server.round_deployment import RoundRequest
 from predictor.errors import first_line
 from tasks.round import RecordedRound, run_round
 from tasks.run import Run
@@ -31,11 +32,12 @@ END_SECONDS = 10.0
 class FallbackDriver:
     """Runs rounds as flow runs while Prefect's server answers, and plainly while it does not.
 
-    `report` is called with the state of the server, once per change.
+    Rounds take `seconds` of wall time. `report` is called with the state of the server, once per
+    change.
     """
 
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self._report = report
+    def __init__(self, seconds: float, report: Callable[[str], None]) -> None:
+        self._seconds, self._report = seconds, report
         self._driver: PrefectDriver | None = None
         self._opened = ExitStack()
         self._away_since: datetime | None = None
@@ -62,12 +64,23 @@ class FallbackDriver:
             return run_round(run)
         return outcome.result()
 
+    def read_request(self) -> RoundRequest | None:
+        """Return what users ask of the rounds; None while the server does not answer."""
+        driver = self._driver or self._open()
+        if driver is None or driver.deployment is None:
+            return None
+        try:
+            return driver.deployment.read_request()
+        except Exception as error:
+            self._leave(error)
+            return None
+
     def _open(self) -> PrefectDriver | None:
         """Return a new driver; None if the server does not answer, or is not to be tried yet."""
         if monotonic() < self._again_at:
             return None
         try:
-            self._driver = self._opened.enter_context(open_prefect_driver())
+            self._driver = self._opened.enter_context(open_prefect_driver(self._seconds))
         except Exception as error:
             self._leave(error)
         return self._driver
@@ -96,6 +109,6 @@ class FallbackDriver:
 def open_fallback_driver(seconds: float, report: Callable[[str], None]) -> Iterator[FallbackDriver]:
     """Open the driver of rounds that take `seconds` of wall time; see `FallbackDriver`."""
     with embedded_prefect(max(SHARE * seconds, LEAST_SECONDS), retries=1), ExitStack() as opened:
-        driver = FallbackDriver(report)
+        driver = FallbackDriver(seconds, report)
         opened.callback(driver.close)
         yield driver

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -32,6 +33,8 @@ from prefect.settings import (
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE,
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_MAX_FLUSH_RETRIES,
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE,
+    PREFECT_SERVER_SERVICES_SCHEDULER_MIN_RUNS,
+    PREFECT_SERVER_SERVICES_SCHEDULER_MIN_SCHEDULED_TIME,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE,
@@ -43,6 +46,7 @@ from prefect.states import Pending, to_state_create
 from flows.prefect_server.access import describe_first_start
 from flows.prefect_server.crashes import LABEL, identify_process, settle_rounds
 from flows.prefect_server.round_artifacts import RoundPublisher, open_publisher
+from flows.prefect_server.round_deployment import RoundDeployment
 from tasks.prefect_tasks import LOG, RunHandle, call_task
 from tasks.round import RecordedRound, StepResult, run_round
 from tasks.round_log import summarize_round
@@ -61,7 +65,10 @@ def scheduling_round(call: Callable[[], object]) -> None:
 
 
 class PrefectDriver:
-    """Runs rounds as flow runs; `tasks.round.run_round` is the plain driver."""
+    """Runs rounds as flow runs; `tasks.round.run_round` is the plain driver.
+
+    `deployment` is that of a service.
+    """
 
     def __init__(
         self,
@@ -69,9 +76,10 @@ class PrefectDriver:
         flow_id: UUID,
         client: SyncPrefectClient,
         publisher: RoundPublisher,
+        deployment: RoundDeployment | None = None,
     ) -> None:
         self._flow, self._flow_id, self._client = flow, flow_id, client
-        self._publisher = publisher
+        self._publisher, self.deployment = publisher, deployment
         self._settled = ""
 
     def __call__(self, run: Run) -> RecordedRound:
@@ -105,7 +113,7 @@ class PrefectDriver:
             if self._settled != run.name:
                 settle_rounds(self._client, run)
                 self._settled = run.name
-            flow_run = _create_flow_run(self._client, self._flow_id, run)
+            flow_run = self._make_flow_run(run)
             run_flow(self._flow, flow_run, {"call": call})
         except (Exception, PrefectSignal) as error:
             own = outcome.done() and outcome.exception() is error
@@ -113,41 +121,51 @@ class PrefectDriver:
         self._publisher.publish(run, outcome.result(), flow_run.id)
         return outcome, None
 
+    def _make_flow_run(self, run: Run) -> FlowRun:
+        """Adopt a flow run of the deployment for a run's next round, or create one.
+
+        The engine would make four requests: for the flow, the flow run, its name and its
+        parameters.
+        """
+        fields = {
+            "name": str(RunHandle(run)),
+            "parameters": {"run": run.name, "number": run.state.round},
+            "tags": [run.name, run.header.settings.policy],
+        }
+        labels = {LABEL: identify_process()}
+        if self.deployment and (adopted := self.deployment.adopt(fields, labels)):
+            return adopted
+        wanted = FlowRunCreate(
+            flow_id=self._flow_id,
+            **fields,
+            labels=labels,
+            state=to_state_create(Pending()),
+            idempotency_key=str(uuid4()),  # the client repeats a request that was not answered
+            **({"deployment_id": self.deployment.id} if self.deployment else {}),
+        )
+        content = wanted.model_dump(mode="json", exclude_unset=True)
+        answer = self._client.request("POST", "/flow_runs/", json=content)
+        return FlowRun.model_validate(answer.json())
+
     def abandon(self) -> None:
         """Drop the artifacts that wait for a server that does not answer."""
         self._publisher.abandon()
 
 
 @contextmanager
-def open_prefect_driver() -> Iterator[PrefectDriver]:
+def open_prefect_driver(service_seconds: float | None = None) -> Iterator[PrefectDriver]:
     """Open the driver of rounds as flow runs.
 
-    It keeps a connection to the server, which takes 30 ms to open.
+    It keeps a connection to the server, which takes 30 ms to open. The rounds of a service take
+    `service_seconds` of wall time, and are flow runs of the deployment `round`.
     """
     # A given folder for exceptions saves three requests for the server's default.
     folder = PREFECT_LOCAL_STORAGE_PATH.value()
     one_round = scheduling_round.with_options(result_storage=folder, persist_result=False)
     with SyncClientContext() as opened, open_publisher() as publisher:
         flow_id = opened.client.create_flow(one_round)
-        yield PrefectDriver(one_round, flow_id, opened.client, publisher)
-
-
-def _create_flow_run(client: SyncPrefectClient, flow_id: UUID, run: Run) -> FlowRun:
-    """Create the flow run of a run's next round.
-
-    The engine would make four requests: for the flow, the flow run, its name and its parameters.
-    """
-    wanted = FlowRunCreate(
-        flow_id=flow_id,
-        name=str(RunHandle(run)),
-        parameters={"run": run.name, "number": run.state.round},
-        tags=[run.name, run.header.settings.policy],
-        labels={LABEL: identify_process()},
-        state=to_state_create(Pending()),
-        idempotency_key=str(uuid4()),  # the client repeats a request that was not answered
-    )
-    content = wanted.model_dump(mode="json", exclude_unset=True)
-    return FlowRun.model_validate(client.request("POST", "/flow_runs/", json=content).json())
+        deployment = service_seconds and RoundDeployment(opened.client, flow_id, service_seconds)
+        yield PrefectDriver(one_round, flow_id, opened.client, publisher, deployment or None)
 
 
 @contextmanager
@@ -213,13 +231,16 @@ SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE: 500,
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_MAX_FLUSH_RETRIES: MOST_FLUSHES,
+    PREFECT_SERVER_SERVICES_SCHEDULER_MIN_RUNS: 1,
+    PREFECT_SERVER_SERVICES_SCHEDULER_MIN_SCHEDULED_TIME: timedelta(seconds=1),
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL: 1.0,
 }
-"""Settings of servers that Shockwave starts: no telemetry, and task runs and events are stored in
-batches. Single writes would lock SQLite against the next flow run, which would then wait two
-seconds. Sizes and interval are engineering choices; no sweep is recorded."""
+"""Settings of servers that Shockwave starts: no telemetry, one announced flow run per schedule in
+place of an hour's, and task runs and events stored in batches. Single writes would lock SQLite
+against the next flow run, which would then wait two seconds. Sizes and interval are engineering
+choices; no sweep is recorded."""
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from containers.clock import RunClock
 from containers.docker.own_images import check_images
@@ -35,6 +36,7 @@ from flows.scheduler.admission import check_job, check_node, check_tenant, find_
 from flows.scheduler.intake import InboxSource, ReplaySource
 from flows.scheduler.leadership import TOKEN
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
+from flows.scheduler.pause import Pause
 from flows.scheduler.process import write_prefect_state
 from flows.scheduler.sinks import FencedSink, LoggingSink
 from predictor.errors import WarehouseBusy
@@ -49,6 +51,9 @@ from warehouse.inbox.lease import Leases
 from warehouse.store.folder import SNAPSHOT
 from warehouse.store.reader import Reader, add_taken_in
 from warehouse.store.writer import Writer
+
+if TYPE_CHECKING:
+    from flows.prefect_server.round_deployment import RoundRequest
 
 LOOK_SECONDS = 0.25
 """Poll interval of the inbox while idle. An engineering choice."""
@@ -70,7 +75,7 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
     with (
         Inbox(warehouse, url) as inbox,
         wait_for_previous_writer(lambda: open_run(warehouse, inbox, options)) as run,
-        _open_driver(warehouse, options) as driver,
+        _open_driver(warehouse, options) as (driver, read_request),
         closing(Leases(warehouse, url)) as leases,
     ):
         if token:
@@ -79,7 +84,9 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
         if is_structured():
             run.sink = LoggingSink(run.sink, run.name)
         print(READY, flush=True)
-        schedule(run, warehouse, driver, alive=partial(print, ALIVE, flush=True))
+        pause = Pause(inbox, read_request)
+        alive = partial(print, ALIVE, flush=True)
+        schedule(run, warehouse, driver, alive=alive, may_begin=pause.may_begin)
 
 
 @contextmanager
@@ -103,11 +110,16 @@ def wait_for_previous_writer(enter: Callable[[], AbstractContextManager[Run]]) -
 
 
 @contextmanager
-def _open_driver(warehouse: Path, options: ServiceOptions) -> Iterator[Driver]:
-    """Open the driver of rounds; the environment holds Prefect's settings."""
+def _open_driver(
+    warehouse: Path, options: ServiceOptions
+) -> Iterator[tuple[Driver, "Callable[[], RoundRequest | None]"]]:
+    """Open the driver of rounds, and the reader of users' requests in Prefect's UI.
+
+    The environment holds Prefect's settings.
+    """
     if options.driver == "plain":
         write_prefect_state(warehouse, "not used")
-        yield run_round
+        yield run_round, lambda: None
         return
     from flows.prefect_server.fallback import open_fallback_driver
 
@@ -117,7 +129,7 @@ def _open_driver(warehouse: Path, options: ServiceOptions) -> Iterator[Driver]:
 
     write_prefect_state(warehouse, "answers")
     with open_fallback_driver(options.round_seconds / options.speed, report) as driver:
-        yield driver
+        yield driver, driver.read_request
 
 
 def schedule(
@@ -126,6 +138,7 @@ def schedule(
     driver: Driver = run_round,
     rounds: int | None = None,
     alive: Callable[[], None] = lambda: None,
+    may_begin: Callable[[], bool] = lambda: True,
 ) -> None:
     """Drive a service's rounds; while it has no jobs, wait for the next entry.
 
@@ -135,12 +148,16 @@ def schedule(
         driver: Executes a round.
         rounds: Number of rounds; by default unlimited.
         alive: Called at least once per round, so that the supervisor sees progress.
+        may_begin: Returns whether the next round may begin; asked again after a pause.
     """
     last = None if rounds is None else run.state.round + rounds
     with collect_rarely():
         while last is None or run.state.round < last:
             alive()
-            if not run.state.beliefs and run.source.idle_until(run.state.source_position) is None:
+            idle = (
+                not run.state.beliefs and run.source.idle_until(run.state.source_position) is None
+            )
+            if not may_begin() or idle:
                 time.sleep(LOOK_SECONDS)
                 continue
             driver(run)

@@ -92,7 +92,7 @@ def of_what_serves(up: Up, variable: str) -> str:
 
 def test_all_deployments_are_served(up: Up, client: SyncPrefectClient) -> None:
     found = {deployment.name: deployment for deployment in client.read_deployments()}
-    assert set(found) == {deployment.name for deployment in read_deployments()}
+    assert set(found) == {"round", *(deployment.name for deployment in read_deployments())}
     for deployment in read_deployments():
         served = found[deployment.name]
         assert served.description == deployment.description
@@ -102,7 +102,7 @@ def test_all_deployments_are_served(up: Up, client: SyncPrefectClient) -> None:
 
 
 def test_a_round_steps_the_run(up: Up, client: SyncPrefectClient, unfinished: str) -> None:
-    flow_run = started(client, "round", {"run": unfinished, "rounds": 2})
+    flow_run = started(client, "step", {"run": unfinished, "rounds": 2})
     assert outcome(flow_run) == ("Completed", f"run {unfinished!r} has not ended after 4 rounds")
     assert flow_run.name == f"{unfinished} +2"
     assert set(flow_run.tags) == {"shockwave", "virtual"}
@@ -129,7 +129,7 @@ def test_stepped_runs_are_what_they_would_have_been(
 
 
 def test_a_round_that_fails_says_why(up: Up, client: SyncPrefectClient) -> None:
-    assert outcome(started(client, "round", {"run": "nobody-1"})) == (
+    assert outcome(started(client, "step", {"run": "nobody-1"})) == (
         "Failed",
         f"run 'nobody-1': not in the warehouse {up.warehouse}; list them with: shockwave run list",
     )
@@ -144,7 +144,7 @@ def test_a_form_out_of_bounds_makes_no_flow_run(
     client: SyncPrefectClient, form: dict[str, Any]
 ) -> None:
     before = {flow_run.id for flow_run in client.read_flow_runs()}
-    found = client.read_deployment_by_name("round/round")
+    found = client.read_deployment_by_name("step/step")
     with pytest.raises(PrefectHTTPStatusError, match=r"409 Conflict[\s\S]*Validation failed"):
         client.create_flow_run_from_deployment(found.id, parameters={"form": form})
     assert {flow_run.id for flow_run in client.read_flow_runs()} == before

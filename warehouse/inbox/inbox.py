@@ -27,6 +27,8 @@ MOST_READ = 10_000
 LATEST = 1_000
 """Number of latest jobs whose names are suggested for an unknown name. An engineering bound."""
 
+PAUSE, RESUME = CommandKind.PAUSE.value, CommandKind.RESUME.value
+
 _JOBS = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT)
 
 
@@ -137,6 +139,12 @@ class Inbox:
     def terms(self, tenant: str) -> TenantTerms:
         """Return the last accepted terms of a tenant."""
         return self._database.read(lambda connection: terms_of(connection, tenant))
+
+    def is_paused(self) -> bool:
+        """Return whether the service is paused."""
+        asked = select(ENTRIES.c.kind).where(ENTRIES.c.kind.in_([PAUSE, RESUME]))
+        latest = asked.order_by(ENTRIES.c.number.desc()).limit(1)
+        return self._database.read(lambda connection: connection.scalar(latest)) == PAUSE
 
     def last(self) -> int:
         """Return the number of the last entry; 0 if there is none."""
