@@ -10,8 +10,10 @@ from containers.clock import RunClock
 from containers.runtime import EventKind, Terms
 from containers.virtual.real_time import RealTimeCluster
 from flows.explain.replay import replay
+from flows.prefect_server.round_deployment import RoundRequest
 from flows.scheduler.intake import InboxSource
 from flows.scheduler.options import ServiceOptions
+from flows.scheduler.pause import Pause
 from flows.scheduler.scheduler import open_run, schedule
 from predictor.allocation import Demand
 from predictor.errors import InputError
@@ -253,3 +255,36 @@ def test_each_node_joins_those_that_its_round_added_before_it(
     for command in record.commands:
         assert refused.get(command.number, "") in command.reason
     assert audit(tmp_path, name).findings == ()
+
+
+def test_a_pause_lasts_while_the_server_is_away_and_the_inbox_has_it(tmp_path: Path) -> None:
+    answers: list[RoundRequest | None] = [
+        None,  # the server does not answer
+        RoundRequest(paused=False, run_once=False),
+        RoundRequest(paused=True, run_once=False),
+        None,
+        RoundRequest(paused=True, run_once=True),
+        RoundRequest(paused=False, run_once=False),
+    ]
+    began, paused = [], []
+    with Inbox(tmp_path) as inbox:
+        for answer in answers:
+            # A new scheduler takes over each time.
+            began.append(Pause(inbox, lambda answer=answer: answer).may_begin())  # type: ignore[misc]
+            paused.append(inbox.is_paused())
+        kinds = [(entry.kind, entry.by) for entry in inbox.entries_after(0)]
+    assert began == [True, True, False, False, True, True]
+    assert paused == [False, False, True, True, True, False]
+    assert kinds == [("pause", "Prefect"), ("resume", "Prefect")]
+
+
+def test_a_paused_service_runs_no_round_until_it_may(tmp_path: Path) -> None:
+    asked = iter([False, False, True, True])
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+        inbox.command(CommandKind.PAUSE, -1, by="Prefect")
+        with open_run(tmp_path, inbox, FAST) as run:
+            schedule(run, tmp_path, rounds=2, may_begin=lambda: next(asked))
+    assert list(asked) == []
+    first, *_ = Reader(tmp_path).records(run.name)
+    assert [command.kind for command in first[0].commands] == [CommandKind.PAUSE]

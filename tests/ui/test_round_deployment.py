@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
@@ -59,13 +58,9 @@ def test_pause_run_once_and_resume_in_the_ui(
     assert deployment.global_concurrency_limit.limit == 1
 
     page.goto(f"/deployments/deployment/{deployment.id}")
-    page.wait_for_timeout(2000)
-    page.screenshot(path="/tmp/sched-page.png")
-    Path("/tmp/sched-page.html").write_text(page.content())
-
-    toggle = page.locator(".deployment-toggle input, .p-toggle").first
+    toggle = page.locator(".deployment-schedule-card__action .p-toggle")
     toggle.click()
-    paused = wait_for(service.get_status, lambda status: status.paused, every=0.2)
+    wait_for(service.get_status, lambda status: status.paused, every=0.2)
     paused = until_quiet(service)
     assert (paused.running, paused.busy_gpus) == (1, 2)
     mine = FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[deployment.id]))
