@@ -35,6 +35,8 @@ RUNS = {
     "simulate": [(f"simulate {SMALL}", 0), (f"simulate {SMALL} --driver prefect", 0)],
     "compare": [(f"compare {SMALL} --policies fifo", 0)],
     "workload generate": [("workload generate {folder}/generated --jobs 2", 0)],
+    "workload show": [("workload show --format sacct --trace {folder}/cluster.toml", 2)],
+    "workload fetch": [("workload fetch pai", 0)],
     "cluster run": [("cluster run --cluster {folder}/cluster.toml --jobs 1 --round-seconds 2", 2)],
     "cluster profile": [
         (

@@ -115,6 +115,8 @@ CHANGING = (
 """Commands that change the output of others; they run once, before all others."""
 
 ELSEWHERE = {
+    "workload show": "has a test of its own, with a log",
+    "workload fetch": "has a test of its own",
     "login": "has a test of its own, with a server",
     "report": "prints two lines",
     "tenant set": "prints a line",

@@ -23,7 +23,7 @@ class Format(StrEnum):
     TIRESIAS = "tiresias"
     """Tiresias's: a CSV list of static jobs."""
     SACCT = "sacct"
-    """Slurm's accounting: any columns and delimiter, or `--json`."""
+    """Slurm's accounting: any columns and delimiter, or JSON."""
     PHILLY = "philly"
     """A table of Microsoft's Philly trace, or its `cluster_job_log`."""
     PHILLY_JSON = "philly-json"

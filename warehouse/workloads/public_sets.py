@@ -122,7 +122,7 @@ def convert(name: str, downloaded: Path, folder: Path) -> list[Path]:
         InputError: A file is missing or invalid, or is there already.
     """
     if not find_set(name).converts:
-        raise InputError("NAME", f"{name} needs no conversion", "give its files to --trace")
+        raise InputError("NAME", f"{name} needs no conversion", "give its files as the trace")
     folder.mkdir(parents=True, exist_ok=True)
     if name == "gavel":
         return [_flatten_throughputs(downloaded, folder / "throughputs.csv.gz")]
@@ -144,7 +144,7 @@ def _new(path: Path) -> Path:
 
 
 def _write_regimes(path: Path) -> Path:
-    """Write the published regimes of GNS jobs as a table for `--regimes`."""
+    """Write the published regimes of GNS jobs as a table."""
     with _new(path).open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)
@@ -158,7 +158,7 @@ def _write_regimes(path: Path) -> Path:
 
 
 def _flatten_throughputs(downloaded: Path, path: Path) -> Path:
-    """Write Gavel's throughputs as the CSV table that `--throughputs` reads."""
+    """Write Gavel's throughputs as a CSV table."""
     check_regular(downloaded)
     try:
         document = json.loads(read_text(downloaded))

@@ -75,7 +75,7 @@ def open_table(
                 remedy = f"give its columns as the header; the first line has {shorten(names)}"
                 raise InputError(f"{path}:1", problem, remedy)
             names, rows = list(header), chain([start], rows)
-        ended = len(names) > 1 and not names[-1]  # by a delimiter, as `sacct --parsable` does
+        ended = len(names) > 1 and not names[-1]  # by a delimiter, as some of `sacct`
         names = names[:-1] if ended else names
         _check_names(path, names)
         yield OpenTable(

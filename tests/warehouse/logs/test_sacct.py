@@ -226,7 +226,7 @@ def test_only_is_asked_of_whole_jobs(file: Path) -> None:
     ]
     log = read(file, *rows, only="State=COMPLETED|TIMEOUT")
     assert [(job.key, job.seconds) for job in log.jobs] == [("8", 160)]
-    assert log.left_out == {"not selected by --only": 1}
+    assert log.left_out == {"not selected": 1}
 
 
 def test_exports_that_overlap_were_put_together(file: Path) -> None:

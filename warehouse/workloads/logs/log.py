@@ -31,7 +31,7 @@ NO_RUN_TIME = "without a run time"
 NO_TIME = "ran for 0 s"
 TOO_EARLY = "started before its submission"
 STEPS = "steps of jobs"
-NOT_ASKED = "not selected by --only"
+NOT_ASKED = "not selected"
 SEEN_BEFORE = "an id that was there before"
 UNREADABLE = "unreadable"
 

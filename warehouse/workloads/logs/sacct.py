@@ -1,4 +1,4 @@
-"""Slurm's accounting: `sacct` with any columns and delimiter, and `sacct --json`."""
+"""Slurm's accounting: `sacct` with any columns and delimiter, and its JSON."""
 
 import re
 from collections import Counter
@@ -32,7 +32,7 @@ HEADER = (
     *("Submit", "Eligible", "Start", "End", "ElapsedRaw", "TimelimitRaw", "ReqTRES", "AllocTRES"),
     *("NNodes", "NodeList"),
 )
-"""Columns that docs/traces.md asks for, of exports with `--noheader`."""
+"""Columns that docs/traces.md asks for, of exports without a header."""
 
 COLUMNS = Columns(
     {
@@ -105,7 +105,7 @@ def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iter
         text = start + file.read()
     found = re.search(r'"jobs"\s*:\s*\[', text)
     if not found:
-        raise InputError(str(path), "is JSON without jobs", "give the output of sacct --json")
+        raise InputError(str(path), "is JSON without jobs", "give the JSON of sacct")
     roles = {role: names[0] for role, names in COLUMNS.names.items()}
     selection, moments = LineFilter.of(options.only), Moments.of(options.zone)
     for place, job in iterate_objects(path, text, found.end()):
@@ -116,7 +116,7 @@ def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iter
 
 
 def _flatten(place: str, job: Mapping[str, Any]) -> dict[str, str]:
-    """Return a job of `sacct --json` as a row of `sacct`."""
+    """Return a job of its JSON as a row of `sacct`."""
     try:
         array, time, tres = job.get("array") or {}, job["time"], job.get("tres") or {}
         state = job["state"]["current"]
@@ -144,8 +144,8 @@ def _flatten(place: str, job: Mapping[str, Any]) -> dict[str, str]:
             "NodeList": str(job.get("nodes") or ""),
         }
     except (KeyError, TypeError, AttributeError) as error:
-        problem = f"is no job of sacct --json ({type(error).__name__}: {error})"
-        raise InputError(place, problem, "give the output of sacct --json") from None
+        problem = f"is no job of sacct ({type(error).__name__}: {error})"
+        raise InputError(place, problem, "give the JSON of sacct") from None
 
 
 def _value(number: Any) -> Any:
