@@ -91,8 +91,11 @@ def of_what_serves(up: Up, variable: str) -> str:
 
 
 def test_all_deployments_are_served(up: Up, client: SyncPrefectClient) -> None:
-    found = {deployment.name: deployment for deployment in client.read_deployments()}
-    assert set(found) == {"round", *(deployment.name for deployment in read_deployments())}
+    names = {"round", *(deployment.name for deployment in read_deployments())}
+    found = wait_for(  # the scheduler creates `round` just after it is ready
+        lambda: {deployment.name: deployment for deployment in client.read_deployments()},
+        lambda found: set(found) == names,
+    )
     for deployment in read_deployments():
         served = found[deployment.name]
         assert served.description == deployment.description
