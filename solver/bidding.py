@@ -40,7 +40,7 @@ from solver.plan import ActiveJob, Situation
 
 LEAST_TRAINED = 0.05
 """Minimum share of a round that counts as trained after a start, however long the restart takes. An
-engineering choice: it limits the factor on bids for a held type to 41."""
+engineering choice: it limits the factor on bids for a held type, to 41 for a restart of a round."""
 
 BLUR_ROUNDS = 4.0
 """b: standard deviation of a finish time about its sample, in rounds; 5 gives the same front."""

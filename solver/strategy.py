@@ -63,14 +63,14 @@ class Parameters:
     """Parameters of the market, on one GPU type and on several.
 
     Attributes:
-        fairness: φ, from 0, the shortest makespan, to 1, where nobody is worse off than in the even
-            cluster.
+        fairness: φ, from 0, the shortest makespan, to 1, the fair end of the front on a fixed set
+            of jobs. In streams of jobs a higher φ is not fairer (docs/results.md).
         lateness: λ, highest price of a GPU-round of lateness, in completions of 1-GPU jobs. Chosen
             in the flat part of its sweep (`benchmarks/market.py`).
         stay: Minimum preemption hysteresis, a factor on the bids of running jobs; it is higher if
             restarts cost more of a round.
         overdue: Bound on postponement: overdue jobs go before all others, the longest overdue
-            first. A job is overdue once its age is this many times its JCT in the even cluster.
+            first. A job is overdue once its age is this many times the JCT at which its ρ is 1.05.
         packed: 1 to pair jobs on the same GPUs (`solver.packing`), else 0.
     """
 

@@ -9,7 +9,7 @@ costs
 Σ m_t y / e + ½ y is the completion time of a job that runs without a pause, and otherwise a lower
 bound (the mean busy time of Goemans, Queyranne, Schulz, Skutella and Wang, Single machine
 scheduling with release dates, SIAM J. Discrete Mathematics 2002). So one program covers mean JCT,
-fair deadlines and, by κ, makespan. Its prices p_kt are the worth of a GPU of each type in an
+due dates and, by κ, makespan. Its prices p_kt are the worth of a GPU of each type in an
 interval.
 
 At the prices of all later intervals, W_j(x) is the minimum cost of the share x of a job's work:

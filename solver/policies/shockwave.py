@@ -17,6 +17,7 @@ from solver.bidding import (
     measure_utility,
 )
 from solver.clearing import solve_market
+from solver.even_cluster import UNKNOWN
 from solver.guarantees import Guarantees, audit_one_type, audit_types
 from solver.inventory import Inventory
 from solver.market import Market
@@ -53,13 +54,14 @@ class OneType(Strategy):
         """See `Strategy.make_bids`.
 
         The horizon lies between the least makespan of the active jobs and their last end in the
-        even cluster, but not before arrivals are expected to end. After the arrivals, the longest
-        job is due as soon as it can finish, so it is never delayed for long.
+        even cluster, but not before arrivals are expected to end. Jobs without an end there do
+        not count.
         """
         asked, seconds = self.parameters, situation.round_seconds
         work = float(ahead.gangs @ (ahead.left + LOST_ROUNDS * seconds)) / situation.inventory.gpus
         least = max(work, float(ahead.left.max()))
-        last = max(float((ahead.fair - ahead.age).max()), least)
+        known = ahead.fair < UNKNOWN / 2
+        last = max(float((ahead.fair - ahead.age).max(where=known, initial=0.0)), least)
         coming = arrivals_left(situation.clock_seconds, situation.arrivals)
         unfair = measure_unfair_jct(situation, ahead)
         utility = measure_utility(
@@ -111,13 +113,14 @@ class SeveralTypes(Strategy):
         due = measure_unfair_jct(situation, ahead)[firsts]
         weights = budgets * gangs**GANG
         weights /= weights.mean()
+        usual = due.mean(where=due < UNKNOWN / 2) if due.min() < UNKNOWN / 2 else due.mean()
         seen = measure_savings(
             *rows,
             weights=weights,
             due=due - ahead.age[firsts],
             least=least,
             round_seconds=situation.round_seconds,
-            lateness=LATE * asked.lateness * weights * due.mean() / due,
+            lateness=LATE * asked.lateness * weights * usual / due,
             makespan=self._price_makespan(situation, least),
         )
         factors = np.where(holding, measure_staying(situation, ahead, asked.stay), 1.0)
