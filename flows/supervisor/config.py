@@ -32,8 +32,8 @@ DATABASE_SECONDS = 30.0
 """Timeout for connecting to the database. An engineering bound."""
 
 PREFECT_DAYS, FEWEST_DAYS, MOST_DAYS = 1.0, 0.1, 3_650.0
-"""Default and bounds of the days for which Prefect keeps ended flow runs. By default, its database
-is as large after a week as after two days. Prefect's own minimum is an hour."""
+"""Default and bounds of the days for which Prefect keeps ended flow runs. The default is
+the least that shows the night before. Prefect's own minimum is an hour."""
 
 _EVERY = ("0.0.0.0", "::")
 
