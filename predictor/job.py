@@ -27,6 +27,11 @@ class JobKind(StrEnum):
     """Promises nothing; it is never preempted."""
 
 
+MOST_BUDGET = 1e12
+"""Largest budget; the least is one over it. A numerical bound: in the even cluster, shares of
+budgets further apart are rounded."""
+
+
 class Mode(StrEnum):
     """How a job adapts its batch size while it trains."""
 
@@ -112,6 +117,12 @@ class JobSpec:
                     f"{value} is not {'finite' if value > 0 else 'positive'}",
                     "give a positive number",
                 )
+        if not 1 / MOST_BUDGET <= self.budget <= MOST_BUDGET:
+            raise InputError(
+                f"job {self.job_id}, budget",
+                f"{self.budget} is not between {1 / MOST_BUDGET:g} and {MOST_BUDGET:g}",
+                "budgets are relative to each other: give one near 1",
+            )
         if not 0 <= self.arrival_seconds <= LATEST_ARRIVAL:
             raise InputError(
                 f"job {self.job_id}, arrival",

@@ -169,7 +169,7 @@ ODD = {
     "an unknown model": replace(JOB, model="a\udcff\x1b"),
     "batches of any size": replace(JOB, max_batch_size=10**30),
     "epochs without end": replace(JOB, epochs=10**12, samples_per_epoch=10**15, total_steps=0),
-    "a budget beside which others vanish": replace(JOB, budget=1e308),
+    "a budget beside which others vanish": replace(JOB, budget=1e11),
     "a limit without end": make_timed_job(
         0, JobKind.OPAQUE, Demand.gang(1), 1e300, 0.0, image="a:1"
     ),

@@ -54,6 +54,8 @@ def test_a_job_that_starts_at_the_largest_batch_size_stays_there(mode: Mode) -> 
         ("samples_per_epoch", 0),
         ("budget", 0.0),
         ("budget", float("nan")),
+        ("budget", 1e-13),
+        ("budget", 1e250),
         ("arrival_seconds", -1.0),
         ("arrival_seconds", float("inf")),
         ("arrival_seconds", float("nan")),

@@ -45,7 +45,7 @@ def served(*jobs: ActiveJob, nodes: Inventory = NODES) -> dict[int, tuple[int, .
 
 
 def situation(*jobs: ActiveJob, nodes: Inventory = NODES) -> Situation:
-    return Situation(0.0, nodes, 100.0, 1, jobs, len(jobs), restart_seconds=20.0)
+    return Situation(0.0, nodes, 100.0, 1, jobs, restart_seconds=20.0)
 
 
 def rates(v100: float, k80: float, spread: float) -> Profile:

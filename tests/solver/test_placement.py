@@ -103,7 +103,7 @@ def test_gpus_are_disjoint_and_running_jobs_stay(
 
 
 def situation(inventory: Inventory, *jobs: ActiveJob) -> Situation:
-    return Situation(0.0, inventory, 100.0, 1, jobs, len(jobs))
+    return Situation(0.0, inventory, 100.0, 1, jobs)
 
 
 def job(

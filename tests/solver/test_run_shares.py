@@ -38,7 +38,7 @@ def go_on(inputs: Situation, plan: Plan, *more: ActiveJob) -> Situation:
 
 
 def start(*jobs: ActiveJob, gpus: int = 1, clock: float = 2_000.0) -> Situation:
-    return Situation(clock, cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
+    return Situation(clock, cluster(gpus), ROUND_SECONDS, 6, jobs)
 
 
 def turns(policy_name: str, inputs: Situation, rounds: int) -> list[list[int]]:
@@ -78,7 +78,7 @@ def test_gpus_that_a_consolidated_gang_cannot_use_go_to_others() -> None:
         strict, belief=replace(strict.belief, spec=replace(strict.spec, consolidate=True))
     )
     others = [job(j, 9, gang=gang) for j, gang in ((1, 2), (2, 1), (3, 1))]
-    inputs = Situation(2_000.0, cluster(4, 2), ROUND_SECONDS, 6, (strict, *others), 4)
+    inputs = Situation(2_000.0, cluster(4, 2), ROUND_SECONDS, 6, (strict, *others))
     # Three GPUs of two nodes of two: alone it fits, and nobody idles a GPU beside it.
     assert sum(map(len, make_policy("gandiva-fair").plan(inputs).placement.values())) == 4
 

@@ -239,7 +239,7 @@ def test_the_first_in_line_are_the_shortest_but_for_uneven_queues(
 def test_allox_takes_the_oldest_and_settles_a_job_that_has_a_gpu_to_itself() -> None:
     policy = make_policy("allox")
     jobs = [job(j, 10 + j, arrival=100.0 * j) for j in range(6)]
-    inputs = Situation(1_000.0, cluster(2), ROUND_SECONDS, 6, tuple(jobs), 6)
+    inputs = Situation(1_000.0, cluster(2), ROUND_SECONDS, 6, tuple(jobs))
     memory = policy.plan(inputs).memory
     ledger = from_json(Ledger, memory)
     assert [row.share for row in ledger.accounts.values()] == [(1.0,)] * 2 + [(0.0,)] * 4

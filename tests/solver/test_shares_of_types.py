@@ -259,7 +259,7 @@ def ledger_of(plan: Plan) -> Ledger:
 
 
 def start(*jobs: ActiveJob) -> Situation:
-    return Situation(2_000.0, TYPES, 360.0, 6, jobs, len(jobs))
+    return Situation(2_000.0, TYPES, 360.0, 6, jobs)
 
 
 def after(inputs: Situation, placement: dict[int, tuple[int, ...]], *more: ActiveJob) -> Situation:

@@ -20,7 +20,7 @@ ROUND_SECONDS = 100.0
 
 
 def start(*jobs: ActiveJob, gpus: int = 1) -> Situation:
-    return Situation(2_000.0, cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
+    return Situation(2_000.0, cluster(gpus), ROUND_SECONDS, 6, jobs)
 
 
 def go_on(inputs: Situation, plan: Plan, *more: ActiveJob) -> Situation:

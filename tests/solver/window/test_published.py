@@ -26,7 +26,7 @@ ROUND_SECONDS = 100.0
 
 
 def start(*jobs: ActiveJob, gpus: int = 2) -> Situation:
-    return Situation(0.0, cluster(gpus), ROUND_SECONDS, 20, jobs, len(jobs))
+    return Situation(0.0, cluster(gpus), ROUND_SECONDS, 20, jobs)
 
 
 def go_on(inputs: Situation, plan: Plan) -> Situation:
