@@ -63,7 +63,7 @@ def started(
 def test_its_one_server_is_stopped_when_a_campaign_has_ended(tmp_path: Path, home: Path) -> None:
     """Also if a cell fails, which is reported in a line, without complaints of Prefect."""
     seen: dict[int, bool] = {}
-    plan = PLAN.format(jobs=2, more=TOO_SMALL)
+    plan = PLAN.format(jobs='2\nscale_factors = "8=1"', more=TOO_SMALL)
     with started(tmp_path, home, plan, "--workers", "1") as campaign:
 
         def ended() -> bool:

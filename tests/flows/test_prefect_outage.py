@@ -32,7 +32,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """Starts a server, always on the same port and database, which is this process's."""
     port = free_port()
     monkeypatch.setattr(own_server, "_free_port", lambda: port)
-    monkeypatch.setattr(fallback, "LEAST_SECONDS", 3.0)
+    monkeypatch.setattr(fallback, "LEAST_SECONDS", 10.0)  # a busy machine answers later
     with temporary_settings({PREFECT_HOME: tmp_path / "home"}):
         access = read_access(f"http://127.0.0.1:{port}")
         with apply_settings(access.client_settings()):
