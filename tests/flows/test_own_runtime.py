@@ -213,6 +213,8 @@ LAZY: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("fault", LAZY)
 def test_the_kit_finds_what_is_no_runtime(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     observe = FaithfulCluster.observe
-    monkeypatch.setattr(FaithfulCluster, "observe", lambda self: LAZY[fault](observe(self)))
+    monkeypatch.setattr(
+        FaithfulCluster, "observe", lambda self, each=None: LAZY[fault](observe(self))
+    )
     with pytest.raises(AssertionError):
         check_runtime("faithful")

@@ -81,25 +81,27 @@ def test_with_postgres_and_tls_behind_a_proxy_it_serves_and_killed_it_leaves_not
 def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
     job = JobSpec(0, "conv-small", 32, 32, Demand.gang(2), Mode.STATIC, 500, 40_000, 0.0)
     with Inbox(up.warehouse) as inbox:
-        inbox.submit(job, key="a")
+        first = inbox.submit(job, key="a").number
         with ServiceCommands(up.warehouse) as commands:
-            wait_for(
-                lambda: commands.list_jobs()[0].status, lambda status: status == "runs", every=0.5
-            )
+
+            def statuses(last: int) -> list[str]:
+                return [row.status for row in commands.list_jobs()][-last:]
+
+            wait_for(lambda: statuses(1), lambda found: found == ["runs"], every=0.5)
             (scheduler,) = [
                 number
                 for number in up.descendants()
                 if b"flows.scheduler.scheduler" in line_of(number)
             ]
             os.kill(scheduler, signal.SIGKILL)
-            inbox.submit(job, key="b")
-            inbox.command(CommandKind.CANCEL, 1)
+            second = inbox.submit(job, key="b").number
+            inbox.command(CommandKind.CANCEL, first)
             wait_for(
-                lambda: [row.status for row in commands.list_jobs()],
+                lambda: statuses(2),
                 lambda found: found in (["cancelled", "runs"], ["withdrawn", "runs"]),
                 every=0.5,
             )
-            inbox.command(CommandKind.CANCEL, 2)
+            inbox.command(CommandKind.CANCEL, second)
     assert audit(up.warehouse, commands.run).findings == ()
 
 
