@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -188,23 +189,6 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert outcome(copy, run) == undisturbed.outcome
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "simulate --gpus 4 --trace no.trace --profile {pipe}",
-        "compare --gpus 4 --trace no.trace --profile {pipe}",
-    ],
-)
-def test_interrupted_before_anything_was_done(tmp_path: Path, command: str) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    arguments = command.format(pipe=pipe).split()
-    process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)
-    with pipe.open("w"):  # the reader waits for more
-        _, err = kill(process, signal.SIGINT)
-    assert (process.returncode, err) == (130, INTERRUPTED)
-
-
 BLOCKING = """
 import os, sys
 class Finder:
@@ -217,20 +201,38 @@ sys.meta_path.insert(0, Finder())
 """Makes a program wait where it imports a module, for what comes through a pipe."""
 
 
-@pytest.mark.parametrize("module", ["flows.cli.app", "typer", "duckdb"])
-def test_interrupted_while_it_starts(tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("flows.cli.app", "run list"),
+        ("typer", "run list"),
+        ("duckdb", "run list"),
+        ("flows.runs.simulation", "simulate --gpus 4"),
+        ("flows.campaigns.compare", "compare --gpus 4"),
+    ],
+)
+def test_interrupted_while_it_starts(tmp_path: Path, module: str, command: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(BLOCKING)
     os.mkfifo(pipe := tmp_path / "pipe")
     env = {"PYTHONPATH": str(tmp_path), "BLOCKED": module, "PIPE": str(pipe)}
     process = subprocess.Popen(
-        [PROGRAM, "run", "list", "--warehouse", tmp_path / "none"],
+        [PROGRAM, *command.split(), "--warehouse", tmp_path / "none"],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | env,
     )
-    with pipe.open("w"):  # the program imports the module
-        _, err = kill(process, signal.SIGINT)
+    writing: list[int] = []
+
+    def reads() -> bool:  # the program imports the module
+        with suppress(OSError):  # nobody reads yet
+            writing.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(writing)
+
+    wait_until(process, reads)
+    _, err = kill(process, signal.SIGINT)
+    os.close(writing[0])
     assert (process.returncode, err) == (130, INTERRUPTED)
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="cannot tell when it asks DuckDB")
