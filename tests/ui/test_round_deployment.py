@@ -59,7 +59,15 @@ def test_pause_run_once_and_resume_in_the_ui(
 
     page.goto(f"/deployments/deployment/{deployment.id}")
     toggle = page.locator(".deployment-schedule-card__action .p-toggle")
-    toggle.click()
+
+    def switched(active: bool) -> bool:
+        """Click until the server has it: while rounds write, it may answer that it is busy."""
+        (schedule,) = client.read_deployment(deployment.id).schedules
+        if schedule.active is not active:
+            toggle.click()
+        return schedule.active is active
+
+    wait_for(lambda: switched(False), every=3.0)
     wait_for(service.get_status, lambda status: status.paused, every=0.2)
     paused = until_quiet(service)
     assert (paused.running, paused.busy_gpus) == (1, 2)
@@ -76,7 +84,7 @@ def test_pause_run_once_and_resume_in_the_ui(
     )
     assert by_hand == paused.rounds
 
-    toggle.click()
+    wait_for(lambda: switched(True), every=3.0)
     wait_for(service.get_status, lambda status: status.rounds > again.rounds + 2, every=0.2)
     assert not service.get_status().paused
     taken = {
