@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from predictor.errors import InputError, meant
-from warehouse.workloads.opening import check_regular
+from warehouse.workloads.opening import check_is_file
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -34,7 +34,7 @@ def read_toml(path: Path, needed: str) -> dict[str, Any]:
         InputError: The file cannot be read, or is no TOML.
     """
     try:
-        check_regular(path, needed)
+        check_is_file(path, needed)
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         problem = "is nested too deeply to be read"

@@ -43,7 +43,7 @@ from warehouse.store.creation import make_folder
 from warehouse.store.durable import hold_lock, temporary_name, write_file, writing
 from warehouse.store.folder import name_of, place_of, run_folders
 from warehouse.store.ledger import check_key, enter, folder_name, read_ledger
-from warehouse.store.parts import WHOLE, closed_parts
+from warehouse.store.parts import closed_parts
 
 LOCK = ".lock"
 """Lock file of the process that writes copies."""
@@ -109,8 +109,9 @@ def keep_fast(
     copied = {*copies.runs}
     new = [path for path in run_folders(warehouse) if name_of(path) not in copied]
     parts = ((name_of(path), part) for path in new for part in closed_parts(path))
-    sizes = [(path / WHOLE).stat().st_size for path in new if (path / WHOLE).is_file()]
-    if len(sizes) > NEW_RUNS or sum(sizes) > NEW_BYTES or {*parts} - {*copies.parts}:
+    ended = [state for path in new if (state := stamp(warehouse, name_of(path)))]
+    size = sum(size for size, *_ in ended)
+    if len(ended) > NEW_RUNS or size > NEW_BYTES or {*parts} - {*copies.parts}:
         with contextlib.suppress(ShockwaveError):
             materialise(warehouse, progress)
 

@@ -152,12 +152,7 @@ class Reader:
         if missing := set(numbers) - rounds.keys():
             raise WarehouseError(f"{folder}", f"round {min(missing)} is missing", RESTORE)
         before = last if first else header.digest
-        for number in numbers:
-            found = rounds[number]
-            if any(check_chain(found.record, found.content, found.digest, before)):
-                raise _changed(run, f"round {number}")
-            before = found.digest
-        return [(rounds[number].record, rounds[number].digest) for number in numbers]
+        return [*_check_links(run, (rounds[number] for number in numbers), before)]
 
     def walk(self, run: str) -> Iterator[tuple[RoundRecord, str]]:
         """Yield the rounds of a run as `records` returns them, a few at a time.
@@ -169,18 +164,7 @@ class Reader:
         if [path.name for path in round_files(folder)] != [WHOLE]:
             yield from self.records(run)
             return
-        before, count = self._header(folder).digest, 0
-        path = folder / WHOLE
-        for table in read_groups(path):
-            for at in range(0, len(table), FEW_ROUNDS):
-                rows = partial(_decode_rounds, table[at : at + FEW_ROUNDS])
-                for found in _decode(path, rows):
-                    if found.record.round != count:
-                        raise WarehouseError(f"{folder}", f"round {count} is missing", RESTORE)
-                    if any(check_chain(found.record, found.content, found.digest, before)):
-                        raise _changed(run, f"round {count}")
-                    before, count = found.digest, count + 1
-                    yield found.record, found.digest
+        yield from _check_links(run, _walk_whole(folder), self._header(folder).digest)
 
     def parts(
         self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
@@ -242,6 +226,32 @@ def _rounds_in(path: Path, first: int) -> list[Stored[RoundRecord]]:
     part = rounds_of(path.name)
     skipped = max(first - 1 - (part.start if part else 0), 0)
     return _decode_rounds(read_from(path, skipped))
+
+
+def _walk_whole(folder: Path) -> Iterator[Stored[RoundRecord]]:
+    """Yield the rounds of an ended run; decode a few at a time."""
+    path, number = folder / WHOLE, 0
+    for table in read_groups(path):
+        for at in range(0, len(table), FEW_ROUNDS):
+            for found in _decode(path, partial(_decode_rounds, table[at : at + FEW_ROUNDS])):
+                if found.record.round != number:
+                    raise WarehouseError(f"{folder}", f"round {number} is missing", RESTORE)
+                number += 1
+                yield found
+
+
+def _check_links(
+    run: str, rounds: Iterable[Stored[RoundRecord]], before: str
+) -> Iterator[tuple[RoundRecord, str]]:
+    """Yield rounds with their hashes, each after verifying its link of the chain.
+
+    `before` is the hash of the header, or of the round before the first.
+    """
+    for found in rounds:
+        if any(check_chain(found.record, found.content, found.digest, before)):
+            raise _changed(run, f"round {found.record.round}")
+        before = found.digest
+        yield found.record, found.digest
 
 
 def _decode_rounds(table: pa.Table) -> list[Stored[RoundRecord]]:

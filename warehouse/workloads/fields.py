@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from predictor.errors import InputError, check_plain
-from warehouse.workloads.opening import check_regular
+from warehouse.workloads.opening import check_is_file
 
 Number = TypeVar("Number", int, float)
 
@@ -85,7 +85,7 @@ def read_text(path: Path) -> str:
     Raises:
         InputError: The file cannot be read.
     """
-    check_regular(path)
+    check_is_file(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -16,7 +16,7 @@ from predictor.errors import InputError, likely
 from predictor.job import JobSpec, Regime
 from predictor.throughput import Profile
 from warehouse.workloads.fields import JOB_TYPE, LARGEST, Row, parse_rows
-from warehouse.workloads.opening import check_regular
+from warehouse.workloads.opening import check_is_file
 
 COLUMNS = (
     "job_type",
@@ -199,7 +199,7 @@ def _check_spread(row: Row, rate: float, on_one_node: float | None) -> None:
 
 
 def _text(path: Path) -> str:
-    check_regular(path)
+    check_is_file(path)
     try:
         packed = path.suffix.lower() == ".gz"
         with gzip.open(path) if packed else path.open("rb") as file:

@@ -24,7 +24,7 @@ TAR_MARK = 257, b"ustar"
 """Offset of the mark of a tar archive, and the mark."""
 
 
-def check_regular(path: Path, needed: str = "a readable file") -> None:
+def check_is_file(path: Path, needed: str = "a readable file") -> None:
     """Refuse whatever is not a file on disk: reading a device or a pipe may never end.
 
     Raises:
@@ -54,7 +54,7 @@ def open_text(path: Path, members: Collection[str] = ()) -> Iterator[IO[str]]:
     Raises:
         InputError: The file cannot be read, also while its text is.
     """
-    check_regular(path)
+    check_is_file(path)
     try:
         with path.open("rb") as file, _unpack(file) as unpacked:
             raw = io.BufferedReader(unpacked, 1 << 16)

@@ -12,7 +12,7 @@ from typing import Any
 from predictor.errors import InputError, meant
 from warehouse.workloads.fields import read_text
 from warehouse.workloads.kinds import Format
-from warehouse.workloads.opening import check_regular
+from warehouse.workloads.opening import check_is_file
 from warehouse.workloads.published_rules import published_gns
 from warehouse.workloads.regimes import COLUMNS
 
@@ -159,7 +159,7 @@ def _write_regimes(path: Path) -> Path:
 
 def _flatten_throughputs(downloaded: Path, path: Path) -> Path:
     """Write Gavel's throughputs as a CSV table."""
-    check_regular(downloaded)
+    check_is_file(downloaded)
     try:
         document = json.loads(read_text(downloaded))
         rows = [*_rates(document)]

@@ -13,7 +13,7 @@ from predictor.errors import InputError
 from predictor.image import LONGEST_LABEL
 from warehouse.wording import counted
 from warehouse.workloads.mix import MOST_SECONDS
-from warehouse.workloads.moments import Moments
+from warehouse.workloads.moments import LATEST, Moments
 
 PREEMPTION = "whether jobs can be preempted (they are simulated as preemptible)"
 ELASTICITY = "whether jobs could run on other numbers of GPUs (they hold what they held)"
@@ -229,7 +229,7 @@ class JobLine:
         return text[:LONGEST_LABEL]
 
     def number(
-        self, role: str, parse: Callable[[str], float] = float, most: float = 2**53
+        self, role: str, parse: Callable[[str], float] = float, most: float = LATEST
     ) -> float:
         """Return a field as a number from 0 on; 0 if it is missing.
 
