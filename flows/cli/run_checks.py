@@ -105,15 +105,14 @@ def _print_all(warehouse: Path, result: "WarehouseAudit", as_json: bool) -> None
     rounds = sum(audited.rounds for audited in result.runs)
     files = sum(audited.files for audited in result.runs) + result.files
     row = {"findings": len(result.findings), "runs": len(result.runs), "rounds": rounds}
-    row |= {"files": files, "entries": entries, "signed": result.ledger.signed}
+    row |= {"files": files, "entries": entries}
     verdict = "intact and as in the ledger"
     if result.findings:
         verdict = counted(len(result.findings), "finding")
-    signed = f", {result.ledger.signed} signed" if result.ledger.signed else ""
     text = (
         f"{warehouse}: {counted(len(result.runs), 'run')}, {counted(rounds, 'round')}, "
         f"{counted(files, 'file')}: {verdict}\n"
-        f"ledger: {entries} entries{signed}, last hash {result.last_hash}"
+        f"ledger: {entries} entries, last hash {result.last_hash}"
     )
     print_result(row | {"last_hash": result.last_hash}, text, as_json)
 

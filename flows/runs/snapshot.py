@@ -140,7 +140,6 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
     """Enter a snapshot in the ledger, then replace the previous snapshot.
 
     Raises:
-        InputError: The entry cannot be signed.
         OSError: It cannot be written.
         WarehouseError: The ledger cannot be written.
     """

@@ -12,12 +12,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from predictor.rows import hash_content
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.folder import SNAPSHOT
-from warehouse.store.ledger import LEDGER, Key
+from warehouse.store.ledger import LEDGER
 from warehouse.store.parts import WHOLE
 
 Rows = list[dict[str, Any]]
@@ -256,26 +255,18 @@ def moved_lines(target: Target) -> None:
     (target.folder / LEDGER).write_bytes(b"".join(lines))
 
 
-def forged_ledger(target: Target, forger: Key | None, change: Callable[[Rows], Rows]) -> None:
-    """Write the ledger anew, with sound hashes, unsigned or with another key."""
+def forged_ledger(target: Target, change: Callable[[Rows], Rows]) -> None:
+    """Write the ledger anew, with sound hashes."""
     rows = change([orjson.loads(line) for line in lines_of(target)])
     previous, lines = "", []
     for row in rows:
-        content = {name: value for name, value in row.items() if name not in ("hash", "signature")}
-        name = forger.name if forger else ""
-        content |= {"previous": previous, "key": name}
-        digest = hash_content(content)
-        content |= {"hash": digest, "signature": forger.sign(digest) if forger else ""}
+        content = {name: value for name, value in row.items() if name != "hash"}
+        content["previous"] = previous
+        content["hash"] = hash_content(content)
         line = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         previous = hashlib.sha256(line).hexdigest()
         lines.append(line + b"\n")
     (target.folder / LEDGER).write_bytes(b"".join(lines))
-
-
-def forger(rng: Random) -> Key | None:
-    """No key, or a forger's key."""
-    private = Ed25519PrivateKey.from_private_bytes(rng.randbytes(32))
-    return Key(private.public_key(), private) if rng.random() < 0.5 else None
 
 
 def all_forged(target: Target) -> None:
@@ -295,7 +286,7 @@ def all_forged(target: Target) -> None:
                 row["files"] = {file: states[file] for file in row["files"] if file in states}
         return [row for row in rows if row["folder"] != "marts"]
 
-    forged_ledger(target, forger(target.rng), change)
+    forged_ledger(target, change)
 
 
 def run_gone_from_all(target: Target) -> None:
@@ -303,9 +294,7 @@ def run_gone_from_all(target: Target) -> None:
     folder = target.unfinished
     shutil.rmtree(folder)
     name = folder.relative_to(target.folder).as_posix()
-    forged_ledger(
-        target, forger(target.rng), lambda rows: [row for row in rows if row["folder"] != name]
-    )
+    forged_ledger(target, lambda rows: [row for row in rows if row["folder"] != name])
 
 
 def snapshot_and_ledger(target: Target) -> None:
@@ -316,7 +305,7 @@ def snapshot_and_ledger(target: Target) -> None:
     def change(rows: Rows) -> Rows:
         return [row | {"files": forged} if row["folder"] == "inbox" else row for row in rows]
 
-    forged_ledger(target, forger(target.rng), change)
+    forged_ledger(target, change)
 
 
 def as_it_was(target: Target) -> None:

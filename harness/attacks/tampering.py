@@ -1,20 +1,19 @@
 """Seeded edits of every kind of file of a warehouse; does `audit --all` find them?
 
-    python -m harness.attacks.tampering [--edits 1000] [--seed 0] [--unsigned] [--json]
+    python -m harness.attacks.tampering [--edits 1000] [--seed 0] [--json]
 
 A small warehouse (two ended runs, one under way, a service and its snapshot, a campaign, copies of
-marts, a ledger that is signed unless `--unsigned` is given) is made once. For each edit it is
-copied, edited and audited. Kinds of edits take turns, and SEED draws what each changes. The table
-says by kind how many were found; exit code 1 if one was missed.
+marts, a ledger) is made once. For each edit it is copied, edited and audited. Kinds of edits take
+turns, and SEED draws what each changes. The table says by kind how many were found; exit code 1 if
+one was missed.
 
 `an older state` puts back the warehouse as it was before its newest run, ledger included. Only a
-hash that was kept elsewhere reveals it, so this kind is audited with `--expect`; with `--unsigned`,
-so are forgeries of the ledger with valid hashes.
+hash that was kept elsewhere reveals this, and forgeries of the ledger with valid hashes: these
+kinds are audited with `--expect`.
 """
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -25,8 +24,6 @@ from random import Random
 from time import perf_counter
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from flows.runs import snapshot
 from flows.runs.simulation import simulate
@@ -40,7 +37,7 @@ from warehouse.store import warehouse_audit
 from warehouse.store.campaigns import CellStore, write_cells, write_plan
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import SNAPSHOT, place_of
-from warehouse.store.ledger import KEY_VARIABLE, LEDGER, read_ledger
+from warehouse.store.ledger import LEDGER, read_ledger
 from warehouse.workloads.generator import generate_workload
 
 Edit = Callable[[Target], object]
@@ -69,7 +66,7 @@ def main() -> int:
     options = parse()
     warehouse_audit.WAIT_SECONDS = 0.0  # nobody writes to the warehouse
     with tempfile.TemporaryDirectory() as folder:
-        made = make(Path(folder) / "made", signed=not options.unsigned)
+        made = make(Path(folder) / "made")
         started = perf_counter()
         tried, missed = attack(made, Path(folder) / "edited", options.edits, options.seed)
     seconds = perf_counter() - started
@@ -86,20 +83,13 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--edits", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--unsigned", action="store_true", help="without a key")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     return parser.parse_args()
 
 
-def make(warehouse: Path, *, signed: bool) -> Target:
-    """A warehouse to be edited; its key, if it has one, is beside it and in the environment."""
-    os.environ.pop(KEY_VARIABLE, None)
+def make(warehouse: Path) -> Target:
+    """A warehouse to be edited."""
     warehouse.parent.mkdir(exist_ok=True)
-    if signed:
-        key = warehouse.with_name("key")
-        private = Ed25519PrivateKey.from_private_bytes(Random(1).randbytes(32))
-        key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-        os.environ[KEY_VARIABLE] = str(key)
     ended = [simulate(start(policy), warehouse) for policy in ("srtf", "shockwave")]
     store, rows = CellStore(warehouse), []
     for number, run in enumerate(ended):
@@ -190,7 +180,7 @@ def found(made: Target, place: Path, kind: str, edit: Edit, rng: Random) -> bool
     """Whether an audit of a copy of a warehouse finds an edit of it."""
     shutil.copytree(made.folder, place)
     edit(moved(made, place, rng))
-    kept = kind == ROLLED_BACK or (kind in FORGED and KEY_VARIABLE not in os.environ)
+    kept = kind in (ROLLED_BACK, *FORGED)
     expected = read_ledger(made.folder).entries[-1].hash if kept else None
     findings = warehouse_audit.audit_all(place, expected).findings
     shutil.rmtree(place)

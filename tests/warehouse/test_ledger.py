@@ -1,4 +1,4 @@
-"""The ledger enters all writes, in a chain, signed with a key if there is one."""
+"""The ledger enters all writes, in a chain."""
 
 import ctypes
 import itertools
@@ -26,10 +26,9 @@ from warehouse.store.campaigns import CellStore, write_cells
 from warehouse.store.checksums import add_sum, checksum
 from warehouse.store.creation import make_folder
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.folder import place_of, records_folder
+from warehouse.store.folder import SNAPSHOT, place_of, records_folder
 from warehouse.store.ledger import (
     HEADER_FILE,
-    KEY_VARIABLE,
     LEDGER,
     LedgerEntry,
     enter,
@@ -45,7 +44,6 @@ from warehouse.store.writer import Writer
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warehouse_audit, "WAIT_SECONDS", 0.0)
-    monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
 @pytest.fixture
@@ -386,13 +384,25 @@ def test_first_commands_in_parallel_leave_a_sound_warehouse(tmp_path: Path) -> N
         assert len(read_ledger(warehouse).entries) == 3
 
 
+def test_a_snapshot_counts_once_it_is_entered(tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    path = warehouse / SNAPSHOT
+    make_folder(warehouse)
+    path.parent.mkdir()
+    path.write_text("{}")
+    unused = f"{SNAPSHOT} differs from {LEDGER}, and is not used: remove it"
+    enter(warehouse, warehouse / "campaigns", {path.name: checksum(path)})  # of another folder
+    assert unused in problems(warehouse)
+    enter(warehouse, path.parent, {path.name: checksum(path)})
+    assert unused not in problems(warehouse)
+
+
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no object": lambda row: row.clear(),
     "another kind": lambda row: row.update(at=3),
     "no checksums": lambda row: row.update(files={"a": 1}),
     "another chain": lambda row: row.update(previous="0" * 64),
-    "a signature": lambda row: row.update(signature="AAAA"),
-    "a key": lambda row: row.update(key="AAAA"),
+    "a further field": lambda row: row.update(key="AAAA"),
 }
 
 
@@ -404,7 +414,7 @@ def test_a_changed_line_is_named(tmp_path: Path, change: str, hashed: bool) -> N
     rows = [orjson.loads(line) for line in lines(tmp_path)]
     CHANGES[change](rows[2])
     if hashed:
-        content = {n: v for n, v in rows[2].items() if n not in ("hash", "signature")}
+        content = {n: v for n, v in rows[2].items() if n != "hash"}
         rows[2]["hash"] = hash_content(content)
     text = [orjson.dumps(row, option=orjson.OPT_SORT_KEYS) + b"\n" for row in rows]
     (tmp_path / LEDGER).write_bytes(b"".join(text))

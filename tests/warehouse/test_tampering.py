@@ -9,7 +9,6 @@ import pytest
 from harness.attacks import tampering
 from harness.attacks.edits import BYTES, Target
 from warehouse.store import warehouse_audit
-from warehouse.store.ledger import KEY_VARIABLE
 
 pytestmark = pytest.mark.slow
 EDITS = tampering.kinds()
@@ -21,8 +20,7 @@ SAMPLE = [kind for kind in EDITS if kind not in OF_BYTES] + OF_BYTES[::5]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(warehouse_audit, "WAIT_SECONDS", 0.0)
-        patch.setenv(KEY_VARIABLE, "")  # restored afterwards
-        yield tampering.make(tmp_path_factory.mktemp("made") / "w", signed=True)
+        yield tampering.make(tmp_path_factory.mktemp("made") / "w")
 
 
 @pytest.mark.parametrize("kind", SAMPLE)

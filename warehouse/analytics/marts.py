@@ -42,7 +42,7 @@ from warehouse.store.checksums import checksum, hash_contents
 from warehouse.store.creation import make_folder
 from warehouse.store.durable import hold_lock, temporary_name, write_file, writing
 from warehouse.store.folder import name_of, place_of, run_folders
-from warehouse.store.ledger import check_key, enter, folder_name, read_ledger
+from warehouse.store.ledger import enter, folder_name, read_ledger
 from warehouse.store.parts import closed_parts
 
 LOCK = ".lock"
@@ -118,7 +118,6 @@ def keep_fast(
 
 def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], None]) -> int:
     with writing(warehouse):
-        check_key(warehouse)  # fail before any work if signing is impossible
         before = _whole(warehouse, read_copies(warehouse))
         ended, closed = _ended(warehouse), _closed(warehouse)
         of_parts = {run for run, name in closed if (run, name) not in before.parts}

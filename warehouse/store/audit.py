@@ -101,7 +101,7 @@ def audit(
     and its defects are among the findings.
 
     Raises:
-        InputError: There is no such run, or the ledger's key cannot be used.
+        InputError: There is no such run.
         WarehouseError: A folder is a link, or the ledger cannot be read.
     """
     check_links(warehouse)

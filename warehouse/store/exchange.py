@@ -28,7 +28,7 @@ from warehouse.store.folder import (
 )
 from warehouse.store.labelling import label_run
 from warehouse.store.labels import Label, parse_label, read_labels
-from warehouse.store.ledger import HEADER_FILE, check_key, enter
+from warehouse.store.ledger import HEADER_FILE, enter
 from warehouse.store.parts import WHOLE
 
 LABEL = "label.json"
@@ -84,7 +84,6 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
         WarehouseError: The warehouse cannot be written.
     """
     with writing(warehouse):
-        check_key(warehouse)
         make_folder(warehouse)
         with _scratch(warehouse) as fresh:
             folder, label = _unpacked(file, warehouse, fresh)

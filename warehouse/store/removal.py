@@ -9,7 +9,7 @@ from warehouse.store.checksums import is_stored
 from warehouse.store.durable import give_name, lock_run, writing
 from warehouse.store.folder import place_of, unknown_run
 from warehouse.store.labelling import forget_run
-from warehouse.store.ledger import check_key, enter, folder_name, read_ledger
+from warehouse.store.ledger import enter, folder_name, read_ledger
 
 
 def remove_run(warehouse: Path, run: str) -> None:
@@ -26,7 +26,6 @@ def remove_run(warehouse: Path, run: str) -> None:
     with writing(warehouse):
         lock = lock_run(folder / ".lock", run)
         try:
-            check_key(warehouse)
             entered = read_ledger(warehouse).folders.get(folder_name(warehouse, folder), {})
             if any(entered.values()):
                 enter(warehouse, folder, dict.fromkeys(entered, ""))

@@ -69,7 +69,6 @@ def audit_all(
     number of audited runs, and of all.
 
     Raises:
-        InputError: The ledger's key cannot be used.
         WarehouseError: The ledger cannot be read.
     """
     found = _audit_all(warehouse, expected, progress)
@@ -216,7 +215,6 @@ def accept(warehouse: Path, found: WarehouseAudit) -> None:
     """Enter sound files that the ledger lacks, and the removal of missing files.
 
     Raises:
-        InputError: The entries cannot be signed.
         WarehouseError: The ledger cannot be written.
     """
     for name, files in found.acceptable.items():

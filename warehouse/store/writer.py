@@ -37,7 +37,7 @@ from warehouse.store.files import (
     RoundLabel,
 )
 from warehouse.store.folder import EMPTY, SERVICE, WORKLOAD_FILE, place_of, records_folder
-from warehouse.store.ledger import HEADER_FILE, LEDGER, check_key, enter, folder_name, read_ledger
+from warehouse.store.ledger import HEADER_FILE, LEDGER, enter, folder_name, read_ledger
 from warehouse.store.parts import (
     FAN,
     WHOLE,
@@ -104,7 +104,6 @@ class Writer:
         self._new: dict[str, str] = {}  # checksums that the ledger lacks
         self._entered_at = monotonic()
         with writing(warehouse):
-            check_key(warehouse)
             make_folder(warehouse)
             if run is None:
                 self._begin(start, packages, taken)
