@@ -28,8 +28,7 @@ from solver.backends.makespan import find_least_makespan
 from solver.backends.packing import PairTable, pack
 from solver.clearing import solve_market
 from solver.market import Market
-from solver.policies.shockwave import ENDING, LATE
-from solver.strategy import Parameters
+from solver.policies.shockwave import ENDING, LATE, Shockwave
 
 SHAPES = (
     (100, 3, 16, 1),
@@ -96,7 +95,7 @@ def bid_for(market: Market) -> float:
     Run times fall as utilities rise, and all jobs are due at the least makespan.
     """
     seconds, jobs = run_times(market), len(market.jobs)
-    gangs, asked = market.gangs.astype(float), Parameters()
+    gangs, asked = market.gangs.astype(float), Shockwave()
     rows = seconds, gangs, market.job_of, market.type_of, market.capacities
     begun = process_time()
     least = find_least_makespan(*rows, exact=False)
