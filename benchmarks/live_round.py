@@ -5,10 +5,11 @@
 
 Jobs that outlast it are handed to the inbox of a service on a virtual cluster, and its rounds are
 driven as `shockwave up` drives them, without the waits between them. Inbox and Prefect's server
-have a Postgres of their own, or SQLite. A round is the whole flow run. Its processor time is that
-of the scheduler; that of the server is apart, and it includes work of earlier rounds, which the
-server does later. The first round, which takes all jobs in, has a row of its own; the other row has
-the means of the others.
+have a Postgres of their own, or SQLite. A round is the whole flow run, with the question before it
+whether users paused the service. Its processor time is that of the scheduler; that of the server is
+apart, and it includes work of earlier rounds, which the server does later. Requests are those of
+the scheduler to the server. The first round, which takes all jobs in, has a row of its own; the
+other row has the means of the others.
 """
 
 import argparse
@@ -22,6 +23,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from statistics import mean
+from typing import Any
+
+import httpx
 
 from flows.cli.output import print_table
 from flows.scheduler.options import ServiceOptions
@@ -86,11 +90,14 @@ def taken(
             waited.append(time.perf_counter() - began)
 
         run.runtime.advance = wait  # type: ignore[method-assign]
-        with driving(options.driver) as drive:
+        seconds = service.round_seconds / SPEED
+        with driving(options.driver, seconds) as (drive, ask), counted_requests() as requests:
 
             def driver(run: Run) -> RecordedRound:
                 waited.clear()
+                requests.clear()
                 began, cpu, server = time.perf_counter(), time.process_time(), children_seconds()
+                ask()
                 this = drive(run)
                 seconds = time.perf_counter() - began - sum(waited)
                 rows.append(
@@ -99,6 +106,7 @@ def taken(
                         "round ms": seconds * 1e3,
                         "cpu ms": (time.process_time() - cpu) * 1e3,
                         "server cpu ms": (children_seconds() - server) * 1e3,
+                        "requests": len(requests),
                         **{
                             f"{name.removesuffix('_ms')} ms": took
                             for name, took in asdict(this.timings).items()
@@ -123,16 +131,39 @@ def children_seconds() -> float:
 
 
 @contextmanager
-def driving(driver: str) -> Iterator[Callable[[Run], RecordedRound]]:
-    """The driver, with a server of its own."""
+def counted_requests() -> Iterator[list[str]]:
+    """Method and path of the requests of this process so far."""
+    seen, send = list[str](), httpx.Client.send
+
+    def count(client: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
+        seen.append(f"{request.method} {request.url.path}")
+        return send(client, request, **options)
+
+    httpx.Client.send = count  # type: ignore[method-assign,assignment]
+    try:
+        yield seen
+    finally:
+        httpx.Client.send = send  # type: ignore[method-assign]
+
+
+@contextmanager
+def driving(
+    driver: str, seconds: float
+) -> Iterator[tuple[Callable[[Run], RecordedRound], Callable[[], object]]]:
+    """The driver of a service whose rounds take `seconds`, and what is asked before a round."""
     if driver == "plain":
-        yield run_round
+        yield run_round, lambda: None
         return
     from flows.prefect_server.own_server import run_own_server
     from flows.prefect_server.prefect_driver import embedded_prefect, open_prefect_driver
 
-    with embedded_prefect(), run_own_server(), open_prefect_driver() as drive:
-        yield drive
+    with (
+        embedded_prefect(),
+        run_own_server(),
+        open_prefect_driver(seconds) as drive,
+    ):
+        assert drive.deployment
+        yield drive, drive.deployment.read_request
 
 
 def parse() -> argparse.Namespace:

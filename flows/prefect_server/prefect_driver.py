@@ -14,7 +14,6 @@ from uuid import UUID, uuid4
 
 from prefect import Flow, flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import FlowRunCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext, SyncClientContext
@@ -46,6 +45,7 @@ from prefect.states import Pending, to_state_create
 from flows.prefect_server.access import describe_first_start
 from flows.prefect_server.crashes import LABEL, identify_process, settle_rounds
 from flows.prefect_server.round_artifacts import RoundPublisher, open_publisher
+from flows.prefect_server.round_client import RoundClient
 from flows.prefect_server.round_deployment import RoundDeployment
 from tasks.prefect_tasks import LOG, RunHandle, call_task
 from tasks.round import RecordedRound, StepResult, run_round
@@ -74,7 +74,7 @@ class PrefectDriver:
         self,
         flow: Flow[Any, Any],
         flow_id: UUID,
-        client: SyncPrefectClient,
+        client: RoundClient,
         publisher: RoundPublisher,
         deployment: RoundDeployment | None = None,
     ) -> None:
@@ -114,6 +114,7 @@ class PrefectDriver:
                 settle_rounds(self._client, run)
                 self._settled = run.name
             flow_run = self._make_flow_run(run)
+            self._client.own(flow_run)
             run_flow(self._flow, flow_run, {"call": call})
         except (Exception, PrefectSignal) as error:
             own = outcome.done() and outcome.exception() is error
@@ -131,6 +132,7 @@ class PrefectDriver:
             "name": str(RunHandle(run)),
             "parameters": {"run": run.name, "number": run.state.round},
             "tags": [run.name, run.header.settings.policy],
+            "flow_version": self._flow.version,
         }
         labels = {LABEL: identify_process()}
         if self.deployment and (adopted := self.deployment.adopt(fields, labels)):
@@ -162,10 +164,12 @@ def open_prefect_driver(service_seconds: float | None = None) -> Iterator[Prefec
     # A given folder for exceptions saves three requests for the server's default.
     folder = PREFECT_LOCAL_STORAGE_PATH.value()
     one_round = scheduling_round.with_options(result_storage=folder, persist_result=False)
-    with SyncClientContext() as opened, open_publisher() as publisher:
-        flow_id = opened.client.create_flow(one_round)
-        deployment = service_seconds and RoundDeployment(opened.client, flow_id, service_seconds)
-        yield PrefectDriver(one_round, flow_id, opened.client, publisher, deployment or None)
+    context = SyncClientContext()
+    context.client = client = RoundClient()
+    with context, open_publisher() as publisher:
+        flow_id = client.create_flow(one_round)
+        deployment = service_seconds and RoundDeployment(client, flow_id, service_seconds)
+        yield PrefectDriver(one_round, flow_id, client, publisher, deployment or None)
 
 
 @contextmanager

@@ -4,21 +4,18 @@ Rounds follow the service's clock. The schedule announces the next round in the 
 resume it, and run a round while it is paused.
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from httpx import HTTPStatusError, codes
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas import State
 from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.objects import FlowRun
-from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Pending
 
 NAME = "round"
 
@@ -52,6 +49,7 @@ class RoundDeployment:
     def __init__(self, client: SyncPrefectClient, flow_id: UUID, seconds: float) -> None:
         self._client, self._flow_id = client, flow_id
         self._interval = timedelta(seconds=max(seconds, SHORTEST_SECONDS))
+        self._candidates = list[FlowRun]()
         self.id = self._declare()
 
     def _declare(self) -> UUID:
@@ -78,39 +76,47 @@ class RoundDeployment:
         )
 
     def read_request(self) -> RoundRequest:
-        """Return what users ask for; drop announced flow runs whose time has passed."""
+        """Return what users ask for; drop announced flow runs whose time has passed.
+
+        A pause deletes the announced flow runs, so the deployment is read only without one.
+        """
         by_hand, announced = self._read_scheduled()
-        self._drop(flow_run for flow_run in announced if _is_due(flow_run))
-        found = self._read()
-        paused = found.paused or not any(schedule.active for schedule in found.schedules)
+        self._candidates = by_hand or announced[:1]
+        for flow_run in announced:
+            if _is_due(flow_run) and flow_run not in self._candidates:
+                with suppress(ObjectNotFound):
+                    self._client.delete_flow_run(flow_run.id)
+        paused = not announced and self._is_paused()
         return RoundRequest(paused, bool(by_hand))
 
-    def _read(self) -> DeploymentResponse:
+    def _is_paused(self) -> bool:
         try:
-            return self._client.read_deployment(self.id)
+            found = self._client.read_deployment(self.id)
         except ObjectNotFound:  # a user deleted it
             self.id = self._declare()
-            return self._client.read_deployment(self.id)
+            found = self._client.read_deployment(self.id)
+        return found.paused or not any(schedule.active for schedule in found.schedules)
 
     def adopt(self, fields: dict[str, Any], labels: dict[str, Any]) -> FlowRun | None:
         """Return the flow run of the next round, started by hand or announced; None without one.
+
+        It is one of those that the last request was read from.
 
         Args:
             fields: Its name, parameters and tags.
             labels: Its labels.
         """
-        by_hand, announced = self._read_scheduled()
-        candidates = by_hand[:1] or announced[:1]
-        self._drop(run for run in announced if _is_due(run) and run not in candidates)
-        for flow_run in candidates:
-            with suppress(ObjectNotFound):  # a user deleted it
-                path = {"id": flow_run.id}
+        while self._candidates:
+            flow_run = self._candidates.pop(0)
+            path = {"id": flow_run.id}
+            try:
                 self._client.request("PATCH", "/flow_runs/{id}", path_params=path, json=fields)
                 self._client.update_flow_run_labels(flow_run.id, labels)
-                # By force: a limit of one must not block a service that was killed in a round.
-                pending: State[Any] = Pending()
-                self._client.set_flow_run_state(flow_run.id, pending, force=True)
-                return flow_run.model_copy(update={**fields, "state": pending})
+            except HTTPStatusError as error:
+                if error.response.status_code != codes.NOT_FOUND:
+                    raise
+                continue  # a user deleted it
+            return flow_run.model_copy(update=fields)
         return None
 
     def _read_scheduled(self) -> tuple[list[FlowRun], list[FlowRun]]:
@@ -120,11 +126,6 @@ class RoundDeployment:
         found = [FlowRun.model_validate(row) for row in answer.json()]
         by_hand = [run for run in found if not run.auto_scheduled and _is_due(run)]
         return by_hand, [run for run in found if run.auto_scheduled]
-
-    def _drop(self, flow_runs: Iterable[FlowRun]) -> None:
-        for flow_run in flow_runs:
-            with suppress(ObjectNotFound):
-                self._client.delete_flow_run(flow_run.id)
 
 
 def _is_due(flow_run: FlowRun) -> bool:
