@@ -224,8 +224,8 @@ class Plan:
 class Policy(Protocol):
     """Decides which jobs run. Pure: the same situation gives the same plan.
 
-    Policies are frozen dataclasses whose numeric fields are the policy's parameters. A policy of
-    another distribution inherits this class and its defaults.
+    Policies are frozen dataclasses that inherit this class and its defaults. Their numeric fields
+    are the policy's parameters.
 
     Attributes:
         name: Key in the registry.

@@ -152,7 +152,7 @@ def make_header(
     """
     settings = _typed(asked, workload.profile)
     profile = _placed(workload.profile, settings.pools)
-    several = getattr(make_policy_of(settings), "several_pools", False)
+    several = make_policy_of(settings).several_pools
     check_switches(settings.policy, get_values(settings.parameters))
     if len(settings.pools) > 1 and not several:
         raise InputError(
@@ -195,7 +195,7 @@ def make_header(
         ),
         service=service,
         pairs=_pair_rows(profile, models) if pairs else (),
-        losses=bool(getattr(make_policy_of(settings), "reads_losses", False)),
+        losses=make_policy_of(settings).reads_losses,
         spread=tuple(
             SpreadMeasurement(
                 nodes, _rows(table, models), _pair_rows(table, models) if pairs else ()

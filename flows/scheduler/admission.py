@@ -95,7 +95,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
         remedy = f"known are {', '.join(sorted(kinds))}"
         problem = f"the service has no throughputs of {node.gpu_type!r}"
         raise InputError("gpu_type", problem, remedy)
-    if len(pools) > 1 and not getattr(make_policy_of(header.settings), "several_pools", False):
+    if len(pools) > 1 and not make_policy_of(header.settings).several_pools:
         last = inventory.pools[-1]
         raise InputError(
             "node",

@@ -77,7 +77,7 @@ def policy_names() -> list[str]:
 
 def for_several_pools() -> list[str]:
     """Return the names of our policies that schedule clusters of several pools."""
-    return [name for name, policy in POLICIES.items() if getattr(policy, "several_pools", False)]
+    return [name for name, policy in POLICIES.items() if policy.several_pools]
 
 
 def policy_plugin(name: str) -> Plugin | None:

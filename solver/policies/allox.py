@@ -7,7 +7,7 @@ import numpy as np
 
 from predictor.arrays import Floats, Ints
 from solver.fidelity import Fidelity
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
@@ -16,7 +16,7 @@ LEAST_RATE = 1e-10
 
 
 @dataclass(frozen=True)
-class AlloX:
+class AlloX(Policy):
     """Minimum-cost matching of jobs to GPUs and positions in their queues.
 
     Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3: a job at position k from the end of a
@@ -36,8 +36,6 @@ class AlloX:
     name = "allox"
     summary = "minimum average JCT by matching jobs to places in GPU queues"
     source = "Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
     solver = "scipy"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from predictor.allocation import Allocation
 from solver.list_scheduling import Claim, find_fitting, make_claims, next_round
 from solver.pairs import find_pairs
-from solver.plan import ActiveJob, Plan, Situation, SolveReport
+from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 
 
 @dataclass(frozen=True)
-class AntMan:
+class AntMan(Policy):
     """Guaranteed jobs by arrival, with backfilling, and opportunistic jobs on the rest.
 
     Xiao et al., AntMan (OSDI '20): the global scheduler gives guaranteed jobs GPUs in order,
@@ -28,8 +28,6 @@ class AntMan:
     name = "antman"
     summary = "guaranteed jobs as if alone, opportunistic ones in what these leave"
     source = "Xiao et al., AntMan (OSDI '20)"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
 

@@ -10,14 +10,14 @@ from predictor.arrays import Bools, Floats, Ints
 from solver.fidelity import Fidelity
 from solver.list_scheduling import find_fitting, make_claims
 from solver.pairs import ALONE, Rows
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.listed import run_list
 from solver.policies.shares import run_shares
 
 
 @dataclass(frozen=True)
-class Fifo:
+class Fifo(Policy):
     """Jobs in order of arrival, with backfilling.
 
     Only backfilled jobs are ever preempted, when an earlier job fits. With several GPU types, a
@@ -39,8 +39,6 @@ class Fifo:
     name = "fifo"
     summary = "first in, first out, with backfilling"
     source = "as YARN-CS in Gu et al., Tiresias (NSDI '19), section 5"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
 

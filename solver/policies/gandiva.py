@@ -9,7 +9,7 @@ import numpy as np
 from predictor.arrays import Floats
 from solver.fidelity import Fidelity
 from solver.pairs import ALONE
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
@@ -18,7 +18,7 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class Gandiva:
+class Gandiva(Policy):
     """Time slices for all jobs, and random pairs of jobs when GPUs are short.
 
     Xiao et al., Gandiva (OSDI '18), section 3: jobs take turns, are packed onto the same GPUs by
@@ -41,8 +41,6 @@ class Gandiva:
     name = "gandiva"
     summary = "equal time slices, and pairs of jobs on the same GPUs by trial"
     source = "Xiao et al., Gandiva (OSDI '18), section 3; as in Gavel (OSDI '20), section 7.1"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
     solver = "none"

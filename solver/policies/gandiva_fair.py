@@ -7,13 +7,13 @@ import numpy as np
 
 from predictor.arrays import Floats
 from solver.fidelity import Fidelity
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
 
 @dataclass(frozen=True)
-class GandivaFair:
+class GandivaFair(Policy):
     """Equal tickets for all jobs: x_j = min(1, G / N).
 
     Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3: stride scheduling of jobs with equal
@@ -24,8 +24,6 @@ class GandivaFair:
     name = "gandiva-fair"
     summary = "equal tickets for all jobs"
     source = "Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
     solver = "none"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from predictor.arrays import Floats
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.filling import Filling, fill
 from solver.policies.shares import run_shares
@@ -17,7 +17,7 @@ precision."""
 
 
 @dataclass(frozen=True)
-class Gavel:
+class Gavel(Policy):
     """Least attained service as a linear program: maximise min_j g_j T_j(x) / (w_j p_j).
 
     T_j(x) = Σ_k T_jk x_jk is a job's throughput; p_j = Σ_k T_jk c_k / Σ_k c_k would be its
@@ -35,8 +35,6 @@ class Gavel:
     name = "gavel"
     summary = "max-min fairness in throughput, by priority weight"
     source = "Narayanan et al., Gavel (OSDI '20), section 4.1"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
     solver = "highs"

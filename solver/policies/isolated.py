@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from predictor.arrays import Floats
 from predictor.rows import from_json, to_json
 from solver.fidelity import Fidelity
-from solver.plan import ActiveJob, Plan, Situation
+from solver.plan import ActiveJob, Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.listed import run_list
 from solver.policies.shares import run_shares
@@ -31,7 +31,7 @@ class Entitlements:
 
 
 @dataclass(frozen=True)
-class Isolated:
+class Isolated(Policy):
     """Every job gets 1 / N of the cluster and no more.
 
     With N active jobs, a job of g GPUs is entitled to the share min(1, G / (N g)) of time (the
@@ -47,8 +47,6 @@ class Isolated:
     name = "isolated"
     summary = "a static 1/N share for each job, the yardstick of published fairness"
     source = "Zheng et al., Shockwave (NSDI '23), section 2"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = False
     several_pools = True
     solver = "none"

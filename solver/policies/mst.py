@@ -9,7 +9,7 @@ from predictor.arrays import Floats
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.inventory import Pool
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
@@ -19,7 +19,7 @@ met is well within a solver's precision; a numerical tolerance."""
 
 
 @dataclass(frozen=True)
-class MaxSumThroughput:
+class MaxSumThroughput(Policy):
     """Maximise Σ_jk steps per second_jk · x_jk.
 
     Narayanan et al., Gavel (OSDI '20), section 4.2. Throughputs are not normalised, which favours
@@ -40,8 +40,6 @@ class MaxSumThroughput:
     name = "mst"
     summary = "maximum sum of throughputs (MST), in steps per second"
     source = "Narayanan et al., Gavel (OSDI '20), section 4.2"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
     solver = "highs"

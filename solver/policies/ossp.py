@@ -7,7 +7,7 @@ import numpy as np
 
 from predictor.arrays import Floats
 from solver.fidelity import Fidelity
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
@@ -19,7 +19,7 @@ TOLERANCE = 1.05
 
 
 @dataclass(frozen=True)
-class OpenShop:
+class OpenShop(Policy):
     """The open-shop makespan: the least T in which every job can run its remaining time.
 
     Narayanan et al., Gavel (OSDI '20), section 4.2 (minimum makespan), after Gonzalez and Sahni,
@@ -35,8 +35,6 @@ class OpenShop:
     name = "ossp"
     summary = "minimum makespan (open-shop scheduling)"
     source = "Narayanan et al., Gavel (OSDI '20), section 4.2; Gonzalez and Sahni (JACM 1976)"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
     solver = "highs"

@@ -17,6 +17,8 @@ DECLARED = {
     "looks_ahead": bool,
     "clairvoyant": bool,
     "work_conserving": bool,
+    "several_pools": bool,
+    "reads_losses": bool,
 }
 """Required class attributes of a policy."""
 

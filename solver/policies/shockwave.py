@@ -25,7 +25,7 @@ from solver.list_scheduling import Claim, next_round
 from solver.market import Market
 from solver.packing import PackedRound, pack_round
 from solver.pairs import find_pairs
-from solver.plan import Plan, Situation, SolveReport
+from solver.plan import Plan, Policy, Situation, SolveReport
 
 GANG = 0.25
 """Exponent of the gang in the worth of a completion and in the penalty of lateness, on several GPU
@@ -87,7 +87,7 @@ class ListedRound:
 
 
 @dataclass(frozen=True)
-class Shockwave:
+class Shockwave(Policy):
     """List scheduling by bids for the coming round, certified by the round's market.
 
     Bids rank the jobs by utility per GPU. The market of the round, solved to a proven gap, yields
@@ -111,10 +111,8 @@ class Shockwave:
     summary = "a market of rounds: short jobs first, none late, makespan as a deadline"
     source = "Zheng et al., Shockwave (NSDI '23), with bids and forecasts of its own"
     looks_ahead = True
-    clairvoyant = False
     work_conserving = True
     several_pools = True
-    reads_losses = False
 
     backend: str = "auto"
     fairness: float = 0.1

@@ -17,7 +17,7 @@ from predictor.rows import from_json, to_json
 from solver.backends.choice import Solution, relative_gap
 from solver.list_scheduling import make_claims, next_round
 from solver.market import Price
-from solver.plan import ActiveJob, Plan, Situation, SolveReport
+from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 from solver.window.counts import solve_counts
 from solver.window.market import WindowMarket
 from solver.window.published import (
@@ -96,7 +96,7 @@ class PublishedMemory:
 
 
 @dataclass(frozen=True)
-class PublishedShockwave:
+class PublishedShockwave(Policy):
     """Nash social welfare over the window, with the published solver, predictor and schedule.
 
     Zheng et al., Shockwave (NSDI '23), sections 4 to 6, as in their simulator. The predictor is
@@ -117,7 +117,6 @@ class PublishedShockwave:
     name = "shockwave-published"
     summary = "Shockwave as its authors published it; sees the jobs' future batch sizes"
     source = "Zheng et al., Shockwave (NSDI '23), sections 4 to 6"
-    looks_ahead = False
     clairvoyant = True
     work_conserving = True
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from solver.plan import ActiveJob, Plan, Situation
+from solver.plan import ActiveJob, Plan, Policy, Situation
 from solver.policies.listed import run_list
 
 
 @dataclass(frozen=True)
-class Sjf:
+class Sjf(Policy):
     """Waiting jobs by forecast GPU time (run time × GPUs), without preemption.
 
     A baseline of Tiresias (NSDI '19).
@@ -16,8 +16,6 @@ class Sjf:
     name = "sjf"
     summary = "smallest forecast GPU time first, never preempting"
     source = "a baseline of Gu et al., Tiresias (NSDI '19)"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
 

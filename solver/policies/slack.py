@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.bidding import list_fair_finishes
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.listed import run_list
 
 
 @dataclass(frozen=True)
-class Slack:
+class Slack(Policy):
     """List scheduling without a market, on the same forecasts.
 
     A job is due at the earlier of its fair finish and the horizon, the time by which all active
@@ -28,8 +28,6 @@ class Slack:
     name = "slack"
     summary = "least slack to a deadline first where it is short, else shortest remaining time"
     source = "a list rule, to hold the market against (docs/market.md)"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
 
     reach: float = 1.03

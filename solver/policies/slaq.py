@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from predictor.errors import InputError
 from predictor.quality import fit_curve
-from solver.plan import ActiveJob, Plan, Situation
+from solver.plan import ActiveJob, Plan, Policy, Situation
 from solver.policies.listed import run_list
 
 LEAST_LOSSES = 3
@@ -13,7 +13,7 @@ LEAST_LOSSES = 3
 
 
 @dataclass(frozen=True)
-class Slaq:
+class Slaq(Policy):
     """Jobs by the expected normalised fall of their loss in the coming round, per GPU.
 
     Zhang et al., SLAQ (SoCC '17): a curve is fitted to the loss after each epoch
@@ -33,8 +33,6 @@ class Slaq:
     name = "slaq"
     summary = "whose training loss is expected to fall most in the coming round"
     source = "Zhang et al., SLAQ (SoCC '17)"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
     reads_losses = True

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.listed import run_list
 
 
 @dataclass(frozen=True)
-class Srtf:
+class Srtf(Policy):
     """Jobs by forecast residual run time, preempting longer jobs.
 
     Minimises mean JCT on one machine if run times are known (Schrage, 1968).
@@ -16,8 +16,6 @@ class Srtf:
     name = "srtf"
     summary = "shortest forecast remaining run time first"
     source = "Schrage (1968), A proof of the optimality of the shortest remaining processing time"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
 

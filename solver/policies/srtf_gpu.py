@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from solver.plan import ActiveJob, Plan, Situation
+from solver.plan import ActiveJob, Plan, Policy, Situation
 from solver.policies.listed import run_list
 
 
 @dataclass(frozen=True)
-class SrtfGpu:
+class SrtfGpu(Policy):
     """Jobs by forecast residual GPU time (run time × GPUs), preempting larger jobs.
 
     A baseline of Tiresias (NSDI '19), section 3.2.1: two-dimensional SRTF.
@@ -16,8 +16,6 @@ class SrtfGpu:
     name = "srtf-gpu"
     summary = "shortest forecast remaining GPU time first"
     source = "a baseline of Gu et al., Tiresias (NSDI '19), section 3.2.1"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
 

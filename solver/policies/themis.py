@@ -9,7 +9,7 @@ import numpy as np
 from predictor.arrays import Bools, Floats
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.contenders import Contenders
 from solver.policies.shares import run_shares
 
@@ -21,7 +21,7 @@ STEP = 1e-6
 
 
 @dataclass(frozen=True)
-class Themis:
+class Themis(Policy):
     """Minimise the worst finish-time fairness ρ.
 
     Mahajan et al., Themis (NSDI '20), section 3.2, as a program over shares (Narayanan et al.,
@@ -53,8 +53,6 @@ class Themis:
     name = "themis"
     summary = "min-max finish-time fairness"
     source = "Mahajan et al., Themis (NSDI '20), section 3; Gavel (OSDI '20), section 4.2"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
     solver = "highs"

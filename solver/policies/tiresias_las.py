@@ -9,7 +9,7 @@ import numpy as np
 from predictor.arrays import Floats, Ints
 from predictor.errors import InputError
 from predictor.rows import from_json, to_json
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Policy, Situation
 from solver.policies.listed import run_list
 
 
@@ -42,7 +42,7 @@ class Promotions:
 
 
 @dataclass(frozen=True)
-class TiresiasLas:
+class TiresiasLas(Policy):
     """Three priority queues by attained GPU time: 2D-LAS, discretised.
 
     Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3: a job is demoted to the next queue
@@ -68,8 +68,6 @@ class TiresiasLas:
     name = "tiresias-las"
     summary = "least attained GPU time, in three queues"
     source = "Gu et al., Tiresias (NSDI '19), section 3.2"
-    looks_ahead = False
-    clairvoyant = False
     work_conserving = True
     several_pools = True
 
