@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,23 +19,23 @@ class Login:
     token: str
 
 
-def login_file(env: Mapping[str, str] = os.environ) -> Path:
+def login_file() -> Path:
     """Return the file that stores a login."""
-    home = env.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "shockwave" / "login.json"
 
 
-def read_login(env: Mapping[str, str] = os.environ) -> Login | None:
+def read_login() -> Login | None:
     """Read this user's login; None if there is none.
 
     Raises:
         InputError: Others can read the file, its content is invalid, or a variable is missing.
     """
-    if url := env.get(URL, ""):
-        if not (token := env.get(TOKEN, "")):
+    if url := os.environ.get(URL, ""):
+        if not (token := os.environ.get(TOKEN, "")):
             raise InputError(TOKEN, f"is missing, and {URL} is set", "set both, or neither")
         return Login(url, token)
-    file = login_file(env)
+    file = login_file()
     try:
         if (mode := file.stat().st_mode & 0o777) & 0o077:
             problem = f"others can read or change it (mode {mode:o})"
@@ -49,13 +48,13 @@ def read_login(env: Mapping[str, str] = os.environ) -> Login | None:
         raise InputError(str(file), f"cannot be used ({reason})", "remove it") from None
 
 
-def save_login(login: Login, env: Mapping[str, str] = os.environ) -> Path:
+def save_login(login: Login) -> Path:
     """Store a login in a file that only its user can read; return the file.
 
     Raises:
         WarehouseError: The file cannot be written.
     """
-    file = login_file(env)
+    file = login_file()
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,13 +72,13 @@ def save_login(login: Login, env: Mapping[str, str] = os.environ) -> Path:
     return file
 
 
-def delete_login(env: Mapping[str, str] = os.environ) -> bool:
+def delete_login() -> bool:
     """Delete the stored login; return whether there was one.
 
     Raises:
         WarehouseError: The file cannot be removed.
     """
-    file = login_file(env)
+    file = login_file()
     try:
         file.unlink()
     except FileNotFoundError:

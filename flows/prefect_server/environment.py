@@ -8,14 +8,13 @@ from ipaddress import ip_address
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def private_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
+def private_env() -> dict[str, str]:
     """Return variables that keep a process from sending data to others.
 
     Prefect's clients and servers, and Ray, send no usage statistics. Requests to this machine
-    bypass proxies, which would see the secret. Hosts in the `no_proxy` of `env` are kept.
+    bypass proxies, which would see the secret. Hosts in `no_proxy` are kept.
     """
-    env = os.environ if env is None else env
-    direct = (env.get("no_proxy") or env.get("NO_PROXY", "")).split(",")
+    direct = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")).split(",")
     hosts = ",".join(dict.fromkeys([*filter(None, direct), *_LOOPBACK]))
     return {
         "DO_NOT_TRACK": "1",  # Prefect's clients; read while Prefect is imported

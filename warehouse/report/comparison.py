@@ -23,7 +23,7 @@ from warehouse.report.metrics import COMPARED, MAKESPAN, MEAN_JCT, UNFAIR, WORST
 from warehouse.report.selection import ReportedRun, group_by_label, group_runs, list_labels
 
 
-def draw_policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Figure:
+def draw_policies(entries: Sequence[ReportedRun]) -> Figure:
     """Draw makespan, mean JCT, worst ρ and unfair fraction by policy (NSDI '23, section 8).
 
     Runs with the same label on a workload differ only in their seeds. They share a bar for the
@@ -33,7 +33,7 @@ def draw_policies(entries: Sequence[ReportedRun], key: str = "comparison") -> Fi
         "Makespan, mean job completion time, worst finish-time fairness ρ and share of jobs "
         "with ρ above 1.05, by policy; less is better in all four."
     )
-    title = "How do the policies compare?"
+    key, title = "comparison", "How do the policies compare?"
     rows: list[Row] = []
     charts = {}
     for group, members in group_runs(entries).items():
@@ -62,9 +62,7 @@ def _row(found: Interval, runs: int) -> dict[str, float | int]:
     return {**{name: round(value, 5) for name, value in numbers.items()}, "runs": runs}
 
 
-def draw_differences(
-    entries: Sequence[ReportedRun], against: str | None = None, key: str = "paired"
-) -> Figure | None:
+def draw_differences(entries: Sequence[ReportedRun], against: str | None = None) -> Figure | None:
     """Draw differences between policies over the same workload, cluster, options and seed.
 
     Returns None without two pairs, because no difference can then be tested. `against` is the
@@ -95,7 +93,7 @@ def draw_differences(
         f"of the line is better than {base}; an interval that crosses the line leaves open who is "
         "better."
     )
-    return offer_choice(key, "Are the differences more than chance?", about, charts, rows)
+    return offer_choice("paired", "Are the differences more than chance?", about, charts, rows)
 
 
 def _differences(
@@ -124,7 +122,7 @@ def _differences(
     return rows
 
 
-def draw_front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | None:
+def draw_front(entries: Sequence[ReportedRun]) -> Figure | None:
     """Draw makespan against mean JCT and worst ρ of all policies, parameters and options.
 
     Returns None if no workload has three of them.
@@ -144,7 +142,7 @@ def draw_front(entries: Sequence[ReportedRun], key: str = "front") -> Figure | N
         "mean JCT and worst ρ, and better in one."
     )
     return offer_choice(
-        key, "Which policies and parameters are worth choosing among?", about, charts, rows
+        "front", "Which policies and parameters are worth choosing among?", about, charts, rows
     )
 
 

@@ -24,7 +24,7 @@ SHOWN = {"rho": ("ρ", 1.0), "jct_seconds": ("JCT (h)", 3600.0)}
 
 
 def draw_distributions(
-    entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]], key: str = "distributions"
+    entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]]
 ) -> Figure:
     """Draw the cumulative distributions of ρ and JCT over jobs, with a line per run.
 
@@ -35,7 +35,7 @@ def draw_distributions(
         "dashed line is ρ 1.05, above which a job is unfairly treated. A line further left is "
         "better."
     )
-    title = "How are ρ and JCT spread over the jobs?"
+    key, title = "distributions", "How are ρ and JCT spread over the jobs?"
     rows: list[Row] = []
     charts = {}
     for group, members in group_runs(entries).items():

@@ -139,9 +139,9 @@ def _cycled(values: Sequence[Any], labels: Sequence[str]) -> list[Any]:
     return [values[number % len(values)] for number in range(len(labels))]
 
 
-def time_axis(title: str = "time (h)", ticks: int = 8, *, grid: bool = True) -> alt.X:
+def time_axis(*, grid: bool = True) -> alt.X:
     """Return the axis of `hours`, with few enough ticks for a narrow screen."""
-    return alt.X("hours:Q", title=title, axis=alt.Axis(tickCount=ticks, grid=grid))
+    return alt.X("hours:Q", title="time (h)", axis=alt.Axis(tickCount=8, grid=grid))
 
 
 def beside_labels(labels: Sequence[str], more: int) -> dict[str, int]:

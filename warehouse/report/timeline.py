@@ -22,9 +22,7 @@ COUNT = ",~f"
 """Number format of mostly integer values."""
 
 
-def draw_load(
-    entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]], key: str = "load"
-) -> Figure:
+def draw_load(entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]]) -> Figure:
     """Draw the share of leased GPUs and the number of waiting jobs over time, with a line per run.
 
     `asked` has each run's rows of the query `load`.
@@ -33,7 +31,7 @@ def draw_load(
         "Share of the cluster's GPUs with a lease (above) and jobs that wait for one (below), "
         "over the run's time."
     )
-    title = "How busy was the cluster?"
+    key, title = "load", "How busy was the cluster?"
     rows: list[Row] = []
     charts = {}
     for group, members in group_runs(entries).items():
