@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from predictor.errors import InputError, meant
 from solver.cells.binding import find_gpus
 from solver.cells.gangs import Answer, CellRequest, Granted, RunningGang, Slot, Waits
 from solver.cells.ground import Ground
@@ -30,11 +29,8 @@ class Cells:
     def ask(self, request: CellRequest) -> Answer:
         """Place a gang in its tenant's cells, never on bad nodes; opportunistic gangs there end.
 
-        Raises:
-            InputError: The gang is opportunistic, another one has its name, or the tenant, its
-                cells or the GPU type do not exist.
+        No running gang has its name.
         """
-        self._check(request)
         answer: Answer = Waits("no pool has such GPUs")
         for pool in self._pools(request):
             answer = self._ask_pool(request, pool)
@@ -43,22 +39,11 @@ class Cells:
         return answer
 
     def end(self, name: str) -> None:
-        """Release the GPUs of a gang.
-
-        Raises:
-            InputError: There is no such gang.
-        """
-        gangs = self._holdings.gangs
-        if name not in gangs:
-            raise InputError("gang", f"there is no gang {name!r}", meant(name, gangs))
-        self._holdings.end(gangs[name])
+        """Release the GPUs of a gang."""
+        self._holdings.end(self._holdings.gangs[name])
 
     def report(self, node: str, healthy: bool) -> None:
-        """Mark a node as healthy or bad. The caller ends the gangs that run there.
-
-        Raises:
-            InputError: There is no such node.
-        """
+        """Mark a node as healthy or bad. The caller ends the gangs that run there."""
         self._ground.report(node, healthy)
 
     def restore(self, running: Iterable[RunningGang]) -> None:
@@ -85,22 +70,6 @@ class Cells:
     def safe(self) -> bool:
         """Return whether all promised cells that are not taken can be allocated at once."""
         return all(left >= 0 for free in self._ground.free.values() for _, left in free.left())
-
-    def _check(self, request: CellRequest) -> None:
-        name, layout = request.name, self._ground.layout
-        if name in self._holdings.gangs:
-            raise InputError(name, "two gangs have this name", "ask once for each")
-        tenants = [tenant.name for tenant in layout.tenants]
-        if not request.guaranteed:
-            raise InputError(name, "an opportunistic gang asks for no cells", "only restore it")
-        if request.tenant not in tenants:
-            problem = f"there is no tenant {request.tenant!r}"
-            raise InputError(f"{name}.tenant", problem, meant(request.tenant, tenants))
-        if request.gpu_type and not self._pools(request):
-            types = [pool.gpu_type for pool in layout.pools]
-            whose = f"tenant {request.tenant!r} has" if request.gpu_type in types else "there are"
-            problem = f"{whose} no cells of {request.gpu_type!r}"
-            raise InputError(f"{name}.gpu_type", problem, meant(request.gpu_type, types))
 
     def _pools(self, request: CellRequest) -> list[CellPool]:
         """Return the pools in which a gang can be placed, in the order of the layout."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from predictor.errors import InputError
-
 
 @dataclass(frozen=True, slots=True)
 class CellRequest:
@@ -16,9 +14,6 @@ class CellRequest:
         gpu_type: GPU type; empty for any.
         guaranteed: Whether it runs in its tenant's cells. Other gangs are opportunistic: they are
             placed elsewhere, only restored here, and end where a guaranteed gang needs their GPUs.
-
-    Raises:
-        InputError: A member has no GPUs.
     """
 
     name: str
@@ -26,10 +21,6 @@ class CellRequest:
     members: tuple[int, ...]
     gpu_type: str = ""
     guaranteed: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.members or min(self.members) < 1:
-            raise InputError(f"{self.name}.members", "a member has no GPUs", "give at least 1 each")
 
 
 @dataclass(frozen=True, slots=True)

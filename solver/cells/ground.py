@@ -1,6 +1,5 @@
 """The declared cells of a cluster, without gangs: trees, promises, health."""
 
-from predictor.errors import InputError, meant
 from solver.cells.free import FreeCells
 from solver.cells.gangs import Slot
 from solver.cells.health import find_hopeless
@@ -49,18 +48,9 @@ class Ground:
             free.check()
 
     def report(self, name: str, healthy: bool) -> None:
-        """Mark a node as healthy or bad.
-
-        Raises:
-            InputError: There is no such node.
-        """
-        nodes = [node for pool in self.nodes.values() for node in pool]
-        named = [node for node in nodes if node.nodes[0] == name]
-        if not named:
-            known = (node.nodes[0] for node in nodes)
-            raise InputError("node", f"there is no node {name!r}", meant(name, known))
-        for node in named:
-            if healthy is (node.bad > 0):
+        """Mark a node as healthy or bad."""
+        for node in (node for nodes in self.nodes.values() for node in nodes):
+            if node.nodes[0] == name and healthy is (node.bad > 0):
                 bad = self._bad[node.pool.name]
                 (bad.remove if healthy else bad.append)(node)
                 for level in range(node.level):

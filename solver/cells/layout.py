@@ -1,6 +1,5 @@
 """Declare and check a cluster's cells and the promises to its tenants."""
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,14 +42,10 @@ class CellPool:
         names = [level.name for level in self.levels]
         if len({*names}) < len(names):
             raise InputError(self.place, "two levels have the same name", "rename one")
-        if NODE not in names:
-            raise InputError(self.place, f"no level is called {NODE!r}", "call one so")
         if any(parts < 1 for _, parts in self.parts):
             raise InputError(self.place, "a level has no parts", "give at least 1")
-        if len({*self.nodes}) < len(self.nodes):
-            raise InputError(self.place, "two nodes have the same name", "rename one")
         tree = self.levels[-1].gpus // self.levels[self.level(NODE)].gpus
-        if not self.nodes or len(self.nodes) % tree:
+        if len(self.nodes) % tree:
             raise InputError(
                 self.place,
                 f"{len(self.nodes)} nodes are not whole {names[-1]!r} cells of {tree}",
@@ -103,40 +98,21 @@ class Tenant:
 class Layout:
     """A cluster of cells and the promises on it; gangs that name no pool try the pools in order.
 
-    `solver.cells.cells.Cells` checks whether all promises fit together.
+    Names of pools, nodes and tenants are unique. `solver.cells.cells.Cells` checks whether all
+    promises fit together.
 
     Raises:
-        InputError: Two parts have the same name, or a promise names a missing pool or level.
+        InputError: A promise names a missing level.
     """
 
     pools: tuple[CellPool, ...]
     tenants: tuple[Tenant, ...] = ()
 
     def __post_init__(self) -> None:
-        _unique("pools", [pool.name for pool in self.pools])
-        _unique("tenants", [tenant.name for tenant in self.tenants])
-        _unique("pools", [f"node {node}" for pool in self.pools for node in pool.nodes])
         for tenant in self.tenants:
             for promise in tenant.cells:
                 self.pool(promise.pool).level(promise.level)
-                if promise.number < 0:
-                    raise InputError(
-                        f"tenants.{tenant.name}", f"{promise.number} cells", "give 0 or more"
-                    )
 
     def pool(self, name: str) -> CellPool:
-        """Return a pool by name.
-
-        Raises:
-            InputError: There is no pool of that name.
-        """
-        pools = {pool.name: pool for pool in self.pools}
-        if name not in pools:
-            raise InputError("pools", f"there is no pool {name!r}", meant(name, pools))
-        return pools[name]
-
-
-def _unique(place: str, names: list[str]) -> None:
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise InputError(place, f"{name} is named twice", "name each once")
+        """Return a pool by name."""
+        return next(pool for pool in self.pools if pool.name == name)

@@ -202,10 +202,7 @@ def carry_out(cells: Cells, layout: Layout, step: Step, name: str, bad: set[str]
     elif step.what == "ask":
         before, guaranteed = seen(cells), cells_in_use(cells)
         request = CellRequest(name, step.tenant, step.members, step.gpu_type)
-        try:
-            answer = cells.ask(request)
-        except InputError:
-            answer = Waits("")
+        answer = cells.ask(request)
         if isinstance(answer, Waits):
             assert seen(cells) == before
         else:
