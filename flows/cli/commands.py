@@ -108,7 +108,6 @@ GROUPED = {
         "service:print_events",
         "List events of jobs and nodes, and users' requests.",
     ),
-    "service top": ("service:watch", "Show nodes and queue, refreshed until interrupted."),
     "service forecast": (
         "service:forecast",
         "Forecast starts and ends of the active jobs, with and without a change.",

@@ -17,7 +17,7 @@ from predictor.errors import Interrupted
 COMPLETION = "_SHOCKWAVE_COMPLETE"
 """Environment variable with which a shell requests completions."""
 
-ON_THEIR_OWN = ("up", "service events", "service top")
+ON_THEIR_OWN = ("up", "service events")
 """Commands that report by themselves until they are stopped."""
 
 

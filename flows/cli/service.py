@@ -2,8 +2,6 @@
 
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -15,11 +13,8 @@ from flows.cli.connection import connect, find_login
 from flows.cli.job import to_columns
 from flows.cli.options import Json, Warehouse, expand_settings
 from flows.cli.output import (
-    UNLIMITED,
-    get_terminal_width,
     print_fields,
     print_filled,
-    print_parts,
     print_rows,
     say,
 )
@@ -30,10 +25,6 @@ from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-    from flows.api.authorization import AuthorizedApi
-    from flows.api.client import Client
     from flows.api.rows import EventRow
 
 
@@ -270,69 +261,3 @@ def forecast(
     if endless:
         more = f"; and {len(endless) - SHOWN} more" if len(endless) > SHOWN else ""
         say(f"{counted(len(endless), 'job')} would not end: {'; '.join(endless[:SHOWN])}{more}")
-
-
-QUEUED = ("place", "job_id", "name", "tenant", "gpus", "status", "starts_in_s", "ends_in_s", "rho")
-"""Columns of the queue. A choice of layout."""
-
-NODES = ("node", "gpu_type", "gpus", "held_gpus", "jobs", "drained", "cordoned")
-
-
-def watch(
-    interval: Annotated[
-        float, typer.Option(help="Seconds between refreshes, on a terminal.", min=0.2)
-    ] = 2.0,
-    warehouse: Warehouse = DEFAULT_WAREHOUSE,
-    as_json: Json = False,
-) -> None:
-    """Show nodes and queue, refreshed until interrupted."""
-    with connect(warehouse) as service:
-        if as_json:
-            state = {
-                "status": asdict(service.get_status()),
-                "nodes": [asdict(row) for row in service.list_nodes()],
-                "queue": [asdict(row) for row in service.list_queue()],
-            }
-            print_rows([state], as_json)
-        elif get_terminal_width() is None:
-            print_parts(lay_out(service, UNLIMITED))
-        else:
-            from rich.console import Console
-
-            with suppress(KeyboardInterrupt):
-                follow(service, Console(highlight=False), lambda: time.sleep(interval))
-
-
-def follow(service: "AuthorizedApi | Client", console: "Console", wait: Callable[[], None]) -> None:
-    """Show the cluster on a terminal again and again; `wait` waits for the next refresh."""
-    from rich.console import Group
-    from rich.live import Live
-
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            live.update(Group(*lay_out(service, console.width)), refresh=True)
-            wait()
-
-
-def lay_out(service: "AuthorizedApi | Client", width: int) -> "Iterator[RenderableType]":
-    """Lay out the state of the cluster, its nodes and its queue for a terminal's width."""
-    from rich.text import Text
-
-    from flows.cli.tables import make_table
-
-    status = service.get_status()
-    paused = ", paused" * status.paused
-    yield Text(
-        f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s{paused}"
-    )
-    yield Text(
-        f"{status.busy_gpus} of {status.gpus} GPUs held; jobs: {status.running} running, "
-        f"{status.waiting} waiting, {status.held} on hold, {status.ended} ended, "
-        f"{status.pending} just accepted"
-    )
-    nodes = service.list_nodes()
-    named = NODES[:1] + ("name",) * any(row.name for row in nodes) + NODES[1:]
-    for columns, rows in ((named, nodes), (QUEUED, service.list_queue())):
-        yield ""
-        cells = [[row[name] for name in columns] for row in map(to_columns, rows)]
-        yield from make_table(columns, cells, width)

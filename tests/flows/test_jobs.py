@@ -11,19 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from flows.api.authorization import open_local
 from flows.api.submission import describe_launch, parse_job
 from flows.cli import main
-from flows.cli.service import follow, lay_out
 from flows.scheduler.process import announce
 from predictor.job import JobKind
 from tests.flows.conftest import Command, Ran, assert_refused
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE
 from tests.flows.test_scheduler import JOB, go
-from tests.flows.test_terminal import render
 from tests.runs import ended, write
 from warehouse.inbox.inbox import Inbox
 
@@ -321,31 +317,6 @@ def test_shells_complete_commands_and_names_of_jobs(
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "none"))
     assert completed("complete_bash", "shockwave job hold n", 3) == [""]
     assert any("_SHOCKWAVE_COMPLETE" in line for line in completed("source_bash", "", 0))
-
-
-def test_top_shows_the_cluster_once_or_again_and_again(typed: Typed, service: Path) -> None:
-    name = go(service, 1, jobs=[replace(JOB, name="mine")])
-    (state,) = typed("service", "top")
-    assert (state["status"]["run"], state["status"]["busy_gpus"]) == (name, 2)
-    assert [row["jobs"] for row in state["nodes"]] == [[1], [1], [], []]
-    assert [row["name"] for row in state["queue"]] == ["mine"]
-    looks = 0
-
-    def wait() -> None:
-        nonlocal looks
-        looks += 1
-        if looks == 3:
-            raise KeyboardInterrupt
-
-    out = StringIO()
-    console = Console(file=out, force_terminal=True, width=80, height=24, highlight=False)
-    with open_local(service) as commands:
-        once = render(lay_out(commands, 80), 80)
-        with pytest.raises(KeyboardInterrupt):
-            follow(commands, console, wait)
-    assert any("mine" in line for line in once)
-    assert all(len(line) <= 80 for line in once)
-    assert out.getvalue().count(name) == 3
 
 
 def test_a_launch_is_described_in_words() -> None:

@@ -78,7 +78,7 @@ LABELS = {"run tag", "run note", "token list", "token rm"}
 """Commands that read or write a line, as `run name` and `token add` do."""
 SHOWN = {
     *("job list", "job logs", "node list", "status", "down"),
-    *("service events", "service forecast", "service top"),
+    *("service events", "service forecast"),
 }
 """Commands that read what `queue` reads."""
 

@@ -97,7 +97,6 @@ LINES = {
     "job list": "job list --warehouse service",
     "service forecast": "service forecast --warehouse service --cancel first",
     "service events": "service events --warehouse service",
-    "service top": "service top --warehouse service",
     "down": "down --warehouse service",
     "tenant list": "tenant list --warehouse service",
     "token list": "token list --warehouse service",
