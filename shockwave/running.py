@@ -88,7 +88,7 @@ def compare(
     warehouse: str | Path | None = None,
     progress: Progress = ignore_progress,
 ) -> list[str]:
-    """Run one workload under several policies, as one Prefect flow run.
+    """Run one workload under several policies.
 
     Args:
         policies: Names of the policies.
@@ -108,22 +108,18 @@ def compare(
     Raises:
         ShockwaveError: A file or a setting is invalid, or the warehouse cannot be written.
     """
-    from flows.prefect_server.environment import private_env, set_env
+    from flows.campaigns.compare import plan_comparison, run_comparison
 
-    _end_quietly()
-    with set_env(private_env()):  # Prefect reads the environment when it is imported
-        from flows.campaigns.compare import plan_comparison, run_comparison
-
-        plan = plan_comparison(
-            _with_paths(source),
-            ClusterSize(gpus, gpus_per_node, pools),
-            settings,
-            list(policies),
-            find_warehouse(warehouse),
-            _parameters(parameters),
-            _ids(history, warehouse),
-        )
-        return run_comparison(plan, find_warehouse(warehouse), watch_jobs(progress, len(policies)))
+    plan, _ = plan_comparison(
+        _with_paths(source),
+        ClusterSize(gpus, gpus_per_node, pools),
+        settings,
+        list(policies),
+        find_warehouse(warehouse),
+        _parameters(parameters),
+        _ids(history, warehouse),
+    )
+    return run_comparison(plan, find_warehouse(warehouse), watch_jobs(progress, len(policies)))
 
 
 @dataclass(frozen=True)
@@ -172,24 +168,25 @@ class Campaign:
         Raises:
             ShockwaveError: The plan or the warehouse is invalid, or cells failed.
         """
-        from flows.prefect_server.environment import private_env, set_env
-
-        with set_env(private_env()):  # Prefect reads the environment when it is imported
-            return self._run(runner, workers, fresh, progress)
-
-    def _run(self, runner: str, workers: int, fresh: bool, progress: Progress) -> str:
         from flows.campaigns import Runner
-        from flows.campaigns.campaign import run_campaign
         from flows.campaigns.cells import check_start
-        from flows.campaigns.execution import watch_campaigns
+        from flows.campaigns.execution import run_campaign, watch_campaigns
+        from flows.campaigns.runners import CLUSTERS
+        from flows.prefect_server.environment import private_env, set_env
         from warehouse.store.durable import check_writable
 
-        _end_quietly()
         check_start(self.plan, self.warehouse)
         check_writable(self.warehouse)
-
         with watch_campaigns(cells=lambda done, total, share: progress(done, total)):
-            return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
+            if runner not in CLUSTERS:
+                return run_campaign(self.plan, Runner(runner), workers, self.warehouse, fresh)
+            _end_quietly()
+            with set_env(private_env()):  # Prefect reads the environment when it is imported
+                from flows.campaigns.campaign import run_campaign_in_prefect
+
+                return run_campaign_in_prefect(
+                    self.plan, Runner(runner), workers, None, self.warehouse, fresh
+                )
 
     def summary(self, of_jobs: str | None = None) -> "pd.DataFrame":
         """Return the finished cells' means over seeds, with bounds of their 95 % intervals.

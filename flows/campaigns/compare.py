@@ -21,6 +21,7 @@ from predictor.errors import InputError
 from solver.policies import parameters as parameters_in
 from solver.policies import policy_class, policy_names
 from tasks.record import Parameter
+from tasks.sources import Workload
 from warehouse.store.durable import check_writable
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ def plan_comparison(
     warehouse: Path,
     parameters: Sequence[Parameter] = (),
     history: tuple[str, ...] = (),
-) -> CampaignPlan:
+) -> tuple[CampaignPlan, Workload]:
     """Plan a comparison, and check every run before any starts; see `make_comparison`.
+
+    Returns:
+        The plan, and the workload, of which the runs open copies.
 
     Raises:
         ShockwaveError: A file, a policy or a setting is invalid, or no policy has a parameter.
@@ -71,23 +75,31 @@ def plan_comparison(
             )
     check_writable(warehouse)
     title = f"{','.join(policies)} ({settings.fidelity})"
-    return make_comparison(title, source, size, settings, policies, parameters, history)
+    return make_comparison(title, source, size, settings, policies, parameters, history), workload
 
 
-def run_comparison(plan: CampaignPlan, warehouse: Path, watch: "Watch | None" = None) -> list[str]:
+def run_comparison(
+    plan: CampaignPlan, warehouse: Path, watch: "Watch | None" = None, in_prefect: bool = False
+) -> list[str]:
     """Run one policy of a comparison after the other; return the runs' ids in that order.
+
+    With `in_prefect` it is a flow run, with a task run for each policy.
 
     Raises:
         CellsFailed: A run failed.
         Interrupted: The user stopped it.
     """
     from flows.campaigns import Runner
-    from flows.campaigns.campaign import run_campaign
-    from flows.campaigns.execution import watch_campaigns
+    from flows.campaigns.execution import run_campaign, watch_campaigns
     from warehouse.store.campaigns import read_cells
 
     with watch_campaigns(rounds=watch):
-        done = run_campaign(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
+        if in_prefect:
+            from flows.campaigns.campaign import run_campaign_in_prefect
+
+            done = run_campaign_in_prefect(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
+        else:
+            done = run_campaign(plan, Runner.THREADS, 1, warehouse, fresh=True)
     return [cell.run for cell in read_cells(warehouse, done)]
 
 

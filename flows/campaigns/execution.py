@@ -1,37 +1,31 @@
-"""Execution of a campaign: status of its cells, retries, and artifacts in Prefect's UI.
+"""Execution of a campaign: status of its cells, and retries.
 
-The warehouse, not Prefect, records which cells are finished. A restarted campaign therefore runs
-only missing cells, even if the Prefect server and its database are gone.
+The warehouse records which cells are finished, so a restarted campaign runs only missing cells.
 """
 
 import hashlib
 import math
-import multiprocessing
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any
-
-from prefect import task
-from prefect.artifacts import create_table_artifact
-from prefect.cache_policies import NO_CACHE
-from prefect.futures import PrefectFuture, as_completed
+from typing import Protocol
 
 from flows.campaigns import Runner
 from flows.campaigns.cells import CampaignCell, CellStarts, expand_cells, finish_cell, make_cell_key
 from flows.campaigns.plan import CampaignPlan
-from flows.campaigns.runners import is_lost_worker, keep_quiet, make_task_runner, stop_processes
-from flows.campaigns.summary import summarize
-from flows.prefect_server.progress_artifact import ProgressArtifact
+from flows.campaigns.runners import is_lost_worker, open_executor, stop_processes
 from flows.runs.code_version import hash_code
 from flows.runs.simulation import Watch
 from predictor.errors import Interrupted, ShockwaveError
 from tasks.record import Start
 from tasks.run import Run
 from warehouse.analytics.catalog import build
+from warehouse.analytics.marts import keep_fast
 from warehouse.store.campaigns import (
     CellStore,
     FinishedCell,
@@ -53,9 +47,6 @@ start, at most once a second, and at the end."""
 REPORT_SECONDS = 1.0
 """Minimum interval between progress reports, whose cost grows with the number of cells. An
 engineering choice."""
-
-SHOWN = ("cell", "status", "run", "seconds", "reason")
-"""Fields of the cells that Prefect's UI shows."""
 
 _round_watchers: list[Watch] = []
 _cell_watchers: list[CellWatch] = []
@@ -95,17 +86,59 @@ def _watch(start: Start) -> Callable[[Run], None]:
     return progress
 
 
-@task(
-    name="simulate",
-    task_run_name="{cell.name}",
-    tags=["shockwave", "cell"],
-    cache_policy=NO_CACHE,  # the warehouse records which cells are finished
-)
 def run_cell(cell: CampaignCell, key: str, warehouse: Path, fresh: bool) -> FinishedCell:
     """Finish a cell on a worker."""
-    if multiprocessing.parent_process() is not None:
-        keep_quiet()  # otherwise Prefect logs a line for each cell
     return finish_cell(cell, key, warehouse, fresh=fresh, watch=_watch)
+
+
+class CellFuture(Protocol):
+    """A submitted cell."""
+
+    def result(self, timeout: float | None = None) -> FinishedCell:
+        """Wait for the cell's end; raise its error, or `TimeoutError` after that many seconds."""
+        ...
+
+
+class Workers(Protocol):
+    """What runs cells, several at a time."""
+
+    def submit(self, cell: CampaignCell, key: str, warehouse: Path, fresh: bool) -> CellFuture:
+        """Submit a cell; see `run_cell`."""
+        ...
+
+    def as_completed(self, futures: Iterable[CellFuture]) -> Iterable[CellFuture]:
+        """Return the cells as they end."""
+        ...
+
+
+OpenWorkers = Callable[[int], AbstractContextManager[Workers]]
+"""Starts that many workers, and stops them at the end of the context."""
+
+
+class LocalWorkers:
+    """Threads or processes of this machine."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def submit(self, cell: CampaignCell, key: str, warehouse: Path, fresh: bool) -> CellFuture:
+        """Submit a cell; see `run_cell`."""
+        try:
+            return self._executor.submit(run_cell, cell, key, warehouse, fresh)
+        except BrokenExecutor as error:  # a worker died meanwhile, so this cell is tried again
+            lost: Future[FinishedCell] = Future()
+            lost.set_exception(error)
+            return lost
+
+    def as_completed(self, futures: Iterable[CellFuture]) -> Iterable[CellFuture]:
+        """Return the cells as they end."""
+        return as_completed(futures)  # type: ignore[arg-type]  # all are of the executor
+
+
+class CellsFailed(ShockwaveError):
+    """A campaign ended, but some of its cells failed."""
+
+    exit_code = 1
 
 
 def campaign_id(plan: CampaignPlan) -> str:
@@ -133,7 +166,6 @@ class CampaignExecution:
         starts.history(plan.history)
         for cell in self._cells.values():
             self.rows[cell.name] = self._row(cell, starts, store)
-        self._progress = ProgressArtifact(f"progress-{self._slug}")
 
     def _row(self, cell: CampaignCell, starts: CellStarts, store: CellStore) -> CellRow:
         """Return the status of a cell at the campaign's start."""
@@ -162,10 +194,6 @@ class CampaignExecution:
         return row if result is None else _finished(row, result)
 
     @property
-    def _slug(self) -> str:
-        return self.id.replace(".", "-")  # artifact keys cannot contain dots
-
-    @property
     def _waiting(self) -> list[CampaignCell]:
         """Unfinished cells, those with the most jobs first."""
         waiting = [name for name, row in self.rows.items() if row.status is CellStatus.PENDING]
@@ -181,76 +209,85 @@ class CampaignExecution:
     def _ended_cells(self) -> int:
         return len(self.rows) - len(self._waiting)
 
-    @property
-    def _percent(self) -> float:
-        return 100.0 * self._ended_cells / len(self.rows)
-
-    @property
-    def _progress_text(self) -> str:
-        return f"{self._ended_cells} of {len(self.rows)} cells of {self.id}"
-
     def report(self) -> None:
-        """Write the status of the cells, update the artifact, and call the watchers."""
+        """Write the status of the cells, and call the watchers."""
         rows = list(self.rows.values())
         write_cells(self._warehouse, self.id, rows)
-        self._progress.update(self._percent, self._progress_text)
         for watch in _cell_watchers:
             watch(self._ended_cells, len(rows), self._share)
         self._reported_at = time.monotonic()
 
-    def run_all(self, runner: Runner, workers: int, address: str | None) -> None:
+    def run_all(self, runner: Runner, workers: int, open_workers: OpenWorkers) -> None:
         """Run the pending cells; retry a cell whose worker died.
+
+        Args:
+            runner: Kind of the workers.
+            workers: Most cells at the same time; 0 for the number of cores.
+            open_workers: Starts the workers.
 
         Raises:
             Interrupted: The user stopped it.
         """
+        self.report()
         try:
             for last in (*[False] * (TRIES - 1), True):
                 if self._waiting:
-                    self._run_waiting(runner, workers, address, last)
+                    self._run_waiting(runner, workers, open_workers, last)
         finally:
             self.report()
+        keep_fast(self._warehouse)
 
-    def _run_waiting(self, runner: Runner, workers: int, address: str | None, last: bool) -> None:
+    def check(self) -> None:
+        """Refuse a campaign with failed cells.
+
+        Raises:
+            CellsFailed: Some cells failed.
+        """
+        failed = [row for row in self.rows.values() if row.status is CellStatus.FAILED]
+        if failed:
+            reasons = ", ".join(f"{row.cell} ({row.reason})" for row in failed)
+            raise CellsFailed(
+                f"campaign {self.id!r}",
+                f"{len(failed)} of {len(self.rows)} cells failed: {reasons}",
+                "correct them and run it again; finished cells are kept",
+            )
+
+    def _run_waiting(
+        self, runner: Runner, workers: int, open_workers: OpenWorkers, last: bool
+    ) -> None:
         _stop.clear()
-        with make_task_runner(runner, min(workers, len(self._waiting)), address) as pool:
+        waiting = self._waiting
+        with open_workers(min(workers or os.cpu_count() or 1, len(waiting))) as pool:
+            futures: dict[CellFuture, str] = {}
             try:
-                futures = {self._submit(pool, cell): cell.name for cell in self._waiting}
-                for future in as_completed(list(futures)):
+                for cell in waiting:
+                    key = self.rows[cell.name].key
+                    futures[pool.submit(cell, key, self._warehouse, self._fresh)] = cell.name
+                for future in pool.as_completed(list(futures)):
                     self._ended(futures[future], future, last)
             except KeyboardInterrupt:
                 _stop.set()
                 stop_processes(runner)
-                raise self._interrupted(runner, list(futures)) from None
+                raise self._interrupted(runner, futures) from None
 
-    def _interrupted(
-        self, runner: Runner, futures: Sequence[PrefectFuture[FinishedCell]]
-    ) -> Interrupted:
+    def _interrupted(self, runner: Runner, futures: Iterable[CellFuture]) -> Interrupted:
         """Return the error that says what to resume: the campaign or, if fresh, the run."""
         if self._fresh and runner is Runner.THREADS:
             for future in futures:
-                error = future.result(timeout=STOP_SECONDS, raise_on_failure=False)
-                if isinstance(error, Interrupted) and error.place.startswith("run "):
-                    return error
+                try:
+                    future.result(timeout=STOP_SECONDS)
+                except Interrupted as error:
+                    if error.place.startswith("run "):
+                        return error
+                except Exception:  # another cell's failure is in the table of cells
+                    continue
         return Interrupted(
             f"campaign {self.id!r}",
-            f"interrupted with {self._progress_text} done",
+            f"interrupted with {self._ended_cells} of {len(self.rows)} cells of {self.id} done",
             "run it again: finished cells are kept",
         )
 
-    def _submit(self, pool: Any, cell: CampaignCell) -> PrefectFuture[FinishedCell]:
-        future: PrefectFuture[FinishedCell] = pool.submit(
-            run_cell,
-            parameters={
-                "cell": cell,
-                "key": self.rows[cell.name].key,
-                "warehouse": self._warehouse,
-                "fresh": self._fresh,
-            },
-        )
-        return future
-
-    def _ended(self, name: str, future: PrefectFuture[FinishedCell], last: bool) -> None:
+    def _ended(self, name: str, future: CellFuture, last: bool) -> None:
         """Record a cell's end, unless its worker died and the cell is retried."""
         try:
             self.rows[name] = _finished(self.rows[name], future.result())
@@ -264,19 +301,34 @@ class CampaignExecution:
         if time.monotonic() - self._reported_at >= REPORT_SECONDS:
             self.report()
 
-    def publish(self) -> None:
-        """Show the summary and the cells in Prefect's UI."""
-        groups = summarize(self._warehouse, self.rows.values())
-        if groups:
-            create_table_artifact(
-                table=[group.shown() for group in groups],
-                key=f"summary-{self._slug}",
-                description=f"Campaign {self.id}: means over seeds ± 95 % confidence",
-            )
-        cells = [{name: getattr(row, name) for name in SHOWN} for row in self.rows.values()]
-        create_table_artifact(
-            table=cells, key=f"cells-{self._slug}", description=self._progress_text
-        )
+
+def run_campaign(
+    plan: CampaignPlan, runner: Runner, workers: int, warehouse: Path, fresh: bool = False
+) -> str:
+    """Run the unfinished cells of a campaign in threads or processes; return its id.
+
+    Args:
+        plan: The campaign.
+        runner: Threads or processes.
+        workers: Most cells at the same time; 0 for the number of cores.
+        warehouse: Destination of the runs.
+        fresh: Whether to run finished cells again.
+
+    Raises:
+        CellsFailed: Some cells failed; all others ran to completion.
+        Interrupted: The user stopped it.
+        ShockwaveError: The plan or the warehouse is invalid.
+    """
+
+    @contextmanager
+    def open_workers(number: int) -> Iterator[Workers]:
+        with open_executor(runner, number) as executor:
+            yield LocalWorkers(executor)
+
+    execution = CampaignExecution(plan, warehouse.resolve(), fresh)
+    execution.run_all(runner, workers, open_workers)
+    execution.check()
+    return execution.id
 
 
 def _finished(row: CellRow, cell: FinishedCell) -> CellRow:

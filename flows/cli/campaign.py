@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.campaigns import Runner
-from flows.cli.options import EveryFigure, Json, Warehouse
+from flows.cli.options import CellDriverOption, DriverName, EveryFigure, Json, Warehouse
 from flows.cli.output import find_best, print_rows, say
-from flows.cli.progress import get_progress
+from flows.cli.progress import get_progress, wait_for_prefect
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -37,11 +37,12 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Run finished cells again as well.")
     ] = False,
+    driver: CellDriverOption = DriverName.PLAIN,
     every_figure: EveryFigure = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Run all cells of a campaign as one Prefect flow run."""
+    """Run all cells of a campaign."""
     from flows.campaigns.cells import check_start
     from flows.campaigns.plan import read_campaign
     from warehouse.store.campaigns import write_plan
@@ -50,19 +51,20 @@ def run(
     plan = read_campaign(file)
     check_start(plan, warehouse)
     check_writable(warehouse)
-    shown = get_progress()
-    shown.begin("importing Prefect")
-    from flows.campaigns.campaign import CellsFailed, run_campaign
-    from flows.campaigns.execution import campaign_id, watch_campaigns
-    from flows.campaigns.runners import check_runner
-    from flows.prefect_server.prefect_driver import describe_wait
+    from flows.campaigns.execution import CellsFailed, campaign_id, run_campaign, watch_campaigns
+    from flows.campaigns.runners import CLUSTERS, check_runner
 
     check_runner(runner, address)
-    shown.begin(describe_wait())
     failure: CellsFailed | None = None
-    with watch_campaigns(cells=shown.count(plan.name, "cells")):
+    with watch_campaigns(cells=get_progress().count(plan.name, "cells")):
         try:
-            run_campaign(plan, runner, workers, address, warehouse, fresh)
+            if driver is DriverName.PREFECT or runner in CLUSTERS:
+                wait_for_prefect()
+                from flows.campaigns.campaign import run_campaign_in_prefect
+
+                run_campaign_in_prefect(plan, runner, workers, address, warehouse, fresh)
+            else:
+                run_campaign(plan, runner, workers, warehouse, fresh)
         except CellsFailed as error:
             failure = error
     name = campaign_id(plan)

@@ -20,7 +20,7 @@ EVERYDAY = {
     ),
     "compare": (
         "simulate:compare",
-        "Run one workload under several policies, as one Prefect flow run.",
+        "Run one workload under several policies.",
     ),
     "resume": ("simulate:resume", "Continue an interrupted run from its last recorded round."),
     "report": ("report:report", "Write one self-contained HTML page about runs, with figures."),
@@ -76,7 +76,7 @@ GROUPED = {
     ),
     "run replay": ("run_checks:replay", "Repeat the predictions and plans of recorded rounds."),
     "run whatif": ("run_checks:whatif", "Fork a run at a round, change something, and compare."),
-    "campaign run": ("campaign:run", "Run all cells of a campaign as one Prefect flow run."),
+    "campaign run": ("campaign:run", "Run all cells of a campaign."),
     "campaign show": ("campaign:show", "List campaigns, or show the results of one."),
     "workload generate": ("workload:generate", "Write a workload, generated or read, as a trace."),
     "workload show": ("workload:show", "Show what a cluster's log says of its jobs."),

@@ -120,7 +120,7 @@ def _use_ids(values: dict[str, Any]) -> None:
 
 
 class DriverName(StrEnum):
-    """Driver of the rounds."""
+    """Driver of rounds or cells."""
 
     PLAIN = "plain"
     PREFECT = "prefect"
@@ -150,6 +150,9 @@ HistoryOption = Annotated[
     str | None, typer.Option(help="Earlier runs to learn from, by their finished jobs: RUN,…")
 ]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
+CellDriverOption = Annotated[
+    DriverName, typer.Option("--driver", help="Without Prefect, or as one flow run of task runs.")
+]
 
 
 @dataclass(frozen=True)

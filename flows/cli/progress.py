@@ -170,6 +170,14 @@ def get_progress() -> CommandProgress:
     return _current[-1] if _current else CommandProgress("shockwave")
 
 
+def wait_for_prefect() -> None:
+    """Import Prefect, then say that the running command waits for its server."""
+    get_progress().begin("importing Prefect")
+    from flows.prefect_server.prefect_driver import describe_wait
+
+    get_progress().begin(describe_wait())
+
+
 def end_progress() -> None:
     """Remove the bar and stop progress lines, before results are printed."""
     for running in _current:

@@ -12,6 +12,7 @@ import typer
 
 from flows.cli.errors import escape, make_warehouse_option
 from flows.cli.options import (
+    CellDriverOption,
     ClusterOptions,
     DriverName,
     DriverOption,
@@ -32,7 +33,7 @@ from flows.cli.output import (
     print_side_by_side,
     say,
 )
-from flows.cli.progress import get_progress
+from flows.cli.progress import get_progress, wait_for_prefect
 from flows.runs.settings import DEFAULT_POLICY, SimulationSettings, policy_names
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -93,9 +94,9 @@ def simulate(
         parameters=parse_parameters(parameters or ()),
         history=parse_history(warehouse, history),
     )
-    print_left_out(start.workload.left_out, start.workload.slots, err=as_json)
     with open_driver(driver) as call:
         run = run_simulation(start, warehouse, driver=call, progress=watch_run(start, driver))
+    print_left_out(start.workload.left_out, start.workload.slots, err=as_json)
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
@@ -107,11 +108,12 @@ def compare(
     policies: Annotated[str, typer.Option(help="Comma-separated.")] = "shockwave,fifo,srtf",
     parameters: SetOption = None,
     history: HistoryOption = None,
+    driver: CellDriverOption = DriverName.PLAIN,
     every_figure: EveryFigure = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Run one workload under several policies, as one Prefect flow run."""
+    """Run one workload under several policies."""
     started = perf_counter()
     from flows.campaigns.compare import plan_comparison, run_comparison
 
@@ -121,16 +123,15 @@ def compare(
         problem = f"{policies!r} is not a list POLICY,POLICY,…"
         raise InputError("policies", problem, f"give some of {', '.join(policy_names())}")
     values = parse_parameters(parameters or ())
-    plan = plan_comparison(
+    plan, workload = plan_comparison(
         source, size, settings, names, warehouse, values, tuple(parse_history(warehouse, history))
     )
-    shown = get_progress()
+    shown, in_prefect = get_progress(), driver is DriverName.PREFECT
     shown.expect(len(names))
-    shown.begin("importing Prefect")
-    from flows.prefect_server.prefect_driver import describe_wait
-
-    shown.begin(describe_wait())
-    runs = run_comparison(plan, warehouse, shown.count_jobs)
+    if in_prefect:
+        wait_for_prefect()
+    runs = run_comparison(plan, warehouse, shown.count_jobs, in_prefect)
+    print_left_out(workload.left_out, workload.slots, err=as_json)
     from warehouse.analytics.paired import job_by_job
 
     jobs = job_by_job(warehouse, runs[0], runs[1:])
@@ -142,10 +143,13 @@ def compare(
             "\nEvery round is recorded. For example:\n"
             f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, rho '
             f"FROM job_outcomes WHERE run = '{runs[0]}' ORDER BY rho DESC LIMIT 5\"{kept}\n"
-            f"  {here}/shockwave run replay {runs[0]}{kept}\n"
-            f"To see the flow run in the Prefect UI: {here}/shockwave up{kept}, "
-            "then open http://127.0.0.1:4200"
+            f"  {here}/shockwave run replay {runs[0]}{kept}"
         )
+        if in_prefect:
+            say(
+                f"To see the flow run in the Prefect UI: {here}/shockwave up{kept}, "
+                "then open http://127.0.0.1:4200"
+            )
 
 
 def resume(

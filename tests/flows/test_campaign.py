@@ -1,4 +1,4 @@
-"""Campaigns in Prefect: the same results on every runner, and nothing finished is redone."""
+"""Campaigns: the same results on every runner and in Prefect, and nothing finished is redone."""
 
 import json
 import multiprocessing
@@ -18,9 +18,9 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient
 
 from flows.campaigns import Runner
-from flows.campaigns.campaign import CellsFailed, campaign
+from flows.campaigns.campaign import campaign
 from flows.campaigns.cells import CellStarts, expand_cells
-from flows.campaigns.execution import campaign_id
+from flows.campaigns.execution import CellsFailed, campaign_id, run_campaign
 from flows.campaigns.plan import CampaignPlan, read_campaign
 from flows.campaigns.runners import CLUSTERS
 from flows.explain.replay import replay
@@ -115,11 +115,11 @@ def hashes(warehouse: Path, asked: CampaignPlan) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def ran(
     client: SyncPrefectClient, server: Access, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Runner], Path]:
-    """Runs the campaign once on each runner; returns its warehouse."""
+) -> Callable[[Runner, bool], Path]:
+    """Runs the campaign once on each runner, in Prefect or not; returns its warehouse."""
 
     @cache
-    def run(runner: Runner) -> Path:
+    def run(runner: Runner, in_prefect: bool) -> Path:
         folder = tmp_path_factory.mktemp(runner)
         file = plan(folder, LONGER if runner is Runner.PROCESSES else PLAN)
         asked, warehouse = read_campaign(file), folder / "w"
@@ -127,12 +127,21 @@ def ran(
             on_a_cluster_of_its_own(file, runner, warehouse, server)
         elif runner is Runner.PROCESSES:
             with a_worker_killed(warehouse):
-                campaign(asked, runner, 2, None, warehouse)
+                run_here(asked, runner, warehouse, in_prefect)
         else:
-            assert campaign(asked, runner, 2, None, warehouse) == campaign_id(asked)
+            run_here(asked, runner, warehouse, in_prefect)
         return warehouse
 
     return run
+
+
+def run_here(asked: CampaignPlan, runner: Runner, warehouse: Path, in_prefect: bool) -> None:
+    """Run a campaign with two workers of this machine."""
+    if in_prefect:
+        done = campaign(asked, runner, 2, None, warehouse)
+    else:
+        done = run_campaign(asked, runner, 2, warehouse)
+    assert done == campaign_id(asked)
 
 
 @contextmanager
@@ -177,12 +186,20 @@ def on_a_cluster_of_its_own(file: Path, runner: Runner, warehouse: Path, server:
     assert not (home / ".sdk_telemetry" / "notice_shown").exists()
 
 
-@pytest.mark.parametrize("runner", Runner)
+@pytest.mark.parametrize(
+    ("runner", "in_prefect"),
+    [(Runner.THREADS, False), (Runner.PROCESSES, False), *((runner, True) for runner in Runner)],
+)
 def test_every_runner_gets_the_same_results(
-    ran: Callable[[Runner], Path], plain: Plain, longer: Plain, runner: Runner
+    ran: Callable[[Runner, bool], Path],
+    plain: Plain,
+    longer: Plain,
+    runner: Runner,
+    in_prefect: bool,
 ) -> None:
     """On processes of which one dies: its cells are tried again."""
-    warehouse, undisturbed = ran(runner), longer if runner is Runner.PROCESSES else plain
+    warehouse = ran(runner, in_prefect)
+    undisturbed = longer if runner is Runner.PROCESSES else plain
     asked = read_campaign(warehouse.with_name("plan.toml"))
     done = campaign_id(asked)
     rows = read_cells(warehouse, done)
@@ -199,9 +216,9 @@ def test_every_runner_gets_the_same_results(
 
 
 def test_runs_of_processes_replay_and_fork_as_plain_ones(
-    ran: Callable[[Runner], Path], longer: Plain
+    ran: Callable[[Runner, bool], Path], longer: Plain
 ) -> None:
-    warehouse = ran(Runner.PROCESSES)
+    warehouse = ran(Runner.PROCESSES, False)
     done = campaign_id(read_campaign(warehouse.with_name("plan.toml")))
     rows = [row for row in read_cells(warehouse, done) if row.seed == 1]
     assert len(rows) == 2

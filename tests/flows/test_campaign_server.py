@@ -43,7 +43,8 @@ def started(
     """A campaign without a configured server; it looks up and reaches no other machine."""
     file, lookups = folder / "plan.toml", folder / "lookups"
     file.write_text(plan)
-    command = [PROGRAM, "campaign", "run", file, "--warehouse", folder / "w", "--json", *options]
+    command = [PROGRAM, "campaign", "run", file, "--driver", "prefect", "--json", *options]
+    command += ["--warehouse", folder / "w"]
     with (
         terminal() as shown,
         subprocess.Popen(

@@ -50,7 +50,8 @@ def test_what_prefect_shows(
 ) -> None:
     path, warehouse = plan(tmp_path), tmp_path / "w"
     monkeypatch.setenv(VARIABLE, "0.001")
-    ran = here("campaign", "run", path, "--runner", "threads", "--warehouse", warehouse, "--json")
+    asked = ("campaign", "run", path, "--runner", "threads", "--driver", "prefect")
+    ran = here(*asked, "--warehouse", warehouse, "--json")
     assert ran.code == 0, ran.err
     assert re.search(r"^ *\d+ s  small: 4 of 4 cells$", ran.err, re.MULTILINE)
     assert all(re.match(r" *\d+ s  ", line) for line in ran.err.splitlines())

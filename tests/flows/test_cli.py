@@ -105,8 +105,25 @@ def test_generate_converts_a_table(here: Command, tmp_path: Path) -> None:
     assert (ran.rows[0]["source"], ran.rows[0]["jobs"]) == ("t.csv, 1 line left out", 1)
 
 
+SMALL_PLAN = """
+name = "small"
+policies = ["fifo"]
+[[workloads]]
+name = "drawn"
+jobs = 1
+[[clusters]]
+name = "four"
+gpus = 4
+"""
+
+
 @pytest.mark.process
-def test_the_plain_driver_does_not_import_prefect(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", ["simulate", "compare --policies fifo,srtf", "campaign run {plan} --runner threads"]
+)
+def test_the_plain_driver_does_not_import_prefect(tmp_path: Path, command: str) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(SMALL_PLAN)
     script = """
 import sys
 from typer.testing import CliRunner
@@ -117,7 +134,9 @@ assert done.exit_code == 0, done.output
 assert "warehouse.store.reader" in sys.modules
 assert "prefect" not in sys.modules
 """
-    arguments = ["simulate", "--gpus", "4", "--jobs", "1", "--warehouse", str(tmp_path)]
+    arguments = [*command.format(plan=plan).split(), "--warehouse", str(tmp_path / "w")]
+    if not command.startswith("campaign"):
+        arguments += ["--gpus", "4", "--jobs", "1"]
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True
     )

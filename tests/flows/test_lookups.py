@@ -33,7 +33,10 @@ gpus = [0]
 SMALL = "--gpus 4 --jobs 1 --round-seconds 1800"
 RUNS = {
     "simulate": [(f"simulate {SMALL}", 0), (f"simulate {SMALL} --driver prefect", 0)],
-    "compare": [(f"compare {SMALL} --policies fifo", 0)],
+    "compare": [
+        (f"compare {SMALL} --policies fifo", 0),
+        (f"compare {SMALL} --policies fifo --driver prefect", 0),
+    ],
     "workload generate": [("workload generate {folder}/generated --jobs 2", 0)],
     "workload show": [("workload show --format sacct --trace {folder}/cluster.toml", 2)],
     "workload fetch": [("workload fetch pai", 0)],

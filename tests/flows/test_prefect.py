@@ -309,7 +309,17 @@ def test_compare_is_a_flow_run_with_a_task_run_a_policy(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "0.001")
     ran = here(
-        *("compare", "--gpus", 4, "--jobs", 1, "--policies", "fifo,shockwave,srtf"),
+        *(
+            "compare",
+            "--driver",
+            "prefect",
+            "--gpus",
+            4,
+            "--jobs",
+            1,
+            "--policies",
+            "fifo,shockwave,srtf",
+        ),
         *("--set", "lateness=1e-4", "--warehouse", tmp_path, "--json"),
     )
     assert ran.code == 0, ran.err
