@@ -151,7 +151,7 @@ HistoryOption = Annotated[
 ]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
 CellDriverOption = Annotated[
-    DriverName, typer.Option("--driver", help="Without Prefect, or as one flow run of task runs.")
+    DriverName, typer.Option("--driver", help="Plain pool, or a Prefect flow run.")
 ]
 
 
