@@ -36,6 +36,7 @@ from predictor.history import (
     build_trajectory,
 )
 from predictor.job import JobSpec, Mode, Regime
+from predictor.normal import ndtr
 from predictor.throughput import Throughput, reachable_batch_sizes, training_seconds
 
 DRAWS = 32
@@ -291,8 +292,6 @@ def _likelihood(
         rungs: Number of possible changes of a job, shape (jobs, 1).
         seed: Seed of the draws.
     """
-    from scipy.special import ndtr  # imported late: it takes a quarter of a second
-
     done = np.array([job.done for job in jobs])[:, None]
     epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
     changed = np.array([len(job.changes) for job in jobs])

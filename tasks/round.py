@@ -4,8 +4,9 @@ A step returns immutable values and takes those of earlier steps. `run_round` co
 differ only in how they call a step (`StepCaller`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -21,7 +22,7 @@ from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, SolveReport
 from solver.promised import Promises, RoundInput
 from tasks.commands import Command
-from tasks.fairness import FairFinish
+from tasks.fairness import FairFinish, FairFinishes
 from tasks.record import Estimate, RoundRecord, Timings, hash_record
 from tasks.run import Run
 from tasks.speeds import isolated_factor
@@ -196,7 +197,7 @@ def make_situation(run: Run, this: Prediction) -> RoundInput | None:
             for job_id, job in this.active.items()
             if state.backoff.is_ready(job_id, clock) and state.fair_finishes.is_present(job_id)
         ),
-        fair_finishes=state.fair_finishes.project(),
+        fair_finishes=_Projected(state.fair_finishes),
         arrivals=state.arrivals,
         ended_gpu_seconds=state.learning.gpu_seconds,
         memory=state.memory,
@@ -204,6 +205,26 @@ def make_situation(run: Run, this: Prediction) -> RoundInput | None:
         promises=_promises(run, this),
         cordoned=_cordoned(run, this),
     )
+
+
+class _Projected(Mapping[int, float]):
+    """When active jobs end in the even cluster, by job id; projected once a policy asks."""
+
+    def __init__(self, finishes: FairFinishes) -> None:
+        self._finishes = finishes
+
+    @cached_property
+    def _found(self) -> dict[int, float]:
+        return self._finishes.project()
+
+    def __getitem__(self, job_id: int) -> float:
+        return self._found[job_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def _cordoned(run: Run, this: Prediction) -> frozenset[int]:

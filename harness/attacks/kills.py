@@ -90,7 +90,7 @@ def acknowledged(run: Run) -> None:
 
 def run_written_together(warehouse: Path) -> None:
     """A run, or the rest of it, whose rounds wait for each other; none of them is acknowledged."""
-    simulation.DELAY_SECONDS, writer.GROUP_ROUNDS = 1e9, 5
+    simulation.DELAY_SECONDS, writer.MOST_WAITING = 1e9, 5
     run(warehouse)
 
 

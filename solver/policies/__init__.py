@@ -1,7 +1,8 @@
 """Scheduling policies, one file each, and the registry that lists them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
 from predictor.errors import InputError, meant
@@ -9,51 +10,51 @@ from predictor.plugins import Kind, Plugin, find_plugin, plugins
 from solver.backends.choice import check_backend
 from solver.fidelity import Fidelity
 from solver.plan import Policy
-from solver.policies.allox import AlloX
-from solver.policies.antman import AntMan
-from solver.policies.fifo import Fifo
-from solver.policies.gandiva import Gandiva
-from solver.policies.gandiva_fair import GandivaFair
-from solver.policies.gavel import Gavel
-from solver.policies.isolated import Isolated
-from solver.policies.mst import MaxSumThroughput
-from solver.policies.ossp import OpenShop
 from solver.policies.plugged import load_policy
-from solver.policies.shockwave import Shockwave
-from solver.policies.shockwave_published import PublishedShockwave
-from solver.policies.sjf import Sjf
-from solver.policies.slack import Slack
-from solver.policies.slaq import Slaq
-from solver.policies.srtf import Srtf
-from solver.policies.srtf_gpu import SrtfGpu
-from solver.policies.themis import Themis
-from solver.policies.tiresias_gittins import TiresiasGittins
-from solver.policies.tiresias_las import TiresiasLas
 
-POLICIES: dict[str, type[Any]] = {
-    policy.name: policy
-    for policy in (
-        Shockwave,
-        PublishedShockwave,
-        Slack,
-        OpenShop,
-        Themis,
-        Gavel,
-        AlloX,
-        MaxSumThroughput,
-        Gandiva,
-        GandivaFair,
-        AntMan,
-        Slaq,
-        TiresiasLas,
-        TiresiasGittins,
-        Isolated,
-        Fifo,
-        Sjf,
-        Srtf,
-        SrtfGpu,
-    )
-}
+
+class _Policies(Mapping[str, type[Any]]):
+    """Policies by name; the module of one is imported when it is looked up."""
+
+    def __init__(self, **places: str) -> None:
+        self._places = {name.replace("_", "-"): place for name, place in places.items()}
+
+    def __getitem__(self, name: str) -> type[Any]:
+        module, _, policy = self._places[name].partition(":")
+        found: type[Any] = getattr(import_module(f"solver.policies.{module}"), policy)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+POLICIES = _Policies(
+    shockwave="shockwave:Shockwave",
+    shockwave_published="shockwave_published:PublishedShockwave",
+    slack="slack:Slack",
+    ossp="ossp:OpenShop",
+    themis="themis:Themis",
+    gavel="gavel:Gavel",
+    allox="allox:AlloX",
+    mst="mst:MaxSumThroughput",
+    gandiva="gandiva:Gandiva",
+    gandiva_fair="gandiva_fair:GandivaFair",
+    antman="antman:AntMan",
+    slaq="slaq:Slaq",
+    tiresias_las="tiresias_las:TiresiasLas",
+    tiresias_gittins="tiresias_gittins:TiresiasGittins",
+    isolated="isolated:Isolated",
+    fifo="fifo:Fifo",
+    sjf="sjf:Sjf",
+    srtf="srtf:Srtf",
+    srtf_gpu="srtf_gpu:SrtfGpu",
+)
 """Our policies by name, frozen dataclasses; policies of other distributions are plugins."""
 
 

@@ -78,7 +78,7 @@ def test_a_run_under_way_is_in_few_files_and_reads_the_same_after_each_round(
 def test_rounds_that_are_written_together_are_the_same_on_disk(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warehouse.store.writer.GROUP_ROUNDS", 16)
+    monkeypatch.setattr("warehouse.store.writer.MOST_WAITING", 16)
     kept = {}
     for delay in (0.0, 1e9):
         warehouse = tmp_path / str(delay)
@@ -102,14 +102,17 @@ def test_rounds_that_are_written_together_are_the_same_on_disk(
     assert kept[0.0] == kept[1e9]
 
 
-def test_after_a_failed_write_no_later_round_is_written(tmp_path: Path, made: Made) -> None:
+def test_after_a_failed_write_no_later_round_is_written(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warehouse.store.writer.MOST_WAITING", 3)
     with Writer(tmp_path, made.start, delay_seconds=1e9) as writer:
         place = place_of(tmp_path, writer.run)
-        for stored in made.rounds[:3]:
+        for stored in made.rounds[:2]:
             writer.append(*stored)
         (place / part_name(range(1, 2))).mkdir()
         with pytest.raises(WarehouseError):
-            writer.compact()
+            writer.append(*made.rounds[2])
         (place / part_name(range(1, 2))).rmdir()
     assert names(tmp_path, writer.run) == [part_name(range(0, 1))]
 

@@ -60,6 +60,8 @@ DELAY_SECONDS = 3.0
 """Time after which waiting rounds of a virtual cluster are written with the next full part. A crash
 loses waiting rounds. An engineering choice; no sweep is recorded."""
 
+MOST_WAITING = 512
+"""Most rounds that wait, which bounds memory. An engineering bound."""
 
 _Waiting = tuple[RoundLabel, RoundRecord]
 
@@ -177,7 +179,7 @@ class Writer:
         waited = monotonic() - self._wrote_at
         # A file of one round takes as long as one of FAN rounds, and would soon be merged.
         full = self._delay_seconds == 0.0 or (record.round + 1) % FAN == 0
-        if (full and waited >= self._delay_seconds) or len(self._waiting) >= GROUP_ROUNDS:
+        if (full and waited >= self._delay_seconds) or len(self._waiting) >= MOST_WAITING:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
@@ -203,22 +205,33 @@ class Writer:
         self._wrote_at = monotonic()
 
     def _write_part(self, part: range, rounds: Sequence[_Waiting]) -> None:
-        labels, records = zip(*rounds, strict=True)
-        table, path = rows_to_table(ROUND, labels, records), self._folder / part_name(part)
+        table, path = _make_table(rounds), self._folder / part_name(part)
         write_table(path, table, self._add_sum)
         self._parts.append(path.name)
         if len(part) == 1:
             self._loose[path.name] = table
 
     def compact(self) -> None:
-        """Merge the rounds of an ended run into one file."""
-        self._write_waiting()
+        """Write the rounds of an ended run into one file."""
+        if self._parts:
+            self._write_waiting()
         with writing(self._warehouse):
-            if self._parts not in ([], [WHOLE]):
+            if self._waiting:  # all rounds, so there is nothing to merge
+                self._write_whole()
+            elif self._parts not in ([], [WHOLE]):
                 self._merge(WHOLE)
                 if self._new:
                     self._enter_all()  # before an audit finds the file without its parts
                 self._clear()
+
+    def _write_whole(self) -> None:
+        """Write all rounds into their file at once."""
+        waiting, self._waiting = self._waiting, []
+        starts = range(0, len(waiting), GROUP_ROUNDS)
+        groups = (_make_table(waiting[at : at + GROUP_ROUNDS]) for at in starts)
+        write_groups(self._folder / WHOLE, ROUND, groups, self._add_sum)
+        self._parts = [WHOLE]
+        self._enter_all()
 
     def _fold(self, rounds: int) -> None:
         """Merge the rounds of an unfinished run into their parts."""
@@ -295,6 +308,11 @@ class Writer:
                 raise
         finally:
             os.close(self._lock)
+
+
+def _make_table(rounds: Sequence[_Waiting]) -> pa.Table:
+    labels, records = zip(*rounds, strict=True)
+    return rows_to_table(ROUND, labels, records)
 
 
 def _split(table: pa.Table) -> list[pa.Table]:

@@ -124,19 +124,19 @@ def run_lengths(batch_sizes: Iterable[int]) -> tuple[Regime, ...]:
     return tuple(Regime(size, len(list(run))) for size, run in groupby(batch_sizes))
 
 
-def _at(table: tuple[Regime, ...], epoch: int) -> tuple[int, int]:
-    """Return index and batch size of the regime of an epoch."""
+def _regimes_of(table: tuple[Regime, ...], epochs: int) -> list[int]:
+    """Return the index of the regime of each epoch."""
+    found: list[int] = []
     for index, regime in enumerate(table):
-        if epoch < regime.epochs:
-            return index, regime.batch_size
-        epoch -= int(regime.epochs)
-    raise AssertionError("the last regime is open-ended")
+        found += [index] * int(min(regime.epochs, epochs - len(found)))
+    return found
 
 
 def _gns_profiled(spec: JobSpec, table: tuple[Regime, ...]) -> list[int]:
     """Return the table's batch sizes; after two changes, the last epoch has the initial one."""
-    sizes = [_at(table, epoch)[1] for epoch in range(spec.epochs)]
-    if _at(table, spec.epochs - 1)[0] >= 2:
+    regimes = _regimes_of(table, spec.epochs)
+    sizes = [table[index].batch_size for index in regimes]
+    if regimes[-1] >= 2:
         sizes[-1] = spec.batch_size
     return sizes
 
@@ -144,7 +144,7 @@ def _gns_profiled(spec: JobSpec, table: tuple[Regime, ...]) -> list[int]:
 def _gns_targets(table: tuple[Regime, ...]) -> list[int]:
     """Return the targets: each change is due one epoch before the table's."""
     changes = sum(int(regime.epochs) for regime in table[:-1])
-    return [_at(table, epoch + 1)[1] for epoch in range(changes + 1)]
+    return [table[index].batch_size for index in _regimes_of(table, changes + 2)[1:]]
 
 
 def _accordion(spec: JobSpec) -> tuple[list[int], list[int]]:
@@ -153,28 +153,29 @@ def _accordion(spec: JobSpec) -> tuple[list[int], list[int]]:
     The profiled run also treats as critical the first 30 % of the epochs and two spans of the
     recommendation model; the cluster tests neither.
     """
-    small, large = spec.batch_size, spec.max_batch_size
-    profiled, targets = [], []
-    for epoch in range(spec.epochs + 1):
-        critical = _critical(spec, epoch)
-        late = spec.model == "Recommendation" and (60 <= epoch < 70 or 80 <= epoch < 90)
-        early = epoch <= 0.3 * spec.epochs
-        profiled.append(small if critical or late or early else large)
-        targets.append(small if critical else large)
+    small, large, epochs = spec.batch_size, spec.max_batch_size, range(spec.epochs + 1)
+    targets = [large] * len(epochs)
+    for span in _critical(spec):
+        targets[span] = [small] * len(epochs[span])
+    profiled = targets.copy()
+    early = [slice(0, math.floor(0.3 * spec.epochs) + 1)]
+    late = [slice(60, 70), slice(80, 90)] if spec.model == "Recommendation" else []
+    for span in early + late:
+        profiled[span] = [small] * len(epochs[span])
     return profiled[: spec.epochs], targets
 
 
-def _critical(spec: JobSpec, epoch: int) -> bool:
-    """Return whether the published simulator regards an epoch as critical."""
+def _critical(spec: JobSpec) -> list[slice]:
+    """Return the epochs that the published simulator regards as critical."""
     match spec.model:
         case "ResNet-18":
             first = 20 if spec.batch_size == 256 else 10
-            return epoch < first or 150 <= epoch < 160 or 250 <= epoch < 260
+            return [slice(0, first), slice(150, 160), slice(250, 260)]
         case "ResNet-50":
-            return epoch % 30 < 10
+            return [slice(start, start + 10) for start in range(0, spec.epochs + 1, 30)]
         case "LM":
-            return epoch < 10
+            return [slice(0, 10)]
         case "Recommendation":
-            return epoch < {512: 30, 1024: 30, 2048: 40}.get(spec.batch_size, 10)
+            return [slice(0, {512: 30, 1024: 30, 2048: 40}.get(spec.batch_size, 10))]
         case _:
-            return True
+            return [slice(None)]
