@@ -171,16 +171,33 @@ def forms(text: str) -> str:
 
 
 def fields(deployment: Any) -> Iterator[tuple[str, str, str, str]]:
-    """The rows of a deployment's table, from the schema that Prefect checks."""
+    """The rows of a deployment's table, from the schema that Prefect checks.
+
+    Fields that are options of the command of the same name are left out.
+    """
     module, _, function = deployment.entrypoint.rpartition(".")
     schema = getattr(import_module(module), function).parameters.model_dump_for_openapi()
     models, form = schema.get("definitions", {}), schema
     if "form" in schema["properties"]:
         form = models[schema["properties"]["form"]["$ref"].rpartition("/")[2]]
+    known = find_options(deployment.name)
     for name, field in form["properties"].items():
-        if name != "warehouse":  # a field of all forms, whose default is that of `shockwave up`
-            default = format_default(name, field, form)
-            yield f"`{name}`", default, format_bounds(field, models), find_meaning(field, models)
+        default, meaning = format_default(name, field, form), find_meaning(field, models)
+        if name != "warehouse" and (name, meaning) not in known:  # which all forms have
+            yield f"`{name}`", default, format_bounds(field, models), meaning
+
+
+def find_options(name: str) -> set[tuple[str, str]]:
+    """Fields and meanings of the options of a command; none if there is no such command."""
+    import typer
+
+    from flows.cli.app import build_application
+    from flows.cli.commands import COMMANDS
+
+    if name not in COMMANDS:
+        return set()
+    command = find(typer.main.get_command(build_application([name])), name)
+    return {(parameter.name, parameter.help or "") for parameter in command.params}
 
 
 def find_meaning(field: dict[str, Any], models: dict[str, Any]) -> str:

@@ -78,42 +78,27 @@ def audit(
 
 
 def _print_finding(finding: "AuditFinding", as_json: bool, *, all_runs: bool = False) -> None:
-    of = f"{finding.run}, " if all_runs and finding.run else ""
-    place = f"round {finding.round}, " if finding.round is not None else ""
-    print_result(asdict(finding), f"{of}{place}{finding.place}: {finding.problem}", as_json)
+    from warehouse.store.verdicts import describe_finding
+
+    print_result(asdict(finding), describe_finding(finding, names_run=all_runs), as_json)
 
 
 def _print_run(audited: "Audit", as_json: bool) -> None:
+    from warehouse.store.verdicts import describe_run
+
     row = {"run": audited.run, "findings": len(audited.findings)}
     row |= {name: getattr(audited, name) for name in FIELDS}
-    what = (audited.rounds, "round"), (audited.jobs, "job"), (audited.files, "file")
-    held = f"{audited.run}: {', '.join(counted(*count) for count in what)}"
-    open_ends = f", {counted(audited.unended, 'job')} unfinished" if audited.unended else ""
-    verdict = "chain and rounds are intact"
-    if audited.findings:
-        first = audited.first_broken
-        where = "" if first is None else f", the first broken record is round {first}"
-        verdict = f"{counted(len(audited.findings), 'finding')}{where}"
-    entered = "; not in the ledger" if audited.entered is None else ""
-    if audited.entered is not None and audited.entered < audited.rounds:
-        entered = f"; {audited.entered} of the rounds are in the ledger"
-    print_result(row, f"{held}{open_ends}: {verdict}{entered}", as_json)
+    print_result(row, describe_run(audited), as_json)
 
 
 def _print_all(warehouse: Path, result: "WarehouseAudit", as_json: bool) -> None:
-    entries = len(result.ledger.entries)
+    from warehouse.store.verdicts import describe_warehouse
+
     rounds = sum(audited.rounds for audited in result.runs)
     files = sum(audited.files for audited in result.runs) + result.files
     row = {"findings": len(result.findings), "runs": len(result.runs), "rounds": rounds}
-    row |= {"files": files, "entries": entries}
-    verdict = "intact and as in the ledger"
-    if result.findings:
-        verdict = counted(len(result.findings), "finding")
-    text = (
-        f"{warehouse}: {counted(len(result.runs), 'run')}, {counted(rounds, 'round')}, "
-        f"{counted(files, 'file')}: {verdict}\n"
-        f"ledger: {entries} entries, last hash {result.last_hash}"
-    )
+    row |= {"files": files, "entries": len(result.ledger.entries)}
+    text = describe_warehouse(warehouse, result)
     print_result(row | {"last_hash": result.last_hash}, text, as_json)
 
 

@@ -27,6 +27,9 @@ from warehouse.wording import counted
 MOST_ROUNDS = 10_000
 """Most rounds of a flow run; each is five task runs. An engineering bound."""
 
+MOST_SHOWN = 500
+"""Most rows of a result's table, which the UI shows on one page. An engineering bound."""
+
 RunId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w.-]+$")]
 """A run's id, as `SELECT run FROM runs` lists it."""
 
@@ -62,6 +65,37 @@ class ReplayForm(Form):
     run: RunId = Field(title="Run", description="A recorded run, finished or not.")
     round: int | None = Field(
         default=None, ge=0, title="Round", description="One round, from 0; all if left empty."
+    )
+
+
+class AuditForm(Form):
+    """What to verify, and a hash that was kept elsewhere."""
+
+    run: RunId | None = Field(
+        default=None, title="Run", description="A recorded run; all runs if left empty."
+    )
+    expect: str = Field(
+        default="",
+        max_length=64,
+        title="Expected hash",
+        description="Kept elsewhere, of a record of the run or an entry of the ledger.",
+    )
+
+    @property
+    def about(self) -> str:
+        """What is verified, in words."""
+        return self.run or "all runs"
+
+
+class MaintenanceForm(Form):
+    """How long flow runs are kept."""
+
+    days: float = Field(
+        default=30.0,
+        ge=1.0,
+        le=3_650.0,
+        title="Days",
+        description="For how long ended flow runs of Shockwave's deployments are kept.",
     )
 
 

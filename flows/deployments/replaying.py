@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.states import Completed, Failed
 
-from flows.deployments.forms import ReplayForm
+from flows.deployments.forms import MOST_SHOWN, ReplayForm
 from flows.explain.replay import replay as replay_run
 from flows.prefect_server.blocks import WarehouseField, find_warehouse
 from flows.prefect_server.crashes import claim
@@ -18,9 +18,6 @@ from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, should_retry
 from tasks.replay import Comparison
 from warehouse.wording import counted
-
-MOST_SHOWN = 500
-"""Most differences in the table, which the UI shows on one page. An engineering bound."""
 
 LONGEST_SHOWN = 500
 """Most characters of a value in the table. A choice of layout."""
