@@ -114,8 +114,10 @@ class EventKind(StrEnum):
     STOPPED = "stopped"
     """Its container exited early, with the exit code of a stop signal, a kill or an unwritable
     folder. Either the job or its host may be the cause."""
+    UNSTARTED = "unstarted"
+    """Not started: its node lacks an image or a secret that the job names. Costs nothing."""
     LOST = "lost"
-    """Lost without the job's fault: its container vanished or could not start, or its node went
+    """Lost without the job's fault: its container vanished, its node could not start it or went
     out of service."""
     FAILED = "failed"
     """Given up: its containers failed too often in a row, or it exceeded a limit."""

@@ -24,9 +24,11 @@ class Patience:
 PATIENCE: Mapping[EventKind, Patience] = {
     EventKind.CRASHED: Patience(tries=5, longest_wait=15),
     EventKind.STOPPED: Patience(tries=10, longest_wait=3),
+    EventKind.UNSTARTED: Patience(tries=10, longest_wait=15),
     EventKind.LOST: Patience(tries=math.inf, longest_wait=3),
 }
-"""Patience by kind of failure. Losses are the host's fault, so jobs wait for its repair. If a
+"""Patience by kind of failure. A job that its nodes cannot start gets some 90 rounds, in which its
+image or secret can be supplied. Losses are the host's fault, so jobs wait for its repair. If a
 container was stopped, its exit code does not tell whether the job or an operator did it. The job
 then gets twice the tries of a crash, over some 30 rounds, in which the host can be repaired.
 Engineering choices; no sweep is recorded."""

@@ -21,6 +21,7 @@ from tasks.record import RoundRecord, RunHeader
 from tasks.reports import Reports
 from tasks.sources import Workload
 from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
+from tasks.time_held import Holding, TimeHeld
 
 TOLERANCE = 1e-6
 """Relative tolerance of objectives and bounds, for rounding errors."""
@@ -37,6 +38,7 @@ class Invariants:
     entries: int = 0
     orders: Orders = field(default_factory=Orders)
     tenancy: Tenancy = NO_TENANCY
+    time_held: TimeHeld = field(default_factory=TimeHeld)
     memory: str = ""
     reports: Reports = field(default_factory=Reports)
 
@@ -53,15 +55,10 @@ class Invariants:
         return [*self.reports.active, *(spec.job_id for spec in never)]
 
     def _observed(self, record: RoundRecord) -> Iterator[str]:
-        since = self.reports.clock_seconds
-        now, ends = record.clock_seconds, {end.job_id: end.at_seconds for end in record.finished}
-        held = (
-            (self.reports.active[job].tenant, len(gpus), ends.get(job, now) - since)
-            for job, gpus in self.reports.leases.items()
-            if job in self.reports.active
-        )
-        used = sum_gpu_seconds(held, self.tenancy.usage)
-        self.tenancy = self.tenancy.after(record.clock_seconds, used, record.commands)
+        since, now = self.reports.clock_seconds, record.clock_seconds
+        held = self.time_held.measure_round(self.reports.leases, record.finished, now)
+        self.tenancy = self.tenancy.after(now, self._by_tenant(held), record.commands)
+        self.time_held = TimeHeld(now)
         yield from self.reports.check(record.observation)
         coming = self.workload.specs[self.arrived : self.arrived + len(record.arrivals)]
         if coming != record.arrivals:
@@ -75,6 +72,11 @@ class Invariants:
         if self.header.service:
             yield from self._taken_in(record, since)
         self.orders = self.orders.after(self.reports.active, record.commands)
+
+    def _by_tenant(self, held: dict[int, Holding]) -> dict[str, float]:
+        active = self.reports.active
+        times = ((active[job].tenant, held[job].gpu_seconds) for job in held if job in active)
+        return sum_gpu_seconds(times, self.tenancy.usage)
 
     def _taken_in(self, record: RoundRecord, since: float) -> Iterator[str]:
         """Check that each entry of the inbox is taken in once, and cancelled jobs are withdrawn."""
@@ -161,6 +163,9 @@ class Invariants:
         yield from self._kept(record, now)
         yield from self._promised(record, now)
         yield from self._carried_out(record, now)
+        held = self.time_held.measure_dispatch(self.reports.leases, record.events)
+        self.tenancy = self.tenancy.charge(self._by_tenant(held))
+        self.time_held = self.time_held.after_dispatch(record.events, {})
         self.reports.leases = now
         self.started |= now.keys()
 

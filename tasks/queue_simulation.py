@@ -213,7 +213,7 @@ class QueueSimulation:
         until = clock + rounds * round_seconds
         paces: dict[int, _Pace] = {}
         held: dict[int, tuple[int, ...]] = {}
-        used: list[tuple[str, int, float]] = []
+        used: list[tuple[str, float]] = []
         ending: list[tuple[float, int]] = []
 
         def launch(job_id: int, gpus: tuple[int, ...], at: float) -> None:
@@ -244,7 +244,7 @@ class QueueSimulation:
             gpus, seen = held.pop(job_id), self.jobs.pop(job_id).seen
             if other.get(job_id) not in held:
                 free += (gpu for gpu in gpus if gpu not in cordoned)
-            used.append((seen.spec.tenant, len(gpus), end - paces[job_id].since))
+            used.append((seen.spec.tenant, len(gpus) * (end - paces[job_id].since)))
             ended.append(seen)
             boundary = clock + math.ceil((end - clock) / round_seconds) * round_seconds
             if boundary >= until or (ending and ending[0][0] <= boundary):
@@ -257,7 +257,7 @@ class QueueSimulation:
                     ends(waiting)
                     free = [gpu for gpu in free if gpu not in taken]
         used += (
-            (self.jobs[job_id].seen.spec.tenant, len(gpus), until - paces[job_id].since)
+            (self.jobs[job_id].seen.spec.tenant, len(gpus) * (until - paces[job_id].since))
             for job_id, gpus in held.items()
         )
         quotas = self.tenancy.usage

@@ -24,7 +24,7 @@ from tasks.record import Estimate, RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, SourcePosition
 from tasks.speeds import LastRound, isolated_factor
 from tasks.tenancy import Tenancy, sum_gpu_seconds
-from tasks.time_held import TimeHeld
+from tasks.time_held import Holding, TimeHeld
 
 OfJob = TypeVar("OfJob", EpochReport, EpochLoss)
 Value = TypeVar("Value")
@@ -141,8 +141,10 @@ class RunState:
             j: spec.options.retries for j, spec in specs.items() if spec.options.retries >= 0
         }
         seen = self.backoff.give_up(seen, retries)
-        holders = {job_id: (specs[job_id], gpus) for job_id, gpus in self.leases.items()}
-        return self.time_held.give_up(seen, holders)
+        return self.time_held.give_up(seen, specs, self._measure_holdings(seen))
+
+    def _measure_holdings(self, seen: Observation) -> dict[int, Holding]:
+        return self.time_held.measure_round(self.leases, seen.finished, seen.clock_seconds)
 
     def observe(
         self,
@@ -167,7 +169,8 @@ class RunState:
             if event.ends_job and event.isolated_seconds
         }
         ratios = {job: isolated[job] / alone for job, alone in trained_alone.items() if alone > 0.0}
-        ended = self._ended_jobs(seen, beliefs, ratios)
+        held = self._measure_holdings(seen)
+        ended = self._ended_jobs(seen, beliefs, ratios, held)
         learning = self.learning.after(header, ended, () if header.pairs else trained)
         beliefs = _admit(beliefs, seen.ended, arrivals, commands)
         state = replace(
@@ -176,9 +179,9 @@ class RunState:
             beliefs=beliefs,
             forecasts=_without(self.forecasts, seen.ended),
             leases=_without(self.leases, (event.job_id for event in seen.finished)),
-            time_held=self.time_held.after(seen, (self.beliefs[job].spec for job in self.leases)),
+            time_held=self.time_held.after_round(seen, self._limited(held)),
             orders=self._update_orders(beliefs, commands, learning),
-            tenancy=self._update_tenancy(seen, commands),
+            tenancy=self.tenancy.after(seen.clock_seconds, self._by_tenant(held), commands),
             learning=learning,
         )
         backoff = self.backoff.after(seen, header.settings.round_seconds)
@@ -226,21 +229,26 @@ class RunState:
         }
 
     def _ended_jobs(
-        self, seen: Observation, beliefs: Mapping[int, Belief], ratios: Mapping[int, float]
+        self,
+        seen: Observation,
+        beliefs: Mapping[int, Belief],
+        ratios: Mapping[int, float],
+        held: Mapping[int, Holding],
     ) -> list[EndedJob]:
         """List the jobs that ended, in the order of their ends."""
         ended = []
         for event in seen.finished:
             if event.ends_job:
                 belief = beliefs[event.job_id]
-                timed = belief.spec.timed and event.job_id in self.leases
+                job = belief.spec
+                timed = job.timed and job.job_id in self.leases
                 ended.append(
                     EndedJob(
                         belief,
                         gpus=len(self.leases.get(event.job_id, ())),
                         isolated_ratio=ratios.get(event.job_id, 1.0),
                         finished=event.kind is EventKind.FINISHED,
-                        at_limit=timed and self.time_held.is_over(seen, belief.spec),
+                        at_limit=timed and self.time_held.is_over(job, held[job.job_id].seconds),
                     )
                 )
         return ended
@@ -253,18 +261,14 @@ class RunState:
         failed = find_failed_dependencies(beliefs, learning.finished_ids)
         return replace(orders, cancelled=orders.cancelled | failed.keys()) if failed else orders
 
-    def _update_tenancy(self, seen: Observation, commands: Sequence[Command]) -> Tenancy:
-        ends = {event.job_id: event.at_seconds for event in seen.finished}
-        held = (
-            (
-                self.beliefs[job].spec.tenant,
-                len(gpus),
-                ends.get(job, seen.clock_seconds) - self.clock_seconds,
-            )
-            for job, gpus in self.leases.items()
-        )
-        used = sum_gpu_seconds(held, self.tenancy.usage)
-        return self.tenancy.after(seen.clock_seconds, used, commands)
+    def _limited(self, held: Mapping[int, Holding]) -> dict[int, float]:
+        """Return the seconds that jobs with a limit held GPUs, by job id."""
+        return {job: held[job].seconds for job in held if self.beliefs[job].spec.max_seconds}
+
+    def _by_tenant(self, held: Mapping[int, Holding]) -> dict[str, float]:
+        """Return the GPU-seconds that jobs held, by tenant with a quota."""
+        times = ((self.beliefs[job].spec.tenant, held[job].gpu_seconds) for job in held)
+        return sum_gpu_seconds(times, self.tenancy.usage)
 
     def measure_rho(self, header: RunHeader, finishes: Mapping[int, float]) -> dict[int, float]:
         """Return ρ of active jobs, by job id, if they end at these times on the clock.
@@ -286,6 +290,7 @@ class RunState:
         """Return the state after a whole round, given this state after the round's observation."""
         new = {forecast.job_id: forecast for forecast in record.forecasts}
         before, rounds = self.leases, self.lease_rounds
+        held = self.time_held.measure_dispatch(before, record.events)
         return replace(
             self,
             round=record.round + 1,
@@ -293,6 +298,8 @@ class RunState:
             memory=record.memory or self.memory,
             forecasts={**self.forecasts, **new},
             leases={lease.job_id: lease.gpus for lease in record.leases},
+            time_held=self.time_held.after_dispatch(record.events, self._limited(held)),
+            tenancy=self.tenancy.charge(self._by_tenant(held)),
             lease_rounds={
                 job: rounds[job] + 1 if before.get(job) == gpus else 1
                 for job, gpus in ((lease.job_id, lease.gpus) for lease in record.leases)

@@ -54,10 +54,8 @@ class Tenancy:
         if not given and not self.usage:
             return self
         usage = {
-            tenant: replace(found, used=found.used + held.get(tenant, 0.0)).at(
-                clock_seconds, self.terms[tenant]
-            )
-            for tenant, found in self.usage.items()
+            tenant: found.at(clock_seconds, self.terms[tenant])
+            for tenant, found in self.charge(held).usage.items()
         }
         terms = dict(self.terms)
         for new in given:
@@ -69,6 +67,16 @@ class Tenancy:
                 window = int(clock_seconds // (new.window_hours * HOUR))
                 usage[new.tenant] = QuotaUse(window)
         return Tenancy(terms, usage)
+
+    def charge(self, held: Mapping[str, float]) -> "Tenancy":
+        """Return the tenancy after further GPU-seconds in the current windows, by tenant."""
+        if not any(held.values()):
+            return self
+        usage = {
+            tenant: replace(found, used=found.used + held.get(tenant, 0.0))
+            for tenant, found in self.usage.items()
+        }
+        return Tenancy(self.terms, usage)
 
     def spent_until(self, tenant: str) -> float | None:
         """Return the end of the current window if a tenant's quota is used up, otherwise None."""
@@ -117,11 +125,11 @@ def may_use_image(terms: TenantTerms | None, image: str) -> bool:
 
 
 def sum_gpu_seconds(
-    held: Iterable[tuple[str, int, float]], tenants: Collection[str]
+    held: Iterable[tuple[str, float]], tenants: Collection[str]
 ) -> dict[str, float]:
-    """Return GPU-seconds by tenant, from the tenant, GPUs and seconds of each lease."""
+    """Return GPU-seconds by tenant, from the tenant and GPU-seconds of each lease."""
     found = dict.fromkeys(tenants, 0.0)
-    for tenant, gpus, seconds in held if found else ():
+    for tenant, gpu_seconds in held if found else ():
         if tenant in found:
-            found[tenant] += gpus * seconds
+            found[tenant] += gpu_seconds
     return found

@@ -18,8 +18,8 @@ from containers.docker.ends import interpret_exit
 from containers.docker.fleet import Fleet, PlacedContainer
 from containers.docker.folder import describe_excess, make_folder, replace_file
 from containers.docker.nodes import Nodes, nvidia_id
-from containers.docker.own_images import check_images, find_image
-from containers.docker.rendering import describe_job, limit_processors, render
+from containers.docker.own_images import ImageRefused, check_images, find_image
+from containers.docker.rendering import describe_job, limit_processors, render, secret_files
 from containers.docker.telemetry import JobLog, Log, News
 from containers.docker.timing import TimedLog
 from containers.docker.usage import gpu_share
@@ -55,6 +55,7 @@ class _Held:
     """A lease and the liveness of its containers.
 
     Attributes:
+        began: The clock when its launch ended; its end is not before.
         end: Kind, clock and reason of its end; None while it runs.
         image: The id of its job's own image, in words; empty without one or before the start.
         adopted: Whether it began under a previous scheduler process.
@@ -63,6 +64,7 @@ class _Held:
     """
 
     gpus: tuple[int, ...]
+    began: float = 0.0
     end: tuple[EventKind, float, str] | None = None
     image: str = ""
     adopted: bool = False
@@ -191,6 +193,8 @@ class DockerRuntime:
             for lease in leases
         ]
         self._started.update(lease.job_id for lease in leases)
+        for job_id in new:
+            self._leases[job_id].began = now
         return tuple(
             ContainerEvent(lease.job_id, kind, now, lease.gpus, self._leases[lease.job_id].image)
             for lease, kind in zip(leases, kinds, strict=True)
@@ -273,7 +277,11 @@ class DockerRuntime:
             for entry in rendered:
                 self._fleet.start(entry)
         except Refused as error:
-            held.end = (EventKind.LOST, self._clock.now(), f"could not be started: {error}")
+            own = isinstance(error, ImageRefused) or any(
+                str(path) in str(error) for path, _ in secret_files(self._nodes, spec)
+            )
+            kind = EventKind.UNSTARTED if own else EventKind.LOST
+            held.end = (kind, self._clock.now(), f"could not be started: {error}")
         except NodeGone as error:
             held.end = (EventKind.LOST, self._clock.now(), f"its node does not answer: {error}")
         except OSError as error:
@@ -429,7 +437,7 @@ class DockerRuntime:
     def _ended(self, job_id: int) -> ContainerEvent:
         lease = self._leases.pop(job_id)
         kind, at, reason = lease.end or (EventKind.LOST, self._clock.now(), "")
-        return ContainerEvent(job_id, kind, at, lease.gpus, reason)
+        return ContainerEvent(job_id, kind, max(at, lease.began), lease.gpus, reason)
 
     def reap(self, job_ids: Sequence[int]) -> None:
         """See `Runtime.reap`; folders stay, and the next launch ends the containers."""

@@ -1,15 +1,22 @@
 """Images that jobs name: which are allowed, and which one a job resumes with."""
 
 from collections.abc import Iterable
+from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from containers.docker.daemon import Refused
+from containers.docker.daemon import NodeGone, Refused
 from containers.docker.fleet import Fleet
 from containers.docker.folder import replace_file
 from containers.docker.nodes import Nodes
+from containers.docker.rendering import secret_files
 from predictor.errors import InputError
 from predictor.job import JobSpec
+
+
+class ImageRefused(Refused):
+    """A node cannot start a job's own image."""
+
 
 REMEDY = "add it to images in the cluster file, or give one that is there"
 
@@ -35,6 +42,40 @@ def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
             raise InputError(f"job {spec.job_id}, secrets", problem, remedy)
 
 
+def check_present(nodes: Nodes, spec: JobSpec) -> None:
+    """Refuse a job whose image or secret no node has, as far as that can be known from here.
+
+    Nodes are asked for images. Files of secrets are looked for on this machine, if it is the host
+    of all nodes.
+
+    Raises:
+        InputError: The job is refused.
+    """
+    if spec.image:
+        with closing(Fleet(nodes, "")) as fleet:
+
+            def lacks(node: int) -> str:
+                try:
+                    fleet.image(node, spec.image)
+                except NodeGone:
+                    return ""  # it may have the image
+                except Refused as error:
+                    return str(error)
+                return ""
+
+            places = range(len(nodes.nodes))
+            reasons = fleet.map("look", lacks, places, lambda node: node)
+        if all(reasons):
+            remedy = "then submit the job again"
+            raise InputError("image", f"no node can start it: {reasons[0]}", remedy)
+    if all(node.endpoint.startswith("unix://") for node in nodes.nodes):
+        for path, name in secret_files(nodes, spec):
+            with suppress(PermissionError):  # only the administrator may know
+                if not path.exists():
+                    remedy = f"ask an administrator to put it in {path.parent}"
+                    raise InputError("secrets", f"there is no secret {name!r}", remedy)
+
+
 def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iterable[int]) -> str:
     """Return the id of a job's own image, fixed at its first start; empty without one.
 
@@ -43,7 +84,7 @@ def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iter
 
     Raises:
         NodeGone: A node does not answer.
-        Refused: A node lacks the image, has a different one of that name, or it has volumes.
+        ImageRefused: A node lacks the image, has a different one of that name, or it has volumes.
         OSError: The id cannot be saved.
     """
     if not spec.image:
@@ -51,13 +92,16 @@ def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iter
     noted = _noted(nodes, run, spec.job_id)
     began_with = noted.read_text() if noted.exists() else ""
     for place in places:
-        found = fleet.image(place, spec.image)
+        try:
+            found = fleet.image(place, spec.image)
+        except Refused as error:
+            raise ImageRefused(str(error)) from None
         began_with = began_with or found
         if found != began_with:
             try:
                 fleet.image(place, began_with)
             except Refused:
-                raise Refused(
+                raise ImageRefused(
                     f"image {spec.image} of node {nodes.nodes[place].name} is {found}, not the one "
                     f"that the job began with: load {began_with}"
                 ) from None

@@ -9,6 +9,7 @@ pipes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2s
+from pathlib import Path
 from typing import Any
 
 from containers.docker.nodes import Node, Nodes
@@ -193,13 +194,19 @@ def _mounts(
     shown += [(path, str(path), True) for path in nodes.mounts]
     if node.mps:
         shown.append((node.mps.folder, str(node.mps.folder), False))
-    if spec and nodes.secrets:
-        own = nodes.secrets / spec.tenant
-        shown += [(own / name, f"{SECRETS}/{name}", True) for name in spec.options.secrets]
+    if spec:
+        shown += [(path, f"{SECRETS}/{name}", True) for path, name in secret_files(nodes, spec)]
     return [
         {"Type": "bind", "Source": str(path), "Target": target, "ReadOnly": read_only}
         for path, target, read_only in shown
     ]
+
+
+def secret_files(nodes: Nodes, spec: JobSpec) -> list[tuple[Path, str]]:
+    """Return the files of a job's secrets on its nodes, each with the secret's name."""
+    if nodes.secrets is None:
+        return []
+    return [(nodes.secrets / spec.tenant / name, name) for name in spec.options.secrets]
 
 
 def limit_processors(

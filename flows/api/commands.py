@@ -107,10 +107,11 @@ class ServiceCommands(ServiceQueries):
         with suppress(InputError):  # without its cluster file, the next round refuses the job
             hosts = self.read_hosts() if job.image or job.options.secrets else None
         if hosts:
-            from containers.docker.own_images import check_images
+            from containers.docker.own_images import check_images, check_present
 
             try:
                 check_images(hosts, [job])
+                check_present(hosts, job)
             except InputError as error:
                 field = error.place.rpartition(", ")[2]
                 raise InputError(field, error.problem, error.remedy) from None

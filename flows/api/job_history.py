@@ -14,6 +14,7 @@ from flows.runs.costs import GpuCost, Tariff
 from solver.plan import SolveReport
 from tasks.record import Estimate, Timings
 from tasks.tenancy import Tenancy
+from tasks.time_held import TimeHeld
 
 MOST_PRICES = 240
 """Rounds whose prices are shown: eight hours of two-minute rounds. A choice of layout."""
@@ -30,7 +31,7 @@ class RoundPrices:
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """Leases and forecasts of a round: fields of its record."""
+    """Leases, events and forecasts of a round: fields of its record."""
 
     round: int
     clock_seconds: float
@@ -38,6 +39,7 @@ class RoundOutcome:
     estimates: tuple[Estimate, ...]
     solve: SolveReport
     leases: tuple[Lease, ...]
+    events: tuple[ContainerEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,20 +272,21 @@ def _accounts(
         if own := leases.get(job_id):
             there = {other: gpus for other, gpus in leases.items() if gpus == own}
             meter = Tariff(inventory, record.solve.price_of, header.settings.round_seconds)
-            span = record.clock_seconds, after.clock_seconds
-            yield meter.read(there, after.finished, *span)[job_id]
+            held = TimeHeld(record.clock_seconds).after_dispatch(record.events, {})
+            yield from (cost for job, cost in meter.read(held, there, after) if job == job_id)
 
 
 def _held(records: Sequence[RoundOutcome], job_id: int) -> Iterator[LeaseRow]:
     since, gpus = 0.0, tuple[int, ...]()
     for record in records:
         now = next((lease.gpus for lease in record.leases if lease.job_id == job_id), ())
-        ends = (event.at_seconds for event in record.finished if event.job_id == job_id)
-        end = next(ends, None)
-        if gpus and (end is not None or now != gpus):
-            yield LeaseRow(since, record.clock_seconds if end is None else end, gpus)
+        ends = (event for event in record.finished if event.job_id == job_id)
+        dispatch = (event for event in record.events if event.job_id == job_id)
+        end, change = next(ends, None), next(dispatch, None)
+        if gpus and (event := end or (change if now != gpus else None)):
+            yield LeaseRow(since, event.at_seconds, gpus)
             gpus = ()
         if now and not gpus:
-            since, gpus = record.clock_seconds, now
+            since, gpus = change.at_seconds if change else record.clock_seconds, now
     if gpus:
         yield LeaseRow(since, None, gpus)

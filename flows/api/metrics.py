@@ -63,6 +63,8 @@ def _collect_service(service: "ServiceQueries", now: float) -> Iterator[Metric]:
         jobs.add_metric([name], getattr(status, name))
     yield jobs
     yield counter("jobs_ended", "Jobs that ended.", status.ended)
+    held = sum(account.gpu_seconds for account in history.position.accounts.values())
+    yield counter("gpu_seconds", "GPU time that jobs held.", held)
     ends = CounterMetricFamily(
         "shockwave_container_ends", "Ends of containers, by kind of event.", labels=["kind"]
     )

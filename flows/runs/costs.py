@@ -1,10 +1,31 @@
 """The cost of the GPUs that jobs held, by the pools' tariff and at market prices."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from containers.runtime import ContainerEvent
 from solver.inventory import Inventory
+from tasks.time_held import Holding, TimeHeld
+
+
+class RoundEvents(Protocol):
+    """The events of a round: fields of its record."""
+
+    @property
+    def clock_seconds(self) -> float:
+        """The run's clock at its start."""
+        ...
+
+    @property
+    def finished(self) -> tuple[ContainerEvent, ...]:
+        """Ends of leases in the round before."""
+        ...
+
+    @property
+    def events(self) -> tuple[ContainerEvent, ...]:
+        """Preemptions and launches at its start."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +69,24 @@ class Tariff:
 
     def read(
         self,
+        time_held: TimeHeld,
         leases: Mapping[int, tuple[int, ...]],
-        finished: Iterable[ContainerEvent],
-        began: float,
-        until: float,
-    ) -> dict[int, GpuCost]:
-        """Return the costs of a round by job id.
+        record: RoundEvents,
+    ) -> Iterator[tuple[int, GpuCost]]:
+        """Yield the costs of a round, each with its job id; a job can have two.
 
-        The round lasts from `began` to `until`, on the run's clock in seconds; `leases` map job ids
-        to GPUs.
+        `time_held` and `leases` (GPUs by job id) are those after the round's dispatch; `record` is
+        the next round, whose dispatch may end leases.
         """
-        ends = {event.job_id: event.at_seconds for event in finished}
-        seconds = {job_id: ends.get(job_id, until) - began for job_id in leases}
-        holders: dict[int, list[int]] = {}
-        for job_id, gpus in leases.items():
-            holders.setdefault(gpus[0], []).append(job_id)
-        return {
-            job_id: self._account(gpus, seconds[job_id], [seconds[j] for j in holders[gpus[0]]])
-            for job_id, gpus in leases.items()
-        }
+        held = time_held.measure_round(leases, record.finished, record.clock_seconds)
+        ended = {event.job_id for event in record.finished}
+        left = {job_id: gpus for job_id, gpus in leases.items() if job_id not in ended}
+        rest = TimeHeld(record.clock_seconds).measure_dispatch(left, record.events)
+        for job_id, holding in (*held.items(), *rest.items()):
+            yield job_id, self._account(holding)
 
-    def _account(self, gpus: tuple[int, ...], own: float, all_there: list[float]) -> GpuCost:
-        shared = min(all_there) if len(all_there) > 1 else 0.0
-        held = len(gpus) * (own - shared / 2.0)
+    def _account(self, holding: Holding) -> GpuCost:
+        held, gpus = holding.gpu_seconds, holding.gpus
         pool = self.inventory.pools[self.inventory.pool(gpus[0])]
         price = self.prices.get(pool.gpu_type)
         paid = None if price is None else held / self.round_seconds * price

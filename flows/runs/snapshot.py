@@ -63,9 +63,8 @@ class RunProgress:
         passed, length = record.clock_seconds - began, header.settings.round_seconds
         late = bool(before.leases) and passed > (1.0 + LATE) * length
         meter = Tariff(before.inventory(header), self.prices, length)
-        read = meter.read(before.leases, record.finished, began, record.clock_seconds)
         accounts = {**self.accounts}
-        for job_id, account in read.items():
+        for job_id, account in meter.read(before.time_held, before.leases, record):
             tenant = before.beliefs[job_id].spec.tenant
             accounts[tenant] = accounts.get(tenant, GpuCost()) + account
         started = frozenset((self.started | state.leases.keys()) & state.beliefs.keys())

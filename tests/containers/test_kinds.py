@@ -117,7 +117,7 @@ def test_a_job_goes_on_with_the_image_that_it_began_with(daemon: Dockerd, storag
         driver.play({})
         daemon.client().images.remove(first, force=True)
         driver.play({0: (0,)})
-        (lost,) = [event for event in driver.events if event.kind is EventKind.LOST]
+        (lost,) = [event for event in driver.events if event.kind is EventKind.UNSTARTED]
         assert lost.reason == (
             f"could not be started: image {tag} of node one is {second}, "
             f"not the one that the job began with: load {first}"

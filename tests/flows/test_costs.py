@@ -15,7 +15,9 @@ from predictor.allocation import Demand
 from predictor.job import Mode
 from solver.inventory import Inventory, Pool
 from tasks.commands import CommandKind
+from tasks.time_held import TimeHeld
 from tests.flows.test_scheduler import FAST, JOB, go
+from tests.warehouse.by_hand import round_record
 from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
@@ -27,9 +29,10 @@ COSTS = "gpu_hours", "cost", "market_cost"
 
 def test_a_shared_gpu_is_paid_by_half_while_both_are_there() -> None:
     meter = Tariff(Inventory(POOLS), {"v100": 0.5}, 100.0)
-    ends = [ContainerEvent(2, EventKind.FINISHED, 280.0, (2, 3))]
+    ends = (ContainerEvent(2, EventKind.FINISHED, 280.0, (2, 3)),)
     leases = {0: (0, 1), 1: (2, 3), 2: (2, 3), 3: (4,)}
-    assert meter.read(leases, ends, 200.0, 300.0) == {
+    record = round_record(3, 300.0, (), finished=ends)
+    assert dict(meter.read(TimeHeld(200.0), leases, record)) == {
         0: GpuCost(200.0, 2.0, 1.0),
         1: GpuCost(120.0, pytest.approx(1.2), pytest.approx(0.6)),  # alone for the last 20 s
         2: GpuCost(80.0, pytest.approx(0.8), pytest.approx(0.4)),

@@ -24,9 +24,11 @@ from flows.scheduler.scheduler import open_run, schedule
 from flows.web.api import PREFIX
 from harness.dockerd import PLAIN, Dockerd, mounts, node_table, python
 from harness.waiting import HANG_SECONDS, wait_for
+from predictor.errors import InputError
 from tasks.commands import CommandKind
 from tests.flows.served import SECRET, served
 from tests.flows.test_live_page import Browser
+from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.folder import SNAPSHOT
@@ -64,7 +66,7 @@ def options(daemon: Dockerd, storage: Path, tmp_path: Path) -> ServiceOptions:
     (file := tmp_path / "cluster.toml").write_text(
         f'''storage = "{storage}/jobs"
 secrets = "{storage}/secrets"
-images = ["{PLAIN}"]
+images = ["{PLAIN.partition(":")[0]}:*"]
 user = "1000:1000"
 mounts = [{read}]
 grace_seconds = 10
@@ -234,7 +236,7 @@ def test_a_secret_is_in_its_file_and_nowhere_else(
     assert replay(name, tmp_path).differences == []
 
 
-def test_a_secret_that_a_host_lacks_is_reported_by_its_name(
+def test_what_cannot_start_is_refused_or_ends_with_its_reason_and_costs_nothing(
     daemon: Dockerd, storage: Path, tmp_path: Path, options: ServiceOptions
 ) -> None:
     (storage / "secrets").mkdir()
@@ -245,9 +247,20 @@ def test_a_secret_that_a_host_lacks_is_reported_by_its_name(
         Client(url, SECRET) as client,
     ):
         with open_run(tmp_path, inbox, options) as run:
-            client.submit({**asked, "command": ["true"], "tenant": "a"})
-            while not (lost := [event for event in client.list_events() if event.kind == "lost"]):
+            job = {**asked, "command": ["true"], "tenant": "a"}
+            with pytest.raises(InputError, match="secrets: there is no secret 'wandb'"):
+                client.submit(job)
+            with pytest.raises(InputError, match="image: no node can start it: no such image"):
+                client.submit({**job, "image": PLAIN.replace("plain", "plane")})
+            put(storage, "a", "wandb")
+            client.submit(job)
+            (storage / "secrets/a/wandb").unlink()
+            while not (events := [e for e in client.list_events() if e.kind == "unstarted"]):
                 schedule(run, tmp_path, rounds=1)
-        assert lost[0].reason is not None
-        assert lost[0].reason.endswith(f"source path does not exist: {storage}/secrets/a/wandb")
+            schedule(run, tmp_path, rounds=2)
+        assert events[0].reason is not None
+        assert events[0].reason.endswith(f"source path does not exist: {storage}/secrets/a/wandb")
         assert daemon.containers(run.name) == []
+        assert [tenant.gpu_hours for tenant in client.list_tenants()] == [0.0]
+    seconds = Analytics(tmp_path).query("SELECT DISTINCT seconds FROM leases")[1]
+    assert seconds == [(0.0,)]

@@ -11,7 +11,7 @@ from predictor.job import EpochReport
 from tasks.backoff import PATIENCE, BackOff
 
 ROUND_SECONDS = 60.0
-FAILURES = (EventKind.CRASHED, EventKind.STOPPED, EventKind.LOST)
+FAILURES = tuple(PATIENCE)
 
 
 def seen(number: int, kind: EventKind | None, *, trained: bool = False) -> Observation:
@@ -44,6 +44,10 @@ def test_a_job_that_stops_for_ever_is_given_up_later_than_one_that_crashes() -> 
     assert tries(EventKind.STOPPED) == (
         *(10, 10 + 0 + 1 + 7 * 3),
         "stopped 10 times in a row, the last time: stopped in 32",
+    )
+    assert tries(EventKind.UNSTARTED) == (
+        *(10, 10 + 0 + 1 + 3 + 7 + 5 * 15),
+        "unstarted 10 times in a row, the last time: unstarted in 96",
     )
     assert tries(EventKind.LOST)[0] == 1_000
 

@@ -30,11 +30,11 @@ marks AS (
         lead(at_seconds) OVER jobs AS next_seconds,
         lead(kind) OVER jobs AS next_kind
     FROM placed
-    WINDOW jobs AS (PARTITION BY run, job_id ORDER BY round)
+    WINDOW jobs AS (PARTITION BY run, job_id ORDER BY round, kind IN ('started', 'renewed', 'resumed'), at_seconds)
 ),
 spans AS (
     SELECT m.*,
-        coalesce(m.next_seconds, l.clock_seconds) AS end_seconds,
+        greatest(coalesce(m.next_seconds, l.clock_seconds), m.at_seconds) AS end_seconds,
         coalesce(m.next_round, l.round) AS end_round
     FROM marks AS m
     JOIN (
@@ -42,7 +42,7 @@ spans AS (
         FROM round_facts
         GROUP BY run
     ) AS l USING (run)
-    WHERE m.kind NOT IN ('preempted', 'crashed', 'stopped', 'lost', 'finished', 'withdrawn', 'failed')
+    WHERE m.kind NOT IN ('preempted', 'crashed', 'stopped', 'unstarted', 'lost', 'finished', 'withdrawn', 'failed')
 ),
 measured AS (
     SELECT s.*,
@@ -65,6 +65,7 @@ markets AS (
 ),
 paid AS (
     SELECT run, round, gpu_type, clock_seconds,
+        rate,
         lag(rate) OVER types AS last_rate,
         count(rate) OVER before AS markets,
         coalesce(sum(rate * seconds) OVER before, 0) AS paid
@@ -90,7 +91,7 @@ SELECT
     m.round,
     m.job_id,
     m.kind,
-    CASE WHEN next_kind IN ('preempted', 'crashed', 'stopped', 'lost', 'finished', 'withdrawn', 'failed') THEN next_kind
+    CASE WHEN next_kind IN ('preempted', 'crashed', 'stopped', 'unstarted', 'lost', 'finished', 'withdrawn', 'failed') THEN next_kind
         WHEN next_kind IS NOT NULL THEN 'moved'
     END AS ended,
     gpus,
@@ -111,7 +112,7 @@ SELECT
     scale_factor * (seconds - shared_seconds / 2) / 3600 * price AS cost,
     CASE WHEN u.markets > f.markets THEN greatest(0, scale_factor * (
         u.paid - coalesce(u.last_rate, 0) * (u.clock_seconds - m.end_seconds)
-        - f.paid - coalesce(p.both_paid, 0) / 2
+        - f.paid - coalesce(f.rate, 0) * (m.at_seconds - f.clock_seconds) - coalesce(p.both_paid, 0) / 2
     )) END AS market_cost
 FROM measured AS m
 LEFT JOIN shared AS p ON p.run = m.run AND p.job_id = m.job_id AND p.round = m.round

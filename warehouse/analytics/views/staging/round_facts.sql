@@ -8,7 +8,7 @@ SELECT
     round,
     clock_seconds,
     arrivals,
-    len(list_filter(finished, lambda e: e.kind NOT IN ('crashed', 'stopped', 'lost'))) AS finished,
+    len(list_filter(finished, lambda e: e.kind NOT IN ('crashed', 'stopped', 'unstarted', 'lost'))) AS finished,
     len(leases) AS running_jobs,
     list_sort(list_distinct(flatten(list_transform(leases, lambda l: l.gpus)))) AS gpus,
     len(gpus) AS busy_gpus,
