@@ -108,7 +108,7 @@ class EventKind(StrEnum):
     FINISHED = "finished"
     """Trained its last epoch."""
     WITHDRAWN = "withdrawn"
-    """Cancelled by its owner."""
+    """Cancelled by a user, or because a job before it failed."""
     CRASHED = "crashed"
     """Its container failed or hung."""
     STOPPED = "stopped"

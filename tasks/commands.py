@@ -1,7 +1,7 @@
 """Commands to a service, and the standing orders that they add up to."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from solver.inventory import Pool
@@ -165,6 +165,7 @@ class Orders:
 
     Attributes:
         cancelled: Active jobs to be withdrawn at the next round boundary.
+        cancelled_by: Who cancelled them, by job id, as far as their commands say.
         requeued: Active jobs that get no GPUs in the coming round.
         cordoned: Nodes on which no job starts.
         added: Nodes added to those of the header, each as a pool of its own.
@@ -178,6 +179,7 @@ class Orders:
     cordoned: frozenset[int] = frozenset()
     added: tuple[Pool, ...] = ()
     removed: frozenset[int] = frozenset()
+    cancelled_by: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def not_running(self) -> frozenset[int]:
@@ -194,10 +196,13 @@ class Orders:
         if not commands and self == _NONE:
             return self
         held, cancelled, requeued = {*self.held}, {*self.cancelled}, set[int]()
+        by = {**self.cancelled_by}
         for command in commands:
             match command.kind:
                 case CommandKind.CANCEL:
                     cancelled.add(command.target)
+                    if command.by:
+                        by.setdefault(command.target, command.by)
                 case CommandKind.HOLD:
                     held.add(command.target)
                 case CommandKind.RELEASE:
@@ -214,6 +219,7 @@ class Orders:
             removed=self.removed.union(
                 command.target for command in commands if command.kind is CommandKind.REMOVE
             ),
+            cancelled_by={job: by[job] for job in by if job in active},
         )
 
     @property

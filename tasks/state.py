@@ -120,7 +120,10 @@ class RunState:
     def explain_withdrawal(self, job_id: int) -> str:
         """Return the reason, in words, why a cancelled job is withdrawn."""
         failed = find_failed_dependencies(self.beliefs, self.learning.finished_ids).get(job_id)
-        return BY_ITS_OWNER if failed is None else f"job {failed}, before it, did not end well"
+        if failed is not None:
+            return f"job {failed}, before it, did not end well"
+        by = self.orders.cancelled_by.get(job_id)
+        return f"by {by}" if by else BY_ITS_OWNER
 
     def inventory(self, header: RunHeader) -> Inventory:
         """Return the cluster, added and removed nodes included."""

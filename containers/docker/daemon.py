@@ -25,6 +25,8 @@ ANSWER_SECONDS = 10.0
 WORK_SECONDS = 120.0
 """Timeout of creating, starting and removing containers. GPU drivers can be slow. An engineering
 bound."""
+STOPPED, KILLED, TERMINATED = 75, 137, 143
+"""Exit codes: stopped with a checkpoint (EX_TEMPFAIL), SIGKILL, SIGTERM that was not handled."""
 CONNECTIONS = 32
 """Largest number of connections to a daemon. An engineering bound."""
 _BY_SSH = "http://ssh:22"
@@ -228,17 +230,17 @@ class Daemon:
         with _translated():
             self._client.api.update_container(found.id, **quota)
 
-    def stop(self, found: Found, grace_seconds: float) -> bool:
-        """Send SIGTERM, then SIGKILL after the grace period; return whether SIGTERM sufficed."""
+    def stop(self, found: Found, grace_seconds: float) -> int:
+        """Send SIGTERM, then SIGKILL after the grace period; return the exit code."""
         container, grace = self._slow_client.api, math.ceil(grace_seconds)
         with _translated(WORK_SECONDS + grace):
             try:
                 container.stop(found.id, timeout=grace)
                 state = container.inspect_container(found.id)["State"]
             except docker.errors.NotFound:
-                return True
+                return STOPPED
         # On a busy host Docker may not have recorded the end yet.
-        return not state["Running"] and bool(state["ExitCode"] != 137)
+        return KILLED if state["Running"] else int(state["ExitCode"])
 
     def remove(self, found: Found) -> None:
         """Remove a container, running or not."""

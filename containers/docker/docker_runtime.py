@@ -165,10 +165,15 @@ class DockerRuntime:
         events = []
         for job_id, reason in reasons.items():
             lease = self._leases.pop(job_id, _Held(()))  # none if preempted before
-            words = "; ".join(filter(None, (reason, remarks.get(job_id))))
+            words = "; ".join(filter(None, (reason, remarks.get(job_id), self._lapse(job_id))))
             now = self._clock.now()
             events.append(ContainerEvent(job_id, EventKind.PREEMPTED, now, lease.gpus, words))
         return tuple(events)
+
+    def _lapse(self, job_id: int) -> str:
+        """Say that a job's reported progress went back in this lease; empty if it did not."""
+        lapse = (log := self._logs.get(job_id)) and log.went_back
+        return f"its progress went back from {lapse[0]:.1%} to {lapse[1]:.1%}" if lapse else ""
 
     def launch(
         self, number: int, leases: Sequence[Lease], each: Mapper | None = None

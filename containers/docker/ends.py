@@ -7,13 +7,13 @@ job is then reported as stopped.
 A job chooses its exit code, so no code counts as the host's fault (`EventKind.LOST`).
 """
 
-from containers.docker.daemon import Exit
+from containers.docker.daemon import KILLED, STOPPED, TERMINATED, Exit
 from containers.docker.nodes import ContainerLimits
 from containers.runtime import EventKind
 
-TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
-"""Exit codes: all epochs trained, cannot write (EX_IOERR), stopped with a checkpoint
-(EX_TEMPFAIL), SIGKILL, SIGTERM. The trainer uses the first three (docs/images.md)."""
+TRAINED, STORAGE = 0, 74
+"""Exit codes: all epochs trained, cannot write (EX_IOERR). The trainer uses both, and `STOPPED`
+(docs/images.md)."""
 
 WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 

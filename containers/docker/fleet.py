@@ -8,7 +8,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from containers.docker.daemon import CONNECTIONS, Daemon, Exit, Found, NodeGone, Refused
+from containers.docker.daemon import (
+    CONNECTIONS,
+    KILLED,
+    TERMINATED,
+    Daemon,
+    Exit,
+    Found,
+    NodeGone,
+    Refused,
+)
 from containers.docker.health import Room, find_problem
 from containers.docker.logs import append_log, log_file
 from containers.docker.nodes import Nodes
@@ -22,6 +31,9 @@ Result = TypeVar("Result")
 
 MOST_PARTS = 16
 """Most parts of a step; hosts beyond that share a part. An engineering bound on task runs."""
+
+UNSAVED = "it did not handle SIGTERM, so its work since its last checkpoint may be lost"
+"""Remark about a container that SIGTERM ended: a shell that started the program, for example."""
 
 TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its containers"
 """Remedy if a node runs containers of another run."""
@@ -209,10 +221,13 @@ class Fleet:
         def end(entry: PlacedContainer) -> None:
             try:
                 daemon = self._daemon(entry.node)
-                if entry.container.running and not daemon.stop(entry.container, grace_seconds):
+                code = daemon.stop(entry.container, grace_seconds) if entry.container.running else 0
+                if code == KILLED:
                     remarks[entry.job_id] = (
                         f"killed, as SIGTERM did not end it in {grace_seconds:g} s"
                     )
+                elif code == TERMINATED:
+                    remarks[entry.job_id] = UNSAVED
                 self._keep_log(daemon, entry)
                 daemon.remove(entry.container)
             except (NodeGone, Refused) as error:

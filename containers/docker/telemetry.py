@@ -45,10 +45,15 @@ class News(NamedTuple):
 
 
 class Log(Protocol):
-    """Telemetry of a containerized job, in its folder."""
+    """Telemetry of a containerized job, in its folder.
+
+    Attributes:
+        went_back: Reported shares of its work before and after the last fall in this lease.
+    """
 
     folder: Path
     spec: JobSpec
+    went_back: tuple[float, float] | None
 
     def begin(self) -> None:
         """Begin a lease."""
@@ -67,12 +72,17 @@ class Log(Protocol):
 
 @dataclass
 class JobLog:
-    """The `Log` of a job that trains: the telemetry reported so far."""
+    """The `Log` of a job that trains: the telemetry reported so far.
+
+    Attributes:
+        went_back: Always None: reported epochs count, even if they are trained again.
+    """
 
     folder: Path
     spec: JobSpec
     epochs: int = 0
     run_seconds: float = 0.0
+    went_back: tuple[float, float] | None = field(default=None, init=False)
     _offset: int = field(default=0, init=False)
     _longest_seconds: float = field(default=0.0, init=False)
     _batch_size: int = field(default=0, init=False)

@@ -17,6 +17,7 @@ class TimedLog:
 
     Attributes:
         epochs: 1 after its end, else 0.
+        went_back: See `Log`.
     """
 
     folder: Path
@@ -24,9 +25,11 @@ class TimedLog:
     epochs: int = 0
     run_seconds: float = 0.0
     share: float = 0.0
+    went_back: tuple[float, float] | None = None
 
     def begin(self) -> None:
         """See `Log.begin`."""
+        self.went_back = None
 
     def read(self, *, trained: bool, held_seconds: float, most_seconds: float) -> News:
         """See `Log.read`; a timed job reports a single epoch, at its end.
@@ -60,5 +63,9 @@ class TimedLog:
             share = 0.0
         except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             share = self.share
-        self.share = share if 0.0 <= share <= 1.0 else self.share
+        if not 0.0 <= share <= 1.0:
+            return self.share
+        if share < self.share:
+            self.went_back = self.share, share
+        self.share = share
         return self.share

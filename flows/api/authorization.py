@@ -268,7 +268,7 @@ class AuthorizedApi(NamedCommands):
     def read_logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
         """Read the output of a job's containers, the oldest first; see `flows.api.log_format`.
 
-        With `follow`, wait for new output forever.
+        With `follow`, wait for new output until the job has ended.
         """
         yield from self.open_logs(job).read_text(follow=follow, sleep=self._sleep)
 

@@ -237,7 +237,7 @@ class Client(NamedCommands):
             raise self._lost(error) from None
 
     def _follow(self, path: str) -> Iterator[Any]:
-        """Yield the data of server-sent events forever; reconnect with the last event's id."""
+        """Yield the data of server-sent events to their end; reconnect with the last event's id."""
         known, failed, begun = "", 0, False
         while True:
             try:
@@ -245,6 +245,8 @@ class Client(NamedCommands):
                     begun = True
                     for name, data in _read_events(answer.iter_lines()):
                         failed, known = 0, name or known
+                        if data == END:
+                            return
                         if data is not None:
                             yield json.loads(data)
             except WarehouseBusy as error:
@@ -252,6 +254,10 @@ class Client(NamedCommands):
                 if failed > MOST_LOST or (isinstance(error, _TooMany) and not begun):
                     raise
             self._sleep(WAIT_SECONDS)
+
+
+END = "null"
+"""Data of the last event of a stream that ends."""
 
 
 class _TooMany(WarehouseBusy):

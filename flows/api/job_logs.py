@@ -1,6 +1,7 @@
 """The output of a job's containers: stored logs of ended ones, live logs of running ones."""
 
 import re
+import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -66,21 +67,32 @@ def check_has_logs(reader: Reader, run: str, job_id: int, running: Collection[in
         raise InputError(job, "has not started", why)
 
 
+def has_ended(reader: Reader, run: str, job_id: int) -> bool:
+    """Return whether a job's end is recorded."""
+    return find_lifetime(reader.parts(run, RoundChanges, filled=True), job_id).stop < sys.maxsize
+
+
 class JobLogs:
     """The output of a job's containers, past and future, the oldest first.
 
     Docker keeps only a container's latest lines, so a log may lose its beginning between two polls.
     Output then continues after the text shown last; if that is gone, with the first line left.
-    `shown` says where the caller stopped reading, by container.
+    `shown` says where the caller stopped reading, by container; `has_ended`, whether the job has
+    ended.
 
     Raises:
         ValueError: `shown` is malformed.
     """
 
     def __init__(
-        self, nodes: Nodes, run: str, job_id: int, shown: Mapping[str, LogPlace] | None = None
+        self,
+        nodes: Nodes,
+        run: str,
+        job_id: int,
+        shown: Mapping[str, LogPlace] | None = None,
+        has_ended: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._asked = nodes, run, job_id
+        self._asked, self.has_ended = (nodes, run, job_id), has_ended
         known = shown or {}
         self._shown = {name: size for name, (size, _) in known.items()}
         self._ends = {name: b64decode(tail, validate=True) for name, (_, tail) in known.items()}
@@ -126,13 +138,15 @@ class JobLogs:
     ) -> Iterator[bytes]:
         """Yield the new output as text (`format_logs`); close the connections at the end.
 
-        With `follow`, wait for new output forever.
+        With `follow`, wait for new output until the job has ended.
         """
 
         def parts() -> Iterator[tuple[str, bytes]]:
+            ended = not follow or self.has_ended()  # before its last output is read
             yield from self.read_new()
-            while follow:
+            while not ended:
                 sleep(POLL_SECONDS)
+                ended = self.has_ended()
                 yield from self.read_new()
 
         with closing(self):
@@ -149,13 +163,15 @@ def read_logs(
     job_id: int,
     *,
     follow: bool = False,
+    has_ended: Callable[[], bool] = lambda: True,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
     """Read the output of a job's containers as text (`format_logs`), the oldest first.
 
-    With `follow`, wait for new output forever.
+    With `follow`, wait for new output until the job has ended.
     """
-    yield from JobLogs(nodes, run, job_id).read_text(follow=follow, sleep=sleep)
+    logs = JobLogs(nodes, run, job_id, has_ended=has_ended)
+    yield from logs.read_text(follow=follow, sleep=sleep)
 
 
 def _read_logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -185,6 +186,8 @@ class ServiceQueries:
             if entry.job and (reason or entry.number > state.source_position.entries):
                 status = "refused" if reason else "accepted"
                 rows.append(make_job_row(entry.job, status, reason=reason))
+        by = self.inbox.submitters(row.job_id for row in rows)
+        rows = [replace(row, by=by.get(row.job_id, "")) for row in rows]
         return sorted(rows, key=lambda row: row.job_id)
 
     def _read_entries(self, after: int) -> Iterator[Entry]:
@@ -230,7 +233,8 @@ class ServiceQueries:
         named = {event.job_id for r in records for event in (*r.finished, *r.events)}
         named |= {command.target for r in records for command in r.commands}
         names = {number: job.name for number, job in self.inbox.jobs(named).items()}
-        return [row for record in records for row in make_event_rows(record, names)]
+        by = self.inbox.submitters(spec.job_id for r in records for spec in r.arrivals)
+        return [row for record in records for row in make_event_rows(record, names, by)]
 
     def list_nodes(self) -> list[NodeRow]:
         """List the nodes and the jobs that hold their GPUs."""
@@ -313,7 +317,12 @@ class ServiceQueries:
         hosts = self.read_hosts()
         if hosts is None:
             raise InputError("cluster", "is missing", "give the cluster file of the run")
-        return JobLogs(hosts, self.run, job_id, shown)
+        return JobLogs(hosts, self.run, job_id, shown, lambda: self.has_ended(job_id))
+
+    def has_ended(self, job_id: int) -> bool:
+        """Return whether a job has ended, or was refused."""
+        state = self.read_history().state
+        return job_id <= state.source_position.entries and job_id not in state.beliefs
 
     def get_job_history(self, job_id: int) -> JobHistory:
         """List a job's leases, costs, forecasts and losses."""

@@ -1,7 +1,7 @@
 """Rows that a service's API returns: jobs, queue, events, nodes and status."""
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from containers.runtime import ContainerEvent
@@ -45,6 +45,7 @@ class JobRow:
         arrival_s: Arrival on the run's clock in seconds; None before a round takes it in.
         reason: Why it failed or was refused, or what keeps it from running (see
             `QueueRow.waits_for`).
+        by: Who submitted it.
     """
 
     job_id: int
@@ -58,6 +59,7 @@ class JobRow:
     arrival_s: float | None
     ended_s: float | None
     reason: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class EventRow:
         kind: Kind of a container's event or of a command; `submit` for an arrival.
         job_id: The job; None for nodes.
         gpus: GPUs that the job got or returned.
-        reason: Reason of an event; content of a command.
+        reason: Reason of an event; content of a command; who submitted a job.
     """
 
     round: int
@@ -275,8 +277,10 @@ class RoundEvents(RoundChanges):
     events: tuple[ContainerEvent, ...]
 
 
-def make_event_rows(record: RoundEvents, names: dict[int, str]) -> Iterator[EventRow]:
-    """Yield the rows of a round's events; `names` maps job ids to names."""
+def make_event_rows(
+    record: RoundEvents, names: Mapping[int, str], submitters: Mapping[int, str]
+) -> Iterator[EventRow]:
+    """Yield the rows of a round's events; names and submitters are by job id."""
 
     def make_row(event: ContainerEvent) -> EventRow:
         about = event.job_id, names.get(event.job_id, ""), event.gpus, event.reason
@@ -284,7 +288,9 @@ def make_event_rows(record: RoundEvents, names: dict[int, str]) -> Iterator[Even
 
     yield from map(make_row, record.finished)
     for spec in record.arrivals:
-        yield EventRow(record.round, spec.arrival_seconds, "submit", spec.job_id, spec.name, (), "")
+        by = submitters.get(spec.job_id, "")
+        about = spec.job_id, spec.name, (), f"by {by}" if by else ""
+        yield EventRow(record.round, spec.arrival_seconds, "submit", *about)
     for command in record.commands:
         yield EventRow(
             *(record.round, command.at_seconds, command.kind.value, command.job),

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,7 +106,7 @@ def print_logs(
     job: JobName,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Print new lines as they come, until interrupted."),
+        typer.Option("--follow", "-f", help="Print new lines as they come, until the job ends."),
     ] = False,
     run: Annotated[
         str | None, typer.Option(help="A run in containers; by default the service's.")
@@ -121,7 +122,7 @@ def print_logs(
         with connect(warehouse) as service:
             _print_logs(service.read_logs(job, follow=follow), as_json)
         return
-    from flows.api.job_logs import check_has_logs, read_logs
+    from flows.api.job_logs import check_has_logs, has_ended, read_logs
     from flows.runs.cluster_file import read_cluster_file
     from warehouse.store.reader import Reader
 
@@ -135,10 +136,12 @@ def print_logs(
     else:
         remedy = "give the job's id: only jobs of a service have names"
         raise InputError("job", f"{job!r} is not an id", remedy)
-    check_has_logs(Reader(warehouse), run, number)
+    check_has_logs(reader := Reader(warehouse), run, number)
     if cluster is None:
         raise InputError("cluster", "is missing", "give the cluster file of the run")
-    _print_logs(read_logs(read_cluster_file(cluster), run, number, follow=follow), as_json)
+    nodes = read_cluster_file(cluster)
+    ended = partial(has_ended, reader, run, number)
+    _print_logs(read_logs(nodes, run, number, follow=follow, has_ended=ended), as_json)
 
 
 def _print_logs(parts: Iterable[bytes], as_json: bool) -> None:

@@ -130,6 +130,8 @@ def print_status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
         "speed": process.speed if process else None,
         "prefect": read_prefect_state(folder) if process else None,
     }
+    if process and process.down:
+        about["down"] = "; ".join(process.down)
     with connect(folder) as service:
         rows = {**about, **asdict(service.get_status())}
     if login:

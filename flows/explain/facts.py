@@ -89,6 +89,14 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class JobEnd:
+    """The end of a job: kind of event, and time on the run's clock."""
+
+    kind: str
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Holding:
     """The GPUs that the job holds in the round.
 
@@ -214,6 +222,7 @@ class Facts:
     Attributes:
         status: `runs`, `waits` or `preempted`.
         longest: The wait that selected the round; None if the caller gave the round.
+        end: The job's end; None if it is active, or the caller gave the round.
         history: Launches, preemptions and failures up to the round, and the job's end if the round
             was its last.
     """
@@ -232,3 +241,4 @@ class Facts:
     waits: tuple[Wait, ...]
     history: tuple[Step, ...]
     longest: Wait | None = None
+    end: JobEnd | None = None

@@ -33,13 +33,7 @@ KEEPS = {
 
 def describe_answer(a: Facts) -> Iterator[str]:
     """Yield the answer as sentences, one per line."""
-    verb = {"runs": "runs", "waits": "waits", "preempted": "was preempted"}[a.status]
-    named = f" ({a.job.name})" * bool(a.job.name)
-    when = f"in round {a.round} of {a.run}, at {_s(a.clock_seconds)}"
-    yield f"Job {a.job.job_id}{named} {verb} {when}."
-    if a.longest:
-        until = f"{_s(a.longest.seconds)}, until {_s(a.longest.to_seconds)}"
-        yield f"It has ended since; this is the first round of its longest wait, of {until}."
+    yield from _describe_round(a)
     yield _describe_job(a)
     yield from _describe_waits(a)
     yield from _describe_nodes(a)
@@ -56,6 +50,22 @@ def describe_answer(a: Facts) -> Iterator[str]:
     yield from _describe_prospects(a)
     yield from _describe_deadline(a)
     yield from _describe_history(a)
+
+
+def _describe_round(a: Facts) -> Iterator[str]:
+    job = f"Job {a.job.job_id}" + f" ({a.job.name})" * bool(a.job.name)
+    when = f"round {a.round} of {a.run}, at {_s(a.clock_seconds)}"
+    if not a.end:
+        verb = {"runs": "runs", "waits": "waits", "preempted": "was preempted"}[a.status]
+        yield f"{job} {verb} in {when}."
+        return
+    yield f"{job} has ended: {a.end.kind} at {_s(a.end.at_seconds)}."
+    if a.longest:
+        wait = f"{_s(a.longest.seconds)}, until {_s(a.longest.to_seconds)}"
+        yield f"Its longest wait was {wait}. It began in {when}, when this was so:"
+    else:
+        verb = {"runs": "ran", "waits": "waited", "preempted": "was preempted"}[a.status]
+        yield f"It {verb} in its last round, {when}, when this was so:"
 
 
 def _s(seconds: float) -> str:

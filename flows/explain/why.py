@@ -9,7 +9,7 @@ from pathlib import Path
 
 from containers.runtime import DISPATCHED, ContainerEvent, EventKind, Lease
 from flows.explain.answer import Answer, explain
-from flows.explain.facts import Step, Wait
+from flows.explain.facts import JobEnd, Step, Wait
 from flows.explain.forks import check_own, take_over
 from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
@@ -55,7 +55,10 @@ def why(
         raise InputError(f"job {str(job).strip() or repr(job)}", f"is not in run {name!r}", remedy)
     job_id = entries[-1].job_id
     arrived, lived = _read_life(Analytics(warehouse), name, job_id)
+    asked = number
     number, longest = _round(name, entries[-1], arrived, lived, number)
+    ends = (event for r in lived for event in r.finished if event.ends_job)
+    end = next((JobEnd(e.kind.value, e.at_seconds) for e in ends if asked is None), None)
     check_own(name, header, number)
     check_recorded(name, header.settings)
     run = prepare(start, recorded=True).on(Recording(()), Comparison(()), name)
@@ -66,7 +69,8 @@ def why(
     run.runtime, run.state = Recording([record]), take_over(run.state, header.settings)
     this = solve_round(run)
     check_same(name, this, record)
-    return replace(explain_round(run, this, job_id, number, lived, progress), longest=longest)
+    answer = explain_round(run, this, job_id, number, lived, progress)
+    return replace(answer, longest=longest, end=end)
 
 
 @dataclass(frozen=True, slots=True)

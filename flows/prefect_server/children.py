@@ -121,6 +121,11 @@ class Child:
             raise WarehouseError(self.name, problem, "check the load of the machine")
         return self._ready
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal ended the process."""
+        return (self._process.poll() or 0) < 0
+
     def check(self) -> None:
         """Check that the process is running.
 

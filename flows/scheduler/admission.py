@@ -1,17 +1,18 @@
 """Checks before a service accepts a job, a node or a tenant's terms."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from containers.runtime import Terms
 from containers.virtual.truth import GroundTruth, check_jobs
 from flows.runs.simulation import make_terms
 from flows.runs.start import check_prices, make_policy_of
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
-from solver.inventory import MOST_GPUS, Inventory, add_nodes
+from solver.inventory import MOST_GPUS, Inventory, Pool, add_nodes
 from solver.policies import for_several_pools
 from tasks.commands import NewNode, TenantTerms
 from tasks.record import RunHeader, RuntimeKind
@@ -106,6 +107,22 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
     check_prices(header.settings, [node.pool])
 
 
+def _explain_misfit(demand: Demand, pools: Sequence[Pool]) -> str:
+    """Say why no pool can run a job: a gang never spans pools."""
+    total, asked = sum(pool.gpus for pool in pools), f"{demand.least} are requested"
+    if demand.least > total or not demand.types:
+        fits = [pool.gpus for pool in pools]
+        of = ""
+    else:
+        fits = [pool.gpus for pool in pools if demand.allows(pool.gpu_type)]
+        of = f" of type {' or '.join(demand.types)}"
+    if demand.least > total or len(fits) == len(pools) == 1:
+        return f"{asked}, but the cluster has {total}"
+    if not fits:
+        return f"{asked}{of}, and the cluster has none of these"
+    return f"{asked}{of} in one pool, and the largest pool of the cluster's {total} has {max(fits)}"
+
+
 def check_job(
     spec: JobSpec,
     header: RunHeader,
@@ -126,13 +143,9 @@ def check_job(
         if getattr(spec, name) > LARGEST:
             raise InputError(name, f"is above {LARGEST:,}", "give a smaller number")
     check_budget("budget", spec.budget)
-    menu, gpus = (inventory.menu(spec.demand), inventory.gpus) if inventory else ((), 0)
-    if not menu or spec.demand.most > LARGEST:
-        raise InputError(
-            "gpus",
-            f"{spec.demand.least} are requested, but the cluster has {gpus}",
-            "request fewer, or other types",
-        )
+    if not (inventory and inventory.menu(spec.demand)) or spec.demand.most > LARGEST:
+        problem = _explain_misfit(spec.demand, inventory.pools if inventory else ())
+        raise InputError("gpus", problem, "request fewer, or other types")
     if not spec.timed:
         profile.check_model(spec.model)
     for size in spec.batch_sizes:

@@ -6,7 +6,7 @@ the database excludes other machines and detects a leader that hangs.
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,11 +49,13 @@ class Leader:
 
     Attributes:
         token: Its fencing token.
-        ready: Announces that the service is ready.
+        announce: Announces that the service is ready, and which of its processes are down.
     """
 
-    def __init__(self, leases: Leases, token: int, ready: Callable[[], None]) -> None:
-        self.token, self.ready = token, ready
+    def __init__(
+        self, leases: Leases, token: int, announce: Callable[[Sequence[str]], None]
+    ) -> None:
+        self.token, self.announce = token, announce
         self._leases, self._ended = leases, Event()
         self._lost: TakenOver | None = None
         self._thread = Thread(target=self._renew, daemon=True)
@@ -102,14 +104,14 @@ def lead(
         if standby and not _wait_to_lead(place, leases, stop, report):
             yield None
             return
-        with announce(place.warehouse, place.url, place.speed) as ready:
+        with announce(place.warehouse, place.url, place.speed) as announced:
             deadline = monotonic() + 2.0 * leases.seconds  # a dead leader's lease must expire first
             while (token := leases.take(alone=True)) is None:
                 if monotonic() > deadline or stop.wait(WAIT_SECONDS):
                     other, _ = leases.last()
                     problem = f"is served by process {other.pid} of {other.host}" if other else ""
                     raise WarehouseBusy(str(place.warehouse), problem, "stop it, or use --standby")
-            leader = Leader(leases, token, ready)
+            leader = Leader(leases, token, announced)
             try:
                 yield leader
             finally:

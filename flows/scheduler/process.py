@@ -4,9 +4,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from flows.prefect_server.children import POLL_SECONDS, STOP_SECONDS
@@ -38,7 +38,8 @@ class ServiceProcess:
         url: Address of the UI.
         since: Start, in seconds since the epoch.
         speed: Seconds of its run per second.
-        ready: Whether all its processes are ready.
+        ready: Whether all its processes were ready.
+        down: Its processes that failed and are about to be restarted, in words.
     """
 
     pid: int
@@ -46,11 +47,14 @@ class ServiceProcess:
     since: float
     speed: float
     ready: bool = False
+    down: tuple[str, ...] = ()
 
 
 @contextmanager
-def announce(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], None]]:
+def announce(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[Sequence[str]], None]]:
     """Be a warehouse's service within the context; yield a function that announces readiness.
+
+    The function takes the processes that are down, in words.
 
     Raises:
         WarehouseBusy: Another process is the service.
@@ -61,13 +65,13 @@ def announce(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], N
     lock = _take_lock(warehouse)
     mine = ServiceProcess(os.getpid(), url, time.time(), speed)
 
-    def write(*, ready: bool) -> None:
+    def write(now: ServiceProcess) -> None:
         with writing(warehouse):
-            write_text(folder / STATE, json.dumps({**asdict(mine), "ready": ready}))
+            write_text(folder / STATE, json.dumps(asdict(now)))
 
     try:
-        write(ready=False)
-        yield lambda: write(ready=True)
+        write(mine)
+        yield lambda down: write(replace(mine, ready=True, down=tuple(down)))
     finally:
         (folder / STATE).unlink(missing_ok=True)
         os.close(lock)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from threading import Event
 from time import monotonic, sleep
 from types import FrameType
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 STEADY_SECONDS = 60.0
 """Uptime after which a process's count of failures is reset. An engineering choice."""
 
-TRIES = 6
-"""Most restarts of the scheduler in a row. The pause before them doubles, to at most half a minute.
-An engineering choice."""
+LONGEST_PAUSE = 32.0
+"""Longest pause before a restart, in seconds; it doubles from 1 s with each failure in a row. An
+engineering choice."""
 
 SILENT_SECONDS, SILENT_ROUNDS = 300.0, 3
 """Longest silence of Prefect's server before it is restarted, in seconds; of the scheduler, in
@@ -64,7 +64,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
 
     Raises:
         InputError: See `Service.check`.
-        WarehouseError: The warehouse cannot be written, or a process keeps failing.
+        WarehouseError: The warehouse cannot be written, or a process does not start at first.
         Interrupted: SIGINT was received.
     """
     start_log(service.log_format)
@@ -84,18 +84,24 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         report(f"Starting Prefect at {listening.shown}{describe_first_start(url)}.")
         supervised = list[SupervisedProcess]()
         for started_with in _processes(service, access, leader.token):
-            process = SupervisedProcess(*started_with, report)
-            supervised.append(started.enter_context(closing(process)))
-            if not process.wait_until_ready(stop):
+            process = started.enter_context(closing(SupervisedProcess(*started_with, report)))
+            if not process.wait_until_ready(stop, supervised):
                 return
+            supervised.append(process)
         for line in describe_access(listening):
             report(line)
         report(f"Ready: {listening.shown}/deployments (Ctrl-C stops it)")
-        leader.ready()
+        leader.announce(())
+        known = list[str]()
         while not stop.wait(POLL_SECONDS):
             leader.check()
             for process in supervised:
                 process.restart_if_failed()
+            down = [process.down for process in supervised if process.down]
+            if down != known:
+                with suppress(WarehouseError):  # a full disk must not end the service
+                    leader.announce(down)
+                    known = down
 
 
 _COMMAND = "from flows.cli.main import main; main()"
@@ -134,9 +140,8 @@ def start_detached(service: Service, command: Sequence[str]) -> str:
     return "\n".join((*describe_access(service.listening), ready))
 
 
-Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float, float]
-"""Name, command line, environment, readiness test, longest start (s), longest silence (s) and most
-restarts in a row."""
+Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float]
+"""Name, command line, environment, readiness test, longest start (s) and longest silence (s)."""
 
 
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
@@ -150,7 +155,6 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         lambda child: answers(access.url),
         READY_SECONDS,
         SILENT_SECONDS,
-        math.inf,  # rounds go on without Prefect
     )
     yield (
         "serving the deployments",
@@ -158,7 +162,6 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         client | {REPORTS: str(service.reports)} | database,
         lambda child: child.reported_ready.is_set() and shows(access.url),
         READY_SECONDS,
-        math.inf,
         math.inf,
     )
     options, waits = service.options, _longest_wait(service.options)
@@ -169,7 +172,6 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         lambda child: child.reported_ready.is_set(),
         READY_SECONDS + waits,
         SILENT_SECONDS + waits + SILENT_ROUNDS * options.round_seconds / options.speed,
-        TRIES,
     )
 
 
@@ -189,11 +191,14 @@ def _longest_wait(options: ServiceOptions) -> float:
 
 
 class SupervisedProcess:
-    """A process that is restarted when it fails.
+    """A process that is restarted whenever it fails.
 
     It is killed if its start takes longer than `ready_seconds`, or if it gives no sign of life for
-    `silent_seconds`. It is restarted at most `tries` times in a row. Variables of `env` are added
-    to this process's environment. `report` is called with each line of status.
+    `silent_seconds`. Variables of `env` are added to this process's environment. `report` is called
+    with each line of status.
+
+    Attributes:
+        down: Why it is not ready at present, in words; empty if it is.
     """
 
     def __init__(
@@ -204,12 +209,11 @@ class SupervisedProcess:
         ready: Callable[[Child], bool],
         ready_seconds: float,
         silent_seconds: float,
-        tries: float,
         report: Callable[[str], None],
     ) -> None:
         self._what, self._ready = (name, command, env, ready_seconds), ready
-        self._silent_seconds, self._tries = silent_seconds, tries
-        self._report, self._failures = report, 0
+        self._silent_seconds, self._report = silent_seconds, report
+        self._failures, self.down = 0, ""
         self._begin()
 
     def _begin(self) -> None:
@@ -219,31 +223,48 @@ class SupervisedProcess:
     def _is_ready(self) -> bool:
         return self._ready(self._child)
 
-    def wait_until_ready(self, stop: Event) -> bool:
-        """Wait until the process is ready for the first time; see `Child.wait_until`."""
-        return self._child.wait_until(self._is_ready, stop)
+    def wait_until_ready(self, stop: Event, beside: Sequence["SupervisedProcess"] = ()) -> bool:
+        """Wait until the process is ready for the first time; return False if `stop` is set first.
 
-    def restart_if_failed(self) -> None:
-        """Restart the process if it failed; the pause doubles with each failure in a row.
+        Meanwhile, restart it if it is killed, and the processes `beside` it if they fail.
 
         Raises:
-            WarehouseError: It failed too often in a row.
+            WarehouseError: It ended by itself, or is not ready in time.
         """
+        while not stop.wait(POLL_SECONDS):
+            for other in beside:
+                other.restart_if_failed()
+            if self._again_at is not None or self._child.was_killed:
+                self.restart_if_failed()
+            elif self._child.is_ready(self._is_ready):
+                return True
+        return False
+
+    def restart_if_failed(self) -> None:
+        """Restart the process if it failed; the pause doubles with each failure in a row."""
         if self._again_at is not None:
             if monotonic() >= self._again_at:
-                self._begin()
+                try:
+                    self._begin()
+                except OSError as error:  # the machine is short of memory or processes
+                    self._fail(f"{self._child.name} cannot be started: {error.strerror}")
             return
         try:
             if self._child.is_ready(self._is_ready):
                 self._check_alive()
+                self.down = ""
         except WarehouseError as error:
             self._child.stop(0.0)
-            steady = monotonic() - self._began > STEADY_SECONDS
-            self._failures = 1 if steady else self._failures + 1
-            if self._failures > self._tries:
-                raise
-            self._report(f"{error.place} {error.problem}; restarting it")
-            self._again_at = monotonic() + 2.0 ** min(self._failures, TRIES) / 2.0
+            self._fail(f"{error.place} {error.problem}")
+
+    def _fail(self, problem: str) -> None:
+        steady = monotonic() - self._began > STEADY_SECONDS
+        self._failures = 1 if steady else self._failures + 1
+        again = f" ({self._failures} times in a row)" if self._failures > 1 else ""
+        self.down = f"{problem}{again}"
+        self._report(f"{problem}; restarting it")
+        pause = min(2.0 ** min(self._failures - 1, 16), LONGEST_PAUSE)
+        self._again_at = monotonic() + pause
 
     def _check_alive(self) -> None:
         if monotonic() - self._child.heard_at > self._silent_seconds:

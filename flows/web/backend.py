@@ -16,6 +16,7 @@ from flows.api.authorization import AuthorizedApi, NotAllowed
 from flows.api.commands import JobNotFound, ServiceCommands
 from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
+from warehouse.inbox.accepting import KeyUsed
 from warehouse.inbox.tokens import Role, Token, Tokens
 
 MOST_BYTES = 2**16
@@ -53,6 +54,7 @@ class RequestRefused(HTTPException):
 STATUSES = {
     NotAllowed: HTTPStatus.FORBIDDEN,
     JobNotFound: HTTPStatus.NOT_FOUND,
+    KeyUsed: HTTPStatus.CONFLICT,
     InputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ShockwaveError: HTTPStatus.SERVICE_UNAVAILABLE,
 }

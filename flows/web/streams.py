@@ -23,6 +23,9 @@ from flows.web.dependencies import AfterRound, Api, Caller, Credentials, Service
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
 
+END = "end"
+"""The last event of a stream that ends."""
+
 POLL_SECONDS = 1.0
 """Interval between polls. An engineering choice."""
 
@@ -145,16 +148,19 @@ async def stream_events(
 async def stream_logs(
     backend: Service, credentials: Credentials, logs: Annotated[JobLogs, Depends(open_logs)]
 ) -> AsyncIterator[ServerSentEvent]:
-    """Stream the output of a job's containers; an id says how much of each was shown."""
+    """Stream the output of a job's containers; an id says how much of each was shown.
+
+    After the end of the job, the last event is `end`.
+    """
 
     def read_new() -> list[ServerSentEvent]:
-        events = []
+        events, ended = [], logs.has_ended()  # before its last output is read
         for name, text in logs.read_new():
             # JSON has no bytes: invalid UTF-8 is escaped here and restored by the client.
             part = {"container": name, "text": text.decode(errors="surrogateescape")}
             known = json.dumps(logs.places, separators=(",", ":"))
             events.append(ServerSentEvent(id=known, raw_data=json.dumps(part)))
-        return events
+        return [*events, ServerSentEvent(event=END, raw_data="null")] if ended else events
 
     async for event in _follow(backend, credentials, lambda: backend.ask_hosts(read_new)):
         yield event
@@ -171,6 +177,8 @@ async def _follow(
         while await backend.authenticate(credentials):
             for event in await read_new():
                 yield event
+                if event.event == END:
+                    return
             await sleep(POLL_SECONDS)
     except ShockwaveError:
         return  # the client gets the error when it reconnects

@@ -106,10 +106,10 @@ def test_the_server_is_healthy_where_up_itself_waits_for(
     compile(program, "healthcheck", "exec")
     assert re.findall(r'"(http.*?)"', program) == asked
     (state,) = re.findall(r'"/state/warehouse/(.*?)"', program)
-    with announce(tmp_path, "http://here", 1.0) as ready:
+    with announce(tmp_path, "http://here", 1.0) as announced:
         for expected in (False, True):
             assert json.loads((tmp_path / state).read_text())["ready"] is expected
-            ready()
+            announced(())
 
 
 def test_the_composition_is_complete() -> None:

@@ -40,7 +40,7 @@ from containers.runtime import Observation
 from flows.scheduler import scheduler
 from flows.scheduler.leadership import LeaseSite, lead
 with lead(LeaseSite(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as leader:
-    leader.ready()
+    leader.announce(())
     print(leader.token, flush=True)
     time.sleep(600)
 """
@@ -138,7 +138,7 @@ def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
     said, stop = list[str](), Event()
     with lead(place(tmp_path), stop, said.append) as leader:
         assert leader
-        leader.ready()
+        leader.announce(())
         found = find_service(tmp_path)
         assert found
         assert (found.pid, found.ready) == (os.getpid(), True)

@@ -9,8 +9,10 @@ import pytest
 from containers.clock import RunClock
 from containers.runtime import EventKind, Terms
 from containers.virtual.real_time import RealTimeCluster
+from flows.api.commands import ServiceCommands
 from flows.explain.replay import replay
 from flows.prefect_server.round_deployment import RoundRequest
+from flows.scheduler.admission import check_job
 from flows.scheduler.intake import InboxSource
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.pause import Pause
@@ -18,7 +20,7 @@ from flows.scheduler.scheduler import open_run, schedule
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec, Mode, make_timed_job
-from solver.inventory import MOST_GPUS
+from solver.inventory import MOST_GPUS, Inventory, Pool
 from tasks.commands import CommandKind, NewNode, TenantTerms
 from tasks.sources import SourcePosition
 from warehouse.analytics.questions import Analytics
@@ -85,13 +87,13 @@ def go(
 @pytest.mark.slow
 def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
-        first = inbox.submit(replace(JOB, name="first"))
+        first = inbox.submit(replace(JOB, name="first"), by="ann")
         name = go(tmp_path, 2)
         assert name.startswith("service-")
         second = inbox.submit(replace(JOB, mode=Mode.STATIC, name="second"))
         third = inbox.submit(replace(JOB, demand=Demand.gang(4), name="third"))
         assert go(tmp_path, 1) == name
-        inbox.command(CommandKind.CANCEL, third.number)
+        inbox.command(CommandKind.CANCEL, third.number, by="otto")
         big = inbox.submit(replace(JOB, demand=Demand.gang(8)))
         inbox.command(CommandKind.HOLD, second.number)
         go(tmp_path, 2)
@@ -115,6 +117,15 @@ def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: 
     (refused,) = [c for c in commands if c.kind is CommandKind.REFUSED]
     assert refused.number == big.number
     assert "8 are requested, but the cluster has 4" in refused.reason
+    with ServiceCommands(tmp_path) as service:
+        rows = {row.job_id: row for row in service.list_jobs()}
+        submitted = {e.job_id: e.reason for e in service.list_events() if e.kind == "submit"}
+        explained = str(service.explain(third.number))
+    assert (rows[first.number].by, rows[third.number].by) == ("ann", "")
+    assert (submitted[first.number], submitted[third.number]) == ("by ann", "")
+    assert (rows[third.number].status, rows[third.number].reason) == ("withdrawn", "by otto")
+    assert explained.startswith(f"Job {third.number} (third) has ended: withdrawn at ")
+    assert "\nIt waited in its last round, round " in explained
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
     asked = "SELECT job_id, finish_seconds IS NULL, rho > 0 FROM job_outcomes ORDER BY job_id"
@@ -288,3 +299,19 @@ def test_a_paused_service_runs_no_round_until_it_may(tmp_path: Path) -> None:
     assert list(asked) == []
     first, *_ = Reader(tmp_path).records(run.name)
     assert [command.kind for command in first[0].commands] == [CommandKind.PAUSE]
+
+
+def test_a_job_that_fits_no_pool_is_told_of_the_largest() -> None:
+    pools = (Pool("v100", 4, 4), Pool("k80", 4, 2), Pool("v100", 3, 3))
+    said = {
+        (12, ()): "12 are requested, but the cluster has 11",
+        (8, ()): "8 are requested in one pool, and the largest pool of the cluster's 11 has 4",
+        (5, ("k80",)): "5 are requested of type k80 in one pool, and the largest pool of the "
+        "cluster's 11 has 4",
+        (1, ("h100",)): "1 are requested of type h100, and the cluster has none of these",
+    }
+    for (gpus, types), problem in said.items():
+        spec = replace(JOB, demand=Demand(gpus, gpus, types))
+        with pytest.raises(InputError) as refused:
+            check_job(spec, FAST.make_start().header, Inventory(pools))
+        assert refused.value.problem == problem

@@ -1,6 +1,7 @@
 """Refusals of `shockwave up` before it starts anything, and its deployments."""
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -271,7 +272,7 @@ def test_a_process_that_is_killed_or_hangs_is_restarted(tmp_path: Path) -> None:
     reported, pids = list[str](), tmp_path / "pids"
     command = [sys.executable, "-c", WORKER, str(pids)]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
-    process = SupervisedProcess(*what, HANG_SECONDS, 60.0, 6, reported.append)
+    process = SupervisedProcess(*what, HANG_SECONDS, 60.0, reported.append)
 
     def restarted(starts: int) -> list[str]:
         def again() -> list[str]:
@@ -303,11 +304,34 @@ def test_a_process_that_is_killed_or_hangs_is_restarted(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_a_process_that_is_killed_again_and_again_is_restarted_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reported, now, kills = list[str](), [0.0], 20
+    monkeypatch.setattr(supervision, "monotonic", lambda: now[0])
+    command = [sys.executable, "-c", "print('ready', flush=True); input()"]
+    what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
+    with closing(SupervisedProcess(*what, HANG_SECONDS, math.inf, reported.append)) as process:
+        assert process.wait_until_ready(Event())
+        for _ in range(kills):
+            os.kill(process._child._process.pid, signal.SIGKILL)
+            wait_for(lambda: process._child.was_killed)
+            process.restart_if_failed()
+            assert process.down.startswith("worker ended with code -9")
+            now[0] += supervision.LONGEST_PAUSE  # no pause is longer
+            process.restart_if_failed()
+        assert process.wait_until_ready(Event())
+        process.restart_if_failed()
+        assert process.down == ""
+    assert len(reported) == kills
+
+
+@pytest.mark.process
 def test_a_process_that_gives_signs_of_life_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     reported, silent = list[str](), 60.0
     command = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(3600)"]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
-    with closing(SupervisedProcess(*what, HANG_SECONDS, silent, 6, reported.append)) as process:
+    with closing(SupervisedProcess(*what, HANG_SECONDS, silent, reported.append)) as process:
         assert process.wait_until_ready(Event())
         child = process._child
         for now in range(0, 3600, 59):  # an hour of signs, each just in time

@@ -17,6 +17,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind, TenantTerms
+from warehouse.inbox.accepting import KeyUsed
 from warehouse.inbox.database import Database
 from warehouse.inbox.entries import SUBMIT, Submission
 from warehouse.inbox.inbox import FILE, Inbox
@@ -233,5 +234,5 @@ def test_terms_given_in_parallel_are_merged(inbox: Inbox) -> None:
     assert inbox.terms("a") == TenantTerms("a", 2.0, 5.0, rollover=3.0, images=("x",))
     again = [inbox.tenant("a", terms, key=str(terms)) for terms in given]
     assert (again, inbox.last()) == (entries, before + 4)
-    with pytest.raises(InputError, match="asks for something else"):
+    with pytest.raises(KeyUsed, match=r"^key: was used before, for entry .* something else"):
         inbox.tenant("a", {"budget": 3.0}, key=str(given[0]))

@@ -18,6 +18,10 @@ MOST_ASKED = 10_000
 Row = Mapping[str, Any]
 
 
+class KeyUsed(InputError):
+    """The idempotency key is that of another request."""
+
+
 def accept_all(
     connection: Connection, together: Sequence[Sequence[Submission]]
 ) -> list[list[Entry] | InputError]:
@@ -74,8 +78,8 @@ def _find_again(row: Row, submission: Submission) -> Entry:
     complete = submission.completed_from(entry)  # ignore what others gave since
     new = row_of(complete, row["number"], row["accepted_at"])
     if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
-        whose = f"{submission.key!r} is that of entry {row['number']}"
-        raise InputError("key", f"{whose}, which asks for something else", "give another key")
+        problem = f"was used before, for entry {row['number']}, which asks for something else"
+        raise KeyUsed("key", problem, "give another key")
     return entry
 
 

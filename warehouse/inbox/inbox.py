@@ -121,6 +121,16 @@ class Inbox:
             found |= {entry.number: entry.job for entry in entries if entry.job}
         return found
 
+    def submitters(self, numbers: Iterable[int]) -> dict[int, str]:
+        """Return who submitted jobs, by id, as far as it is known."""
+        asked, found = sorted({*numbers}), dict[int, str]()
+        columns = select(ENTRIES.c.number, ENTRIES.c.submitter)
+        for start in range(0, len(asked), MOST_READ):
+            some = columns.where(ENTRIES.c.number.in_(asked[start : start + MOST_READ]))
+            rows = self._database.read(lambda connection, some=some: connection.execute(some).all())
+            found |= {number: by for number, by in rows if by}
+        return found
+
     def tenant(
         self, tenant: str, given: Mapping[str, Any], *, by: str = "", key: str = ""
     ) -> Entry:
