@@ -30,6 +30,8 @@ class CommandKind(StrEnum):
     """The command's node joins the cluster, with the next free index."""
     REMOVE = "remove"
     """The node leaves the cluster for good; jobs on it are preempted, with their checkpoints."""
+    IMAGE = "image"
+    """Jobs accepted later get the node's image of the cluster file; earlier ones keep theirs."""
     TENANT = "tenant"
     """The command's terms become those of the tenant."""
     PAUSE = "pause"
@@ -47,6 +49,7 @@ class CommandKind(StrEnum):
             CommandKind.CORDON,
             CommandKind.UNCORDON,
             CommandKind.REMOVE,
+            CommandKind.IMAGE,
         )
 
 
@@ -124,7 +127,7 @@ class Command:
         number: Its entry in the inbox, from 1.
         target: Job id, or index of a node; -1 if it is about a tenant, a new node or the service.
         at_seconds: When it was accepted, on the run's clock.
-        reason: Reason for a refusal, in words.
+        reason: Reason for a refusal, in words; the id of a node's new image.
     """
 
     number: int
@@ -160,11 +163,21 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeImage:
+    """A new default image of a node, by id, for jobs whose ids are above `after`."""
+
+    node: int
+    after: int
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
 class Orders:
     """Standing orders of a run: a fold over its commands.
 
     Attributes:
         cancelled: Active jobs to be withdrawn at the next round boundary.
+        images: New images of nodes, in order.
         cancelled_by: Who cancelled them, by job id, as far as their commands say.
         requeued: Active jobs that get no GPUs in the coming round.
         cordoned: Nodes on which no job starts.
@@ -179,6 +192,7 @@ class Orders:
     cordoned: frozenset[int] = frozenset()
     added: tuple[Pool, ...] = ()
     removed: frozenset[int] = frozenset()
+    images: tuple[NodeImage, ...] = ()
     cancelled_by: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -218,6 +232,14 @@ class Orders:
             added=(*self.added, *(c.node.pool for c in commands if c.kind is CommandKind.ADD)),
             removed=self.removed.union(
                 command.target for command in commands if command.kind is CommandKind.REMOVE
+            ),
+            images=(
+                *self.images,
+                *(
+                    NodeImage(c.target, c.number, c.reason)
+                    for c in commands
+                    if c.kind is CommandKind.IMAGE
+                ),
             ),
             cancelled_by={job: by[job] for job in by if job in active},
         )

@@ -101,6 +101,8 @@ class Node:
         endpoint: Address of its daemon: `unix://`, `ssh://` or `tcp://`.
         tls: Folder with `ca.pem`, `cert.pem` and `key.pem` of a `tcp://` endpoint.
         price: Price of a GPU-hour, in any currency; 0 if none is given.
+        images: Ids of images that replaced `image` in turn, each with the number above which the
+            ids of its jobs are.
         limits: Limits of its containers; None for the cluster's. The limit of a job's folder,
             which all nodes share, is always the cluster's.
     """
@@ -114,6 +116,12 @@ class Node:
     price: float = 0.0
     limits: ContainerLimits | None = None
     mps: Mps | None = None
+    images: tuple[tuple[int, str], ...] = ()
+
+    def image_of(self, job_id: int) -> str:
+        """Return the image of a job that names none."""
+        later = [image for after, image in self.images if job_id > after]
+        return later[-1] if later else self.image
 
     @property
     def pool(self) -> Pool:

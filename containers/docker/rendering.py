@@ -130,7 +130,7 @@ def render(
             }
         environment |= _mps(node)
         options = {
-            "image": image or node.image,
+            "image": image or node.image_of(lease.job_id),
             "command": _command(spec),
             "labels": {
                 RUN: run,

@@ -22,6 +22,7 @@ from flows.scheduler.admission import (
     check_tenant,
     check_terms,
 )
+from flows.scheduler.intake import refuse_image
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from solver.inventory import Pool
@@ -158,6 +159,8 @@ class ServiceCommands(ServiceQueries):
             raise InputError("node", problem, "drain it")
         if kind.of_node:
             node = self._find_node(target, known)
+            if kind is CommandKind.IMAGE and known is None:
+                self._check_image(node)
             return self.inbox.command_all(kind, [node], by=by, key=key)
         # A repeated command must reach the job that the name meant at first.
         entries = self.find_entries(target, tenant, None if target.isdigit() else known)
@@ -167,6 +170,15 @@ class ServiceCommands(ServiceQueries):
         if known is None:
             self._check_active(numbers)
         return self.inbox.command_all(kind, numbers, value=value, by=by, key=key)
+
+    def _check_image(self, node: int) -> None:
+        hosts = self.read_hosts()
+        if hosts is None:
+            refuse_image(node, 0)
+        else:
+            from flows.runs.hosts import read_image
+
+            read_image(hosts, self.read_node_names()[node])
 
     def _check_active(self, jobs: Sequence[int]) -> None:
         """Refuse jobs that have all ended; reads no old records."""

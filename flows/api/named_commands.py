@@ -61,6 +61,10 @@ class NamedCommands(ABC):
         """Remove a node from the cluster for good: jobs on it are preempted."""
         return self.send_command(CommandKind.REMOVE, node, key=key)
 
+    def image(self, node: str, *, key: str = "") -> Accepted:
+        """Give later jobs on a node its present image of the cluster file."""
+        return self.send_command(CommandKind.IMAGE, node, key=key)
+
     @abstractmethod
     def close(self) -> None:
         """Close all connections."""

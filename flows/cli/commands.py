@@ -103,6 +103,7 @@ GROUPED = {
     "node remove": ("node:remove", "Remove a node for good; its jobs are preempted."),
     "node drain": ("node:drain", "Take a node out of service; its jobs are preempted."),
     "node cordon": ("node:cordon", "Let no new job start on a node; its jobs continue."),
+    "node image": ("node:image", "Give later jobs on a node its new image of the cluster file."),
     "node uncordon": ("node:uncordon", "Return a drained or cordoned node to service."),
     "service events": (
         "service:print_events",

@@ -56,7 +56,9 @@ def _make_order(kind: str) -> Callable[..., None]:
     return give
 
 
-drain, cordon, uncordon, remove = map(_make_order, ("drain", "cordon", "uncordon", "remove"))
+drain, cordon, uncordon, remove, image = map(
+    _make_order, ("drain", "cordon", "uncordon", "remove", "image")
+)
 
 
 def print_nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

@@ -135,10 +135,42 @@ class Hosts:
         self._save_name(nodes, node)
         self._runtime.grow(nodes)
 
+    def change_image(self, place: int, number: int) -> str:
+        """Give a node its present image of the cluster file, for jobs with ids above `number`.
+
+        Returns the image's id.
+
+        Raises:
+            InputError: The node is not in the cluster file, does not answer or lacks the image.
+        """
+        before = self._runtime.nodes
+        old = before.nodes[place]
+        image = read_image(read_cluster_file(self._path), old.name)
+        new = replace(old, images=(*old.images, (number, image)))
+        nodes = (*before.nodes[:place], new, *before.nodes[place + 1 :])
+        self._runtime.grow(replace(before, nodes=nodes))
+        return image
+
     def _save_name(self, nodes: Nodes, node: Node) -> None:
         path = nodes.storage / self._run.name / NODES
         known: Sequence[dict[str, Any]] = json.loads(path.read_text())[: len(nodes.nodes) - 1]
         write_text(path, json.dumps([*known, node_to_row(node) | {"image": node.image}]))
+
+
+def read_image(nodes: Nodes, name: str) -> str:
+    """Return the id of the image that a cluster file names for a node.
+
+    Raises:
+        InputError: The node is not in the file, does not answer or lacks the image.
+    """
+    node = next((node for node in nodes.nodes if node.name == name), None)
+    if node is None:
+        raise InputError("node", f"{name} is not in the cluster file", "restore it there")
+    try:
+        with closing(Daemon(node)) as daemon:
+            return daemon.image(node.image)
+    except (NodeGone, Refused) as error:
+        raise InputError(f"node {name}", str(error), "see shockwave cluster check") from None
 
 
 def _image(node: Node, run: str, staying: Collection[str]) -> str:

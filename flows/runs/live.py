@@ -21,6 +21,7 @@ from flows.runs.resuming import check_plugins
 from flows.runs.simulation import Driver, Prepared, Progress, finish, make_terms, prepare
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
 from predictor.errors import InputError, Interrupted
+from tasks.commands import NodeImage
 from tasks.record import Package, RunHeader, RuntimeKind, Start
 from tasks.round import run_round
 from tasks.run import Run
@@ -145,13 +146,14 @@ def continue_live(
         past = read_snapshot(snapshots, name) if snapshots else None
         position, recorded = read_progress(reader, start, name, past)
         position = position.after_all(header, recorded)
-        images_then, removed = reader.packages(name), frozenset[int]()
-        if header.service:
+        images_then, removed = _read_images(reader.packages(name)), frozenset[int]()
+        if header.service:  # its images change by command only, whatever the file says
             orders = position.state.orders
             nodes, added = read_service_nodes(nodes, name, header.settings.inventory, orders)
-            images_then, removed = (*images_then, *_named(added)), orders.removed
-        staying = [node for place, node in enumerate(nodes.nodes) if place not in removed]
-        nodes = _pinned(nodes, _same_images(staying, images_then))
+            nodes = _with_changes(_pinned(nodes, images_then | added), orders.images)
+            removed = orders.removed
+        else:
+            nodes = _pinned(nodes, _same_images(nodes.nodes, images_then))
         prepared, resume_point = prepare(start).at(position)
         began = min(reader.created_at(name).timestamp(), time.time() - resume_point.clock_seconds)
         there = bool(position.state.round)
@@ -197,13 +199,26 @@ def _pinned(nodes: Nodes, image_ids: Mapping[str, str]) -> Nodes:
     return replace(nodes, nodes=tuple(pinned))
 
 
-def _same_images(nodes: Sequence[Node], recorded: Iterable[Package]) -> dict[str, str]:
-    """Return the image ids that a run began with, by node; refuse a node with another image."""
-    before = {
+def _with_changes(nodes: Nodes, changes: Iterable[NodeImage]) -> Nodes:
+    """Add the images that commands gave to nodes since."""
+    images: list[tuple[tuple[int, str], ...]] = [() for _ in nodes.nodes]
+    for change in changes:
+        images[change.node] += ((change.after, change.image),)
+    known = zip(nodes.nodes, images, strict=True)
+    return replace(nodes, nodes=tuple(replace(node, images=found) for node, found in known))
+
+
+def _read_images(recorded: Iterable[Package]) -> dict[str, str]:
+    """Return the image ids that a run began with, by node."""
+    return {
         part.name.removeprefix(IMAGE_OF): part.version
         for part in recorded
         if part.name.startswith(IMAGE_OF)
     }
+
+
+def _same_images(nodes: Sequence[Node], before: Mapping[str, str]) -> dict[str, str]:
+    """Return the image ids by node; refuse a node with another image than `before`."""
     image_ids = list_images(nodes)
     for node in nodes:
         image = image_ids.get(node.name)
@@ -213,7 +228,7 @@ def _same_images(nodes: Sequence[Node], recorded: Iterable[Package]) -> dict[str
                 f"its image {node.image} is {image}, not the one that the run began with",
                 f'name that one in the cluster file: image = "{before[node.name]}"',
             )
-    return image_ids | before
+    return {**image_ids, **before}
 
 
 def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:

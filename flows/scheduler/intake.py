@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from containers.virtual.truth import GroundTruth
-from predictor.errors import ShockwaveError
+from predictor.errors import InputError, ShockwaveError
 from predictor.job import JobSpec
 from tasks.commands import Command, CommandKind, NewNode, TenantTerms
 from tasks.sources import Intake, SourcePosition, Trace
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import Inbox
+
+
+def refuse_image(node: int, number: int) -> str:
+    """Refuse a new image of a node.
+
+    Raises:
+        InputError: Always, as the nodes are virtual.
+    """
+    raise InputError("node", "has no image on a virtual cluster", "change images of Docker hosts")
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class InboxSource:
             round has taken them in.
         add: Prepares a node, or refuses it; also takes the nodes added earlier in the same round.
         truth: Makes a job's ground truth; None for real jobs.
+        change_image: Gives a node its new image for jobs above a number; returns the image's id.
     """
 
     inbox: Inbox
@@ -37,6 +47,7 @@ class InboxSource:
     check: Callable[[JobSpec, TenantTerms | None], None]
     add: Callable[[NewNode, Sequence[NewNode]], None]
     truth: Callable[[JobSpec], GroundTruth] | None = None
+    change_image: Callable[[int, int], str] = refuse_image
 
     def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """See `JobSource.until`."""
@@ -67,13 +78,15 @@ class InboxSource:
         nodes: Sequence[NewNode],
     ) -> JobSpec | Command:
         """Convert an entry to a job or a command; if it fails a check, to a refusal."""
-        job = entry.job and replace(entry.job, arrival_seconds=at)
+        job, image = entry.job and replace(entry.job, arrival_seconds=at), ""
         try:
             if job:
                 self.check(job, terms.get(job.tenant))
                 return job
             if entry.kind == CommandKind.ADD:
                 self.add(entry.node, nodes)
+            if entry.kind == CommandKind.IMAGE:
+                image = self.change_image(entry.target, entry.number)
         except Exception as error:  # one bad entry must not block the others
             message = str(error) if isinstance(error, ShockwaveError) else repr(error)
             # Records are UTF-8, which has no lone surrogates.
@@ -82,7 +95,7 @@ class InboxSource:
             by, node = entry.by, entry.node
             return Command(entry.number, refused, -1, at, by=by, reason=reason, node=node)
         about = entry.number, CommandKind(entry.kind), entry.target, at, entry.value, entry.by
-        return Command(*about, terms=entry.terms, node=entry.node)
+        return Command(*about, reason=image, terms=entry.terms, node=entry.node)
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
         """Return the first waiting entry's time; quotas are ignored, as the clock runs anyway."""

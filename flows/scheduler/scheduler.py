@@ -33,7 +33,7 @@ from flows.runs.resuming import check_plugins, repeat_round
 from flows.runs.simulation import Driver, make_terms, prepare
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
 from flows.scheduler.admission import check_job, check_node, check_tenant, find_truth_maker
-from flows.scheduler.intake import InboxSource, ReplaySource
+from flows.scheduler.intake import InboxSource, ReplaySource, refuse_image
 from flows.scheduler.leadership import TOKEN
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.pause import Pause
@@ -207,7 +207,8 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
             if hosts:
                 hosts.add(node)
 
-        run.source = InboxSource(inbox, now, speed, check, add, truth)
+        change = hosts.change_image if hosts else refuse_image
+        run.source = InboxSource(inbox, now, speed, check, add, truth, change)
         yield run
 
 

@@ -138,6 +138,7 @@ def _add_command(kind: CommandKind) -> None:
 for _kind in (
     *(CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE),
     *(CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON, CommandKind.REMOVE),
+    CommandKind.IMAGE,
 ):
     _add_command(_kind)
 

@@ -153,6 +153,7 @@ ACCESS: dict[tuple[str, str, str | None], tuple[int | None, ...]] = {
     ("POST", "/nodes/0/cordon", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/uncordon", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/remove", None): (401, 403, 403, 403, 202, 202),
+    ("POST", "/nodes/0/image", None): (401, 403, 403, 403, 422, 422),  # none on a virtual cluster
     ("POST", "/nodes", "{}"): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes", '{"gpus": 3}'): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes", '{"gpu_type": "x"}'): (401, 403, 403, 403, 422, 422),

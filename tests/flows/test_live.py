@@ -268,6 +268,44 @@ def test_a_full_storage_drains_all_nodes_until_there_is_room(
     daemon.remove_containers()
 
 
+def test_a_service_takes_a_new_image_by_command_and_earlier_jobs_keep_theirs(
+    daemon: Dockerd, storage: Path, tmp_path: Path
+) -> None:
+    tag = "upgraded:latest"
+    node = node_table("one", daemon.endpoint, slots=2, image=tag)
+    options = write_options(tmp_path, head(storage) + node, round_seconds=1.0)
+
+    def images(run: str) -> dict[str, str]:
+        found = daemon.containers(run)
+        return {container.labels["shockwave.job"]: container.image.id for container in found}
+
+    daemon.add_image(tag, ["true"])
+    first = daemon.client().images.get(tag).id
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(long(0))
+        name = drive(tmp_path, inbox, options)
+        daemon.add_image(tag, ["false"])
+        second = daemon.client().images.get(tag).id
+        inbox.submit(long(0))
+        drive(tmp_path, inbox, options)  # another image has the tag, which changes nothing
+        with ServiceCommands(tmp_path) as commands:
+            (change,) = commands.command(CommandKind.IMAGE, "one", by="ann")
+            inbox.submit(long(0))
+            drive(tmp_path, inbox, options, 2)
+            for _ in range(2):  # the second time after a restart
+                found = images(name)
+                assert set(found.values()) == {first, second}
+                assert {job: found[job] for job in found if int(job) < change.number} == {
+                    job: first for job in found if int(job) < change.number
+                }
+                drive(tmp_path, inbox, options, 3)
+            (event,) = (row for row in commands.list_events() if row.kind == "image")
+        assert event.reason == f"node 0 {second}"
+    daemon.remove_containers()
+    assert audit(tmp_path, name).findings == ()
+    assert replay(name, tmp_path).differences == []
+
+
 def test_a_service_runs_in_containers_what_it_is_handed_and_goes_on(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
