@@ -127,8 +127,11 @@ class Inbox:
         columns = select(ENTRIES.c.number, ENTRIES.c.submitter)
         for start in range(0, len(asked), MOST_READ):
             some = columns.where(ENTRIES.c.number.in_(asked[start : start + MOST_READ]))
-            rows = self._database.read(lambda connection, some=some: connection.execute(some).all())
-            found |= {number: by for number, by in rows if by}
+
+            def work(connection: Connection, some: Select[Any] = some) -> list[Any]:
+                return list(connection.execute(some))
+
+            found |= {number: by for number, by in self._database.read(work) if by}
         return found
 
     def tenant(
