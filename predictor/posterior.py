@@ -215,7 +215,8 @@ def draw_sequences(
         sizes.append((job.batch_size, *ahead))
         took = {size: _epoch_seconds(job, size, throughput) for size in {*sizes[row]}}
         seconds[row, : len(sizes[row])] = [took[size] for size in sizes[row]]
-    ends = np.maximum.accumulate(np.clip(coming, done[:, :, None], end[:, :, None]), axis=2)
+    within = np.minimum(np.maximum(coming, done[:, :, None]), end[:, :, None])
+    ends = np.maximum.accumulate(within, axis=2)
     epochs = ends.copy()
     epochs[:, :, 1:] -= ends[:, :, :-1]
     epochs[:, :, 0] -= done
@@ -313,7 +314,7 @@ def _likelihood(
             of, width = epochs[seen], off[seen]
             z = (epoch - at[seen, :, change]) / width
             near = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-            rest = np.clip((of - epoch) / left[seen], 0.5 / of, 1.0)
+            rest = np.minimum(np.maximum((of - epoch) / left[seen], 0.5 / of), 1.0)
             others = np.maximum(more[seen] - 1.0, 0.0)
             by_prior = (1.0 - stays[seen]) * more[seen] * _power(rest, others)
             drawn = free[seen] & (epoch >= begins[seen])
@@ -323,7 +324,7 @@ def _likelihood(
         following = np.flatnonzero(changed == change)
         if following.size:  # the survival of the next change up to the epochs done
             now, of, stay = done[following], epochs[following], stays[following]
-            remaining = np.clip((of - now) / left[following], 0.0, 1.0)
+            remaining = np.minimum(np.maximum((of - now) / left[following], 0.0), 1.0)
             waits = (1.0 - stay) * _power(remaining, more[following])
             coming = ndtr((at[following, :, change] - now) / off[following])
             to_come = np.where(free[following], stay + waits, coming)

@@ -262,7 +262,10 @@ class Profile:
 
         The fastest type is that at the declared batch size; ties go to the first type.
         """
-        key = job.demand if len(self.gpu_types) < 2 else (job.demand, job.model, job.batch_size)
+        demand = job.demand
+        key: tuple[object, ...] = demand.least, demand.types  # compared faster than the dataclass
+        if len(self.gpu_types) > 1:
+            key = *key, job.model, job.batch_size
         found = self._references.get(key)
         if found is None:
             gpus = job.demand.least
@@ -276,7 +279,7 @@ class Profile:
         return found
 
     @cached_property
-    def _references(self) -> dict[Demand | tuple[Demand, str, int], Allocation]:
+    def _references(self) -> dict[tuple[object, ...], Allocation]:
         return {}
 
 

@@ -115,11 +115,18 @@ class EvenCluster:
         job = self.jobs[job_id]
         return self.clocks[job.budget] - job.began
 
-    def project(self) -> dict[int, float]:
-        """Return when each job present will end if no other arrives; never if it is kept back."""
-        service = _Service(self, {})
-        service.run_until(math.inf)
-        return dict.fromkeys(self.jobs, math.inf) | service.ends
+    def project(self, asked: Iterable[int] | None = None) -> dict[int, float]:
+        """Return when each job present will end if no other arrives; never if it is kept back.
+
+        Jobs that end after all of `asked` may be infinite.
+        """
+        awaited = None if asked is None else {*asked} & self.jobs.keys()
+        found = dict.fromkeys(self.jobs, math.inf)
+        if awaited != set():
+            service = _Service(self, {})
+            service.run_until(math.inf, awaited)
+            found |= service.ends
+        return found
 
 
 @dataclass(slots=True)
@@ -208,9 +215,9 @@ class _Service:
             self._move(job_id, budget)
         self._gpus = change.gpus
 
-    def run_until(self, end: float) -> None:
-        """Let time pass; jobs end on the way."""
-        while True:
+    def run_until(self, end: float, awaited: set[int] | None = None) -> None:
+        """Let time pass; jobs end on the way. Stop when all awaited jobs have ended."""
+        while awaited is None or awaited:
             self._balance()
             at, peers = min(map(self._find_next_end, (self._full, self._sharing)), key=_time_of)
             if (until := min(at, end)) < math.inf:
@@ -223,6 +230,8 @@ class _Service:
             _, job_id = peers.queue[0]
             self.ends[job_id] = self.clock
             self._remove(job_id)
+            if awaited:
+                awaited.discard(job_id)
 
     def stop(self) -> EvenCluster:
         """Return the cluster now."""

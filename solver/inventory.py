@@ -175,9 +175,10 @@ class Inventory:
         There is one per GPU type and number of GPUs, so one per type for a gang; none if the
         cluster is too small for the job.
         """
-        found = self._menus.get(demand)
+        key = demand.least, demand.most, demand.types  # compared faster than the dataclass
+        found = self._menus.get(key)
         if found is None:
-            found = self._menus[demand] = tuple(self._menu(demand))
+            found = self._menus[key] = tuple(self._menu(demand))
         return found
 
     def menu_of(
@@ -217,7 +218,7 @@ class Inventory:
         return found.values()
 
     @cached_property
-    def _menus(self) -> dict[Demand, tuple[Allocation, ...]]:
+    def _menus(self) -> dict[tuple[int, int, tuple[str, ...]], tuple[Allocation, ...]]:
         return {}
 
     def _pool_of(self, gpu: int) -> tuple[Pool, int, int]:

@@ -91,7 +91,9 @@ class FairFinishes:
         """
         new = [job.job_id for job in arrivals]
         before = {**self.budgets, **{job.job_id: job.budget for job in arrivals}}
-        changed = {job: budget for job, budget in budgets.items() if before[job] != budget}
+        changed = dict[int, float]()
+        if before != budgets:  # compared faster as a whole
+            changed = {job: budget for job, budget in budgets.items() if before[job] != budget}
         # What a job has trained by its end counts, even if it was kept back then.
         changed |= {job: FREED for job in ended if before[job] == ABSENT}
         change = ClusterChange(clock_seconds, arrivals, gpus, changed)
@@ -100,7 +102,9 @@ class FairFinishes:
             pending = (*pending, change)
         since = {job: clock_seconds for job, budget in changed.items() if budget != ABSENT}
         since |= {job.job_id: job.at_seconds for job in arrivals if job.budget != ABSENT}
-        since |= self.since
+        since = {**since, **self.since}
+        if not since.keys() <= budgets.keys():
+            since = {job: at for job, at in since.items() if job in budgets}
         now, ends = self.now.after([change], {**dict.fromkeys(new, UNKNOWN), **ended})
         sharers = self.now.jobs
         ahead = {**self.ahead} | {
@@ -110,7 +114,7 @@ class FairFinishes:
         }
         news = dict[int, float]()
         if ended:
-            expected = now.project() | ends
+            expected = now.project(ended) | ends
             for job, seconds in ended.items():
                 if known := ahead.pop(job, None):
                     expected[job] = known.at_seconds + (seconds - known.seconds)
@@ -120,7 +124,7 @@ class FairFinishes:
             now=now,
             ahead=ahead,
             budgets=dict(budgets),
-            since={job: at for job, at in since.items() if job in budgets},
+            since=since,
             pending=pending,
             seconds={**self.seconds, **ended},
             news=news,
@@ -146,7 +150,8 @@ class FairFinishes:
                     budget = self.budgets[job]
                     began = self.now.clocks.get(budget, 0.0) - (known - (end - clock))
                     jobs[job] = PresentJob(gpus, budget, began, known)
-        clocks = {job.budget: self.now.clocks.get(job.budget, 0.0) for job in jobs.values()}
+        present = dict.fromkeys([job.budget for job in jobs.values()])
+        clocks = {budget: self.now.clocks.get(budget, 0.0) for budget in present}
         return replace(self, now=replace(self.now, clocks=clocks, jobs=jobs), ahead=ahead)
 
     def is_present(self, job_id: int) -> bool:

@@ -154,11 +154,13 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
     """Return the policy input by job id; reuse unchanged inputs, with their cached values."""
     inventory = nodes.inventory or state.inventory(run.header)
     active: dict[int, ActiveJob] = {}
+    budgets, forecasts, leases = state.budgets, state.forecasts, state.leases
     for job_id, belief in state.beliefs.items():
-        budget = state.budgets.get(job_id, belief.spec.budget)
+        budget = budgets.get(job_id, belief.spec.budget)
         if budget != belief.spec.budget:
             belief = replace(belief, spec=replace(belief.spec, budget=budget))
-        expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
+        expected, lease = forecasts[job_id], leases.get(job_id)
+        gpus = nodes.numbered(lease) if lease else ()
         rounds = state.lease_rounds[job_id] if gpus else 0
         menu = _menu(run, inventory, belief)
         job = run.active.get(job_id)

@@ -97,7 +97,8 @@ class RunState:
     @cached_property
     def budgets(self) -> Mapping[int, float]:
         """Budgets in the market of the active jobs that may run, by job id."""
-        running = {job: self.beliefs[job].spec.budget for job in self.beliefs if self.may_run(job)}
+        kept = self.orders.not_running.union(self.blocked)
+        running = {job: b.spec.budget for job, b in self.beliefs.items() if job not in kept}
         return running | self.tenancy.divide_budgets(self.beliefs, running)
 
     def present_budgets(

@@ -95,7 +95,7 @@ class Tenancy:
         """
         asking: dict[str, list[Belief]] = {}
         prior = {b.spec.tenant for b in beliefs.values() if b.spec.options.priority != 1.0}
-        for job_id in running:
+        for job_id in running if prior or self.terms else ():
             tenant = beliefs[job_id].spec.tenant
             if tenant in prior or self.factor(tenant) != 1.0:
                 asking.setdefault(tenant, []).append(beliefs[job_id])

@@ -55,6 +55,17 @@ def test_a_budget_buys_a_rate_up_to_that_of_a_job_alone() -> None:
 
 
 @given(jobs, st.integers(1, 16))
+def test_a_projection_of_some_jobs_has_their_ends(workload: list[Job], gpus: int) -> None:
+    arrivals = [Arrival(n, 0.0, gang, budget) for n, (_, _, gang, budget) in enumerate(workload)]
+    seconds = {n: job[1] for n, job in enumerate(workload)}
+    cluster, _ = EvenCluster().after([ClusterChange(0.0, tuple(arrivals), gpus)], seconds)
+    whole = cluster.project()
+    for job in whole:
+        assert cluster.project([job])[job] == whole[job]
+    assert len(cluster.project([]).keys()) == len(workload)
+
+
+@given(jobs, st.integers(1, 16))
 def test_it_equals_the_fluid_of_its_definition(workload: list[Job], gpus: int) -> None:
     assert in_even_cluster(workload, gpus) == pytest.approx(fluid(workload, gpus), rel=1e-6)
 
