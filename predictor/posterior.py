@@ -202,9 +202,6 @@ def draw_sequences(
     done = np.array([job.done for job in jobs])[:, None]
     end = done + np.array([job.left for job in jobs])[:, None]
     at, weights = _candidates(jobs, history, seed)
-    # Unlike `sum`, `cumsum` adds in a fixed order, so that other jobs in the batch change no bit.
-    weights /= np.cumsum(weights, axis=1)[:, -1:]
-
     changed = [len(job.changes) for job in jobs]
     width = at.shape[2] - min(changed)
     coming = np.full((*weights.shape, width), np.inf)
@@ -230,7 +227,7 @@ def _epoch_seconds(job: Evidence, batch_size: int, throughput: Throughput) -> fl
 
 
 def _candidates(jobs: Sequence[Evidence], history: History, seed: int) -> tuple[Floats, Floats]:
-    """Return each job's candidate changes and their unnormalised posterior probabilities.
+    """Return each job's candidate changes and their posterior probabilities.
 
     Returns:
         Epochs of the changes, shape (jobs, candidates, changes + 1), padded with infinity
@@ -267,7 +264,10 @@ def _candidates(jobs: Sequence[Evidence], history: History, seed: int) -> tuple[
     censored[:, : 2 * RELATIVES][np.tile(at_the_top, 2)] = 0.0
     sharing = np.stack([exists[:, part].sum(axis=1) for part in _CANDIDATES_OF], axis=1)
     weights = exists * (counts / np.maximum(sharing, 1))[:, COMPONENTS]
-    return at, weights * _likelihood(jobs, at, censored, rungs, seed)
+    weights = weights * _likelihood(jobs, at, censored, rungs, seed)
+    # Unlike `sum`, `cumsum` adds in a fixed order, so that other jobs in the batch change no bit.
+    weights /= np.cumsum(weights, axis=1)[:, -1:]
+    return at, weights
 
 
 _NO_CANDIDATES = np.zeros((1, len(COMPONENTS), 1))
@@ -303,12 +303,17 @@ def _likelihood(
     likelihood: Floats = np.ones(censored.shape)
     before = np.zeros((len(jobs), 1))
     for change in range(last + 1):
-        free = known <= change
         more = np.maximum(rungs - change, 0)
+        seen, following = np.flatnonzero(changed > change), np.flatnonzero(changed == change)
+        coming_rows = np.flatnonzero((changed <= change) & (more[:, 0] > 0))
+        if change == last:
+            coming_rows = coming_rows[:0]
+        if not (seen.size or following.size or coming_rows.size):
+            continue
+        free = known <= change
         begins = np.maximum(before, np.where(free, censored, 0.0))
         left = np.maximum(epochs - begins, 0.5)
         stays = 1.0 / (more + 1.0)
-        seen = np.flatnonzero(changed > change)
         if seen.size:  # the density of observed changes
             epoch = np.array([[jobs[row].changes[change]] for row in seen.tolist()])
             of, width = epochs[seen], off[seen]
@@ -321,7 +326,6 @@ def _likelihood(
             by_prior = np.where(drawn, by_prior * width / left[seen], near)
             likelihood[seen] *= (1.0 - OUTLIER) * by_prior + OUTLIER * width / of
         stop = np.broadcast_to(stays, censored.shape)
-        following = np.flatnonzero(changed == change)
         if following.size:  # the survival of the next change up to the epochs done
             now, of, stay = done[following], epochs[following], stays[following]
             remaining = np.minimum(np.maximum((of - now) / left[following], 0.0), 1.0)
@@ -332,8 +336,7 @@ def _likelihood(
             likelihood[following] *= (1.0 - OUTLIER) * to_come + late
             stop = stop.copy()
             stop[following] = stay / (stay + waits)
-        coming_rows = np.flatnonzero((changed <= change) & (more[:, 0] > 0))
-        if change < last and coming_rows.size:
+        if coming_rows.size:
             rows, now = coming_rows, done[coming_rows]
             after = np.maximum(begins[rows], now)
             later = (changed[rows] < change)[:, None]
@@ -378,8 +381,8 @@ def learn(history: History, belief: Belief, throughput: Throughput, seed: int) -
     mode, past = belief.spec.mode, history.of_mode(belief.spec.mode)
     job, counts = gather_evidence(belief, throughput, history), past.counts
     if job.can_adapt:
-        posterior = draw_sequences([job], throughput, history, seed)
-        components = np.bincount(COMPONENTS, posterior.weights[0], len(PSEUDO_COUNTS))
+        _, weights = _candidates([job], history, seed)
+        components = np.bincount(COMPONENTS, weights[0], len(PSEUDO_COUNTS))
         counts = tuple((components + (counts or 0.0)).tolist())
     past = past.after(build_trajectory(belief, throughput), counts)
     return History({**history.modes, mode: past}, history.shares)
