@@ -70,7 +70,7 @@ class Generated:
 
     def __init__(self, run: str, seed: int, rounds: int, slots: int) -> None:
         if rounds % SPAN:
-            raise SystemExit(f"--rounds: {rounds} is no multiple of {SPAN}")
+            raise SystemExit(f"--rounds: {rounds} is not a multiple of {SPAN}")
         self.run, self.rng = run, np.random.default_rng(seed)
         self.rounds = rounds + TURN + 1  # slots begin one after another, and a record closes
         slot = np.arange(slots)

@@ -5,10 +5,9 @@
 
 Both run by the rules of Gavel's simulator, in rounds of 360 s: `gavel`, as published the
 `max_min_fairness_perf`, with `--fidelity reference`. Restarts are free, as in that simulator, then
-charged to all. ρ is a job's JCT over its JCT under `isolated`, with restarts charged alike. `bound`
-is the least makespan of the linear program of all jobs at once, which no schedule without arrivals
-beats. Prices of a GPU-hour are those of the published code. DATA is the folder with the traces, by
-default `gavel` in the folder that the environment variable SHOCKWAVE_DATA names.
+charged to all. `bound` is the least makespan of the linear program of all jobs at once, which no
+schedule without arrivals beats. Prices of a GPU-hour are those of the published code. DATA is the
+folder with the traces, by default `gavel` in the folder that SHOCKWAVE_DATA names.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from time import process_time
@@ -38,39 +37,11 @@ from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from tasks.record import Parameter, Settings
 from tasks.sources import Workload
-from warehouse.analytics.questions import Analytics
 
 PRICES = dict(zip(GPU_TYPES, (0.74, 0.43, 0.135), strict=True))
 """Dollars of a GPU-hour."""
 
-OURS, THEIRS, YARDSTICK = "shockwave", "gavel", "isolated"
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The outcome of a policy.
-
-    Attributes:
-        makespan: Seconds.
-        jcts: JCT of each job in seconds.
-        starts: Leases that began on other GPUs than before.
-        cost: Dollars.
-        round_ms: Processor time of the whole run over its rounds.
-    """
-
-    makespan: float
-    jcts: dict[int, float]
-    starts: int
-    cost: float
-    round_ms: float
-
-    @property
-    def mean_jct(self) -> float:
-        return fmean(self.jcts.values())
-
-    def rho(self, alone: "Figures") -> float:
-        """Worst ρ."""
-        return max(self.jcts[job] / alone.jcts[job] for job in self.jcts)
+OURS, THEIRS = "shockwave", "gavel"
 
 
 def main() -> None:
@@ -130,7 +101,6 @@ def compared(
     as_published = replace(settings, fidelity=Fidelity.REFERENCE)
     ours = ran(workload, replace(settings, policy=OURS, parameters=parameters))
     theirs = ran(workload, as_published)
-    alone = ran(workload, replace(as_published, policy=YARDSTICK))
     static = all(spec.arrival_seconds == 0.0 for spec in workload.specs)
     gpus = Inventory(pools).gpus
     wanted = sum(spec.demand.least for spec in workload.specs)
@@ -140,33 +110,25 @@ def compared(
         "restart": restart,
         "jobs": len(workload.specs),
         "wanted": wanted / gpus,
-        "makespan_s": ours.makespan,
-        "makespan": ours.makespan / theirs.makespan,
-        "bound": ours.makespan / least(workload, pools) if static else None,
-        "jct_s": ours.mean_jct,
-        "jct": ours.mean_jct / theirs.mean_jct,
-        "rho": ours.rho(alone),
-        "rho_gavel": theirs.rho(alone),
-        "starts": ours.starts / theirs.starts,
-        "cost": ours.cost / theirs.cost,
-        "round_ms": ours.round_ms,
+        "makespan_s": ours["makespan_s"],
+        "makespan": ours["makespan_s"] / theirs["makespan_s"],
+        "bound": ours["makespan_s"] / least(workload, pools) if static else None,
+        "jct_s": ours["mean_jct_s"],
+        "jct": ours["mean_jct_s"] / theirs["mean_jct_s"],
+        "rho": ours["worst_rho"],
+        "rho_gavel": theirs["worst_rho"],
+        "starts": ours["launches"] / theirs["launches"],
+        "cost": ours["cost"] / theirs["cost"],
+        "round_ms": ours["round_ms"],
     }
 
 
-def ran(workload: Workload, settings: Settings) -> Figures:
-    """A run's figures."""
+def ran(workload: Workload, settings: Settings) -> dict[str, float]:
+    """A run's summary, and as `round_ms` the processor time of the whole run over its rounds."""
     with tempfile.TemporaryDirectory() as folder:
         begun = process_time()
         summary = measure_figures(workload, settings, Path(folder))
-        taken = process_time() - begun
-        asked = "SELECT job_id, jct_seconds FROM job_outcomes"
-        run = [str(summary["run"])]
-        _, times = Analytics(Path(folder)).query(asked, run)
-        _, ((starts, cost),) = Analytics(Path(folder)).query(
-            "SELECT count(*), sum(cost) FROM leases", run
-        )
-    rounds = summary["rounds"]
-    return Figures(summary["makespan_s"], dict(times), starts, cost, 1e3 * taken / rounds)
+        return summary | {"round_ms": 1e3 * (process_time() - begun) / summary["rounds"]}
 
 
 def least(workload: Workload, pools: tuple[Pool, ...]) -> float:

@@ -68,7 +68,7 @@ def read_windows(path: Path) -> Iterator[WindowProblem]:
         try:
             document = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(place, f"not JSON ({error})", "mend the line") from None
+            raise InputError(place, f"not JSON ({error})", "correct the line") from None
         yield _problem(_Fields(place, document))
 
 
@@ -83,7 +83,7 @@ class _Fields:
     def __init__(self, place: str, document: Any) -> None:
         self.place = place
         if not isinstance(document, dict):
-            raise InputError(place, "not a JSON object", "mend the line")
+            raise InputError(place, "not a JSON object", "correct the line")
         self._document = document
 
     def get(self, name: str) -> Any:
@@ -99,7 +99,7 @@ class _Fields:
             raise InputError(
                 f"{self.place}, {name}",
                 f"{value!r} is not a number from {least:g} to {most:g}",
-                "mend the field",
+                "correct the field",
             )
         return float(value)
 
@@ -107,7 +107,7 @@ class _Fields:
         """A whole number in a range."""
         value = self.number(name, least, most)
         if not value.is_integer():
-            raise InputError(f"{self.place}, {name}", f"{value} is not whole", "mend the field")
+            raise InputError(f"{self.place}, {name}", f"{value} is not whole", "correct the field")
         return int(value)
 
     def rows(self, name: str) -> "list[_Fields]":
@@ -128,7 +128,7 @@ def _problem(line: _Fields) -> WindowProblem:
     for field, value in (("logapx_bases", list(LOG_KNOTS)), ("log_zero", LOG_ZERO)):
         if line.get(field) != value:
             raise InputError(
-                f"{line.place}, {field}", f"{line.get(field)!r} is not {value}", "mend the field"
+                f"{line.place}, {field}", f"{line.get(field)!r} is not {value}", "correct the field"
             )
     seq, gpus = line.count("seq"), line.count("ngpus", least=1)
     seconds = line.number("round_duration", SMALLEST)

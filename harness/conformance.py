@@ -181,7 +181,7 @@ def read_results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[s
     """Open a table of the published simulator's figures; yield its rows.
 
     Raises:
-        InputError: The table is missing, lacks a column, or has a value that is no number.
+        InputError: The table is missing, lacks a column, or has a value that is not a number.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

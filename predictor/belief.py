@@ -214,7 +214,7 @@ def find_changes(
     """Return the epochs, ascending, at which a job changed its batch size; `sizes` it can reach.
 
     If a GNS job skips a batch size, its epoch counts twice. A decrease under GNS, as in the last
-    epochs of the public traces, is no change.
+    epochs of the public traces, is not a change.
     """
     found, epoch = [], 0
     if len(sizes) == 1:

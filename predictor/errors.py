@@ -86,7 +86,7 @@ _ENDING = re.compile("(ies|y|s)$")
 def meant(text: str, known: Iterable[str]) -> str:
     """Return the remedy for an unknown name: the most similar known name, and all known names."""
     names = list(known)
-    return f"{likely(text, names)}known are {', '.join(names)}"
+    return f"{likely(text, names)}choose from {', '.join(names)}"
 
 
 def likely(text: str, names: Iterable[str]) -> str:

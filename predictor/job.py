@@ -127,13 +127,13 @@ class JobSpec:
             raise InputError(
                 f"job {self.job_id}, arrival",
                 f"{self.arrival_seconds} is "
-                + ("beyond all bounds" if self.arrival_seconds > 0 else "not a time from 0 on"),
+                + ("too large" if self.arrival_seconds > 0 else "not a time of 0 or more"),
                 "give seconds since the start of the trace",
             )
         if not 0 <= self.max_seconds < float("inf"):
             raise InputError(
                 f"job {self.job_id}, max_seconds",
-                f"{self.max_seconds} is not a time from 0 on",
+                f"{self.max_seconds} is not a time of 0 or more",
                 "give the seconds for which it may hold GPUs; 0 for any time",
             )
         if self.max_batch_size < self.batch_size:

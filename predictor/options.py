@@ -80,13 +80,13 @@ class JobOptions:
             if len(given) > MOST_NAMED:
                 raise InputError(f"{place}, {name}", f"names more than {MOST_NAMED:,}", "name less")
         if not 1e-6 <= self.priority <= 1e6:
-            problem = f"{self.priority:g} is no priority"
+            problem = f"{self.priority:g} is not a priority"
             raise InputError(f"{place}, priority", problem, "give a number from 1e-06 to 1e+06")
         if not -1 <= self.retries <= MOST_RETRIES:
-            problem, remedy = f"{self.retries} is no number of retries", "give one from 0 to 100"
+            problem, remedy = f"{self.retries} is not a number of retries", "give one from 0 to 100"
             raise InputError(f"{place}, retries", problem, remedy)
         if not 0.0 <= self.deadline_seconds < float("inf"):
-            problem = f"{self.deadline_seconds} is not a time from 0 on"
+            problem = f"{self.deadline_seconds} is not a time of 0 or more"
             raise InputError(
                 f"{place}, deadline_seconds", problem, "give seconds from its arrival; 0 for none"
             )
@@ -120,7 +120,9 @@ def parse_tasks(text: str) -> tuple[Task, ...]:
     """
     found = _ARRAY.fullmatch(text)
     if not found:
-        raise InputError("array", f"{text[:40]!r} is no array", "give one like 0-31%4 or 1,3,5-7")
+        raise InputError(
+            "array", f"{text[:40]!r} is not an array", "give one like 0-31%4 or 1,3,5-7"
+        )
     indices: list[int] = []
     for part in found["indices"].split(","):
         first, _, last = part.partition("-")

@@ -93,7 +93,7 @@ class Plugin:
 
     def refused(self, problem: str) -> PluginError:
         """Return an error about the plugin."""
-        return PluginError(self.place, problem, f"mend {self.distribution}, or do without it")
+        return PluginError(self.place, problem, f"fix {self.distribution}, or do without it")
 
     def _where(self, error: BaseException) -> str:
         """Return file and line of the plugin's last call, if the exception comes from its files."""

@@ -238,7 +238,7 @@ class Profile:
             raise InputError(
                 self.source,
                 f"unknown model {job.model!r}",
-                f"known are {', '.join(models) or 'none'}",
+                f"choose from {', '.join(models)}" if models else "add its measurements",
             )
         kind = "" if allocation.gpu_type == UNTYPED else f" of type {allocation.gpu_type}"
         raise InputError(

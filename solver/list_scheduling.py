@@ -28,7 +28,7 @@ class Claim(NamedTuple):
 
 
 def make_claims(jobs: Iterable[ActiveJob]) -> list[Claim]:
-    """Return the claims of jobs in order: each job's on the types of its menu in turn."""
+    """Return the claims of jobs, in order: one for each allocation in a job's menu."""
     return [Claim(job, allocation) for job in jobs for allocation in job.choices]
 
 

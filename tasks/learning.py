@@ -45,7 +45,7 @@ class Learning:
     Attributes:
         finished: Final beliefs about the finished jobs, in the order of their ends; in a service,
             the latest `MOST_FINISHED`.
-        gpu_seconds: GPU time of each of them: its run time on the GPUs that it held last.
+        gpu_seconds: GPU-seconds of each of them: its run time times the GPUs it held last.
         history: Trajectories of these jobs, and of the header's finished jobs.
         unscored: Forecasts of active jobs to be scored when the jobs finish, one per tenth of the
             epochs, by job id.

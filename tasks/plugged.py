@@ -92,7 +92,7 @@ class PluggedFactory(RuntimeFactory):
         found = plugin.load()
         if RuntimeFactory not in getattr(found, "__mro__", ()):
             raise plugin.refused(
-                f"is no class that inherits shockwave.RuntimeFactory but {found!r}"
+                f"is not a class that inherits shockwave.RuntimeFactory but {found!r}"
             )
         place: RuntimeFactory = plugin.call("be made", partial(found, self.truths))
         return place

@@ -370,7 +370,7 @@ ROUND: tuple[Step, ...] = (collect, predict, solve, dispatch, record)
 
 
 class StepResult(Generic[T]):
-    """What a step returned, and its wall time in milliseconds without the wait of `collect`.
+    """What a step returned, and its wall time in milliseconds, excluding `collect`'s wait.
 
     It is opaque to Prefect, which looks for the sources of a task's inputs in every field of a
     dataclass and in every item of a collection.

@@ -127,7 +127,7 @@ class Workload:
         commands: Commands of a service, by time.
         service: Whether its jobs came to a service, which made their truths, if any.
         smaller: Remedy for a job that is too large, as an alternative to a larger cluster.
-        left_out: Number of a trace's lines that are no jobs, by reason.
+        left_out: Number of a trace's lines that are not jobs, by reason.
         slots: Slots of a GPU, if jobs hold shares of GPUs: demands count slots, not GPUs.
     """
 
@@ -183,8 +183,8 @@ class Workload:
                     place,
                     f"{needs}{' of type ' * bool(spec.demand.types)}"
                     f"{' or '.join(spec.demand.types)}"
-                    f"{', of one type that it can run on' * (len(pools) > 1)}, "
-                    f"and the cluster has {has if len(pools) > 1 else inventory.gpus}",
+                    f"{', all of one type that it can run on' * (len(pools) > 1)}, "
+                    f"but the cluster has {has if len(pools) > 1 else inventory.gpus}",
                     f"give a larger cluster or {self.smaller}",
                 )
 

@@ -46,7 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # What is imported lives until the end: going through all of it takes a twentieth of the time.
     gc.set_threshold(10_000, 10, 100)
     os.environ.update(private_env())  # before Prefect is imported, which reads it
-    os.environ.setdefault("SHOCKWAVE_PROGRESS", "0")  # how long commands take is no test's matter
+    os.environ.setdefault(
+        "SHOCKWAVE_PROGRESS", "0"
+    )  # how long commands take is not a test's matter
     # Docker starts several programs in Go for each container, which end before they need either.
     os.environ.setdefault("GOGC", "400")
     os.environ.setdefault("GOMAXPROCS", "1")

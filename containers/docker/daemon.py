@@ -226,7 +226,7 @@ class Daemon:
                 )
 
     def divide(self, found: Found, quota: Mapping[str, int]) -> None:
-        """Change the processor quota of a container, as `rendering.limit_processors` returns it."""
+        """Change the CPU quota of a container, as `rendering.limit_processors` returns it."""
         with _translated():
             self._client.api.update_container(found.id, **quota)
 

@@ -233,7 +233,7 @@ class DockerRuntime:
         return next(iter(self._nodes.by_node(lease.gpus)))
 
     def _divide(self, found: Collection[PlacedContainer]) -> None:
-        """Set each job's processor quota: that of its GPUs, halved if a pair shares them.
+        """Set each job's CPU quota: that of its GPUs, halved if a pair shares them.
 
         A job whose partner ended gets the whole quota at once. New containers start with theirs.
         """

@@ -184,7 +184,7 @@ class Fleet:
         self._daemon(rendered.node).start(rendered)
 
     def divide(self, placed: PlacedContainer, quota: Mapping[str, int]) -> bool:
-        """Change the processor quota of a container; return whether its node answered."""
+        """Change the CPU quota of a container; return whether its node answered."""
         try:
             if quota:
                 self._daemon(placed.node).divide(placed.container, quota)

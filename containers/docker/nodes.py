@@ -197,8 +197,8 @@ class Nodes:
             if len({"=" in gpu.device for gpu in node.gpus}) > 1:
                 raise InputError(
                     f"node {node.name}",
-                    "gpus has ids and CDI names",
-                    f"give all of them in one form, such as {NVIDIA}=0 for 0",
+                    "gpus mixes ids and CDI names",
+                    f"use one form for all, such as {NVIDIA}=0 for 0",
                 )
         devices = [
             (node.endpoint, cdi_name(device)) for node in self.nodes for device in node.devices

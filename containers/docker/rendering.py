@@ -212,7 +212,7 @@ def secret_files(nodes: Nodes, spec: JobSpec) -> list[tuple[Path, str]]:
 def limit_processors(
     nodes: Nodes, node: Node, local: Sequence[int], *, shared: bool
 ) -> dict[str, int]:
-    """Return a container's processor quota, also valid for the SDK's `update_container`.
+    """Return a container's CPU quota, also valid for the SDK's `update_container`.
 
     Two jobs that share their GPUs get half of the processor time each. `local` are the GPUs in
     the node's numbering.

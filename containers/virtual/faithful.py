@@ -267,6 +267,6 @@ class FaithfulCluster(SimulatedCluster):
 
 
 class FaithfulFactory(TruthFactory):
-    """A virtual clock with jobs that behave as containers do."""
+    """Factory of virtual clusters whose jobs behave as containers do."""
 
     cluster = FaithfulCluster

@@ -144,7 +144,7 @@ class AuthorizedApi(NamedCommands):
             key: Idempotency key.
 
         Raises:
-            NotAllowed: The caller is no operator.
+            NotAllowed: The caller is not an operator.
             InputError: The service cannot take the node.
         """
         request = validate_fields("node", NodeRequest, node, "a node")
@@ -158,7 +158,7 @@ class AuthorizedApi(NamedCommands):
         """Change the given fields of a tenant's `TenantTerms` durably.
 
         Raises:
-            NotAllowed: The caller is no operator.
+            NotAllowed: The caller is not an operator.
             InputError: A term is out of bounds.
         """
         update = validate_fields("terms", TenantUpdate, terms, "a tenant's terms")

@@ -147,7 +147,7 @@ def campaign_id(plan: CampaignPlan) -> str:
 
 
 class CampaignExecution:
-    """A running campaign: its cells and their status; a fresh one runs finished cells again.
+    """A running campaign: its cells and their status; with `fresh`, finished cells run again.
 
     Raises:
         ShockwaveError: The plan or the warehouse is invalid.

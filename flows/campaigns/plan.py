@@ -220,7 +220,9 @@ def _unique(field: str, parts: Sequence[Any]) -> list[str]:
 def _known(place: str, kind: str, asked: Iterable[str], names: Sequence[str]) -> None:
     for name in asked:
         if name not in names:
-            raise ValueError(f"{place}: no {kind} is named {name!r}; known are {', '.join(names)}")
+            raise ValueError(
+                f"{place}: no {kind} is named {name!r}; choose from {', '.join(names)}"
+            )
 
 
 FILES = ("trace", "profile", "throughputs", "regimes")

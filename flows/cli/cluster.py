@@ -81,13 +81,18 @@ def profile(
         Path | None, typer.Option(help="Job trace: measure all combinations that its jobs can use.")
     ] = None,
     models: Annotated[str, typer.Option(help="Models to measure: MODEL,…")] = "",
-    batch_sizes: Annotated[str, typer.Option(help="Batch sizes of each: SIZE,…")] = "",
-    scale_factors: Annotated[str, typer.Option(help="GPUs of each: COUNT,…")] = "1",
+    batch_sizes: Annotated[
+        str, typer.Option(help="Batch sizes to measure for each model: SIZE,…")
+    ] = "",
+    scale_factors: Annotated[
+        str, typer.Option(help="GPU counts to measure for each model: COUNT,…")
+    ] = "1",
     epochs: Annotated[
         int, typer.Option(min=2, help="Epochs per combination; the first one warms up.")
     ] = 5,
     steps: Annotated[
-        int, typer.Option(min=1, help="Training steps per epoch; the jobs' own number, if smaller.")
+        int,
+        typer.Option(min=1, help="Training steps per epoch; fewer if a job's own epoch has fewer."),
     ] = 10,
     together: Annotated[
         bool,

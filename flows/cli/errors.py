@@ -19,9 +19,9 @@ _COMMAND = re.compile(r"shockwave ([a-z-]+)( [a-z-]+)?( \S+-\d+)?(?![\w-])")
 
 
 def convert_error(error: BaseException) -> ShockwaveError | None:
-    """Convert an error that a user can mend; None for a defect of the program.
+    """Convert an error that a user can fix; None for a defect of the program.
 
-    Users can mend errors of this program, wrong usage, wrong settings of Prefect and errors of the
+    Users can fix errors of this program, wrong usage, wrong settings of Prefect and errors of the
     operating system.
     """
     if isinstance(error, ShockwaveError):

@@ -14,7 +14,7 @@ from warehouse import DEFAULT_WAREHOUSE
 Index = Annotated[
     str,
     typer.Argument(
-        help="Index of a node, from 0, or its name on Docker hosts.",
+        help="Index of a node (from 0), or its name on Docker hosts.",
         autocompletion=complete_nodes,
     ),
 ]

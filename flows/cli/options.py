@@ -211,7 +211,7 @@ Expansion = tuple[Sequence[Parameter], Callable[[dict[str, Any]], Any]]
 
 
 def expand(**groups: Expansion) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Expand parameters of a command into options, by parameter."""
+    """Replace parameters of a command by options; `groups` has the expansion of each."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)

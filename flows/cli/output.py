@@ -56,7 +56,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def print_left_out(left_out: Mapping[str, int], slots: int = 1, *, err: bool = False) -> None:
-    """Print how many lines of a log are no jobs, by reason, and the slots of a GPU, if several."""
+    """Print how many lines of a log are not jobs, by reason, and the slots of a GPU, if several."""
     if slots > 1:
         say(f"Jobs hold shares of GPUs: each GPU of the cluster is {slots} slots.", err=err)
     if left_out:

@@ -30,7 +30,7 @@ def report(
             show_default="all",
         ),
     ] = "",
-    formats: Annotated[str, typer.Option(help="Of the figures.")] = "svg,png,pdf",
+    formats: Annotated[str, typer.Option(help="File formats of the figures.")] = "svg,png,pdf",
     against: Annotated[
         str | None,
         typer.Option(help="Policy to compare the others with.", show_default="the first"),

@@ -56,7 +56,8 @@ def print_runs(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(help="Most runs to list; 0: all.", min=0, max=1_000_000_000)
+        int,
+        typer.Option(help="Maximum number of runs to list (0 for all).", min=0, max=1_000_000_000),
     ] = FEW_RUNS,
     of_jobs: Annotated[
         str | None,

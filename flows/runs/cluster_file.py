@@ -37,7 +37,7 @@ def _reachable(endpoint: str) -> bool:
     try:
         parts = urlsplit(endpoint)
         port = parts.port
-    except ValueError:  # a port that is no number, or an unbalanced bracket
+    except ValueError:  # a port that is not a number, or an unbalanced bracket
         return False
     plain = endpoint.startswith(f"{parts.scheme}://") and endpoint.isprintable()
     plain = plain and not (" " in endpoint or parts.query or parts.fragment)

@@ -299,7 +299,7 @@ class ArrivingJob(JobFile):
 
 
 class JobsFile(BaseModel):
-    """A file of several jobs: a list `jobs`."""
+    """A file of several jobs, in its list `jobs`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -174,7 +174,7 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
     """
     settings = header.settings
     if settings.runtime != RuntimeKind.DOCKER:
-        raise InputError("cluster", "the run is on a virtual cluster", "leave it out")
+        raise InputError("cluster", "the run is on a virtual cluster", "leave the option out")
     mine, its = (
         ", ".join(f"{pool.gpus} GPUs, {pool.gpus_per_node} a node" for pool in inventory.pools)
         for inventory in (nodes.inventory, settings.inventory)

@@ -270,7 +270,7 @@ def read_table(out: Path, gpu_types: Iterable[str]) -> dict[str, Any]:
     """Read the existing table in a file; empty if the file does not exist.
 
     Raises:
-        InputError: The file is no throughput table, or cannot be written.
+        InputError: The file is not a throughput table, or cannot be written.
     """
     probe = out.with_name(f".{out.name}-{uuid4().hex}")
     try:

@@ -346,7 +346,7 @@ class Source(WorkloadSettings):
         """Read the log of a cluster.
 
         Raises:
-            InputError: The file cannot be read, has no jobs, or is no log.
+            InputError: The file cannot be read, has no jobs, or is not a log.
         """
         from warehouse.workloads.logs import READERS
         from warehouse.workloads.logs.declared import DeclaredTable
@@ -355,7 +355,7 @@ class Source(WorkloadSettings):
         self._check()
         if self.trace is None or self.format not in LOGS:
             remedy = f"give a trace in one of the formats {', '.join(LOGS)}"
-            raise InputError("format", f"{self.format} is no log of a cluster", remedy)
+            raise InputError("format", f"{self.format} is not a log of a cluster", remedy)
         options = ReadOptions(
             self.zone, _pairs("only", self.only), _names(self.header), self.skip_unusable
         )
@@ -375,7 +375,7 @@ class Source(WorkloadSettings):
             rng = np.random.default_rng(self.seed)
             return draw_workload(source, jobs, rng, modes, self.slots)
         if self.modes != Source.modes and set(filter(modes.get, modes)) != {Mode.STATIC}:
-            problem = "has no effect on jobs that run as they did"
+            problem = "has no effect: jobs of a log are replayed as they ran"
             raise InputError("modes", problem, "set adapt to draw how jobs adapt")
         return make_workload(source, jobs, self.slots, gpu_types)
 
@@ -430,6 +430,6 @@ def _modes(text: str) -> dict[Mode, float]:
     for name in weights:
         if name not in list(Mode):
             raise InputError(
-                "modes", f"{name!r} is not an adaptation mode", f"known are {', '.join(Mode)}"
+                "modes", f"{name!r} is not an adaptation mode", f"choose from {', '.join(Mode)}"
             )
     return {Mode(name): weight for name, weight in weights.items()}

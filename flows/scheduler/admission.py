@@ -93,7 +93,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
     pools = add_nodes(inventory.pools, [node.pool])
     kinds = header.throughputs.gpu_types
     if node.gpu_type not in {*inventory.types, *kinds}:
-        remedy = f"known are {', '.join(sorted(kinds))}"
+        remedy = f"choose from {', '.join(sorted(kinds))}"
         problem = f"the service has no throughputs of {node.gpu_type!r}"
         raise InputError("gpu_type", problem, remedy)
     if len(pools) > 1 and not make_policy_of(header.settings).several_pools:

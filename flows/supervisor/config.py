@@ -131,7 +131,7 @@ class ListenAddress:
             return
         try:
             parts = urlsplit(self.proxy)
-            port = parts.port  # raises if it is no number
+            port = parts.port  # raises if it is not a number
         except ValueError:
             parts, port = urlsplit(""), None
         default = {"https": 443, "http": 80}.get(parts.scheme)
@@ -159,11 +159,11 @@ class ListenAddress:
             )
         prefect = answers(self.url)
         who = "a service of another warehouse or another Prefect server"
-        stop = "stop it (a service: shockwave down --warehouse FOLDER)"
+        stop = "stop it (for a service: shockwave down --warehouse FOLDER)"
         return InputError(
             "port",
             f"{who if prefect else 'another program'} already listens on port {self.port}",
-            f"{stop if prefect else 'stop it'} or give another port",
+            f"{stop if prefect else 'stop it'}, or give another port",
         )
 
 

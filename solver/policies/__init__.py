@@ -147,7 +147,7 @@ def make_policy(
             raise InputError(
                 f"parameters.{parameter}",
                 f"policy {name} has no parameter {parameter!r}",
-                meant(parameter, known) if known else "it has none",
+                meant(parameter, known) if known else "this policy has no parameters",
             )
         if not 0.0 <= value <= LARGEST:
             raise InputError(

@@ -40,7 +40,7 @@ def _unlike(name: str, found: Any) -> Iterator[str]:
     """Yield the reasons why an object is not a policy of this name, in words."""
     frozen = isinstance(found, type) and is_dataclass(found)
     if not frozen or not vars(found)["__dataclass_params__"].frozen:
-        yield f"is no frozen dataclass but {found!r}"
+        yield f"is not a frozen dataclass but {found!r}"
         return
     for attribute, kind in DECLARED.items():
         if not isinstance(getattr(found, attribute, None), kind):
@@ -83,9 +83,9 @@ def _misplaced(placement: object, gangs: Mapping[int, set[int]], gpus: int) -> I
         return
     for job_id, held in placement.items():
         if type(job_id) is not int or job_id not in gangs:
-            yield f"it places {job_id!r}, which is no job that it was given"
+            yield f"it places {job_id!r}, which is not a job that it was given"
         elif not isinstance(held, tuple) or any(type(gpu) is not int for gpu in held):
-            yield f"job {job_id} is placed on {held!r}, which is no tuple of integers"
+            yield f"job {job_id} is placed on {held!r}, which is not a tuple of integers"
         elif len(held) not in gangs[job_id]:
             asked = " or ".join(map(str, sorted(gangs[job_id])))
             yield f"job {job_id} is placed on {len(held)} GPUs and asked for {asked}"
@@ -108,12 +108,12 @@ def _unreported(plan: Plan) -> Iterator[str]:
     if not all(map(math.isfinite, (report.objective, report.bound, report.gap))):
         yield "objective, bound or gap of its report is not finite"
     if not isinstance(bids, tuple) or not all(isinstance(bid, Bid) for bid in bids):
-        yield "its bids are no tuple of Bid"
+        yield "its bids are not a tuple of Bid"
     if plan.pairs:
         yield "its pairs share GPUs, which is for policies of this package"
     if not isinstance(plan.memory, str):
         yield f"its memory is a {type(plan.memory).__name__}, no text"
     if not isinstance(plan.order, tuple) or len(plan.worth) not in (0, len(plan.order)):
-        yield "its order is no tuple, or has another length than its worth"
+        yield "its order is not a tuple, or has another length than its worth"
     elif len(plan.first_by) not in (0, len(plan.order)):
         yield "its order has another length than its first_by"

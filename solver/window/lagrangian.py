@@ -193,10 +193,10 @@ class _Dual:
         return _Point(demands, float(demands.worth[level]), self.problem.capacity - use)
 
     def minimise(self, level: int | None = None, near: float | None = None) -> _Demands:
-        """Minimise D over prices at a level; lowers the bounds of all levels.
+        """Minimise D over prices at a level, and tighten the bounds of all levels.
 
         Without a level, use the level of the largest D at each price; `near` is the starting price.
-        Returns the demand at the lowest price found at which it fits the capacity.
+        Return the demand at the lowest price found whose demand fits the capacity.
         """
         low, high = 0, len(self.prices) - 1
         index, step = (low + high) // 2, high + 1

@@ -157,7 +157,7 @@ def test_mistakes_name_fields_of_a_file_or_options(ask: Command, service: Path) 
         (
             "batchsize = 1\n",
             (),
-            (f"error: {file}: batchsize: ", " known are kind, ", " max_seconds, ", " batch_size"),
+            (f"error: {file}: batchsize: ", " choose from kind, ", " max_seconds, ", " batch_size"),
         ),
         ("max_batch_size = 8\n", (), (f"{file}: max_batch_size: ", "or lower batch_size")),
         ("", ("--batch-size", "-64"), ("error: --batch-size: -64 is refused",)),

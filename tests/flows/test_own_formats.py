@@ -69,7 +69,7 @@ def test_a_trace_of_ones_own_format_is_read_by_its_name(
         (("--format", "spaced", "--only", "a=b"), "--only: has no effect on a spaced trace"),
         (
             ("--format", "spacd"),
-            "--format: unknown format 'spacd'; did you mean spaced? known are public, ",
+            "--format: unknown format 'spacd'; did you mean spaced? choose from public, ",
         ),
     ):
         assert_refused(here(*asked, *options, *kept), f"error: {error}")
@@ -86,7 +86,7 @@ READERS = {
     "return [TableJob(float('nan'), 1.0, 1)]": "job 0 arrives at nan s",
     "return [TableJob('0', 1.0, 1)]": "job 0 arrives at '0' s",
     "return [TableJob(0.0, 1.0, 1, name='a' * 101)]": "no printable text of at most 100",
-    "return [TableJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is no text",
+    "return [TableJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is not text",
 }
 """Last lines of a reader, and the error; * stands for the trace."""
 

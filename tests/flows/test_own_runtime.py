@@ -188,8 +188,8 @@ def test_a_runtime_that_fails_is_named_before_it_is_recorded(
 
 BROKEN = {
     "import nosuch\n": "cannot be imported: ModuleNotFoundError: No module named 'nosuch'",
-    "class Slower:\n    pass\n": "is no class that inherits shockwave.RuntimeFactory but ",
-    "Slower = 3\n": "is no class that inherits shockwave.RuntimeFactory but 3",
+    "class Slower:\n    pass\n": "is not a class that inherits shockwave.RuntimeFactory but ",
+    "Slower = 3\n": "is not a class that inherits shockwave.RuntimeFactory but 3",
 }
 
 

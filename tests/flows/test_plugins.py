@@ -152,7 +152,7 @@ BROKEN = {
     "an import": ("from dataclasses", "import nosuch\nfrom dataclasses", "'nosuch'"),
     "an exit": ("from dataclasses", "raise SystemExit(3)\nfrom dataclasses", "SystemExit: 3"),
     "no class": ("class SmallestFirst", "class LargestFirst", "SmallestFirst"),
-    "not frozen": ("(frozen=True)", "", "is no frozen dataclass"),
+    "not frozen": ("(frozen=True)", "", "is not a frozen dataclass"),
     "no policy": ("(Policy)", "", "has no source (str); a policy inherits shockwave.Policy"),
     "another name": ('"smallest-first"', '"fifo"', "calls itself 'fifo'"),
     "an exception": ("return waited", "1 / 0; return waited", "ZeroDivisionError: division by"),
@@ -189,7 +189,7 @@ def plans(body: str) -> str:
 
 
 UNFIT = {
-    "return replace(plan, placement={99: (0,)})": "99, which is no job",
+    "return replace(plan, placement={99: (0,)})": "99, which is not a job",
     "return replace(plan, placement={j.job_id: (0,) * j.gang for j in situation.jobs})": "not",
     "return replace(plan, placement={j.job_id: (0,) for j in situation.jobs})": "GPU",
     "return replace(plan, placement={j.job_id: [0] for j in situation.jobs})": "no tuple",

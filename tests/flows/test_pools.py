@@ -196,7 +196,7 @@ def test_jobs_that_the_pools_never_hold_are_not_written(here: Command, tmp_path:
     asked = ["--throughputs", EXAMPLE, "--jobs", "9", "--scale-factors", "1=0.5,2=0.5"]
     assert_refused(
         here("workload", "generate", tmp_path / "o", *asked, "--pools", "k80:1x1,v100:1x1"),
-        "needs 2 GPUs, of one type that it can run on, and the cluster has 1 k80, 1 v100; "
+        "needs 2 GPUs, all of one type that it can run on, but the cluster has 1 k80, 1 v100; "
         "give a larger cluster or leave its number out of --scale-factors 1=0.5,2=0.5",
     )
     assert [*tmp_path.iterdir()] == []

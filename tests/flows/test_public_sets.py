@@ -29,7 +29,7 @@ def test_show_prints_figures_and_what_was_left_out(here: Command, tmp_path: Path
     ]
     refused = here("workload", "show", "--format", "tiresias", "--trace", path)
     assert refused.code == 2
-    assert "tiresias is no log of a cluster" in refused.err
+    assert "tiresias is not a log of a cluster" in refused.err
 
 
 def test_every_set_says_where_it_is(here: Command) -> None:

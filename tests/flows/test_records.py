@@ -53,7 +53,7 @@ def test_sql_asks_recipes_by_name(here: Command, finished: Finished) -> None:
     assert [{"job_id": row["job_id"], "kind": row["kind"]} for row in rows] == expected != []
     assert here("sql", "--recipe", "gpu-time", *asked).rows[0]["run"] == finished.run
     assert_refused(
-        here("sql", "--recipe", "nonsense", *asked), "no 'nonsense'; known are worst-jobs"
+        here("sql", "--recipe", "nonsense", *asked), "no 'nonsense'; choose from worst-jobs"
     )
     assert_refused(
         here("sql", "--recipe", "worst-job", *asked), "no 'worst-job'; did you mean worst-jobs? "

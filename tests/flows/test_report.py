@@ -46,7 +46,7 @@ def test_a_page_is_written_and_its_path_printed(
     ("options", "said"),
     [
         (["--only", "lod"], "--only: restricts the figures of --figures; add --figures FOLDER"),
-        (["--formats", "svg,tif"], "--formats: unknown format 'tif'; known are svg, png, pdf"),
+        (["--formats", "svg,tif"], "--formats: unknown format 'tif'; choose from svg, png, pdf"),
     ],
 )
 def test_a_choice_of_figures_that_has_no_meaning_is_refused(
@@ -74,9 +74,9 @@ def test_a_file_that_is_no_report_is_not_replaced(
     (tmp_path / "empty.html").touch()
     options = ["--warehouse", finished.warehouse, "--out", tmp_path / "jobs.trace"]
     ran = here("report", finished.run, *options)
-    said = f"{tmp_path / 'jobs.trace'}: exists and is no report; name another file"
+    said = f"{tmp_path / 'jobs.trace'}: exists and is not a report; name another file"
     assert_refused(ran, said)
-    with pytest.raises(InputError, match="exists and is no report"):
+    with pytest.raises(InputError, match="exists and is not a report"):
         shockwave.report(finished.run, tmp_path / "jobs.trace", warehouse=finished.warehouse)
     assert tree(tmp_path) == {"jobs.trace": b"mine", "empty.html": b""}
     check_replaced(tmp_path / "empty.html")

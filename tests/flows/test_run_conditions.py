@@ -21,20 +21,23 @@ pytestmark = pytest.mark.slow
             ("--of-jobs", "gpus = 4"),
             "--of-jobs: there is no column 'gpus'; did you mean scale_factor?",
         ),
-        (("--where", "1); DROP TABLE x --"), "--where: '1); DROP TABLE x --' is no expression"),
+        (("--where", "1); DROP TABLE x --"), "--where: '1); DROP TABLE x --' is not an expression"),
         (("--where", "sed = 1"), "--where: there is no column 'sed'; did you mean seed?"),
         (("--where", "COPY"), "--where: "),
         (("--where", " "), "--where: is empty; give one such as makespan_s"),
         (("--of-jobs", ""), "--of-jobs: is empty; give one such as scale_factor"),
-        (("--of-jobs", "job_id = 4) OR (1=1"), "--of-jobs: 'job_id = 4) OR (1=1' is no expression"),
-        (("--where", "true) OR (true"), "--where: 'true) OR (true' is no expression"),
-        (("--where", "true LIMIT 1"), "--where: 'true LIMIT 1' is no expression"),
-        (("--where", "gpus, jobs"), "--where: 'gpus, jobs' is no expression"),
-        (("--where", "true /* but"), "--where: 'true /* but' is no expression"),
-        (("--sort", "jobs LIMIT 1"), "--sort: 'jobs LIMIT 1' is no expression"),
-        (("--by-policy", "--where", "a; b"), "--where: 'a; b' is no expression"),
+        (
+            ("--of-jobs", "job_id = 4) OR (1=1"),
+            "--of-jobs: 'job_id = 4) OR (1=1' is not an expression",
+        ),
+        (("--where", "true) OR (true"), "--where: 'true) OR (true' is not an expression"),
+        (("--where", "true LIMIT 1"), "--where: 'true LIMIT 1' is not an expression"),
+        (("--where", "gpus, jobs"), "--where: 'gpus, jobs' is not an expression"),
+        (("--where", "true /* but"), "--where: 'true /* but' is not an expression"),
+        (("--sort", "jobs LIMIT 1"), "--sort: 'jobs LIMIT 1' is not an expression"),
+        (("--by-policy", "--where", "a; b"), "--where: 'a; b' is not an expression"),
         (("--by-policy", "--of-jobs", "scale_factor = 'x'"), "--of-jobs: "),
-        (("--by-policy", "--sort", "bogus", "--where", "false"), "--sort: 'bogus' is no figure"),
+        (("--by-policy", "--sort", "bogus", "--where", "false"), "--sort: 'bogus' is not a figure"),
         (("--tag", "nowhere", "--sort", "bogus"), "--sort: there is no column 'bogus'"),
     ],
 )
@@ -51,8 +54,11 @@ def test_a_condition_is_read_as_sql(ask: Ask) -> None:
 def test_what_no_run_has_is_named(ask: Ask) -> None:
     ask("run", "tag", named(ask, "srtf"), "paper")
     for options, said in (
-        (("--policy", "strf"), "(no run has the policy 'strf'; did you mean srtf? known are "),
-        (("--tag", "papers"), "(no run has the tag 'papers'; did you mean paper? known are paper)"),
+        (("--policy", "strf"), "(no run has the policy 'strf'; did you mean srtf? choose from "),
+        (
+            ("--tag", "papers"),
+            "(no run has the tag 'papers'; did you mean paper? choose from paper)",
+        ),
     ):
         for more in ((), ("--by-policy",)):
             ran = ask("run", "list", *options, *more)

@@ -117,7 +117,7 @@ def test_what_an_import_may_take_is_bounded(ask: Ask, warehouse: Path, tmp_path:
     with tarfile.open(tmp_path / "long.tar", "w") as archive:
         for path in folder.iterdir():
             archive.add(path, path.relative_to(tmp_path / "other"))
-    assert "is no run that was exported" in ask("run", "import", tmp_path / "long.tar").err
+    assert "is not a run that was exported" in ask("run", "import", tmp_path / "long.tar").err
     assert not [*warehouse.glob(".import-*")]
     assert not place_of(warehouse, run).exists()
     assert ask("run", "import", file).code == 0

@@ -99,7 +99,7 @@ def test_a_place_is_named_as_the_option_that_gave_it(command: str, place: str, s
     [("round_seconds", "Round (s)"), ("fidelity", "Fidelity"), ("run 'x'", "run 'x'")],
 )
 def test_a_form_names_a_place_as_the_title_of_its_field(place: str, said: str) -> None:
-    assert SimulationForm().named(InputError(place, "is 0", "mend it")).place == said
+    assert SimulationForm().named(InputError(place, "is 0", "correct it")).place == said
 
 
 @pytest.mark.process

@@ -114,7 +114,7 @@ NO_PAIR = "is not of the form NAME=VALUE; separate by commas"
         (
             {},
             *("modes", "magic=1"),
-            "'magic' is not an adaptation mode; known are static, accordion, gns",
+            "'magic' is not an adaptation mode; choose from static, accordion, gns",
         ),
         ({}, "modes", "gns=much", "'gns=much' has a weight that is not a number; give numbers"),
         ({}, "modes", "", "nothing has a weight above 0; give one of them a weight"),

@@ -165,7 +165,7 @@ def test_damage_ends_the_process(tmp_path: Path, root: Path) -> None:
 
 def test_missing_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOCKWAVE_DATA_FOLDER", str(tmp_path / "none"))
-    with pytest.raises(InvalidInput, match="is no folder; mount it"):
+    with pytest.raises(InvalidInput, match="is not a folder; mount it"):
         opened(tmp_path)
     monkeypatch.setenv("SHOCKWAVE_DATA_FOLDER", str(tmp_path))
     assert opened(tmp_path).source == "synthetic"

@@ -112,7 +112,7 @@ class Watched:
         raise AssertionError("menus say what can be had")
 
     def reference(self, job: JobSpec) -> Allocation:
-        raise AssertionError("what a job is measured by is no allocation of a plan")
+        raise AssertionError("what a job is measured by is not an allocation of a plan")
 
 
 def elastic(active: ActiveJob, inputs: Situation, epochs: tuple[float, float]) -> ActiveJob:

@@ -144,7 +144,7 @@ def test_the_registry_makes_policies_that_introduce_themselves(name: str) -> Non
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"known are .*shockwave"):
+    with pytest.raises(InputError, match=r"choose from .*shockwave"):
         make_policy("lottery")
 
 

@@ -146,7 +146,7 @@ def test_a_task_on_hold_leaves_its_place_and_does_not_take_it_back(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0-", "is no array; give one like 0-31%4"),
+        ("0-", "is not an array; give one like 0-31%4"),
         ("3-1", "'3-1' ends before it begins"),
         ("0-1000", "has more than 1,000 tasks"),
         ("1,1", "has an index twice"),

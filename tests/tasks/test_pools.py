@@ -262,7 +262,7 @@ def test_a_job_that_fits_no_pool_is_refused() -> None:
     }
     settings = Settings("fifo", (Pool("v100", 1), Pool("k80", 1)))
     with pytest.raises(
-        InputError, match="of one type that it can run on, and the cluster has 1 v100, 1 k80"
+        InputError, match="all of one type that it can run on, but the cluster has 1 v100, 1 k80"
     ):
         make_start(replace(workload, profile=Profile(rates)), settings)
 

@@ -69,5 +69,5 @@ def test_a_job_that_needs_no_more_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
 def test_a_limit_is_a_time(seconds: float) -> None:
     spec: JobSpec = tiny().workload.specs[0]
-    with pytest.raises(InputError, match=r"job 0, max_seconds: .* is not a time from 0 on"):
+    with pytest.raises(InputError, match=r"job 0, max_seconds: .* is not a time of 0 or more"):
         replace(spec, max_seconds=seconds)

@@ -265,7 +265,7 @@ def test_a_line_after_a_torn_one_is_whole(tmp_path: Path, made: Made) -> None:
     add_sum(folder(tmp_path, run) / "round=000005.parquet")
     assert problems(tmp_path, run) == [
         (4, f"round=000004.parquet is not in {CHECKSUMS}"),
-        (None, f"{CHECKSUMS} has a line that is no checksum"),
+        (None, f"{CHECKSUMS} has a line that is not a checksum"),
     ]
 
 

@@ -38,7 +38,7 @@ def test_a_byte_order_mark_is_dropped(table: Path) -> None:
         ("", "a.csv:1: missing column 'n'; the header has none"),
         ("n,n\n1,2\n", "a.csv:1: column 'n' is there twice; rename one of them"),
         ("m,n\n1,2\n1,2,3\n", "a.csv:3: 3 fields instead of 2; the header has m, n"),
-        ('m,n\n1,"2\n', "a.csv:2: is not CSV (unexpected end of data); mend the line"),
+        ('m,n\n1,"2\n', "a.csv:2: is not CSV (unexpected end of data); correct the line"),
     ],
 )
 def test_a_table_that_cannot_be_read(table: Path, text: str, message: str) -> None:
@@ -54,12 +54,12 @@ def test_a_header_without_end_is_cut(table: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x", "'x' is not a number; mend the field"),
-        ("", "'' is not a number; mend the field"),
+        ("x", "'x' is not a number; correct the field"),
+        ("", "'' is not a number; correct the field"),
         ("0", "0.0 is not positive; give a positive number"),
         ("nan", "nan is not positive; give a positive number"),
         ("inf", "inf is not finite; give a positive number"),
-        ("1e300", "1e+300 is beyond all bounds; mend the field"),
+        ("1e300", "1e+300 is too large; correct the field"),
     ],
 )
 def test_a_field_that_is_no_positive_number(text: str, message: str) -> None:

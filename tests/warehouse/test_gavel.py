@@ -137,14 +137,14 @@ def test_rates_are_those_of_jobs_alone_on_the_types_that_are_asked_for(tmp_path:
 @pytest.mark.parametrize(
     ("trace", "said"),
     [
-        (TEN + "\n" + SEVEN, "t.trace:2: 7 columns after lines of 10; mend the line"),
+        (TEN + "\n" + SEVEN, "t.trace:2: 7 columns after lines of 10; correct the line"),
         (TEN + "\tx", "t.trace:1: 11 columns instead of 12"),
         (TEN.replace("1000", "many"), "t.trace:1, total_steps: 'many' is not a whole number"),
         (TEN.replace("1000", "1_000"), "total_steps: '1_000' is not a whole number; write digits"),
         (TEN.replace("1000", "١"), "t.trace:1, total_steps: '١' is not a whole number"),
         (TEN.replace("size 5", "size ٥"), "t.trace:1, job_type: 'LM (batch size ٥)' is not like"),
         (TEN.replace("1000", "0"), "t.trace:1, total_steps: 0 is not positive"),
-        (TEN.replace("30.5", "-1"), "t.trace:1, arrival: -1.0 is not a time from 0 on"),
+        (TEN.replace("30.5", "-1"), "t.trace:1, arrival: -1.0 is not a time of 0 or more"),
         (TEN.replace("0.5", "0"), "t.trace:1, priority_weight: 0.0 is not positive"),
         (TEN.replace("-1.000000", "soon"), "t.trace:1, slo: 'soon' is not a number"),
         (TEN.replace("-1.000000", "nan"), "t.trace:1, slo: nan is not a finite number"),
@@ -165,7 +165,7 @@ def test_a_mistake_in_a_trace_is_refused_with_its_line(
     ("table", "said"),
     [
         (TABLE.replace("10.0", "fast"), "t.csv:3, steps_per_second: 'fast' is not a number"),
-        (TABLE.replace("10.0", "nan"), "t.csv:3, steps_per_second: nan is no rate"),
+        (TABLE.replace("10.0", "nan"), "t.csv:3, steps_per_second: nan is not a rate"),
         (TABLE + TABLE.splitlines()[1], "t.csv:8, job_type: this line is there twice"),
         (
             "\n".join(TABLE.splitlines()[:-1]),

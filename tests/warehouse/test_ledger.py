@@ -180,7 +180,7 @@ def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(
     path = tmp_path / LEDGER
     path.write_bytes(path.read_bytes()[:-10] + b"123456789\n")
     before = path.read_bytes()
-    with pytest.raises(WarehouseError, match=r"ledger\.jsonl, last line: is no entry"):
+    with pytest.raises(WarehouseError, match=r"ledger\.jsonl, last line: is not an entry"):
         write(tmp_path, made.start, made.rounds)
     assert path.read_bytes() == before
     assert [path.name for path in place_of(tmp_path, run).parent.glob("run=srtf*")] == [

@@ -90,7 +90,7 @@ def test_tables_hold_both(folder: Path) -> None:
         ("net,8,1,0:8,0,0:8;9,", ", profiled: does not end with the job's 10 epochs; give no end"),
         ("net,8,1,0:8;2:24,0,,", ": no throughput for net with batch size 24 on 1 GPU of type "),
         ("net,8,1,0:8,0,,0", ", isolated_seconds: 0.0 is not positive; give a positive number"),
-        ("net,8,1,0:8,zero,,", ", job_id: 'zero' is not a whole number; mend the field"),
+        ("net,8,1,0:8,zero,,", ", job_id: 'zero' is not a whole number; correct the field"),
         ("net,8,1,0:8,1,,", ", job_id: the trace has no job 1; give the table of this trace"),
     ],
 )

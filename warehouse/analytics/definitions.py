@@ -84,7 +84,7 @@ def view_sql(name: str) -> str:
 
 
 def query_sql(name: str) -> str:
-    """Return a query of this package that is no view, from its file."""
+    """Return a query of this package that is not a view, from its file."""
     return (Path(__file__).parent / "queries" / f"{name}.sql").read_text(encoding="utf-8")
 
 

@@ -74,7 +74,7 @@ class FigureRow:
     figures: Mapping[str, Interval | None]
 
     def row(self) -> dict[str, object]:
-        """Return plain numbers: mean and interval bounds of each figure."""
+        """Return one flat row: the labels, then mean and interval bounds of each figure."""
         row = dict(self.labels)
         for name, figure in self.figures.items():
             row |= as_columns(name, figure)

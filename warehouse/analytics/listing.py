@@ -143,7 +143,9 @@ def average_by_policy(
     names = ("jobs", *(FIGURES if asked.of_jobs is None else OF_JOBS))
     figure, down = re.subn(r"(?i)\s+desc$", "", (asked.sort or "").strip())
     if asked.sort and figure not in names:
-        raise InputError("sort", f"{asked.sort!r} is no figure of policies", meant(figure, names))
+        raise InputError(
+            "sort", f"{asked.sort!r} is not a figure to sort policies by", meant(figure, names)
+        )
     of: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         of.setdefault(row["policy"], []).append(row)
@@ -303,4 +305,4 @@ def _check(field: str, text: str, *queries: str) -> None:
     except duckdb.Error:
         single = False
     if not single:
-        raise InputError(field, f"{text!r} is no expression", remedy)
+        raise InputError(field, f"{text!r} is not an expression", remedy)

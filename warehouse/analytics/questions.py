@@ -100,8 +100,8 @@ class Analytics:
 
         Args:
             name: The recipe.
-            run: The run. By default, the newest run for a recipe of a single run, and otherwise all
-                runs, but only the newest of identical ones.
+            run: The run. By default, the newest run if the recipe is about a single run, and
+                otherwise all runs, counting identical runs once.
             job: The job, for a recipe of a single job; by default, the recipe chooses it.
         """
         found = recipe(name)

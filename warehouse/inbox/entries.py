@@ -90,7 +90,9 @@ def check_submission(submission: Submission) -> None:
     if submission.kind == SUBMIT and submission.job is None:
         raise InputError("job", "is missing", "give its declaration")
     if submission.kind not in (SUBMIT, *CommandKind) or submission.kind == CommandKind.REFUSED:
-        raise InputError("kind", f"{submission.kind!r} is no command", f"give {', '.join(_GIVEN)}")
+        raise InputError(
+            "kind", f"{submission.kind!r} is not a command", f"give {', '.join(_GIVEN)}"
+        )
     tenant = submission.job.tenant if submission.job else submission.terms.tenant
     for field, text in (("key", submission.key), ("by", submission.by), ("tenant", tenant)):
         if len(text) > MOST_TEXT or not text.isprintable():

@@ -97,7 +97,7 @@ class Tokens:
         """Revoke a token at once."""
         asked = delete(TOKENS).where(TOKENS.c.name == name)
         if not self._database.write(lambda connection: connection.execute(asked).rowcount):
-            remedy = "give a name of the list of tokens"
+            remedy = "give a name from shockwave token list"
             raise InputError("name", f"there is no token {name!r}", remedy)
 
     def all(self) -> list[Token]:
@@ -108,7 +108,7 @@ class Tokens:
         )
 
     def find(self, *texts: str) -> list[Token | None]:
-        """Return the tokens with these texts; None for a text that is no token."""
+        """Return the tokens with these texts; None for a text that is not a token."""
         hashes = [_hash(text) for text in texts]
         asked = select(TOKENS.c.hash, *_SHOWN).where(TOKENS.c.hash.in_({*hashes}))
         rows = self._database.read(lambda connection: connection.execute(asked).all())

@@ -40,7 +40,7 @@ def page_path(out: Path | None, warehouse: Path, about: str) -> Path:
         about: See `report_name`.
 
     Raises:
-        InputError: The file cannot be written, or is no report.
+        InputError: The file cannot be written, or is not a report.
     """
     if out is None or out.is_dir():
         path = (out or warehouse / "reports") / f"{report_name(about)}.html"
@@ -56,7 +56,7 @@ def check_replaced(path: Path) -> None:
     """Refuse to replace a file that is neither a report's page nor empty.
 
     Raises:
-        InputError: The file is no page of a report, or cannot be read.
+        InputError: The file is not a page of a report, or cannot be read.
     """
     if not path.is_file():
         return
@@ -67,7 +67,7 @@ def check_replaced(path: Path) -> None:
         problem = f"cannot be read ({error.strerror})"
         raise InputError(str(path), problem, "name another file") from None
     if head and GENERATOR not in head:
-        problem, remedy = "exists and is no report", "name another file, or remove this one"
+        problem, remedy = "exists and is not a report", "name another file, or remove this one"
         raise InputError(str(path), problem, remedy)
 
 

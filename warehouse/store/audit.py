@@ -198,7 +198,7 @@ class _Pass:
         if sums is None:
             self._add(CHECKSUMS, "is gone")
         elif has_other_lines(self._folder, half_a_line=WHOLE in self._names):
-            self._add(CHECKSUMS, "has a line that is no checksum")
+            self._add(CHECKSUMS, "has a line that is not a checksum")
         for name in sorted({*self._names, *(sums or ()), *entered}):
             of_ledger = [(LEDGER, entered[name])] if name in entered else []
             if name in self._names:

@@ -23,10 +23,10 @@ from warehouse.store.parts import WHOLE, first_missing, part_names
 
 
 def check_warehouse(warehouse: Path) -> None:
-    """Refuse a folder that is no warehouse.
+    """Refuse a folder that is not a warehouse.
 
     Raises:
-        InputError: The folder is no warehouse.
+        InputError: The folder is not a warehouse.
         WarehouseError: A folder in it is a link.
     """
     check_links(warehouse)
@@ -55,8 +55,8 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
     """Refuse runs that lack files, as far as the names of their other files show it.
 
     Raises:
-        WarehouseError: A file is missing or not regular, or a folder that is no run's matches the
-            views' pattern; the error names it.
+        WarehouseError: A file is missing or not regular, or a folder that is not a run's matches
+            the views' pattern; the error names it.
     """
     if runs is None:
         _check_folders(warehouse)

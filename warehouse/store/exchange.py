@@ -79,7 +79,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
     """Audit the run in a file of `export_run`, in at most `memory_mib` MiB, and add it.
 
     Raises:
-        InputError: The file is no sound archive, the warehouse already has its run, or the audit
+        InputError: The file is not a sound archive, the warehouse already has its run, or the audit
             exceeds its memory.
         WarehouseError: The warehouse cannot be written.
     """
@@ -176,7 +176,7 @@ def _reading(file: Path) -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, EOFError):
-        problem = "is no run that was exported"
+        problem = "is not a run that was exported"
         raise InputError(str(file), problem, "give a file of shockwave run export") from None
     except OSError as error:
         if error.filename != str(file):

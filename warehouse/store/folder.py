@@ -120,7 +120,7 @@ def check_no_link(folder: Path) -> Path:
 
 
 def unknown_run(warehouse: Path, run: str) -> InputError:
-    """Return the error for a text that is no run's id or name."""
+    """Return the error for a text that is not a run's id or name."""
     for folder in {*(warehouse / "records").glob("layout=*")} - {records_folder(warehouse)}:
         if RUN_NAME.fullmatch(run) and (folder / f"run={run}").is_dir():
             return other_layout(run, folder.name.removeprefix("layout="))

@@ -141,7 +141,7 @@ def read_ledger(warehouse: Path) -> WarehouseLedger:
     """Read the ledger and verify its lines and their chain.
 
     Raises:
-        WarehouseError: The ledger cannot be read, or is no regular file.
+        WarehouseError: The ledger cannot be read, or is not a regular file.
     """
     try:
         *lines, rest = check_regular(warehouse / LEDGER).read_bytes().split(b"\n")
@@ -164,7 +164,7 @@ def _problems(lines: list[bytes], entries: list[LedgerEntry]) -> Iterator[tuple[
     for number, line in enumerate(lines):
         entry = _entry(line)
         if entry is None:
-            yield number + 1, "is no entry, or was changed"
+            yield number + 1, "is not an entry, or was changed"
         else:
             entries.append(entry)
             if entry.previous != previous:
@@ -198,6 +198,6 @@ def _read_last(path: Path, content: bytes) -> tuple[bytes, LedgerEntry] | None:
     line = complete[:-1].rpartition(b"\n")[2]
     entry = _entry(line)
     if complete and entry is None:
-        problem, remedy = "is no entry, or was changed", "restore it from a backup"
+        problem, remedy = "is not an entry, or was changed", "restore it from a backup"
         raise WarehouseError(f"{path}, last line", problem, remedy)
     return None if entry is None else (line, entry)

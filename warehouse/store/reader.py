@@ -59,7 +59,7 @@ def decode_header(row: dict[str, Any]) -> Stored[RunHeader]:
 
     Raises:
         InputError: The header has another layout.
-        KeyError: A field is missing; other errors of `GARBLED` if the row is no header.
+        KeyError: A field is missing; other errors of `GARBLED` if the row is not a header.
     """
     return _decode_row(row, RunHeader, HeaderLabel)
 

@@ -49,7 +49,7 @@ class Row:
             text = self.values[column]
             raise self.refusal(column, f"{text!r} is not {wanted}", suggest_mending(text)) from None
         if LARGEST < abs(value) < math.inf:
-            raise self.refusal(column, f"{value} is beyond all bounds", "mend the field")
+            raise self.refusal(column, f"{value} is too large", "correct the field")
         return value
 
     def positive(self, column: str, kind: Callable[[str], Number]) -> Number:
@@ -73,10 +73,10 @@ class Row:
 
 
 def suggest_mending(text: str) -> str:
-    """Return the remedy for a field that is no number."""
+    """Return the remedy for a field that is not a number."""
     if "," in text or "_" in text:
         return "write digits only, with a point before decimals, as in 5400.5"
-    return "mend the field"
+    return "correct the field"
 
 
 def read_text(path: Path) -> str:
@@ -120,7 +120,7 @@ def parse_rows(path: Path, text: str, wanted: Collection[str]) -> Iterator[Row]:
                 raise InputError(place, problem, f"the header has {_listed(header)}")
             yield Row(place, dict(zip(header, cells, strict=True)))
     except csv.Error as error:
-        remedy = "mend the line"
+        remedy = "correct the line"
         raise InputError(f"{path}:{table.line_num}", f"is not CSV ({error})", remedy) from None
 
 

@@ -114,7 +114,7 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
         model, batch_size = job_type(row)
         rate = row.number("steps_per_second", float)
         if not 0.0 <= rate < math.inf:
-            raise row.refusal("steps_per_second", f"{rate:g} is no rate", "give 0 or more")
+            raise row.refusal("steps_per_second", f"{rate:g} is not a rate", "give 0 or more")
         if 0.0 < rate < 1.0 / LARGEST:
             problem = f"at {rate:g} a step takes longer than the largest number allowed"
             raise row.refusal("steps_per_second", problem, "give 0 where the job cannot run")

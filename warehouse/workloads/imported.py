@@ -53,8 +53,10 @@ def _arrivals(jobs: Sequence[TableJob]) -> list[float]:
     last = max(jobs, key=lambda job: job.arrival_seconds)
     span = last.arrival_seconds - first
     if span > MOST_SECONDS:
-        problem = f"arrives {span:g} s after the first job, which is beyond all bounds"
-        raise InputError(f"{last.place}, arrival", problem, "mend the field, or leave the line out")
+        problem = f"arrives {span:g} s after the first job, which is too large"
+        raise InputError(
+            f"{last.place}, arrival", problem, "correct the field, or leave the line out"
+        )
     return [job.arrival_seconds - first for job in jobs]
 
 

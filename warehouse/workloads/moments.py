@@ -43,7 +43,7 @@ class Moments:
             return cls(ZoneInfo(zone)) if zone else cls()
         except (OSError, ValueError, LookupError):
             remedy = "give one like Europe/Berlin or UTC"
-            raise InputError("zone", f"{zone!r} is no time zone", remedy) from None
+            raise InputError("zone", f"{zone!r} is not a time zone", remedy) from None
 
     def parse(self, text: str, unit: float = 1.0) -> "float | datetime":
         """Parse a number of units, or an ISO date and time.

@@ -45,7 +45,7 @@ def check_is_file(path: Path, needed: str = "a readable file") -> None:
 def open_text(path: Path, members: Collection[str] = ()) -> Iterator[IO[str]]:
     """Open a file of text: plain, gzip, zstd or bzip2, or the only file of a tar archive.
 
-    Bytes that are no text become replacement characters: free text of users is never refused.
+    Bytes that are not text become replacement characters: free text of users is never refused.
 
     Args:
         path: The file.

@@ -63,7 +63,7 @@ def _unusable(job: Any) -> Iterator[str]:
     elif not isinstance(job.gpus, Real) or not 0 < job.gpus <= LARGEST:
         yield f"has {job.gpus!r} GPUs, no positive number"
     elif not all(_is_name(name) for name in (job.tenant, job.model or "-")):
-        yield "has a tenant or a model that is no text or cannot be printed"
+        yield "has a tenant or a model that is not text or cannot be printed"
     elif not _is_name(job.name) or len(job.name) > LONGEST_LABEL:
         yield f"has the name {job.name!r}, no printable text of at most {LONGEST_LABEL} characters"
 

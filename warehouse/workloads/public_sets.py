@@ -164,7 +164,7 @@ def _flatten_throughputs(downloaded: Path, path: Path) -> Path:
         document = json.loads(read_text(downloaded))
         rows = [*_rates(document)]
     except (ValueError, TypeError, AttributeError, SyntaxError) as error:
-        problem = f"is no table of Gavel's throughputs ({error})"
+        problem = f"is not a table of Gavel's throughputs ({error})"
         raise InputError(str(downloaded), problem, f"give {SETS['gavel'].files}") from None
     with gzip.open(_new(path), "wt", newline="") as file:
         table = csv.writer(file, lineterminator="\n")

@@ -96,7 +96,7 @@ def _throughputs(
                 yield (match["model"], batch_size, int(scale_factor)), rate
         except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError):
             problem = 'is not an entry like "(\'LM (batch size 5)\', 1)": {"null": 10.5}'
-            raise InputError(place, problem, "mend the entry") from None
+            raise InputError(place, problem, "correct the entry") from None
 
 
 def _pairs(
@@ -120,7 +120,7 @@ def _pairs(
                 raise InputError(
                     f"{path}, {worker_type}, {key}, {other}",
                     "is not a pair like \"('LM (batch size 5)', 1)\": [6.2, 4.1]",
-                    "mend it, or measure it again",
+                    "correct it, or measure it again",
                 ) from None
             pair = model, size, other_model, other_size, worker_type, gpus
             if rate > gavel.MOST_TIMES_ALONE * alone[gavel.of_first(pair)]:
@@ -132,8 +132,8 @@ def _pairs(
         model, size, other_model, other_size, _, gpus = pair_one_way
         raise InputError(
             f"{path}, {worker_type}, ('{model} (batch size {size})', {gpus})",
-            f"the pair with {other_model} (batch size {other_size}) has no entry of the other",
-            "give each pair both ways round",
+            f"is paired with {other_model} (batch size {other_size}), which does not list it",
+            "list each pair in both directions",
         )
     return found
 
@@ -146,7 +146,7 @@ def _losses(path: Path, table: Any) -> dict[str, tuple[float, ...]]:
     for model, curve in table.items():
         sound = isinstance(curve, list) and curve and all(type(x) in (int, float) for x in curve)
         if not sound or not all(abs(loss) <= LARGEST for loss in curve):
-            problem, remedy = "is no list of losses", "give the loss after each epoch"
+            problem, remedy = "is not a list of losses", "give the loss after each epoch"
             raise InputError(f"{path}, {LOSSES}, {model}", problem, remedy)
         found[model] = tuple(map(float, curve))
     return found

@@ -103,7 +103,7 @@ def _read_rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tup
                 yield table.line_num, row
     except csv.Error as error:
         place = f"{path}:{table.line_num}"
-        raise InputError(place, f"is no table ({error})", "mend the line") from None
+        raise InputError(place, f"is not a table ({error})", "correct the line") from None
 
 
 def _fit(

@@ -85,7 +85,7 @@ def _parse_job(row: Row, job_id: int) -> JobSpec:
     model = row.name("model_name")
     seconds = row.positive("duration", float)
     if seconds > MOST_SECONDS:
-        raise row.refusal("duration", f"{seconds:g} s are beyond all bounds", "mend the field")
+        raise row.refusal("duration", f"{seconds:g} s are too large", "correct the field")
     try:
         return JobSpec(
             job_id=job_id,

@@ -54,7 +54,7 @@ SHAPES = gavel.SHAPES | {len(COLUMNS): COLUMNS}
 PUBLISHED = "published"
 """Stands for the regimes of the published simulator, in place of a table of them."""
 
-_WHOLE = "a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= LARGEST
+_WHOLE = "a whole number of 0 or more", lambda value: type(value) is int and 0 <= value <= LARGEST
 _FLAG = "true or false", lambda value: isinstance(value, bool)
 
 DECLARED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
@@ -64,7 +64,7 @@ DECLARED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "max_batch_size": _WHOLE,
     "consolidate": _FLAG,
     "max_seconds": (
-        "a number from 0 on",
+        "a number of 0 or more",
         lambda value: type(value) in (int, float) and 0 <= value <= LARGEST,
     ),
     "opportunistic": _FLAG,
@@ -148,7 +148,7 @@ def _jobs(trace: Path) -> dict[int, _Line]:
             first = next(iter(jobs.values()), None)
             if first and columns != first.columns:
                 problem = f"{columns} columns after lines of {first.columns}"
-                raise InputError(place, problem, "mend the line")
+                raise InputError(place, problem, "correct the line")
             spec = _parse_job(row, position=len(jobs))
             if spec.job_id in jobs:
                 problem = f"job {spec.job_id} is there twice"
@@ -176,8 +176,8 @@ def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
     if own is not None:
         truth = own.truth(spec, profile)
     elif spec.epochs > MOST_EPOCHS:
-        problem = f"{spec.epochs} epochs are beyond all bounds"
-        raise InputError(f"{place}, total_steps", problem, "mend the field")
+        problem = f"{spec.epochs} epochs are too large"
+        raise InputError(f"{place}, total_steps", problem, "correct the field")
     else:
         try:
             if columns in gavel.SHAPES:
@@ -188,8 +188,8 @@ def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
             of_table = f" in {error.place}" * (error.place == profile.source)
             raise InputError(place, error.problem + of_table, error.remedy) from None
     if not truth.isolated_seconds <= MOST_SECONDS:
-        problem = f"a run time of {truth.isolated_seconds:g} s is beyond all bounds"
-        remedy = "mend the field or the job's throughput"
+        problem = f"a run time of {truth.isolated_seconds:g} s is too large"
+        remedy = "correct the field or the job's throughput"
         raise InputError(f"{place}, total_steps", problem, remedy)
     return truth
 
@@ -202,20 +202,20 @@ def _parse_declared(row: Row) -> dict[str, Any]:
     try:
         declared: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError):
-        raise row.refusal("command", "not valid JSON", "mend the object") from None
+        raise row.refusal("command", "not valid JSON", "correct the object") from None
     for name, value in declared.items():
         if name not in DECLARED:
-            raise row.refusal("command", f"unknown {name!r}", f"known are {', '.join(DECLARED)}")
+            raise row.refusal("command", f"unknown {name!r}", f"choose from {', '.join(DECLARED)}")
         wanted, is_valid = DECLARED[name]
         if not is_valid(value):
             problem = f"{value!r} is not {wanted}"
-            raise row.refusal(f"command, {name}", problem, "mend the object")
+            raise row.refusal(f"command, {name}", problem, "correct the object")
     return declared
 
 
 def _published_sizes(row: Row, model: str, batch_size: int) -> dict[str, int]:
     if model not in SAMPLES_PER_EPOCH:
-        known = f"known are {', '.join(sorted(SAMPLES_PER_EPOCH))}"
+        known = f"choose from {', '.join(sorted(SAMPLES_PER_EPOCH))}"
         raise row.refusal("job_type", f"unknown model {model!r}", known)
     return {
         "samples_per_epoch": SAMPLES_PER_EPOCH[model],
@@ -260,7 +260,7 @@ def _parse_job(row: Row, position: int) -> JobSpec:
             declared = _published_sizes(row, model, batch_size) | declared
         if row.values["mode"] not in list(Mode):
             problem = f"{row.values['mode']!r} is not an adaptation mode"
-            raise row.refusal("mode", problem, f"known are {', '.join(Mode)}")
+            raise row.refusal("mode", problem, f"choose from {', '.join(Mode)}")
         mode = Mode(row.values["mode"])
     steps = row.positive("total_steps", int)
     steps_per_epoch = math.ceil(declared["samples_per_epoch"] / batch_size)

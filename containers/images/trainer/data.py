@@ -62,7 +62,7 @@ def open_data(job: Job, device: torch.device = PROCESSOR) -> DataSet:
     named = os.environ.get(FOLDER_VARIABLE)
     root = Path(named) if named else FOLDER
     if named and not root.is_dir():
-        raise InvalidInput(FOLDER_VARIABLE, f"{named} is no folder", "mount it, or leave it out")
+        raise InvalidInput(FOLDER_VARIABLE, f"{named} is not a folder", "mount it, or leave it out")
     shape = SHAPES[job.model, job.size]
     folder = root / job.model
     try:

@@ -61,9 +61,9 @@ class Optimiser:
         """Return the learning rate.
 
         Args:
-            decay: Share that the schedule leaves.
-            growth: Batch size over the initial one. Descent scales linearly (Goyal et al., 2017),
-                as Accordion does; Adam with the root (Malladi et al., NeurIPS 2022).
+            decay: Factor of the decay schedule.
+            growth: Batch size over the initial one. Descent scales the rate linearly (Goyal et al.,
+                2017), as Accordion does; Adam, with the square root (Malladi et al., NeurIPS 2022).
         """
         return self._recipe.rate * decay * (math.sqrt(growth) if self._recipe.adam else growth)
 

@@ -78,7 +78,7 @@ def read_job(folder: Path) -> Job:
 def _checked(place: str, values: dict[str, Any]) -> Job:
     known = [field.name for field in fields(Job)]
     if unknown := sorted(set(values) - set(known)):
-        raise InvalidInput(place, f"unknown key {unknown[0]!r}", f"known are {', '.join(known)}")
+        raise InvalidInput(place, f"unknown key {unknown[0]!r}", f"choose from {', '.join(known)}")
     values = {"seed": 0, **values}
     # An empty variable counts as unset.
     values.setdefault("size", os.environ.get(SIZE_VARIABLE) or "small")

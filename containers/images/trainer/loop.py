@@ -196,5 +196,5 @@ def _pause() -> float:
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds < float("inf"):
-        raise InvalidInput(CHECKPOINT_VARIABLE, f"it is {text!r}", "give seconds from 0 on")
+        raise InvalidInput(CHECKPOINT_VARIABLE, f"it is {text!r}", "give 0 or more seconds")
     return seconds

@@ -50,7 +50,7 @@ class NoiseScale:
 
     @property
     def scale(self) -> float | None:
-        """Noise scale in samples; None if the gradient vanishes in the noise."""
+        """Noise scale in samples; None if the estimate of the gradient is lost in noise."""
         return max(self.noise, 0.0) / self.signal if self.signal > 0.0 else None
 
     def reaches(self, batch_size: int) -> bool:

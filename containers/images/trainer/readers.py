@@ -38,7 +38,7 @@ def read_pictures(folder: Path, most: int) -> tuple[Bytes, Ints]:
     for path in paths:
         size = path.stat().st_size
         if not size or size % (PICTURE + 1):
-            problem = f"{size} bytes are no whole pictures of {PICTURE + 1}"
+            problem = f"{size} bytes are not whole pictures of {PICTURE + 1}"
             raise InvalidInput(str(path), problem, REMEDY)
         missing = most - sum(map(len, records))
         batch: Bytes = np.memmap(path, np.uint8, "r").reshape(-1, PICTURE + 1)[:missing]

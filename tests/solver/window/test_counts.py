@@ -256,5 +256,5 @@ def test_a_missing_highs_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_unknown_back_end_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match="known are auto, lagrangian, gurobi, highs"):
+    with pytest.raises(InputError, match="choose from auto, lagrangian, gurobi, highs"):
         solve_counts(window_of(1, 1, 0.0, ()), "cplex")

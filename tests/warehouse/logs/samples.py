@@ -44,7 +44,7 @@ class Sample:
 
     Attributes:
         jobs: Arrival since the first job, run time, GPUs, tenant and state of each job.
-        left_out: Lines that are no jobs, by reason.
+        left_out: Lines that are not jobs, by reason.
         only: A selection, and the number of jobs that it leaves.
     """
 

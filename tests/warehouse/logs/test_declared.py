@@ -121,7 +121,11 @@ def test_times_in_other_units(table: Path) -> None:
     assert by_ends.truths == units.truths
     write(table, "at,took,n", "0,5400,1")
     for role, column, said in (
-        ("duration", "took:hours", "unknown unit 'hours' of duration; known are ms, s, min, h, d"),
+        (
+            "duration",
+            "took:hours",
+            "unknown unit 'hours' of duration; choose from ms, s, min, h, d",
+        ),
         ("gpus", "n:h", "gpus has the unit 'h', and only arrival, duration, start, end have"),
     ):
         assert refusal(table, COLUMNS | {role: column}).startswith(f"columns: {said}")
@@ -234,7 +238,7 @@ def test_a_line_that_can_be_no_job(table: Path, line: str, reason: str) -> None:
     assert workload.left_out == {reason: 1}
 
 
-TIME = "is neither a number of seconds from 0 on nor an ISO date and time"
+TIME = "is neither a number of seconds, 0 or more, nor an ISO date and time"
 WRONG = [
     ("x,5,1", f"at: 'x' {TIME}"),
     ('"1,5",5,1', f"at: '1,5' {TIME}"),
@@ -244,7 +248,7 @@ WRONG = [
     ('0,"5,400",1', "took: '5,400' is not a number in range"),
     ("0,x,1", "took: 'x' is not a number in range"),
     ("0,inf,1", "took: 'inf' is not a number in range"),
-    ("0,2e9,1", "took: a run time of 2e+09 s is beyond all bounds"),
+    ("0,2e9,1", "took: a run time of 2e+09 s is too large"),
     ("0,5,x", "n: 'x' is not a number in range"),
     ("0,5,inf", "n: 'inf' is not a number in range"),
     ("0,5,1e30", "n: '1e30' is not a number in range"),
@@ -258,7 +262,7 @@ def test_an_unreadable_field_is_refused_unless_it_is_to_be_skipped(
 ) -> None:
     write(table, "at,took,n", line, "4,600,2")
     assert refusal(table).startswith(
-        f"t.csv:2{',' if ': ' in message else ':'} {message}; mend the "
+        f"t.csv:2{',' if ': ' in message else ':'} {message}; correct the "
     )
     workload = read(table, skip_unreadable=True)
     assert len(workload.specs) == 1
@@ -288,7 +292,10 @@ EXAMPLE = "give for instance arrival=submit_time,duration=run_time,gpus=n"
         ({"arrival": "at", "start": "at", "gpus": "n"}, "start and end go together; "),
         ({"arrival": "at", "duration": "took"}, "needed is either gpus or gpu_percent; "),
         (COLUMNS | {"gpu_percent": "n"}, "needed is either gpus or gpu_percent; "),
-        (COLUMNS | {"colour": "n"}, "unknown 'colour'; known are arrival, duration, start, end, "),
+        (
+            COLUMNS | {"colour": "n"},
+            "unknown 'colour'; choose from arrival, duration, start, end, ",
+        ),
     ],
 )
 def test_roles_that_do_not_make_a_job(table: Path, columns: dict[str, str], message: str) -> None:
@@ -317,7 +324,7 @@ def test_no_lines_left(table: Path) -> None:
 def test_a_gang_larger_than_the_cluster_is_named_with_its_line(table: Path) -> None:
     write(table, "at,took,n", "0,60,1", "0,60,9")
     workload = read(table)
-    with pytest.raises(InputError, match=r"t\.csv:3, job 1: needs 9 GPUs, and the cluster has 8"):
+    with pytest.raises(InputError, match=r"t\.csv:3, job 1: needs 9 GPUs, but the cluster has 8"):
         workload.check_fits(Inventory(make_pool(8, gpu_type=UNTYPED)))
 
 

@@ -182,7 +182,7 @@ def test_an_hour_that_never_comes(file: Path) -> None:
 
 
 def test_an_unknown_zone(file: Path) -> None:
-    with pytest.raises(InputError, match=r"zone: 'Berlin' is no time zone"):
+    with pytest.raises(InputError, match=r"zone: 'Berlin' is not a time zone"):
         read(file, sacct("1", "08:00:00", "08:00:00", "08:01:00", 60), zone="Berlin")
 
 

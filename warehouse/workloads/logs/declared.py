@@ -53,7 +53,7 @@ class DeclaredTable:
             yield from take_usable(partial(_make_job, lines), options, left_out)
 
     def _split_units(self, path: Path, options: ReadOptions) -> Columns:
-        """Split the units off the columns; refuse suffixes that are no units of their roles."""
+        """Split the units off the columns; refuse suffixes that are not units of their roles."""
         with open_table(path, [], header=options.header) as table:
             there = {*table.columns} | {*options.header}
         names, units = dict(self.roles), {}
@@ -65,7 +65,7 @@ class DeclaredTable:
                 problem = f"{role} has the unit {unit!r}, and only {', '.join(TIMES)} have units"
                 raise InputError("columns", problem, f"give {role}={name}")
             if unit not in UNITS:
-                remedy = f"known are {', '.join(UNITS)}, as in {role}={name}:h"
+                remedy = f"choose from {', '.join(UNITS)}, as in {role}={name}:h"
                 raise InputError("columns", f"unknown unit {unit!r} of {role}", remedy)
             names[role], units[role] = name, UNITS[unit]
         return Columns(
@@ -79,7 +79,7 @@ class DeclaredTable:
 def _check_roles(roles: Mapping[str, str]) -> None:
     for role in roles:
         if role not in ROLES:
-            raise InputError("columns", f"unknown {role!r}", f"known are {', '.join(ROLES)}")
+            raise InputError("columns", f"unknown {role!r}", f"choose from {', '.join(ROLES)}")
     problem = None
     if "arrival" not in roles:
         problem = "no column for the arrival"

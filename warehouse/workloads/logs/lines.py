@@ -82,7 +82,7 @@ def read_lines(
             if fields is None:
                 if not options.skip_unreadable:
                     problem = f"does not have the {len(table.columns)} fields of the header"
-                    raise InputError(place, problem, "mend the line, or skip unusable lines")
+                    raise InputError(place, problem, "correct the line, or skip unusable lines")
                 left_out[UNREADABLE] += 1
                 continue
             if fields == header:

@@ -138,7 +138,7 @@ class LogReader(Protocol):
         ...
 
     def read(self, path: Path, options: ReadOptions, left_out: Counter[str]) -> Iterator[TableJob]:
-        """Yield the jobs of a file, and count in `left_out` what is no job, by reason.
+        """Yield the jobs of a file, and count in `left_out` what is not a job, by reason.
 
         Raises:
             InputError: The file cannot be read, lacks a column, or a field is unreadable.
@@ -231,7 +231,7 @@ class JobLine:
     def number(
         self, role: str, parse: Callable[[str], float] = float, most: float = LATEST
     ) -> float:
-        """Return a field as a number from 0 on; 0 if it is missing.
+        """Return a field as a number of 0 or more; 0 if it is missing.
 
         Raises:
             InputError: The field is no such number.
@@ -248,7 +248,7 @@ class JobLine:
         return max(value, 0.0)
 
     def seconds(self, role: str) -> float | None:
-        """Return a field as a number of seconds from 0 on, whatever its unit; None if missing."""
+        """Return a field as a number of seconds, 0 or more, whatever its unit; None if missing."""
         return self.number(role) * self.units.get(role, 1.0) if self.text(role) else None
 
     def job(self, seconds: float | None, gpus: float, **known: object) -> TableJob:
@@ -260,7 +260,7 @@ class JobLine:
             known: Fields that the line alone does not say.
 
         Raises:
-            UnusableError: It is no job that ran on GPUs.
+            UnusableError: It is not a job that ran on GPUs.
             InputError: A field is unreadable.
         """
         if not gpus > 0:
@@ -281,7 +281,7 @@ class JobLine:
         if start is not None and start < arrival:
             raise UnusableError(TOO_EARLY)
         if seconds > MOST_SECONDS:
-            raise self.refusal("duration", f"a run time of {seconds:g} s is beyond all bounds")
+            raise self.refusal("duration", f"a run time of {seconds:g} s is too large")
         about = {
             "tenant": self.label("tenant") or self.label("user") or "default",
             "model": self.label("model") or None,
@@ -314,10 +314,12 @@ class JobLine:
         try:
             return self.moments.parse(text, self.units.get(role, 1.0))
         except ValueError:
-            problem = f"{text!r} is neither a number of seconds from 0 on nor an ISO date and time"
+            problem = (
+                f"{text!r} is neither a number of seconds, 0 or more, nor an ISO date and time"
+            )
             raise self.refusal(role, problem) from None
 
     def refusal(self, role: str, problem: str) -> InputError:
         """Return the error that names a field."""
         place = f"{self.place}, {self.columns.get(role, role)}"
-        return InputError(place, problem, "mend the field, or skip unusable lines")
+        return InputError(place, problem, "correct the field, or skip unusable lines")

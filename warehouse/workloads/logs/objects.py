@@ -15,7 +15,7 @@ def iterate_objects(path: Path, text: str, start: int) -> Iterator[tuple[str, di
     Args:
         path: The file, for error messages.
         text: Its text.
-        start: Position behind the list's opening bracket.
+        start: Position just after the list's opening bracket.
 
     Raises:
         InputError: The list is not valid JSON, or holds something else.
@@ -34,6 +34,6 @@ def iterate_objects(path: Path, text: str, start: int) -> Iterator[tuple[str, di
             problem = f"is not valid JSON ({getattr(error, 'msg', error)})"
             raise InputError(place, problem, "give the whole file") from None
         if not isinstance(value, dict):
-            raise InputError(place, "is no JSON object", "give the file as published")
+            raise InputError(place, "is not a JSON object", "give the file as published")
         yield place, value
         number += 1

@@ -69,7 +69,7 @@ def _make_job(place: str, job: Mapping[str, Any], moments: Moments) -> TableJob:
     attempts = job.get("attempts") or []
     if not isinstance(attempts, list) or not all(isinstance(a, dict) for a in attempts):
         raise InputError(
-            f"{place}, attempts", "is no list of attempts", "give the file as published"
+            f"{place}, attempts", "is not a list of attempts", "give the file as published"
         )
     if not attempts:
         raise UnusableError(NEVER_STARTED)
@@ -108,7 +108,7 @@ def _count_gpus(place: str, attempt: Mapping[str, Any]) -> int:
     try:
         return sum(len(node["gpus"]) for node in attempt.get("detail") or [])
     except (TypeError, KeyError, AttributeError):
-        problem = "is no list of nodes with their gpus"
+        problem = "is not a list of nodes with their gpus"
         raise InputError(f"{place}, detail", problem, "give the file as published") from None
 
 

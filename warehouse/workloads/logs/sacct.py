@@ -144,7 +144,7 @@ def _flatten(place: str, job: Mapping[str, Any]) -> dict[str, str]:
             "NodeList": str(job.get("nodes") or ""),
         }
     except (KeyError, TypeError, AttributeError) as error:
-        problem = f"is no job of sacct ({type(error).__name__}: {error})"
+        problem = f"is not a job of sacct ({type(error).__name__}: {error})"
         raise InputError(place, problem, "give the JSON of sacct") from None
 
 
