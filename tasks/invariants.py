@@ -21,7 +21,7 @@ from tasks.record import RoundRecord, RunHeader
 from tasks.reports import Reports
 from tasks.sources import Workload
 from tasks.tenancy import NO_TENANCY, Tenancy, sum_gpu_seconds
-from tasks.time_held import Holding, TimeHeld
+from tasks.time_held import GpuHold, TimeHeld
 
 TOLERANCE = 1e-6
 """Relative tolerance of objectives and bounds, for rounding errors."""
@@ -73,7 +73,7 @@ class Invariants:
             yield from self._taken_in(record, since)
         self.orders = self.orders.after(self.reports.active, record.commands)
 
-    def _by_tenant(self, held: dict[int, Holding]) -> dict[str, float]:
+    def _by_tenant(self, held: dict[int, GpuHold]) -> dict[str, float]:
         active = self.reports.active
         times = ((active[job].tenant, held[job].gpu_seconds) for job in held if job in active)
         return sum_gpu_seconds(times, self.tenancy.usage)

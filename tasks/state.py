@@ -24,7 +24,7 @@ from tasks.record import Estimate, RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, SourcePosition
 from tasks.speeds import LastRound, isolated_factor
 from tasks.tenancy import Tenancy, sum_gpu_seconds
-from tasks.time_held import Holding, TimeHeld
+from tasks.time_held import GpuHold, TimeHeld
 
 OfJob = TypeVar("OfJob", EpochReport, EpochLoss)
 Value = TypeVar("Value")
@@ -147,7 +147,7 @@ class RunState:
         seen = self.backoff.give_up(seen, retries)
         return self.time_held.give_up(seen, specs, self._measure_holdings(seen))
 
-    def _measure_holdings(self, seen: Observation) -> dict[int, Holding]:
+    def _measure_holdings(self, seen: Observation) -> dict[int, GpuHold]:
         return self.time_held.measure_round(self.leases, seen.finished, seen.clock_seconds)
 
     def observe(
@@ -237,7 +237,7 @@ class RunState:
         seen: Observation,
         beliefs: Mapping[int, Belief],
         ratios: Mapping[int, float],
-        held: Mapping[int, Holding],
+        held: Mapping[int, GpuHold],
     ) -> list[EndedJob]:
         """List the jobs that ended, in the order of their ends."""
         ended = []
@@ -265,11 +265,11 @@ class RunState:
         failed = find_failed_dependencies(beliefs, learning.finished_ids)
         return replace(orders, cancelled=orders.cancelled | failed.keys()) if failed else orders
 
-    def _limited(self, held: Mapping[int, Holding]) -> dict[int, float]:
+    def _limited(self, held: Mapping[int, GpuHold]) -> dict[int, float]:
         """Return the seconds that jobs with a limit held GPUs, by job id."""
         return {job: held[job].seconds for job in held if self.beliefs[job].spec.max_seconds}
 
-    def _by_tenant(self, held: Mapping[int, Holding]) -> dict[str, float]:
+    def _by_tenant(self, held: Mapping[int, GpuHold]) -> dict[str, float]:
         """Return the GPU-seconds that jobs held, by tenant with a quota."""
         times = ((self.beliefs[job].spec.tenant, held[job].gpu_seconds) for job in held)
         return sum_gpu_seconds(times, self.tenancy.usage)

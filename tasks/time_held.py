@@ -12,7 +12,7 @@ from predictor.job import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class GpuHold:
     """GPUs that a job held for some time.
 
     Attributes:
@@ -52,7 +52,7 @@ class TimeHeld:
         leases: Mapping[int, tuple[int, ...]],
         finished: Iterable[ContainerEvent],
         until: float,
-    ) -> dict[int, Holding]:
+    ) -> dict[int, GpuHold]:
         """Return what jobs held from the last boundary to the next, `until`, by job id.
 
         `leases` are the GPUs by job id, `finished` the events that ended leases in between.
@@ -73,18 +73,18 @@ class TimeHeld:
             there = [spans[other] for other in holders[gpus[0]]]
             both = min(end for _, end in there) - max(begin for begin, _ in there)
             shared = max(both, 0.0) if len(there) > 1 else 0.0
-            found[job_id] = Holding(gpus, max(ended - began, 0.0), shared)
+            found[job_id] = GpuHold(gpus, max(ended - began, 0.0), shared)
         return found
 
     def measure_dispatch(
         self, leases: Mapping[int, tuple[int, ...]], events: Iterable[ContainerEvent]
-    ) -> dict[int, Holding]:
+    ) -> dict[int, GpuHold]:
         """Return what jobs held after the last boundary until the dispatch ended their lease.
 
         `leases` are the GPUs by job id up to the dispatch, `events` those of the dispatch.
         """
         return {
-            event.job_id: Holding(leases[event.job_id], event.at_seconds - self.clock_seconds)
+            event.job_id: GpuHold(leases[event.job_id], event.at_seconds - self.clock_seconds)
             for event in events
             if event.at_seconds > self.clock_seconds and event.job_id in leases
             if event.kind is EventKind.PREEMPTED or event.gpus != leases[event.job_id]
@@ -119,7 +119,7 @@ class TimeHeld:
         return 0.0 < holder.max_seconds <= self.seconds.get(holder.job_id, 0.0) + held
 
     def give_up(
-        self, seen: Observation, specs: Mapping[int, JobSpec], held: Mapping[int, Holding]
+        self, seen: Observation, specs: Mapping[int, JobSpec], held: Mapping[int, GpuHold]
     ) -> Observation:
         """Add the end of jobs that reached their limit to an observation.
 

@@ -6,10 +6,10 @@ from typing import Protocol
 
 from containers.runtime import ContainerEvent
 from solver.inventory import Inventory
-from tasks.time_held import Holding, TimeHeld
+from tasks.time_held import GpuHold, TimeHeld
 
 
-class RoundEvents(Protocol):
+class EventfulRound(Protocol):
     """The events of a round: fields of its record."""
 
     @property
@@ -71,7 +71,7 @@ class Tariff:
         self,
         time_held: TimeHeld,
         leases: Mapping[int, tuple[int, ...]],
-        record: RoundEvents,
+        record: EventfulRound,
     ) -> Iterator[tuple[int, GpuCost]]:
         """Yield the costs of a round, each with its job id; a job can have two.
 
@@ -85,7 +85,7 @@ class Tariff:
         for job_id, holding in (*held.items(), *rest.items()):
             yield job_id, self._account(holding)
 
-    def _account(self, holding: Holding) -> GpuCost:
+    def _account(self, holding: GpuHold) -> GpuCost:
         held, gpus = holding.gpu_seconds, holding.gpus
         pool = self.inventory.pools[self.inventory.pool(gpus[0])]
         price = self.prices.get(pool.gpu_type)
