@@ -24,7 +24,14 @@ from predictor.errors import ShockwaveError, WarehouseError
 from tasks.record import Package, RoundRecord, Start, Timings
 from warehouse.store.arrow import read_groups, rows_to_table, to_table, write_groups, write_table
 from warehouse.store.audit import check_file
-from warehouse.store.checksums import CHECKSUMS, add_sum, checksum, drop_sums, read_sums
+from warehouse.store.checksums import (
+    CHECKSUMS,
+    add_sum,
+    checksum,
+    drop_sums,
+    has_other_lines,
+    read_sums,
+)
 from warehouse.store.creation import make_folder
 from warehouse.store.durable import find_left_overs, give_name, lock_run, make_held_folder, writing
 from warehouse.store.files import (
@@ -347,7 +354,8 @@ def _recover(warehouse: Path, folder: Path, run: str) -> dict[str, str]:
     for name in gone:
         if not any(replaces(other, name) for other in names):
             raise WarehouseError(str(folder / name), "is gone", "restore it from a backup")
-    drop_sums(folder, gone)
+    if gone or has_other_lines(folder, half_a_line=True):
+        drop_sums(folder, gone)
     entered = read_ledger(warehouse).folders.get(folder_name(warehouse, folder), {})
     for name, digest in entered.items():
         path = folder / name
