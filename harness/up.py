@@ -93,6 +93,15 @@ def descendants(process: int) -> set[int]:
     return ids - {process}
 
 
+def find_server(process: int) -> int:
+    """Id of the Prefect server among a process's descendants; 0 if there is none."""
+    for number in descendants(process):
+        with suppress(OSError):  # it has ended meanwhile
+            if b"uvicorn" in Path(f"/proc/{number}/cmdline").read_bytes():
+                return number
+    return 0
+
+
 def _stats() -> dict[int, tuple[str, int]]:
     """State and parent of every process, by id."""
     states = {}

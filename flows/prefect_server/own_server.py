@@ -90,12 +90,15 @@ def _reaching() -> Iterator[None]:
 
 
 @contextmanager
-def run_plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
+def run_plain_server(
+    env: Mapping[str, str] | None = None, port: int | None = None
+) -> Iterator[Access]:
     """Run a Prefect server without a UI, with this process's settings; yield its access once ready.
 
-    Variables of `env` are added to its environment. For errors, see `run_own_server`.
+    Variables of `env` are added to its environment. Without a port, it gets a free one. For errors,
+    see `run_own_server`.
     """
-    host, port = "127.0.0.1", _free_port()
+    host, port = "127.0.0.1", port or _free_port()
     access = read_access(f"http://{host}:{port}")
     own_env = _server_env() | dict(env or {}) | access.server_env()
     command = make_server_command("flows.prefect_server.server:create_plain_app", host, port)

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,13 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.settings import PREFECT_HOME, temporary_settings
 
-from flows.prefect_server import fallback, own_server
+from flows.prefect_server import fallback
 from flows.prefect_server.access import Access, read_access
 from flows.prefect_server.fallback import FallbackDriver, open_fallback_driver
 from flows.prefect_server.own_server import apply_settings, run_plain_server
 from flows.runs.resuming import resume
 from flows.runs.simulation import simulate
-from harness.up import descendants, free_port
+from harness.up import find_server, free_port
 from tasks.round import RecordedRound
 from tasks.run import Run
 from tests.flows.test_prefect import START
@@ -31,19 +32,16 @@ Served = Callable[[], AbstractContextManager[Access]]
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """Starts a server, always on the same port and database, which is this process's."""
     port = free_port()
-    monkeypatch.setattr(own_server, "_free_port", lambda: port)
     monkeypatch.setattr(fallback, "LEAST_SECONDS", 10.0)  # a busy machine answers later
     with temporary_settings({PREFECT_HOME: tmp_path / "home"}):
         access = read_access(f"http://127.0.0.1:{port}")
         with apply_settings(access.client_settings()):
-            yield run_plain_server
+            yield partial(run_plain_server, port=port)
 
 
 def send_to_server(number: int) -> None:
     """Send a signal to this process's server."""
-    for pid in descendants(os.getpid()):
-        if b"uvicorn" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, number)
+    os.kill(find_server(os.getpid()), number)
 
 
 def states(client: SyncPrefectClient, run: str) -> dict[int, str | None]:

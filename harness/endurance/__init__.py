@@ -1,0 +1,1 @@
+"""Long trials of rounds through Prefect. They take minutes, so no test runs them."""
