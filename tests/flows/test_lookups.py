@@ -74,7 +74,8 @@ RUNS = {
 }
 ORDERS = {
     *("job cancel", "job hold", "job release", "job requeue", "job budget"),
-    *("node drain", "node cordon", "node uncordon", "node add", "node remove", "tenant set"),
+    *("node drain", "node cordon", "node uncordon", "node image", "node add", "node remove"),
+    "tenant set",
 }
 """Commands that differ in a word only, and from `submit` in their entries."""
 LABELS = {"run tag", "run note", "token list", "token rm"}

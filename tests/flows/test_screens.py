@@ -114,6 +114,7 @@ CHANGING = (
 """Commands that change the output of others; they run once, before all others."""
 
 ELSEWHERE = {
+    "node image": "needs Docker hosts; test_live.py has it",
     "workload show": "has a test of its own, with a log",
     "workload fetch": "has a test of its own",
     "login": "has a test of its own, with a server",
