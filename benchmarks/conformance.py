@@ -4,8 +4,9 @@
 
 Runs the policies of the traces in DATA: for a minute those of the Shockwave paper, from a folder
 that `shockwave workload fetch shockwave` makes; or for about an hour Gavel's on several GPU types,
-whose folder has `throughputs.csv.gz`. Prints progress, then Markdown, and exits with 1 if a figure
-is not within its tolerance. DATA is by default `gavel` in the folder that the environment variable
+whose folder has `throughputs.csv.gz`; or for some minutes those that Pollux is compared with, whose
+folder has measured applications. Prints progress, then Markdown, and exits with 1 if a figure is
+not within its tolerance. DATA is by default `gavel` in the folder that the environment variable
 SHOCKWAVE_DATA names.
 """
 
@@ -15,11 +16,13 @@ import sys
 from pathlib import Path
 
 from harness.conformance import check_conformance
+from harness.conformance_of_applications import APPLICATIONS, check_conformance_of_applications
 from harness.conformance_of_types import THROUGHPUTS, check_conformance_of_types
 from harness.markdown import markdown
 
 COLUMNS = {
     "makespan_s": ("Makespan", ",.0f"),
+    "jct_p99_s": ("p99 JCT", ",.0f"),
     "mean_jct_s": ("Mean JCT", ",.0f"),
     "worst_ftf": ("Worst ρ", ".2f"),
     "worst_rho": ("Worst ρ", ".2f"),
@@ -35,6 +38,8 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="?" if default else None, default=default)
     data = parser.parse_args().data
     check = check_conformance_of_types if (data / THROUGHPUTS).exists() else check_conformance
+    if (data / APPLICATIONS).exists():
+        check = check_conformance_of_applications
     rows = []
     if check is check_conformance_of_types:
         print("39 runs of policies on traces take about an hour", file=sys.stderr, flush=True)

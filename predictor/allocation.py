@@ -31,6 +31,7 @@ class Demand:
         least: Minimum number of GPUs.
         most: Maximum number of GPUs; equal to `least` for a gang.
         types: GPU types that it can run on; empty for any.
+        tuned: Number of GPUs that a policy gives it if it chooses no sizes; 0 for the least.
 
     Raises:
         InputError: `least` is not positive, or above `most`.
@@ -39,6 +40,7 @@ class Demand:
     least: int
     most: int
     types: tuple[str, ...] = ()
+    tuned: int = 0
 
     def __post_init__(self) -> None:
         if self.least < 1:
@@ -49,6 +51,22 @@ class Demand:
                 f"the maximum of {self.most} GPUs is below the minimum of {self.least}",
                 "give a larger number",
             )
+        if self.tuned and not self.least <= self.tuned <= self.most:
+            raise InputError(
+                "demand",
+                f"the tuned number of GPUs, {self.tuned}, is not {self.least} to {self.most}",
+                "give one in this range",
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of GPUs that it gets from a policy that chooses no sizes."""
+        return self.tuned or self.least
+
+    @property
+    def rigid(self) -> "Demand":
+        """The demand as a policy that chooses no sizes sees it: of a gang, if tuned."""
+        return Demand(self.tuned, self.tuned, self.types) if self.tuned else self
 
     @classmethod
     def gang(cls, gpus: int) -> "Demand":

@@ -204,8 +204,8 @@ class JobSpec:
 
     @property
     def cohort(self) -> tuple[str, int, int]:
-        """Model, initial batch size and least GPUs; a priori, jobs of a cohort change alike."""
-        return self.model, self.batch_size, self.demand.least
+        """Model, initial batch size and gang; a priori, jobs of a cohort change alike."""
+        return self.model, self.batch_size, self.demand.size
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

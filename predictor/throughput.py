@@ -7,9 +7,11 @@ seconds are their product.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Protocol
 
 from predictor.allocation import Allocation, Demand
+from predictor.application import Application
 from predictor.errors import InputError, meant
 from predictor.job import JobSpec
 
@@ -125,6 +127,8 @@ class Profile:
         restarts: (GPU type, GPUs) to the measured seconds of a restart.
         by_nodes: Minimum number of nodes to the table of gangs that span as many or more. Without
             an entry, a gang is as fast as on fewer nodes; with a zero entry, it cannot span them.
+        applications: Measured applications, by the model of their jobs, in place of rates. They
+            are on one GPU type.
     """
 
     rates: Mapping[tuple[str, int, str, int], float]
@@ -133,6 +137,7 @@ class Profile:
     losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     restarts: Mapping[tuple[str, int], float] = field(default_factory=dict)
     by_nodes: Mapping[int, "Profile"] = field(default_factory=dict)
+    applications: Mapping[str, Application] = field(default_factory=dict)
 
     @classmethod
     def of_type(
@@ -151,7 +156,7 @@ class Profile:
         pairs = {key: rate for key, rate in self.pairs.items() if key[4] in gpu_types}
         restarts = {key: took for key, took in self.restarts.items() if key[0] in gpu_types}
         by_nodes = {nodes: table.of_types(gpu_types) for nodes, table in self.by_nodes.items()}
-        return Profile(rates, self.source, pairs, self.losses, restarts, by_nodes)
+        return replace(self, rates=rates, pairs=pairs, restarts=restarts, by_nodes=by_nodes)
 
     def where_placement_matters(self, gpu_types: Collection[str]) -> "Profile":
         """Return the table with rates by nodes on some GPU types only."""
@@ -163,12 +168,13 @@ class Profile:
     @property
     def placement_matters(self) -> bool:
         """See `Throughput.placement_matters`."""
-        return bool(self.by_nodes)
+        return bool(self.by_nodes or self.applications)
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
         """The GPU types of the table, sorted."""
-        return tuple(sorted({gpu_type for _, _, gpu_type, _ in self.rates}))
+        kinds = {gpu_type for _, _, gpu_type, _ in self.rates}
+        return tuple(sorted(kinds.union(app.gpu_type for app in self.applications.values())))
 
     def check_model(self, model: str) -> None:
         """Refuse a model without throughputs in the table.
@@ -185,6 +191,8 @@ class Profile:
         """See `Throughput.can_run`."""
         if job.timed:
             return _admits(job.demand, allocation)
+        if job.model in self.applications:
+            return self._step_seconds(job, batch_size, allocation) < inf
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
         return self._at(allocation.nodes, key).rates.get(key, 0.0) > 0.0
 
@@ -229,11 +237,15 @@ class Profile:
         """See `Throughput.rate`."""
         if job.timed and _admits(job.demand, allocation):
             return 1.0
+        if job.model in self.applications:
+            seconds = self._step_seconds(job, batch_size, allocation)
+            if seconds < inf:
+                return 1.0 / seconds
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
         rate = self._at(allocation.nodes, key).rates.get(key, 0.0)
         if rate > 0.0:
             return rate
-        models = sorted({model for model, _, _, _ in self.rates})
+        models = sorted({model for model, _, _, _ in self.rates} | self.applications.keys())
         if job.model not in models:
             raise InputError(
                 self.source,
@@ -258,17 +270,21 @@ class Profile:
         return self.restarts[allocation.gpu_type, nearest]
 
     def reference(self, job: JobSpec) -> Allocation:
-        """Return the least GPUs of the job's demand, on one node, of its fastest type.
+        """Return the gang of the job's demand, on one node, of its fastest type.
 
-        The fastest type is that at the declared batch size; ties go to the first type.
+        A measured application's gang is on as few nodes as possible. The fastest type is that at
+        the declared batch size; ties go to the first type.
         """
+        if job.model in self.applications:
+            app, gpus = self.applications[job.model], job.demand.size
+            return Allocation(app.gpu_type, gpus, -(-gpus // app.gpus_per_node))
         demand = job.demand
-        key: tuple[object, ...] = demand.least, demand.types  # compared faster than the dataclass
+        key: tuple[object, ...] = demand.size, demand.types  # compared faster than the dataclass
         if len(self.gpu_types) > 1:
             key = *key, job.model, job.batch_size
         found = self._references.get(key)
         if found is None:
-            gpus = job.demand.least
+            gpus = job.demand.size
             known = [kind for kind in self.gpu_types if job.demand.allows(kind)]
             fastest = max(
                 known,
@@ -277,6 +293,13 @@ class Profile:
             )
             found = self._references[key] = Allocation(fastest, gpus)
         return found
+
+    def _step_seconds(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
+        """Return the seconds of a step of a measured application; infinite if it cannot run."""
+        app = self.applications[job.model]
+        if allocation.gpu_type != app.gpu_type:
+            return inf
+        return app.step_seconds(app.pack(allocation), batch_size)
 
     @cached_property
     def _references(self) -> dict[tuple[object, ...], Allocation]:

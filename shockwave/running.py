@@ -265,7 +265,7 @@ def _with_paths(source: Source) -> Source:
     """Return the source with its files as `Path`s."""
     files: dict[str, Any] = {
         name: Path(value)
-        for name in ("trace", "profile", "regimes")
+        for name in ("trace", "profile", "applications", "regimes")
         if isinstance(value := getattr(source, name), str)
     }
     return replace(source, **files)

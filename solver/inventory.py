@@ -182,28 +182,30 @@ class Inventory:
         return found
 
     def menu_of(
-        self, job: JobSpec, batch_size: int, throughput: Throughput
+        self, job: JobSpec, batch_size: int, throughput: Throughput, *, elastic: bool = False
     ) -> tuple[Allocation, ...]:
         """Return the allocations that a job can run on: fewest GPUs first, then the fastest.
 
-        With a single GPU type, throughputs are not checked: the menu is all it can bid for.
+        An elastic menu has all numbers of GPUs of the job's demand, others only its gang. With a
+        single GPU type, throughputs are not checked: the menu is all it can bid for.
         """
+        demand = job.demand if elastic else job.demand.rigid
         if not self.mixed and len(throughput.gpu_types) < 2:
-            return self.menu(job.demand)
-        runs = self._find_feasible(job, batch_size, throughput)
+            return self.menu(demand)
+        runs = self._find_feasible(job, batch_size, throughput, demand)
         rates = {found: throughput.rate(job, batch_size, found) for found in runs}
         return tuple(sorted(rates, key=lambda found: (found.gpus, -rates[found])))
 
     def can_run(self, job: JobSpec, batch_size: int, throughput: Throughput) -> bool:
         """Return whether a job can run on any allocation, so whether `menu_of` has one."""
         if not self.mixed and len(throughput.gpu_types) < 2:
-            return bool(self.menu(job.demand))
-        return any(True for _ in self._find_feasible(job, batch_size, throughput))
+            return bool(self.menu(job.demand.rigid))
+        return any(True for _ in self._find_feasible(job, batch_size, throughput, job.demand.rigid))
 
     def _find_feasible(
-        self, job: JobSpec, batch_size: int, throughput: Throughput
+        self, job: JobSpec, batch_size: int, throughput: Throughput, demand: Demand
     ) -> Iterator[Allocation]:
-        for found in self.menu(job.demand):
+        for found in self.menu(demand):
             if runs_on(throughput, job, found) and throughput.can_run(job, batch_size, found):
                 yield found
 

@@ -237,6 +237,7 @@ class Policy(Protocol):
             `Fidelity.REFERENCE` may deviate.
         several_pools: Whether it places jobs on several pools.
         reads_losses: Whether it reads the training losses of epochs, `Belief.losses`.
+        elastic: Whether it chooses how many GPUs a job gets; else each menu has one number.
     """
 
     name: ClassVar[str]
@@ -247,6 +248,7 @@ class Policy(Protocol):
     work_conserving: ClassVar[bool] = False
     several_pools: ClassVar[bool] = False
     reads_losses: ClassVar[bool] = False
+    elastic: ClassVar[bool] = False
 
     def plan(self, situation: Situation) -> Plan:
         """Plan at least the coming round."""

@@ -241,7 +241,7 @@ def make_arrivals(
         Arrival(
             spec.job_id,
             spec.arrival_seconds,
-            spec.demand.least,
+            spec.demand.size,
             known.get(spec.job_id, spec.budget),
         )
         for spec in specs

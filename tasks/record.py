@@ -6,13 +6,14 @@ two runs with the same last hash are identical.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from containers.runtime import ContainerEvent, Lease, NodeProblem, Observation
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
+from predictor.application import Application
 from predictor.basis import Basis
 from predictor.belief import Belief, Pace
 from predictor.forecast import Forecast
@@ -199,6 +200,7 @@ class RunHeader:
         pairs: Throughputs of these models in pairs, if the policy lets jobs share GPUs.
         losses: Whether the policy reads training losses, which the rounds then record.
         spread: Throughputs of these models on several nodes, if placement matters.
+        applications: Measured applications of these models.
     """
 
     version: int
@@ -211,11 +213,13 @@ class RunHeader:
     pairs: tuple[PairMeasurement, ...] = ()
     losses: bool = False
     spread: tuple[SpreadMeasurement, ...] = ()
+    applications: tuple[Application, ...] = ()
 
     @cached_property
     def throughputs(self) -> Profile:
         """The profile as a throughput model."""
-        return make_profile(self.profile, self.pairs, self.source, self.spread)
+        found = make_profile(self.profile, self.pairs, self.source, self.spread)
+        return replace(found, applications={app.name: app for app in self.applications})
 
 
 @dataclass(frozen=True)

@@ -344,7 +344,9 @@ def _coming(
     for job_id, (time, at, spec, length) in enumerate(most, start=max(seen, default=0) + 1):
         options = JobOptions(task=Task(place=at))
         belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time, options=options))
-        menu = now.inventory.menu_of(spec, spec.batch_size, run.throughput)
+        menu = now.inventory.menu_of(
+            spec, spec.batch_size, run.throughput, elastic=run.policy.elastic
+        )
         if menu:
             like = ActiveJob(belief, _NOTHING, (), 0, menu, run.throughput)
             set_run_time(like, RunTime(length, length, length, (length,)))

@@ -179,7 +179,8 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
 
 def _menu(run: Run, inventory: Inventory, belief: Belief) -> tuple[Allocation, ...]:
     """Return the allocations that a job can bid for; its reference if too few nodes serve."""
-    menu = inventory.menu_of(belief.spec, belief.batch_size, run.throughput)
+    elastic = run.policy.elastic
+    menu = inventory.menu_of(belief.spec, belief.batch_size, run.throughput, elastic=elastic)
     return menu or (run.throughput.reference(belief.spec),)
 
 

@@ -174,7 +174,7 @@ class Workload:
         has = ", ".join(f"{pool.gpus} {pool.gpu_type}" for pool in pools)
         for spec in (spec for spec in self.specs if spec.job_id not in ended):
             place = f"{self.places.get(spec.job_id, self.source)}, job {spec.job_id}"
-            needs = f"needs {spec.demand.least} GPUs"
+            needs = f"needs {spec.demand.size} GPUs"
             if self._cannot_be_spread(spec, inventory):
                 problem = f"{needs} on one node, as it makes no steps on several"
                 raise InputError(place, problem, f"give larger nodes or {self.smaller}")

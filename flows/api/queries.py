@@ -203,7 +203,7 @@ class ServiceQueries:
         """List active jobs: running, then in queue order, then others, then those just accepted."""
         history = self.read_history()
         pending = [
-            QueueRow(None, job.job_id, job.name, job.tenant, job.demand.least, "accepted")
+            QueueRow(None, job.job_id, job.name, job.tenant, job.demand.size, "accepted")
             for job in self.list_pending(history)
         ]
         if not history.last:

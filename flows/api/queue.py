@@ -59,7 +59,7 @@ def _queue_row(this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRo
         job_id=job_id,
         name=spec.name,
         tenant=spec.tenant,
-        gpus=spec.demand.least,
+        gpus=spec.demand.size,
         status=status,
         price=plan.report.price_of.get(job.own.gpu_type),
         waits_for=_describe_wait(this, job_id),
@@ -82,7 +82,7 @@ def _describe_wait(this: Prediction, job_id: int) -> str:
     if others or there is None:
         return others
     where = "in service and not cordoned" if this.state.orders.cordoned else "in service"
-    return f"{counted(this.active[job_id].spec.demand.least, 'GPU')}, {there} {where}"
+    return f"{counted(this.active[job_id].spec.demand.size, 'GPU')}, {there} {where}"
 
 
 def _describe_deadline(spec: JobSpec, clock: float, ahead: ExpectedTimes | None) -> dict[str, Any]:

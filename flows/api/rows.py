@@ -204,7 +204,7 @@ def make_job_row(
     reason: str = "",
 ) -> JobRow:
     """Return the row of a job."""
-    about = spec.job_id, spec.name, spec.tenant, spec.model, spec.demand.least
+    about = spec.job_id, spec.name, spec.tenant, spec.model, spec.demand.size
     return JobRow(*about, status, held_gpus, done, arrival_s, ended_s, reason)
 
 

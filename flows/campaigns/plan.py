@@ -225,7 +225,7 @@ def _known(place: str, kind: str, asked: Iterable[str], names: Sequence[str]) ->
             )
 
 
-FILES = ("trace", "profile", "throughputs", "regimes")
+FILES = ("trace", "profile", "throughputs", "applications", "regimes")
 """Fields of a workload that hold paths, relative to the campaign's file."""
 
 

@@ -25,14 +25,18 @@ def generate(
 ) -> None:
     """Write a workload, generated or read, as a trace."""
     from flows.runs.start import fit_to_cluster
+    from predictor.errors import InputError
     from tasks.record import Settings
     from warehouse.store.durable import check_writable
     from warehouse.workloads.trace_writer import write_workload
 
+    if source.applications:
+        problem = "measured applications have no throughputs to write"
+        raise InputError("applications", problem, "give the workload as it is")
     check_writable(out)
     workload = source.open(*resolve_gpus(source, gpus, pools))
     print_left_out(workload.left_out, err=True)
-    number = gpus or max(spec.demand.least for spec in workload.specs)
+    number = gpus or max(spec.demand.size for spec in workload.specs)
     # A table with rates by nodes says more than would be written.
     table = source.profile if workload.profile.placement_matters else None
     table = source.throughputs or table

@@ -162,11 +162,11 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, WorkloadSettings, Po
         """
         asked = {field.name: getattr(self, field.name) for field in fields(WorkloadSettings)}
         folder = trace_folder(warehouse)
-        for name in ("trace", "profile", "throughputs", "regimes"):
+        for name in ("trace", "profile", "throughputs", "applications", "regimes"):
             file = asked[name]
             if file is not None:
                 asked[name] = folder / file.name
-                if file.name != str(file) or not asked[name].is_file():
+                if file.name != str(file) or not asked[name].exists():
                     problem = f"{str(file)!r} is not in the folder traces of the warehouse"
                     raise InputError(name, problem, "copy it there")
         return Source(**asked, seed=self.seed)

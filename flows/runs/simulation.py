@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from containers.runtime import ResumePoint, Runtime, RuntimeFactory, Terms
+from containers.virtual.application_cluster import ApplicationFactory
 from containers.virtual.faithful import FaithfulFactory
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualFactory
@@ -15,8 +16,10 @@ from flows.prefect_server.garbage import collect_rarely
 from flows.runs.code_version import list_packages
 from flows.runs.snapshot import RunProgress
 from flows.runs.start import make_policy_of
+from predictor.application import Application
 from predictor.basis import Basis
-from predictor.errors import Interrupted, PluginError
+from predictor.errors import InputError, Interrupted, PluginError
+from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Profile, Throughput, epoch_seconds
 from solver.inventory import Inventory
@@ -116,7 +119,7 @@ def prepare(start: Start, *, recorded: bool = False) -> Prepared:
     header, workload = start.header, start.workload
     settings, profile = header.settings, header.throughputs
     policy = make_policy_of(settings)
-    place = _place_of(settings.runtime, workload.truths)
+    place = _place_of(header, workload.truths)
     if not (recorded or header.service):  # a service checks each job before it accepts it
         place.check(make_terms(header), workload.specs)
     oracle = policy.clairvoyant or settings.forecasts is Basis.ORACLE
@@ -130,8 +133,14 @@ def prepare(start: Start, *, recorded: bool = False) -> Prepared:
     )
 
 
-def _place_of(runtime: str, truths: Iterable[GroundTruth]) -> RuntimeFactory:
+def _place_of(header: RunHeader, truths: Iterable[GroundTruth]) -> RuntimeFactory:
     """Return a simulation's runtime factory; runs in containers check their jobs elsewhere."""
+    runtime = header.settings.runtime
+    if header.applications:
+        if runtime != RuntimeKind.VIRTUAL:
+            problem = f"{runtime} does not run measured applications"
+            raise InputError("runtime", problem, f"leave it {RuntimeKind.VIRTUAL.value}")
+        return ApplicationFactory(truths)
     if runtime not in set(RuntimeKind):
         return PluggedFactory(runtime, truths)
     return (VirtualFactory if runtime == RuntimeKind.VIRTUAL else FaithfulFactory)(truths)
@@ -149,7 +158,9 @@ def make_terms(header: RunHeader, name: str = "") -> Terms:
 
 def _true_schedules(workload: Workload, profile: Profile) -> dict[int, tuple[ProfiledRegime, ...]]:
     return {
-        spec.job_id: tuple(
+        spec.job_id: _measured_schedule(profile.applications[spec.model], profile, spec)
+        if spec.model in profile.applications
+        else tuple(
             ProfiledRegime(
                 regime.batch_size,
                 int(regime.epochs),
@@ -161,6 +172,15 @@ def _true_schedules(workload: Workload, profile: Profile) -> dict[int, tuple[Pro
         )
         for spec, truth in zip(workload.specs, workload.truths, strict=True)
     }
+
+
+def _measured_schedule(
+    app: Application, profile: Profile, spec: JobSpec
+) -> tuple[ProfiledRegime, ...]:
+    """Return the epochs of a measured application's job on its reference allocation."""
+    rate = profile.rate(spec, spec.batch_size, profile.reference(spec))
+    steps = (app.iterations(spec.batch_size, epoch) for epoch in range(app.epochs))
+    return tuple(ProfiledRegime(spec.batch_size, 1, made / rate) for made in steps)
 
 
 def simulate(

@@ -203,6 +203,9 @@ def make_header(
             for nodes, table in sorted(profile.by_nodes.items())
             if any(model in models for model, *_ in table.rates)
         ),
+        applications=tuple(
+            app for model, app in sorted(profile.applications.items()) if model in models
+        ),
     )
 
 

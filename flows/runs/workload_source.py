@@ -52,6 +52,13 @@ class FromTrace:
             "without a trace, jobs are drawn from it.",
         ),
     ] = None
+    applications: Annotated[
+        Path | None,
+        Setting(
+            "Applications",
+            "Folder of measured applications (CSV), whose jobs the trace has.",
+        ),
+    ] = None
     regimes: Annotated[
         Path | None,
         Setting(
@@ -164,6 +171,7 @@ FROM_THROUGHPUTS = {
 """Settings of jobs generated from a table of throughputs."""
 
 OF_TRACES = {"trace", "format"}
+OF_APPLICATIONS = {"trace", "applications"}
 FOR_PLUGIN = {"seed", "modes", "adapt", "slots"}
 OF_LOGS = {*FOR_PLUGIN, "header", "zone", "only", "skip_unusable"}
 FOR_FORMAT: Mapping[str, set[str]] = {
@@ -208,6 +216,10 @@ class Source(WorkloadSettings):
             return self._draw(gpu_types) if self.throughputs else self._generate(gpus)
         if self.format not in list(Format):
             return self._read_plugged(self.trace, gpu_types)
+        if self.applications:
+            from warehouse.workloads.applications import read_application_jobs
+
+            return read_application_jobs(self.trace, self.applications, gpu_types)
         format_ = Format(self.format)
         if format_ is Format.PUBLIC:
             from warehouse.workloads.trace import read_workload
@@ -240,6 +252,8 @@ class Source(WorkloadSettings):
                 "throughputs", "cannot be combined with a profile", "give only one of them"
             )
         taken = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
+        if self.applications:
+            taken = OF_APPLICATIONS
         if generated:
             taken = FROM_THROUGHPUTS if self.throughputs else FOR_GENERATED
         for field in fields(self):

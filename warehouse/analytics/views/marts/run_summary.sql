@@ -7,7 +7,7 @@
 -- makespan_bound_s: lower bound of any schedule of the finished jobs, without restarts and waiting.
 -- None ends before the last job could end alone, or before all GPUs could do the work that arrives
 -- after any moment. NULL for several GPU types, because isolated run times are at the mean of their
--- rates.
+-- rates, and for elastic jobs, which may take less GPU time on fewer GPUs.
 -- restart_share: part of the leased GPU time lost to starting and resuming.
 -- spread_share: part of the leased GPU time on more nodes than the gang needs. stranded_share: GPU
 -- time idle on nodes partly in use, over the same GPU time. Both are 0 with one GPU per node.
@@ -99,8 +99,8 @@ LEFT JOIN (
         sum(held_gpu_seconds ORDER BY job_id) AS held_gpu_seconds,
         sum(cost ORDER BY job_id) AS cost,
         sum(market_cost ORDER BY job_id) AS market_cost,
-        sum(restart_seconds * scale_factor ORDER BY job_id) AS restart_gpu_seconds,
-        sum(spread_seconds * scale_factor ORDER BY job_id) AS spread_gpu_seconds,
+        sum(restart_gpu_seconds ORDER BY job_id) AS restart_gpu_seconds,
+        sum(spread_gpu_seconds ORDER BY job_id) AS spread_gpu_seconds,
         sum(launches)::BIGINT AS launches,
         sum(preemptions)::BIGINT AS preemptions,
         sum(restart_seconds ORDER BY job_id) AS restart_s,
@@ -118,6 +118,7 @@ LEFT JOIN (
         ) AS later_gpu_seconds
         FROM job_outcomes
         WHERE finish_seconds IS NOT NULL
+            AND run NOT IN (SELECT run FROM jobs WHERE most_gpus > jobs.scale_factor)
     )
     JOIN (
         SELECT run

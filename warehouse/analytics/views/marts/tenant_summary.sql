@@ -30,7 +30,7 @@ SELECT
     sum(o.market_cost ORDER BY o.job_id) AS market_cost,
     gpu_hours / nullif(sum(gpu_hours) OVER tenants, 0) AS gpu_share,
     sum(o.budget ORDER BY o.job_id) / sum(sum(o.budget ORDER BY o.job_id)) OVER tenants AS budget_share,
-    sum(o.spread_seconds * o.scale_factor ORDER BY o.job_id)
+    sum(o.spread_gpu_seconds ORDER BY o.job_id)
         / nullif(sum(o.held_gpu_seconds ORDER BY o.job_id), 0) AS spread_share,
     sum(o.launches)::BIGINT AS launches,
     sum(o.preemptions)::BIGINT AS preemptions,

@@ -1,6 +1,6 @@
 -- Jobs as declared, with their isolated run times, the base of fairness.
 -- grain: one row per run and job
--- scale_factor: the least GPUs of the job's demand; a gang holds no more.
+-- scale_factor: the GPUs of the job's gang; the least of its demand unless it was tuned.
 SELECT
     run,
     spec.job_id AS job_id,
@@ -9,7 +9,7 @@ SELECT
     spec.model AS model,
     spec.batch_size AS batch_size,
     spec.max_batch_size AS max_batch_size,
-    spec.demand.least AS scale_factor,
+    CASE spec.demand.tuned WHEN 0 THEN spec.demand.least ELSE spec.demand.tuned END AS scale_factor,
     spec.demand.most AS most_gpus,
     spec.demand.types AS gpu_types,
     spec.mode AS mode,

@@ -1,0 +1,186 @@
+"""A cluster on a virtual clock whose jobs are measured applications.
+
+It repeats the rounds of Pollux's simulator (Qiao et al., OSDI '21): speed by placement, progress by
+measured noise, and restarts wherever a job moves. `docs/simulation.md` has the details.
+"""
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
+from containers.virtual.simulated_cluster import SimulatedCluster, TruthFactory
+from containers.virtual.truth import GroundTruth
+from predictor.application import Application, Placement, place_on_nodes
+from predictor.errors import InputError
+from predictor.job import EpochReport, JobProgress, JobSpec, add_report
+
+
+@dataclass
+class TrainingJob:
+    """A job of a measured application.
+
+    Attributes:
+        gpus: GPUs that it holds.
+        placement: Its GPUs by node.
+        restart_left: Seconds until its restart is over.
+        progress: Progress since its beginning, in steps of the initial batch size.
+        seconds: Training time in the last round.
+        open_seconds: Training time in the current epoch.
+    """
+
+    spec: JobSpec
+    app: Application
+    gpus: tuple[int, ...] = ()
+    placement: Placement = ()
+    restart_left: float = 0.0
+    started: bool = False
+    epoch: int = 0
+    progress: float = 0.0
+    seconds: float = 0.0
+    run_seconds: float = 0.0
+    open_seconds: float = 0.0
+    reports: list[EpochReport] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has trained its last epoch."""
+        return self.epoch == self.app.epochs
+
+    def hold(self, seconds: float) -> float:
+        """Hold its GPUs for a time, or to the job's end; return the time until then.
+
+        As in the published simulator, epochs end at whole seconds after their beginning.
+        """
+        lost = min(self.restart_left, seconds)
+        self.restart_left -= lost
+        left, self.seconds = seconds - lost, 0.0
+        while left > 0.0 and not self.done:
+            took, ends = self._rest_of_epoch(left)
+            left -= took
+            self.seconds += took
+            self.open_seconds += took
+            if ends:
+                size, spent = self.spec.batch_size, self.open_seconds
+                report = EpochReport(self.spec.job_id, self.epoch, 1, size, spent)
+                add_report(self.reports, report)
+                self.epoch, self.open_seconds = self.epoch + 1, 0.0
+        self.run_seconds += self.seconds
+        return seconds - left
+
+    def _rest_of_epoch(self, seconds: float) -> tuple[float, bool]:
+        """Train in an epoch; return the seconds used, and whether it has ended."""
+        size, gpus = self.spec.batch_size, len(self.gpus)
+        gain = self.app.gain(size, gpus, self.epoch)
+        goodput = gain / self.app.step_seconds(self.placement, size)
+        end = self.app.progress_after(self.epoch + 1)
+        if self.progress + goodput * seconds < end:
+            self.progress += goodput * seconds
+            return seconds, False
+        took = min(float(round((end - self.progress) / goodput)), seconds)
+        self.progress = end
+        return took, True
+
+    def report_progress(self) -> JobProgress:
+        """Return its progress, in steps of whole epochs at its batch size."""
+        spec, size = self.spec, self.spec.batch_size
+        fraction = 0.0
+        if not self.done:
+            began, end = (self.app.progress_after(self.epoch + n) for n in (0, 1))
+            fraction = min((self.progress - began) / (end - began), 1.0)
+        left = spec.steps_after(self.epoch, size)
+        return JobProgress(
+            job_id=spec.job_id,
+            epochs=self.epoch,
+            fraction=fraction,
+            batch_size=size,
+            seconds=self.seconds,
+            run_seconds=self.run_seconds,
+            steps_left=left - math.floor(fraction * spec.steps_per_epoch(size)),
+        )
+
+
+class ApplicationCluster(SimulatedCluster):
+    """A `Runtime` on a virtual clock; an `ApplicationFactory` opens it.
+
+    Rounds have their full length. A job whose nodes change, or its GPUs on one of them, restarts:
+    it holds its GPUs for `Terms.restart` without training, at its first launch too.
+    """
+
+    published_rules = False
+
+    def __init__(
+        self, truths: Mapping[int, GroundTruth], terms: Terms, resume_point: ResumePoint
+    ) -> None:
+        self._jobs: dict[int, TrainingJob] = {}
+        self._ran: list[TrainingJob] = []
+        super().__init__(truths, terms, resume_point)
+
+    @property
+    def _active(self) -> Set[int]:
+        return self._jobs.keys()
+
+    def _add(self, jobs: Sequence[JobSpec]) -> None:
+        for spec in jobs:
+            app = self._terms.throughputs.applications.get(spec.model)
+            if app is None:
+                problem = f"{spec.model} is no measured application"
+                raise InputError(f"job {spec.job_id}", problem, "leave the job out")
+            self._jobs.setdefault(spec.job_id, TrainingJob(spec, app))
+
+    def _reset(self, job_id: int) -> None:
+        """Every job writes checkpoints."""
+
+    def _release(self, job_id: int) -> tuple[int, ...]:
+        job = self._jobs[job_id]
+        gpus, job.gpus = job.gpus, ()
+        return gpus
+
+    def _launch(self, lease: Lease) -> ContainerEvent:
+        job, inventory = self._jobs[lease.job_id], self._terms.inventory
+        assert inventory is not None, "a simulation has a cluster"
+        nodes = [inventory.node(gpu) for gpu in lease.gpus]
+        if job.gpus and nodes == [inventory.node(gpu) for gpu in job.gpus]:
+            kind = EventKind.RENEWED
+        else:
+            kind = EventKind.RESUMED if job.started else EventKind.STARTED
+            allocation = self._terms.allocation(job.spec, lease.gpus)
+            job.restart_left = self._terms.restart(allocation)
+            job.placement = place_on_nodes(nodes)
+        job.gpus, job.started = lease.gpus, True
+        return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)
+
+    def advance(self, idle_until: float | None) -> None:
+        """See `Runtime.advance`; the clock goes on by whole rounds."""
+        self._ran = [job for job in self._jobs.values() if job.gpus]
+        seconds = self._terms.round_seconds
+        for job in self._ran:
+            held = job.hold(seconds)
+            if job.done:
+                at = self._clock + held
+                gpus = self._release(job.spec.job_id)
+                event = ContainerEvent(job.spec.job_id, EventKind.FINISHED, at, gpus)
+                self._finished.append(event)
+        rounds = 1
+        if not self._ran and idle_until is not None:
+            rounds = max(math.ceil((idle_until - self._clock) / seconds), 1)
+        self._clock += rounds * seconds
+
+    def _report(self) -> tuple[tuple[EpochReport, ...], tuple[JobProgress, ...]]:
+        ran, self._ran = sorted(self._ran, key=lambda job: job.spec.job_id), []
+        reports = []
+        for job in ran:
+            reports += job.reports
+            job.reports = []
+        return tuple(reports), tuple(job.report_progress() for job in ran)
+
+    def reap(self, job_ids: Sequence[int]) -> None:
+        """See `Runtime.reap`."""
+        for job_id in job_ids:
+            del self._jobs[job_id]
+
+
+class ApplicationFactory(TruthFactory):
+    """A virtual clock with jobs of measured applications."""
+
+    cluster = ApplicationCluster

@@ -1,0 +1,77 @@
+"""Check that runs of measured applications reproduce the figures of Pollux's simulator."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from flows.runs.workload_source import Source
+from harness.conformance import Tolerance, compare_figures, measure_figures, read_results
+from predictor.errors import InputError
+from solver.fidelity import Fidelity
+from solver.inventory import Pool
+from tasks.record import Settings
+
+APPLICATIONS, RESULTS = "applications.csv", "reference_results.csv"
+
+LOAD = "1.0"
+"""Load of the workloads: 160 jobs in 8 hours, the primary ones of the publication."""
+
+TOLERANCE = Tolerance(seconds=0.001, unfair=1.0)
+"""Both policies are deterministic; ties and the order of nodes may differ. Chosen by hand."""
+
+POLICIES = ("tiresias", "optimus")
+
+CLUSTER = Pool("t4", 64, 4)
+
+FIGURES = ("mean_jct_s", "jct_p99_s", "makespan_s")
+
+
+def check_conformance_of_applications(folder: Path) -> Iterator[dict[str, object]]:
+    """Run the deterministic policies on each workload of load 1.0.
+
+    Args:
+        folder: Measured applications, with `workloads/LOAD-N.csv` and `reference_results.csv`, the
+            published figures by workload, policy and source.
+
+    Yields:
+        A row per workload and policy: each figure here and as published, and `ok`.
+
+    Raises:
+        InputError: A file is missing or invalid.
+    """
+    published = _published(folder / RESULTS)
+    traces = sorted((folder / "workloads").glob(f"{LOAD}-*.csv"))
+    if not traces:
+        problem = f"has no workload {LOAD}-N.csv"
+        raise InputError(str(folder / "workloads"), problem, "add the published workloads")
+    with tempfile.TemporaryDirectory() as warehouse:
+        for trace in traces:
+            workload = Source(trace=trace, applications=folder).open(gpu_types=(CLUSTER.gpu_type,))
+            for policy in POLICIES:
+                there = published.get((trace.stem, policy))
+                if there is None:
+                    problem = f"has no run of {policy} on {trace.stem}"
+                    raise InputError(str(folder / RESULTS), problem, "add the published figures")
+                settings = Settings(
+                    policy,
+                    (CLUSTER,),
+                    fidelity=Fidelity.REFERENCE,
+                    round_seconds=60.0,
+                    restart_seconds=30.0,
+                )
+                here = measure_figures(workload, settings, Path(warehouse))
+                about = {"trace": trace.stem, "policy": policy}
+                yield about | compare_figures(here, there, FIGURES, TOLERANCE)
+
+
+def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:
+    with read_results(path, ("workload", "policy", "source", "mean_jct_s")) as rows:
+        return {
+            (row["workload"], row["policy"]): {
+                "mean_jct_s": float(row["mean_jct_s"]),
+                "jct_p99_s": float(row["p99_jct_s"]),
+                "makespan_s": float(row["makespan_s"]),
+            }
+            for row in rows
+            if row["source"] == "published"
+        }

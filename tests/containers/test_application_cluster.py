@@ -1,0 +1,81 @@
+"""Jobs of a measured application on a virtual clock, by hand: rounds of 60 s, restarts of 30 s."""
+
+from pathlib import Path
+
+import pytest
+
+from containers.runtime import EventKind, Lease, Observation, ResumePoint, Terms
+from containers.virtual.application_cluster import ApplicationCluster, ApplicationFactory
+from predictor.errors import InputError
+from predictor.throughput import Profile
+from solver.inventory import Inventory, Pool
+from tests.applications import write_applications, write_jobs
+from tests.strategies import cluster
+from warehouse.workloads.applications import read_application_jobs
+
+NODES = Inventory((Pool("t4", 8, 2),))
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> ApplicationCluster:
+    path = write_jobs(tmp_path, "a,0,toy,2,20", "b,0,toy,2,20")
+    workload = read_application_jobs(path, write_applications(tmp_path / "apps"), ("t4",))
+    terms = Terms("", 60.0, 30.0, workload.profile, NODES)
+    opened = ApplicationFactory(workload.truths).open(terms, ResumePoint(jobs=workload.specs))
+    assert isinstance(opened, ApplicationCluster)
+    return opened
+
+
+def go_on(runtime: ApplicationCluster, *gpus: int) -> tuple[EventKind, Observation]:
+    """Launch the first job, let a round pass."""
+    (event,) = runtime.launch(0, [Lease(0, gpus)])
+    runtime.advance(None)
+    return event.kind, runtime.observe()
+
+
+def test_progress_follows_the_measured_noise_and_ends_in_whole_seconds(
+    runtime: ApplicationCluster,
+) -> None:
+    # A step of 1.2 s is worth 1.6, then 1.82 steps of the first batch size: 75 s and 66 s.
+    kind, seen = go_on(runtime, 0, 1)
+    (entry,) = seen.progress
+    assert kind is EventKind.STARTED
+    assert (seen.clock_seconds, entry.seconds, entry.fraction) == (60.0, 30.0, pytest.approx(0.4))
+    assert entry.steps_left == 80  # of 100, 20 of them in this epoch
+    _, seen = go_on(runtime, 0, 1)
+    (report,) = seen.reports
+    assert (report.epoch, report.epochs, report.batch_size, report.seconds) == (0, 1, 20, 75.0)
+    assert seen.progress[0].fraction == pytest.approx(15 / 66)
+    _, seen = go_on(runtime, 0, 1)
+    (end,) = seen.finished
+    assert (end.kind, end.at_seconds, end.gpus) == (EventKind.FINISHED, 30.0 + 75.0 + 66.0, (0, 1))
+    assert (seen.clock_seconds, seen.progress[0].steps_left) == (180.0, 0)
+
+
+def test_a_job_restarts_where_its_nodes_change(runtime: ApplicationCluster) -> None:
+    kinds, trained = [], []
+    for gpus in [(0, 1), (2, 3), (2,), (3,), (2,)]:
+        kind, seen = go_on(runtime, *gpus)
+        kinds.append(str(kind))
+        trained += [entry.seconds for entry in seen.progress]
+    assert kinds == ["started", "resumed", "resumed", "renewed", "renewed"]
+    assert trained[:4] == [30.0, 30.0, 30.0, 60.0]
+
+
+def test_it_waits_without_a_restart_and_resumes_with_one(runtime: ApplicationCluster) -> None:
+    go_on(runtime, 0, 1)
+    (event,) = runtime.preempt({0: "for another job"})
+    assert (event.kind, event.gpus) == (EventKind.PREEMPTED, (0, 1))
+    runtime.advance(100.0)
+    assert runtime.observe().clock_seconds == 120.0  # the first round that ends at 100 s or later
+    kind, seen = go_on(runtime, 0, 1)
+    assert (kind, seen.progress[0].seconds) == (EventKind.RESUMED, 30.0)
+
+
+def test_other_jobs_are_refused(tmp_path: Path, runtime: ApplicationCluster) -> None:
+    path = write_jobs(tmp_path, "a,0,toy,2,20")
+    workload = read_application_jobs(path, tmp_path / "apps")
+    table = Profile.of_type({("toy", 20, 2): 1.0})
+    terms = Terms("", 60.0, 30.0, table, cluster(8))
+    with pytest.raises(InputError, match="job 0: toy is no measured application"):
+        ApplicationFactory(workload.truths).open(terms, ResumePoint(jobs=workload.specs))

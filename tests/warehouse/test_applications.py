@@ -1,0 +1,78 @@
+"""Folders of measured applications, workloads of their jobs, and their mistakes."""
+
+from pathlib import Path
+
+import pytest
+
+from predictor.allocation import Demand
+from predictor.errors import InputError
+from tests.applications import FILES, write_applications, write_jobs
+from warehouse.workloads.applications import read_application_jobs
+
+
+def refusal(folder: Path, *jobs: str, **changed: tuple[str, ...]) -> str:
+    path = write_jobs(folder, *(jobs or ["a,0,toy,2,20"]))
+    with pytest.raises(InputError) as caught:
+        read_application_jobs(path, write_applications(folder / "apps", **changed))
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_a_job_has_its_tuned_gang_and_the_sizes_that_its_batch_allows(tmp_path: Path) -> None:
+    path = write_jobs(tmp_path, "second,60,toy,2,20", "first,0,toy,1,40")
+    workload = read_application_jobs(path, write_applications(tmp_path / "apps"), ("t4",))
+    first, second = workload.specs
+    assert (first.name, first.arrival_seconds, first.demand) == ("first", 0, Demand(1, 8, tuned=1))
+    assert (second.batch_size, second.demand) == (20, Demand(1, 4, tuned=2))
+    assert (second.epochs, second.total_steps) == (2, 100)
+    # 62.5 and 55 steps of 1.2 s, by the noise of either epoch.
+    assert workload.truths[1].isolated_seconds == pytest.approx((62.5 + 55.0) * 1.2)
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        ("a,0,tox,2,20", "jobs.csv:2, application: 'tox' is no measured application"),
+        ("a,0,toy,2,50", "jobs.csv:2, batch_size: 50 is not 10 to 40, as toy was measured"),
+        ("a,0,toy,5,20", "jobs.csv:2, num_replicas: 5 GPUs are more than toy can use"),
+        ("a,-1,toy,2,20", "jobs.csv:2, time: -1.0 is not a time of 0 or more"),
+        ("a,0,toy,0,20", "jobs.csv:2, num_replicas: 0 is not positive"),
+    ],
+)
+def test_a_wrong_job_is_named(tmp_path: Path, job: str, told: str) -> None:
+    assert refusal(tmp_path, job).startswith(told)
+
+
+def test_a_workload_without_jobs_is_refused(tmp_path: Path) -> None:
+    path, folder = write_jobs(tmp_path), write_applications(tmp_path / "apps")
+    with pytest.raises(InputError, match=r"jobs\.csv: holds no jobs"):
+        read_application_jobs(path, folder)
+
+
+def replaced(file: str, line: int, text: str) -> dict[str, tuple[str, ...]]:
+    lines = list(FILES[file])
+    lines[line] = text
+    return {file.removesuffix(".csv"): tuple(lines)}
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "text", "told"),
+    [
+        ("placements.csv", 1, "toy,1x,5,1,0", "placements.csv:2, placement: '1x' is not a digit"),
+        ("placements.csv", 1, "toy,1,5,1,1", "placements.csv:2, sync_time: 1.0 is not a part of"),
+        ("validation.csv", 1, "toy,10,0,100,1,1,1,0", "validation.csv:2, grad_var: '0' is not a"),
+        ("validation.csv", 2, "toy,10,1,100,1,1,1,3", "toy at batch size 10 has an epoch without"),
+        ("validation.csv", 2, "toy,10,2,200,1,1,1,3", "toy at batch size 10 lacks epochs up to 2"),
+        ("applications.csv", 1, "toy,10,4,5,20,2", "the limits of toy are below their minimum"),
+        ("applications.csv", 1, "tic,10,40,5,20,2", "tic has no measured epochs"),
+    ],
+)
+def test_a_wrong_measurement_is_named(
+    tmp_path: Path, file: str, line: int, text: str, told: str
+) -> None:
+    assert told in refusal(tmp_path, **replaced(file, line, text))
+
+
+def test_measurements_are_of_one_gpu_type(tmp_path: Path) -> None:
+    path, folder = write_jobs(tmp_path, "a,0,toy,2,20"), write_applications(tmp_path / "apps")
+    with pytest.raises(InputError, match="measured on one GPU type, and the cluster has t4, v100"):
+        read_application_jobs(path, folder, ("t4", "v100"))
