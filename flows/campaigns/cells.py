@@ -10,7 +10,7 @@ from time import perf_counter
 from flows.campaigns.plan import CampaignPlan, WorkloadPlan
 from flows.runs.code_version import hash_code
 from flows.runs.resuming import resume
-from flows.runs.simulation import Watch, prepare, simulate
+from flows.runs.simulation import Progress, Watch, prepare, simulate
 from flows.runs.start import make_start, open_workload, read_past_jobs
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
@@ -178,7 +178,21 @@ def finish_cell(
             "this worker has other code or files than the process that started the campaign",
             "give all workers the same code and files",
         )
-    store, on_round = CellStore(warehouse), watch(start) if watch else None
+    return finish_start(
+        start, key, warehouse, fresh=fresh, progress=watch(start) if watch else None
+    )
+
+
+def finish_start(
+    start: Start,
+    key: str,
+    warehouse: Path,
+    *,
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> FinishedCell:
+    """Finish the run of a start as `finish_cell` does; `progress` is called for each round."""
+    store = CellStore(warehouse)
     with store.alone(key):
         # Another process may have finished the cell while this one waited for the lock.
         finished = None if fresh else store.find_finished(key)
@@ -187,16 +201,16 @@ def finish_cell(
         started = perf_counter()
         begun: list[str] = []
 
-        def progress(run: Run) -> None:
+        def after_round(run: Run) -> None:
             if not begun:
                 begun.append(run.name)
                 store.begin(key, run.name)
-            if on_round is not None:
-                on_round(run)
+            if progress is not None:
+                progress(run)
 
         run = None if fresh else store.find_begun(key)
         if run is None:
-            run = simulate(start, warehouse, progress=progress)
+            run = simulate(start, warehouse, progress=after_round)
         else:
-            resume(run, warehouse, progress=progress)
+            resume(run, warehouse, progress=after_round)
         return store.finish(key, run, perf_counter() - started)

@@ -20,7 +20,7 @@ from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.policies import parameters as parameters_in
 from solver.policies import policy_class, policy_names
-from tasks.record import Parameter
+from tasks.record import Parameter, Settings
 from tasks.sources import Workload
 from warehouse.store.durable import check_writable
 
@@ -32,6 +32,31 @@ def select_parameters(policy: str, asked: Iterable[Parameter]) -> tuple[Paramete
     """Return the given parameters that a policy has; none for an unknown policy."""
     known = parameters_in(policy_class(policy)) if policy in policy_names() else {}
     return tuple(parameter for parameter in asked if parameter.name in known)
+
+
+def check_policies(
+    policies: Sequence[str], settings: Settings, parameters: Sequence[Parameter]
+) -> None:
+    """Refuse policies that cannot be compared, before a file is read.
+
+    Raises:
+        InputError: A policy is unknown or named twice, or no policy has a parameter.
+    """
+    twice = [name for name, times in Counter(policies).items() if times > 1]
+    if twice:
+        raise InputError("policies", f"{twice[0]!r} is there twice", "name each policy once")
+    for name in policies:
+        try:
+            make_policy_of(replace(settings, policy=name))
+        except InputError as error:
+            raise InputError("policies", error.problem, error.remedy) from None
+    for parameter in parameters:
+        if not any(select_parameters(policy, [parameter]) for policy in policies):
+            raise InputError(
+                f"parameters.{parameter.name}",
+                f"is a parameter of none of {', '.join(policies)}",
+                "see shockwave policy list",
+            )
 
 
 def plan_comparison(
@@ -52,27 +77,13 @@ def plan_comparison(
         ShockwaveError: A file, a policy or a setting is invalid, or no policy has a parameter.
     """
     check_history(history, settings.forecasts)
-    twice = [name for name, times in Counter(policies).items() if times > 1]
-    if twice:
-        raise InputError("policies", f"{twice[0]!r} is there twice", "name each policy once")
     first = make_settings(policies[0], size, settings)
-    for name in policies:
-        try:
-            make_policy_of(replace(first, policy=name))
-        except InputError as error:
-            raise InputError("policies", error.problem, error.remedy) from None
+    check_policies(policies, first, parameters)
     workload, past = open_workload(source, first), read_past_jobs(warehouse, history)
     for name in policies:
         taken = select_parameters(name, parameters)
         asked = make_settings(name, size, settings, parameters=taken, seed=source.seed)
         prepare(make_start(workload, asked, past))
-    for parameter in parameters:
-        if not any(select_parameters(policy, [parameter]) for policy in policies):
-            raise InputError(
-                f"parameters.{parameter.name}",
-                f"is a parameter of none of {', '.join(policies)}",
-                "see shockwave policy list",
-            )
     check_writable(warehouse)
     title = f"{','.join(policies)} ({settings.fidelity})"
     return make_comparison(title, source, size, settings, policies, parameters, history), workload

@@ -22,6 +22,10 @@ EVERYDAY = {
         "simulate:compare",
         "Run one workload under several policies.",
     ),
+    "hindsight": (
+        "hindsight:hindsight",
+        "Compare what a cluster did, by its log, with what policies would have done.",
+    ),
     "resume": ("simulate:resume", "Continue an interrupted run from its last recorded round."),
     "report": ("report:report", "Write one self-contained HTML page about runs, with figures."),
     "why": ("query:explain", "Explain why a job runs, waits or was preempted in a round."),

@@ -188,6 +188,7 @@ LEAST_IS_BEST = frozenset(
         *("makespan_s", "mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s"),
         *("worst_rho", "rho_p95", "unfair_fraction", "preemptions", "restart_s"),
         *("proportionality_violations", "envy_violations"),
+        *("mean_wait_s", "wait_p50_s", "wait_p95_s", "wait_p99_s", "mean_rho"),
     }
 )
 """Figures of runs of which less is better."""

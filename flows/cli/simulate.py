@@ -118,10 +118,7 @@ def compare(
     from flows.campaigns.compare import plan_comparison, run_comparison
 
     size = cluster.size(default=16)
-    names = [name.strip() for name in policies.split(",")]
-    if not all(names):
-        problem = f"{policies!r} is not a list POLICY,POLICY,…"
-        raise InputError("policies", problem, f"give some of {', '.join(policy_names())}")
+    names = parse_policies(policies)
     values = parse_parameters(parameters or ())
     plan, workload = plan_comparison(
         source, size, settings, names, warehouse, values, tuple(parse_history(warehouse, history))
@@ -184,6 +181,19 @@ def resume(
     if ended:
         say(f"{run} had already ended", err=True)
     print_summary(warehouse, [run], perf_counter() - started, as_json)
+
+
+def parse_policies(policies: str) -> list[str]:
+    """Return the policies that `--policies` names.
+
+    Raises:
+        InputError: It is no list of names.
+    """
+    names = [name.strip() for name in policies.split(",")]
+    if not all(names):
+        problem = f"{policies!r} is not a list POLICY,POLICY,…"
+        raise InputError("policies", problem, f"give some of {', '.join(policy_names())}")
+    return names
 
 
 def parse_history(warehouse: Path, history: str | None) -> list[str]:

@@ -28,7 +28,7 @@ def format_names() -> list[str]:
 
 
 @dataclass(frozen=True)
-class FromTrace:
+class FromTables:
     """Settings of a trace with its tables."""
 
     trace: Annotated[
@@ -66,6 +66,12 @@ class FromTrace:
             "Batch-size regimes (CSV) of a public trace; published for those of Shockwave's.",
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Settings of a cluster's log."""
+
     columns: Annotated[str, Setting("Columns", "Meaning of a table's columns: ROLE=COLUMN,…")] = ""
     header: Annotated[
         str, Setting("Header", "Columns of a log without a header: a file of them, or NAME,NAME,…")
@@ -89,6 +95,12 @@ class FromTrace:
             most=100,
         ),
     ] = 0
+
+
+@dataclass(frozen=True)
+class FromTrace(LogOptions, FromTables):
+    """Settings of a trace of any format."""
+
     adapt: Annotated[
         bool,
         Setting("Adapt", "Draw models, adaptation modes and regimes for the jobs of a log."),
@@ -238,9 +250,7 @@ class Source(WorkloadSettings):
             from warehouse.workloads.tiresias import read_tiresias
 
             return read_tiresias(self.trace)
-        log = self.read_log()
-        workload = self._make(log.source, log.jobs, gpu_types)
-        return replace(workload, left_out=log.left_out)
+        return self.make_jobs(self.read_log(), gpu_types)
 
     def _check(self) -> None:
         check_bounds(Source, self)
@@ -375,6 +385,14 @@ class Source(WorkloadSettings):
         )
         reader = READERS.get(Format(self.format)) or DeclaredTable(_pairs("columns", self.columns))
         return read_log(reader, self.trace, options)
+
+    def make_jobs(self, log: "ClusterLog", gpu_types: Sequence[str] = ()) -> "Workload":
+        """Return the jobs of a log as a workload, for a cluster of GPU types, if it names any.
+
+        Raises:
+            InputError: A setting is invalid, or a job arrives too long after the first one.
+        """
+        return replace(self._make(log.source, log.jobs, gpu_types), left_out=log.left_out)
 
     def _make(
         self, source: str, jobs: "Sequence[TableJob]", gpu_types: Sequence[str]

@@ -49,6 +49,7 @@ class Section:
         key: Name in links.
         figure: The answer at a glance.
         table: The answer in full.
+        notes: Statements by their subject.
         folded: Whether the section starts closed.
     """
 
@@ -56,6 +57,7 @@ class Section:
     question: str
     figure: Figure | None = None
     table: Table | None = None
+    notes: Sequence[tuple[str, str]] = ()
     folded: bool = False
 
     @property
@@ -87,31 +89,10 @@ class Chapter:
 
 
 @dataclass(frozen=True)
-class Report:
-    """The contents of a report.
+class PageContents:
+    """The contents of a page, in chapters."""
 
-    Attributes:
-        entries: The runs; of a campaign, one per cell.
-        shown: The runs with their own chapters.
-        chapters: The chapters; with several runs, the first is about all of them.
-    """
-
-    entries: Sequence[ReportedRun]
-    shown: Sequence[ReportedRun]
     chapters: Sequence[Chapter]
-
-    @property
-    def runs(self) -> list[str]:
-        """The distinct runs."""
-        return list(dict.fromkeys(entry.run for entry in self.entries))
-
-    @property
-    def title(self) -> str:
-        """The names of the policies and options, or their number if there are many."""
-        labels = list_labels(self.entries)
-        if len(labels) > MOST_NAMES:
-            return f"{len(labels)} policies and options"
-        return ", ".join(labels)
 
     @property
     def sections(self) -> list[Section]:
@@ -127,6 +108,32 @@ class Report:
             for section in chapter.sections
             if section.figure is not None
         ]
+
+
+@dataclass(frozen=True)
+class Report(PageContents):
+    """The contents of a report; with several runs, the first chapter is about all of them.
+
+    Attributes:
+        entries: The runs; of a campaign, one per cell.
+        shown: The runs with their own chapters.
+    """
+
+    entries: Sequence[ReportedRun]
+    shown: Sequence[ReportedRun]
+
+    @property
+    def runs(self) -> list[str]:
+        """The distinct runs."""
+        return list(dict.fromkeys(entry.run for entry in self.entries))
+
+    @property
+    def title(self) -> str:
+        """The names of the policies and options, or their number if there are many."""
+        labels = list_labels(self.entries)
+        if len(labels) > MOST_NAMES:
+            return f"{len(labels)} policies and options"
+        return ", ".join(labels)
 
 
 @debug_mode(False)  # otherwise Altair validates each part of a chart when it is made
@@ -160,7 +167,7 @@ def read_report(
         where = f" in {entry.group}" if apart else ""
         title = f"{entry.label}{where}"
         chapters.append(_run(analytics, entry, jobs[entry.run], asked, title, alone=alone))
-    return Report(entries, shown, chapters)
+    return Report(chapters, entries, shown)
 
 
 Asked = Mapping[str, Mapping[str, Sequence[Row]]]

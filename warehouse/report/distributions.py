@@ -65,14 +65,15 @@ def _rows(entry: ReportedRun, asked: Sequence[Row]) -> list[Row]:
 def _both(rows: Sequence[Row], labels: Sequence[str]) -> alt.ConcatChart:
     fair = alt.Chart(data([{"rho": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="rho:Q")
     rho, jct = (
-        _steps([row for row in rows if row["metric"] == name], labels, name)
+        draw_steps([row for row in rows if row["metric"] == name], labels, name)
         for name, _ in SHOWN.values()
     )
     chart: alt.ConcatChart = alt.concat(alt.layer(rho, fair), jct, columns=2, spacing=30)
     return chart
 
 
-def _steps(rows: Sequence[Row], labels: Sequence[str], name: str) -> alt.Chart:
+def draw_steps(rows: Sequence[Row], labels: Sequence[str], name: str) -> alt.Chart:
+    """Draw the share of jobs with at most a `value`, a line per run and its `label`."""
     scale = make_scale([row["value"] for row in rows], zero=True)
     chart: alt.Chart = (
         alt.Chart(data(rows), width=310, height=200)

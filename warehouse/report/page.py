@@ -14,11 +14,12 @@ from markupsafe import Markup
 from warehouse.analytics.intervals import in_three_digits
 from warehouse.analytics.questions import Analytics
 from warehouse.report.accounts import write_accounts
-from warehouse.report.contents import Report, read_report
+from warehouse.report.contents import PageContents, Report, read_report
 from warehouse.report.figure import CONFIG, Row
 from warehouse.report.forecasts import make_job_charts
 from warehouse.report.output import write_bytes
 from warehouse.report.paper import VEGA_LITE
+from warehouse.report.selection import ReportedRun
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("tables.js", "charts.js", "jobs.js", "page.js")
@@ -80,6 +81,28 @@ def write_page(report: Report, out: Path, title: str) -> Path:
 
 def render(report: Report, title: str) -> str:
     """Return the page as HTML."""
+    return render_page(
+        "page.html.j2",
+        report,
+        title,
+        report.entries,
+        report=report,
+        labels=list(dict.fromkeys(entry.policy for entry in report.entries)),
+    )
+
+
+def render_page(
+    template: str, contents: PageContents, title: str, entries: Sequence[ReportedRun], **more: Any
+) -> str:
+    """Return a page as HTML.
+
+    Args:
+        template: A template of this folder.
+        contents: The chapters.
+        title: Title of the page.
+        entries: The runs, whose settings close the page.
+        more: Further variables of the template.
+    """
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,  # names of jobs, tenants and traces are untrusted
@@ -88,25 +111,25 @@ def render(report: Report, title: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["formatted"] = format_value
-    entries = {entry.run: entry for entry in report.entries}.values()
-    return environment.get_template("page.html.j2").render(
+    runs = {entry.run: entry for entry in entries}.values()
+    return environment.get_template(template).render(
         title=title,
-        report=report,
-        labels=list(dict.fromkeys(entry.policy for entry in report.entries)),
-        settings=[_settings(entry.settings, entry.figures) for entry in entries],
-        data=_as_script(_data(report)),
+        chapters=contents.chapters,
+        settings=[_settings(entry.settings, entry.figures) for entry in runs],
+        data=_as_script(_data(contents)),
         library=Markup(_library()),
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         scripts=[Markup((FOLDER / name).read_text(encoding="utf-8")) for name in SCRIPTS],
+        **more,
     )
 
 
-def _data(report: Report) -> dict[str, Any]:
+def _data(contents: PageContents) -> dict[str, Any]:
     """Return all that the page's scripts draw; charts with the same rows share one copy."""
     rows: dict[str, Any] = {}
     tables = {
         key: table.as_data()
-        for section in report.sections
+        for section in contents.sections
         for key, table in ((section.key, section.table), (f"{section.key}-rows", section.rows))
         if table is not None
     }
@@ -114,7 +137,7 @@ def _data(report: Report) -> dict[str, Any]:
         "config": CONFIG,
         "charts": {
             figure.key: {name: _bare(spec, rows) for name, spec in figure.specs.items()}
-            for figure in report.figures
+            for figure in contents.figures
             if figure.chart is not None
         },
         "jobCharts": {name: chart.to_dict() for name, chart in make_job_charts().items()},
@@ -122,7 +145,7 @@ def _data(report: Report) -> dict[str, Any]:
         "tables": tables,
         "jobs": {
             chapter.jobs.run: write_accounts(chapter.jobs)
-            for chapter in report.chapters
+            for chapter in contents.chapters
             if chapter.jobs is not None
         },
     }

@@ -37,16 +37,20 @@ def draw_load(entries: Sequence[ReportedRun], asked: Mapping[str, Sequence[Row]]
     for group, members in group_runs(entries).items():
         found = [{"label": e.label, **row} for e in members for row in asked[e.run]]
         if found:
-            labels = list_labels(members)
-            leased = _line(
-                found, "leased", "GPUs leased", "%", labels=labels, scale=alt.Scale(domain=[0, 1])
-            )
-            queued = _line(found, "queued", "jobs waiting", COUNT, labels=labels)
-            charts[group] = _above(leased, queued, legends="shared")
+            charts[group] = draw_busy(found, list_labels(members))
             rows += found
     if not rows:
         return Figure(key, title, about, missing="The run has one round only so far.")
     return offer_choice(key, title, about, charts, rows)
+
+
+def draw_busy(rows: Sequence[Row], labels: Sequence[str]) -> alt.VConcatChart:
+    """Draw rows of the query `load`, a line per `label`."""
+    leased = _line(
+        rows, "leased", "GPUs leased", "%", labels=labels, scale=alt.Scale(domain=[0, 1])
+    )
+    queued = _line(rows, "queued", "jobs waiting", COUNT, labels=labels)
+    return _above(leased, queued, legends="shared")
 
 
 def _line(

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
@@ -55,6 +55,8 @@ class TableJob:
         limit_seconds: Limit of its run time; 0 if unknown or none.
         attempts: Number of times that it started.
         gpu_type: Type of its GPUs; empty if unknown.
+        nodes: Nodes that it ran on; 0 if unknown.
+        periods: Start and end of each attempt, if it had several that the log dates.
     """
 
     arrival_seconds: float
@@ -73,6 +75,24 @@ class TableJob:
     limit_seconds: float = 0.0
     attempts: int = 1
     gpu_type: str = ""
+    nodes: int = 0
+    periods: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def held(self) -> tuple[tuple[float, float], ...]:
+        """Periods in which it held its GPUs, as start and end; empty if the log does not say."""
+        if self.periods or self.start_seconds is None:
+            return self.periods
+        end = self.start_seconds + self.seconds if self.end_seconds is None else self.end_seconds
+        return ((self.start_seconds, end),)
+
+
+def find_most_held(jobs: Iterable[TableJob]) -> float:
+    """Return the most GPUs that jobs held at once, as far as the log says when they ran."""
+    changes = [
+        change for job in jobs for a, b in job.held for change in ((a, job.gpus), (b, -job.gpus))
+    ]
+    return max(accumulate(gpus for _, gpus in sorted(changes)), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -93,10 +113,7 @@ class ClusterLog:
 
     def summarize(self) -> dict[str, object]:
         """Return figures of the jobs: numbers, work, and the most GPUs that were held at once."""
-        ran = [job for job in self.jobs if job.start_seconds is not None]
-        changes = [(job.start_seconds, job.gpus) for job in ran]
-        changes += [(job.end_seconds or 0.0, -job.gpus) for job in ran]
-        held = accumulate(gpus for _, gpus in sorted(changes, key=lambda c: (c[0], c[1])))
+        most = find_most_held(self.jobs)
         arrivals = [job.arrival_seconds for job in self.jobs]
         states = Counter(job.state.split(" ")[0] for job in self.jobs if job.state)
         return {
@@ -106,7 +123,7 @@ class ClusterLog:
             "days": round((max(arrivals) - min(arrivals)) / 86_400, 2),
             "gpu_hours": round(sum(job.gpus * job.seconds for job in self.jobs) / 3_600, 1),
             "largest_gpus": max(job.gpus for job in self.jobs),
-            "most_gpus_held": round(max(held, default=0.0), 2) if ran else None,
+            "most_gpus_held": round(most, 2) if most else None,
             "retried_jobs": sum(job.attempts > 1 for job in self.jobs),
             "states": ", ".join(f"{n:,} {state}" for state, n in states.most_common()),
         }
@@ -300,8 +317,16 @@ class JobLine:
         Raises:
             InputError: A field is unreadable.
         """
+        return sum(end - start for start, end in self.periods())
+
+    def periods(self) -> tuple[tuple[float, float], ...]:
+        """Return start and end, if both are there and in this order; else nothing.
+
+        Raises:
+            InputError: A field is unreadable.
+        """
         start, end = self.moments.place([self._moment("start"), self._moment("end")], None)
-        return 0.0 if start is None or end is None else max(end - start, 0.0)
+        return ((start, end),) if start is not None and end is not None and start <= end else ()
 
     def _times(self, run_seconds: float | None) -> list[float | None]:
         roles = "arrival", "eligible", "start", "end"

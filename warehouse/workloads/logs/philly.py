@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -84,24 +85,29 @@ def _make_job(place: str, job: Mapping[str, Any], moments: Moments) -> TableJob:
     ]
     if not whole:
         raise UnusableError(NO_TIMES)
-    spans = [_span(place, attempt, moments) for attempt in whole]
+    periods = [_find_periods(place, attempt, moments) for attempt in whole]
+    times = tuple(chain.from_iterable(periods))
     values = {role: clean(str(job.get(key) or "")) for role, key in COLUMNS.items()}
     values |= {"start": str(whole[0]["start_time"]), "end": str(whole[-1]["end_time"])}
     columns = COLUMNS | {"start": "start_time", "end": "end_time"}
     line = JobLine(place, values, columns, moments)
     gpus = next(filter(None, (_count_gpus(place, a) for a in reversed(attempts))), 0)
-    return line.job(sum(spans), gpus, attempts=len(attempts))
+    seconds = sum(end - start for start, end in times)
+    several = times if len(times) > 1 else ()
+    return line.job(seconds, gpus, attempts=len(attempts), periods=several)
 
 
 def _is_missing(value: object) -> bool:
     return value in (None, "", "None")
 
 
-def _span(place: str, attempt: Mapping[str, Any], moments: Moments) -> float:
-    """Return the run time of an attempt in seconds."""
+def _find_periods(
+    place: str, attempt: Mapping[str, Any], moments: Moments
+) -> tuple[tuple[float, float], ...]:
+    """Return start and end of an attempt; nothing if they are not in this order."""
     columns = {"start": "start_time", "end": "end_time"}
     values = {role: str(attempt[key]) for role, key in columns.items()}
-    return max(JobLine(place, values, columns, moments).span(), 0.0)
+    return JobLine(place, values, columns, moments).periods()
 
 
 def _count_gpus(place: str, attempt: Mapping[str, Any]) -> int:

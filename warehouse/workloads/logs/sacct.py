@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,14 @@ def _make_job(runs: list[JobLine]) -> TableJob:
         attempts=len(started),
         gpu_type=_count_gpus(started[-1])[1],
         limit_seconds=_limit(last),
+        nodes=int(started[-1].number("nodes")),
+        periods=_list_periods(started),
     )
+
+
+def _list_periods(runs: list[JobLine]) -> tuple[tuple[float, float], ...]:
+    """Return start and end of each run of a job that ran several times."""
+    return tuple(chain.from_iterable(row.periods() for row in runs)) if len(runs) > 1 else ()
 
 
 def _sum_elapsed(runs: list[JobLine]) -> float | None:

@@ -1,0 +1,210 @@
+"""What policies would have done with the jobs of a cluster's log."""
+
+import math
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from multiprocessing.sharedctypes import SynchronizedArray
+from pathlib import Path
+
+from flows.campaigns.cells import finish_start, make_cell_key
+from flows.campaigns.compare import check_policies, select_parameters
+from flows.campaigns.runners import prepare_process
+from flows.runs.code_version import hash_code
+from flows.runs.pools import Machines
+from flows.runs.settings import ClusterSize, SimulationSettings, make_settings, pools_of
+from flows.runs.simulation import prepare
+from flows.runs.start import make_start
+from flows.runs.workload_source import Source
+from predictor.errors import InputError, Interrupted
+from solver.inventory import Pool
+from tasks.record import Parameter, Start
+from tasks.run import Run
+from warehouse.analytics.catalog import build
+from warehouse.hindsight.inference import infer_pools
+from warehouse.hindsight.jobs import LoggedJobs, select_jobs
+from warehouse.store.durable import check_writable
+from warehouse.wording import counted
+from warehouse.workloads.logs.anonymous import anonymize, hide_text
+from warehouse.workloads.logs.log import ClusterLog, find_most_held
+
+POLL_SECONDS = 0.5
+"""Interval between progress reports. An engineering choice."""
+
+MOST_ROUNDS = 5_040
+"""Rounds between the first and the last arrival, a week of the usual ones. Longer logs get longer
+rounds, so that a month takes minutes. An engineering bound."""
+
+JobsEnded = Callable[[int, int], None]
+"""Takes the numbers of ended and of all jobs, over all policies."""
+
+
+@dataclass(frozen=True)
+class HindsightPlan:
+    """A checked comparison that has not run yet.
+
+    Attributes:
+        jobs: The jobs of the log.
+        starts: The start of each policy's run.
+        cluster: The cluster, and how it is known.
+    """
+
+    jobs: LoggedJobs
+    starts: tuple[Start, ...]
+    cluster: str
+
+
+def plan_hindsight(
+    source: Source,
+    size: ClusterSize | None,
+    restart_seconds: float,
+    policies: Sequence[str],
+    warehouse: Path,
+    parameters: Sequence[Parameter] = (),
+    *,
+    anonymous: bool = False,
+    round_seconds: float | None = None,
+) -> HindsightPlan:
+    """Read a log, and check the run of each policy before any starts.
+
+    Args:
+        source: The log.
+        size: The cluster; None for the smallest that could hold the log's jobs.
+        restart_seconds: Time that a restart costs a job, in seconds.
+        policies: Names of the policies.
+        warehouse: Destination of the runs.
+        parameters: Parameters, each for the policies that have it.
+        anonymous: Whether numbers replace users, accounts and names of jobs.
+        round_seconds: Length of a round, in seconds; by default see `choose_round`.
+
+    Raises:
+        ShockwaveError: A file, a policy or a setting is invalid, the log says of no job when it
+            started, or the cluster is smaller than what its jobs held.
+    """
+    settings = SimulationSettings(restart_seconds=restart_seconds)
+    check_policies(policies, make_settings(policies[0], ClusterSize(1), settings), parameters)
+    log = _read_log(source, anonymous)
+    if round_seconds is None:
+        round_seconds = choose_round(log)
+    settings = replace(settings, round_seconds=round_seconds)
+    machines, cluster = _choose_machines(log, size)
+    types = tuple(dict.fromkeys(pool.gpu_type for pool in machines.pools if pool.gpu_type))
+    workload = source.make_jobs(log, types)
+    starts = []
+    for name in policies:
+        taken = select_parameters(name, parameters)
+        start = make_start(workload, make_settings(name, machines, settings, parameters=taken))
+        prepare(start)
+        starts.append(start)
+    check_writable(warehouse)
+    jobs = LoggedJobs(log, starts[0].workload, starts[0].header.settings)
+    return HindsightPlan(jobs, tuple(starts), cluster)
+
+
+def choose_round(log: ClusterLog) -> float:
+    """Return the length of a round in seconds: the usual one, or whole minutes for a long log."""
+    arrivals = [job.arrival_seconds for job in log.jobs]
+    minutes = math.ceil((max(arrivals) - min(arrivals)) / MOST_ROUNDS / 60)
+    return max(SimulationSettings.round_seconds, 60.0 * minutes)
+
+
+def _read_log(source: Source, anonymous: bool) -> ClusterLog:
+    if not anonymous:
+        return select_jobs(source.read_log())
+    try:
+        log = source.read_log()
+    except InputError as error:
+        raise hide_text(error) from None
+    return select_jobs(anonymize(log))
+
+
+def _choose_machines(log: ClusterLog, size: ClusterSize | None) -> tuple[Machines, str]:
+    """Return the cluster, and a sentence about how it is known."""
+    if size is None:
+        pools = infer_pools(log.jobs)
+        said = (
+            f"{_describe(pools)}: as many GPUs as the jobs of the log held at once, in whole "
+            "nodes. It may have had more; then policies would have done better."
+        )
+        return Machines(pools), said
+    pools, most = pools_of(size), find_most_held(log.jobs)
+    if (gpus := sum(pool.gpus for pool in pools)) < most:
+        raise InputError(
+            "pools" if size.pools else "gpus",
+            f"{gpus:,} GPUs are fewer than the {most:,g} that the log's jobs held at once",
+            "give at least as many, or leave it out",
+        )
+    return Machines(pools), f"{_describe(pools)}, as given."
+
+
+def _describe(pools: Sequence[Pool]) -> str:
+    return " and ".join(
+        f"{pool.gpus:,} {pool.gpu_type} GPUs".replace("  ", " ")
+        + f" on {counted(pool.nodes, 'node')}" * (pool.gpus_per_node > 1)
+        for pool in pools
+    )
+
+
+def run_policies(
+    starts: Sequence[Start], warehouse: Path, watch: JobsEnded = lambda done, total: None
+) -> list[str]:
+    """Run each start to its end, as many at a time as there are cores; return the runs' ids.
+
+    A start that has already run is not run again, and an interrupted one is resumed.
+
+    Raises:
+        Interrupted: The user stopped it.
+        ShockwaveError: A run failed.
+    """
+    build(warehouse)
+    keys = [make_cell_key(start, hash_code(start.header.settings)) for start in starts]
+    total = sum(len(start.workload.specs) for start in starts)
+    spawn = multiprocessing.get_context("spawn")
+    counts = spawn.Array("q", len(starts))
+    workers = min(os.cpu_count() or 1, len(starts))
+    with ProcessPoolExecutor(workers, spawn, _begin_worker, (counts,)) as pool:
+        futures = [
+            pool.submit(_run_start, number, start, key, warehouse)
+            for number, (start, key) in enumerate(zip(starts, keys, strict=True))
+        ]
+        try:
+            _await(futures, lambda: watch(sum(counts[:]), total))
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            problem = f"interrupted with {sum(counts[:]):,} of {total:,} jobs done"
+            raise Interrupted("hindsight", problem, "run it again: it continues") from None
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
+
+
+def _await(futures: Sequence[Future[str]], report: Callable[[], None]) -> None:
+    """Wait for all futures; raise the error of the first that fails."""
+    waiting = {*futures}
+    while waiting:
+        done, waiting = wait(waiting, POLL_SECONDS)
+        for future in done:
+            future.result()
+        report()
+
+
+_counts: list["SynchronizedArray[int]"] = []
+"""Ended jobs of each run, in a worker process."""
+
+
+def _begin_worker(counts: "SynchronizedArray[int]") -> None:
+    prepare_process()
+    _counts[:] = [counts]
+
+
+def _run_start(number: int, start: Start, key: str, warehouse: Path) -> str:
+    def progress(run: Run) -> None:
+        _counts[0][number] = run.state.arrived - len(run.state.beliefs)
+
+    done = finish_start(start, key, warehouse, progress=progress)
+    _counts[0][number] = len(start.workload.specs)
+    return done.run

@@ -1,0 +1,137 @@
+"""`shockwave hindsight`: a log, two policies, a page."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.flows.conftest import Command, assert_refused
+from tests.warehouse.logs.samples import SACCT, sacct
+
+pytestmark = pytest.mark.process  # each policy runs in a process of its own
+
+NAMES = "qx-ann", "qx-bob", "qx-lab", "qx-prod", "qx-train", "qx-eval"
+FEW = ("--policies", "fifo,srtf", "--json")
+
+
+def row(job: int, submit: str, start: str, end: str, seconds: int, who: int) -> list[str]:
+    named = {"User": NAMES[who], "Account": NAMES[2 + who], "JobName": NAMES[4 + who]}
+    return sacct(str(job), submit, start, end, seconds, NNodes="1", **named)
+
+
+ROWS = [
+    row(1, "08:00:00", "08:00:00", "09:00:00", 3600, 0),
+    row(2, "08:00:00", "09:00:00", "10:00:00", 3600, 1),
+    row(3, "08:10:00", "10:00:00", "10:01:40", 100, 0),
+    row(4, "08:10:00", "None", "08:20:00", 0, 1),
+]
+"""Two GPUs: in the even cluster the first job ends at 10:01:40, as the second does; the third,
+which trains at a third of its speed, takes 300 s."""
+JCTS, FAIR = [3600, 7200, 6700], [7300, 7300, 300]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "month.txt"
+    path.write_text("\n".join("|".join(fields) for fields in [SACCT, *ROWS]), encoding="utf-8")
+    return path
+
+
+def contents(folder: Path) -> Iterator[str]:
+    """What the files of a folder say."""
+    for path in folder.rglob("*"):
+        yield path.name
+        if path.suffix == ".parquet":
+            yield str(pq.read_table(path).to_pylist())
+        elif path.is_file():
+            yield path.read_bytes().decode("utf-8", "replace")
+
+
+def test_actual_and_simulated(here: Command, log: Path, tmp_path: Path) -> None:
+    kept = "--warehouse", tmp_path / "warehouse"
+    done = here("hindsight", log, *FEW, *kept)
+    assert done.code == 0, done.err
+    assert "1  never started" in done.err
+    actual, fifo, srtf = done.rows
+    assert [each["schedule"] for each in done.rows] == ["actual", "fifo", "srtf"]
+    assert actual["mean_wait_s"] == pytest.approx((0 + 3600 + 6600) / 3)
+    assert actual["makespan_s"] == 7300
+    rhos = [jct / (fair + 140) for jct, fair in zip(JCTS, FAIR, strict=True)]
+    assert actual["worst_rho"] == pytest.approx(max(rhos))
+    assert actual["mean_rho"] == pytest.approx(sum(rhos) / 3)
+    # The second job starts with the round after the first one's end, and pays a restart.
+    assert fifo["mean_wait_s"] == pytest.approx((0 + 3600 + 7220 - 600) / 3)
+    assert srtf["mean_wait_s"] < fifo["mean_wait_s"]
+    sql = "SELECT max(rho) AS rho, avg(waiting_seconds) AS wait FROM job_outcomes WHERE run = '{}'"
+    for each in (fifo, srtf):  # the yardstick of the log is that of runs
+        (stored,) = here("sql", sql.format(each["run"]), *kept, "--json").rows
+        assert stored["rho"] == pytest.approx(each["worst_rho"], abs=1e-5)
+        assert stored["wait"] == pytest.approx(each["mean_wait_s"])
+    page = Path(actual["page"]).read_text(encoding="utf-8")
+    assert all(
+        name in page for name in ("month.txt", "qx-ann", "qx-prod", "never started", "2 GPUs")
+    )
+    again = here("hindsight", log, *FEW, *kept)
+    assert again.rows == done.rows  # the same runs: none is simulated again
+
+
+def test_a_table_of_jobs(here: Command, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["came", "began", "ended", "n", "team"])
+        table.writerows([[0, 0, 3600, 2, "a"], [0, 3600, 7200, 2, "b"], [600, 7200, 7300, 2, "a"]])
+    columns = "arrival=came,start=began,end=ended,gpus=n,tenant=team"
+    asked = ("--format", "table", "--columns", columns, *FEW, "--warehouse", tmp_path / "warehouse")
+    done = here("hindsight", path, *asked, "--gpus", 4)
+    assert done.code == 0, done.err
+    actual, fifo, _ = done.rows
+    assert actual["mean_wait_s"] == pytest.approx((3600 + 6600) / 3)
+    assert fifo["mean_wait_s"] == 1000  # the first two run side by side, then the third
+    assert_refused(
+        here("hindsight", path, *asked, "--gpus", 1), "--gpus: 1 GPUs are fewer than the 2"
+    )
+
+
+def test_anonymous_writes_no_name(here: Command, log: Path, tmp_path: Path) -> None:
+    log = log.rename(tmp_path / "qx-ann.txt")
+    out = tmp_path / "out"
+    asked = ("--anonymous", "--warehouse", out, "--only", "Account=qx-lab|qx-prod")
+    done = here("hindsight", log, *FEW, *asked)
+    assert done.code == 0, done.err
+    said = [*contents(out), done.out, done.err]
+    assert any("user-1" in text for text in said)
+    assert any("account-2" in text for text in said)
+    for name in NAMES:
+        assert [text[:99] for text in said if name in text] == []
+
+
+def test_errors_of_anonymous_logs_quote_nothing(here: Command, log: Path, tmp_path: Path) -> None:
+    log.write_text(log.read_text().replace("|3600|", f"|{NAMES[0]}|", 1))
+    refused = here("hindsight", log, *FEW, "--anonymous", "--warehouse", tmp_path / "warehouse")
+    assert_refused(refused, "month.txt:2, ElapsedRaw: cannot be read")
+    assert NAMES[0] not in refused.err
+    plain = here("hindsight", log, *FEW, "--warehouse", tmp_path / "warehouse")
+    assert_refused(plain, f"{NAMES[0]!r} is not a number")
+
+
+def test_a_log_without_starts_is_refused(here: Command, tmp_path: Path) -> None:
+    path = tmp_path / "itp.csv"
+    path.write_text("job_id,num_gpus,submission_time,duration\n1,2,10,60\n")
+    out = tmp_path / "warehouse"
+    refused = here("hindsight", path, "--format", "itp", "--warehouse", out)
+    assert_refused(refused, "itp.csv: says of no job when it started")
+    assert not out.exists()
+
+
+def test_policies_and_parameters_are_checked_first(here: Command, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.txt"
+    for asked, said in (
+        (("--policies", "fifo,fifo"), "twice"),
+        (("--policies", "fivo"), "unknown policy"),
+        (("--policies", "fifo", "--set", "lateness=3"), "is a parameter of none"),
+    ):
+        assert_refused(here("hindsight", missing, *asked), said)
+    assert_refused(here("hindsight", missing, "--warehouse", tmp_path / "w"), "No such file")

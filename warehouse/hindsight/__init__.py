@@ -1,0 +1,1 @@
+"""What a cluster did, by its log, beside what policies would have done with the same jobs."""
