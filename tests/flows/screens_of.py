@@ -15,7 +15,7 @@ import pytest
 import tasks.round
 import warehouse.store.writer
 from containers.clock import RunClock
-from flows.cli import service, simulate
+from flows.cli import simulate
 from flows.runs import code_version
 from flows.scheduler import scheduler
 from tests.flows.test_terminal import ESCAPES
@@ -57,13 +57,6 @@ class Clock:
         return datetime.fromtimestamp(self.time(), UTC)
 
 
-class Interrupted:
-    """Interrupt a sleep."""
-
-    def sleep(self, seconds: float) -> None:
-        raise KeyboardInterrupt
-
-
 @contextmanager
 def still() -> Iterator[Clock]:
     """All clocks stand, so that nothing printed has taken time."""
@@ -76,7 +69,6 @@ def still() -> Iterator[Clock]:
         patched.setattr(code_version.platform, "python_version", lambda: "3.0")
         dates = type("Dates", (), {"now": staticmethod(clock.date)})
         patched.setattr(warehouse.store.writer, "datetime", dates)
-        patched.setattr(service, "time", Interrupted())
         patched.setattr(
             scheduler,
             "RunClock",
