@@ -56,6 +56,7 @@ GROUPS = {
     "job": "Jobs of a service.",
     "node": "Nodes of a service.",
     "service": "What happens in a service, and what will.",
+    "deployments": "Schedules of what Prefect runs: campaigns, reports, audits, maintenance.",
     "tenant": "Budgets and quotas of a service's tenants.",
     "token": "Tokens of a service's API.",
 }
@@ -117,6 +118,20 @@ GROUPED = {
         "service:forecast",
         "Forecast starts and ends of the active jobs, with and without a change.",
     ),
+    "deployments list": (
+        "deployments:print_deployments",
+        "List deployments with their schedules and next starts.",
+    ),
+    "deployments schedule": (
+        "deployments:schedule",
+        "Schedule flow runs of a deployment, by cron, interval or RRule.",
+    ),
+    "deployments pause": (
+        "deployments:pause",
+        "Pause a deployment's schedules; those of round pause the service.",
+    ),
+    "deployments resume": ("deployments:resume", "Resume a deployment's schedules."),
+    "deployments unschedule": ("deployments:unschedule", "Remove a deployment's schedules."),
     "tenant list": ("tenant:print_tenants", "List tenants with budgets, use and quotas."),
     "tenant set": ("tenant:set_tenant", "Change a tenant's budget, quota or images."),
     "token add": ("token:add", "Create a token and print it once."),

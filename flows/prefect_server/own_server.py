@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from httpx import HTTPError, InvalidURL
 from prefect import context, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.settings import (
     PREFECT_API_REQUEST_TIMEOUT,
     PREFECT_API_URL,
@@ -54,13 +55,9 @@ def run_own_server() -> Iterator[None]:
             or is not ready in time.
     """
     if not needs_server():
+        with reach_server() as client:
+            crash_dead_runs(client)
         with _reaching():
-            with (
-                temporary_settings({PREFECT_API_REQUEST_TIMEOUT: REACH_SECONDS}),
-                get_client(sync_client=True) as client,
-            ):
-                client.raise_for_api_version_mismatch()
-                crash_dead_runs(client)
             yield
         return
     with (
@@ -70,6 +67,23 @@ def run_own_server() -> Iterator[None]:
         with get_client(sync_client=True) as client:
             crash_dead_runs(client)
         yield
+
+
+@contextmanager
+def reach_server(settings: Mapping[Setting, Any] | None = None) -> Iterator[SyncPrefectClient]:
+    """Open a client of the configured server, or of the one that `settings` configure.
+
+    Raises:
+        InputError: It cannot be reached.
+    """
+    with temporary_settings(settings or {}), _reaching():
+        with (
+            temporary_settings({PREFECT_API_REQUEST_TIMEOUT: REACH_SECONDS}),
+            get_client(sync_client=True) as client,
+        ):
+            client.raise_for_api_version_mismatch()
+        with get_client(sync_client=True) as client:
+            yield client
 
 
 @contextmanager

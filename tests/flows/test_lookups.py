@@ -68,6 +68,7 @@ RUNS = {
     "cluster check": [("cluster check {folder}/cluster.toml", 1)],
     "submit": [("submit --model conv-small --batch-size 32 --epochs 2", 2)],
     "queue": [("queue", 2)],
+    "deployments list": [("deployments list", 0)],
     "tenant list": [("tenant list", 2)],
     "token add": [("token add ann", 0)],
     "logout": [("logout", 0)],
@@ -85,6 +86,8 @@ SHOWN = {
     *("service events", "service forecast"),
 }
 """Commands that read what `queue` reads."""
+SCHEDULES = {f"deployments {verb}" for verb in ("schedule", "pause", "resume", "unschedule")}
+"""Commands that talk to the server that `deployments list` reads."""
 
 """Each command line and its exit code: those of containers find no daemon.
 
@@ -109,7 +112,9 @@ def test_the_recorder_sees_lookups_of_grandchildren(tmp_path: Path) -> None:
 
 def test_every_command_is_listed() -> None:
     asks = {"login"}  # for a token, which this terminal does not give
-    assert {*RUNS, *ORDERS, *LABELS, *SHOWN, *asks, "campaign run", "up"} == set(COMMANDS)
+    assert {*RUNS, *ORDERS, *LABELS, *SHOWN, *SCHEDULES, *asks, "campaign run", "up"} == set(
+        COMMANDS
+    )
 
 
 IN_TURN = """

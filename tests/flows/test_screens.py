@@ -121,6 +121,11 @@ ELSEWHERE = {
     "login": "has a test of its own, with a server",
     "report": "prints two lines",
     "tenant set": "prints a line",
+    "deployments list": "has a test of its own, with a server",
+    **{
+        f"deployments {verb}": "prints a line"
+        for verb in ("schedule", "pause", "resume", "unschedule")
+    },
     "token add": "prints a token, which is another each time",
     "token rm": "prints a line",
     "up": "prints lines on stderr, which are the same on any terminal",
