@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "cli.md"
 FORMS = ROOT / "docs" / "prefect.md"
 SHARED_BY = 3
-"""Commands that have the same option from which on it is documented once."""
+"""Commands that have the same argument or option from which on it is documented once."""
 
 Option = tuple[str, str, str]
 """Name, default and meaning, as a row of a table."""
@@ -42,7 +42,7 @@ def page() -> str:
     commands = {name: find(group, name) for name in COMMANDS}
     rows = {name: dict(options(command)) for name, command in commands.items()}
     count = Counter(row for of in rows.values() for row in of.values())
-    shared = [row for row in count if count[row] >= SHARED_BY and row[0].startswith("`--")]
+    shared = [row for row in count if count[row] >= SHARED_BY]
     parts = [HEAD, table(("Command", "What it does"), summaries(COMMANDS, EVERYDAY, GROUPS))]
     parts += [SHARED, table(("Option", "Default", "Meaning"), shared)]
     for name, command in commands.items():
@@ -52,7 +52,7 @@ def page() -> str:
             parts.append(table(("Option", "Default", "Meaning"), own))
         names = [row[0] for row in rows[name].values() if row in shared]
         if names:
-            parts.append(f"Shared options: {', '.join(names)}.")
+            parts.append(f"Shared: {', '.join(names)}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -78,7 +78,7 @@ these seconds; 0 turns progress off. Exit codes:
 
 SHARED = """## Shared options
 
-Options that several commands have, with the same meaning and default."""
+Arguments and options that several commands have, with the same meaning and default."""
 
 
 def find(group: Any, name: str) -> Any:
