@@ -78,7 +78,7 @@ def test_schedules_are_set_listed_paused_resumed_and_removed(
     assert rows(here) == [("maintenance", ""), ("report", "")]
 
     for line, said in (
-        ("pause nobody", "deployment 'nobody': is not on the server; known are"),
+        ("pause nobody", "deployment 'nobody': is not on the server; choose from"),
         ("pause maintenance", "has no schedule; make one: shockwave deployments schedule"),
         ("schedule report --interval 60", "--params: .*'form' is a required property"),
         ("unschedule round", "has the rounds of the service, which follow its clock"),
