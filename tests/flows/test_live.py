@@ -272,19 +272,19 @@ def test_a_service_takes_a_new_image_by_command_and_earlier_jobs_keep_theirs(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
     tag = "upgraded:latest"
-    node = node_table("one", daemon.endpoint, slots=2, image=tag)
+    node = node_table("one", daemon.endpoint, slots=3, image=tag)
     options = write_options(tmp_path, head(storage) + node, round_seconds=1.0)
 
     def images(run: str) -> dict[str, str]:
         found = daemon.containers(run)
         return {container.labels["shockwave.job"]: container.image.id for container in found}
 
-    daemon.add_image(tag, ["true"])
+    daemon.add_image(tag, ["sh", "-c", "sleep 600"])
     first = daemon.client().images.get(tag).id
     with Inbox(tmp_path) as inbox:
         inbox.submit(long(0))
         name = drive(tmp_path, inbox, options)
-        daemon.add_image(tag, ["false"])
+        daemon.add_image(tag, ["sh", "-c", "sleep 601"])
         second = daemon.client().images.get(tag).id
         inbox.submit(long(0))
         drive(tmp_path, inbox, options)  # another image has the tag, which changes nothing

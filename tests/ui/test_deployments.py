@@ -137,7 +137,8 @@ def test_a_round_that_fails_says_why(up: Up, client: SyncPrefectClient) -> None:
         f"run 'nobody-1': not in the warehouse {up.warehouse}; list them with: shockwave run list",
     )
     wait_for(lambda: "Finished in state Failed" in up.log.read_text())
-    assert not {"Traceback", "nanobind"} & set(re.findall(r"\w+", up.log.read_text()))
+    # A traceback would end with the error's name; the server's own are not looked at.
+    assert not re.search("InputError|nanobind", up.log.read_text())
 
 
 @pytest.mark.parametrize(

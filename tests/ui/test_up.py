@@ -110,7 +110,7 @@ def test_a_second_server_on_the_same_port_says_so(up: Up, here: Command, tmp_pat
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         "error: --port: a service of another warehouse or another Prefect server already listens "
-        f"on port {up.port}; stop it (a service: shockwave down --warehouse FOLDER) "
+        f"on port {up.port}; stop it (for a service: shockwave down --warehouse FOLDER), "
         "or give another port\n"
     )
 
