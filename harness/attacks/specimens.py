@@ -19,7 +19,7 @@ def make(folder: Path) -> int:
     names = ("jobs.trace", "throughputs.json", "regimes.csv")
     for path, name in zip(sorted(Path("small").iterdir(), key=kind_of), names, strict=True):
         path.rename(name)
-    tampering.make(folder / "w", signed=False)
+    tampering.make(folder / "w")
     code += called(("sql", "FROM run_summary", "--warehouse", "w", "--json"))
     run = next(path.name[4:] for path in Path("w/records").glob("*/run=srtf*"))
     code += called(("run", "export", run, "run.tar", "--warehouse", "w"))

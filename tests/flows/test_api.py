@@ -215,7 +215,7 @@ def test_a_key_is_its_tenant_s_own(api: Api) -> None:
     other = api.ask("other", "POST", "/jobs", FILE, "k").json()
     assert other["entry"] == first["entry"] + 1
     again = api.ask("tenant", "POST", "/jobs", FILE | {"epochs": 6}, "k")
-    assert (again.status_code, again.json()["place"]) == (422, "key")
+    assert (again.status_code, again.json()["place"]) == (409, "key")
     with Inbox(api.warehouse) as inbox:
         entry = inbox.find(str(first["job_id"]))
         assert entry

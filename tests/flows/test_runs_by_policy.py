@@ -37,7 +37,7 @@ def test_which_policy_is_best_over_runs_of_different_seeds(ask: Ask, warehouse: 
         )
     assert "(the policies ran different jobs or GPUs" in ask("run", "list", "--by-policy").err
     refused = ask("run", "list", "--by-policy", "--sort", "mean_jct")
-    said = "--sort: 'mean_jct' is not a figure of policies; did you mean mean_jct_s?"
+    said = "--sort: 'mean_jct' is not a figure to sort policies by; did you mean mean_jct_s?"
     assert_refused(refused, said)
 
 

@@ -89,7 +89,6 @@ class Writer:
             before `append` returns.
 
     Raises:
-        InputError: The ledger cannot be signed.
         WarehouseError: A file is damaged, the folder cannot be written, or another process writes
             the run.
     """
