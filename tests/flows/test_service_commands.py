@@ -134,7 +134,7 @@ def test_what_is_asked_of_nodes_again_is_what_was_asked_first(tmp_path: Path) ->
         assert 1 not in [row.node for row in commands.list_nodes()]
         assert asked(commands) == first
         for other in ({"gpus": 3}, {"name": "x"}):
-            with pytest.raises(InputError, match=r"^key: 'two' is that of entry"):
+            with pytest.raises(InputError, match=r"^key: was used before, for entry"):
                 commands.add_node(other, key="two")
         with pytest.raises(InputError, match=r"^key: 'any' is that of entry"):
             commands.command(CommandKind.DRAIN, "1", key="any")
