@@ -90,10 +90,6 @@ class RunState:
         """Active jobs that may not get GPUs because of other jobs or a quota, by job id."""
         return find_blocked_jobs(self.beliefs, self.leases, self.orders.not_running, self.tenancy)
 
-    def may_run(self, job_id: int) -> bool:
-        """Return whether an active job may get GPUs in the coming round."""
-        return self.orders.may_run(job_id) and job_id not in self.blocked
-
     @cached_property
     def budgets(self) -> Mapping[int, float]:
         """Budgets in the market of the active jobs that may run, by job id."""

@@ -88,7 +88,7 @@ def test_broken_promises_are_noticed(tmp_path: Path) -> None:
 def test_gpus_against_a_command_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.commands.Orders.may_run", lambda orders, job: True)
+    monkeypatch.setattr("tasks.commands.Orders.not_running", frozenset())
     with Inbox(tmp_path) as inbox, open_run(tmp_path, inbox, OPTIONS) as run:
         inbox.submit(LONG)
         inbox.command(CommandKind.HOLD, 1)

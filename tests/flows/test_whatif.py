@@ -317,7 +317,7 @@ def test_what_makes_no_sense_is_refused_and_leaves_nothing(
     for number, change, problem in (
         (9_999, Change(), "round: run .* has no round 9999"),
         (3, Change(policy="nothing"), "policy: unknown policy 'nothing'"),
-        (3, Change(gpus=1), r"needs \d GPUs, and .*; give a larger .* the job out$"),
+        (3, Change(gpus=1), r"needs \d GPUs, but .*; give a larger .* the job out$"),
         (3, Change(without=(77,)), "without: there is no job 77"),
         (
             len(made.records) - 1,

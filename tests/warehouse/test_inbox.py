@@ -64,9 +64,9 @@ def test_a_key_is_accepted_once(tmp_path: Path) -> None:
         assert inbox.submit(JOB, key="k1") == first
         held = inbox.command(CommandKind.HOLD, 1, key="k2")
         assert inbox.command(CommandKind.HOLD, 1, key="k2") == held
-        with pytest.raises(InputError, match="key: 'k1' is that of entry 1"):
+        with pytest.raises(InputError, match="key: was used before, for entry 1"):
             inbox.submit(replace(JOB, tenant="b"), key="k1")
-        with pytest.raises(InputError, match="key: 'k2' is that of entry 2"):
+        with pytest.raises(InputError, match="key: was used before, for entry 2"):
             inbox.command(CommandKind.CANCEL, 1, key="k2")
         assert inbox.last() == 2
 
