@@ -93,13 +93,18 @@ def descendants(process: int) -> set[int]:
     return ids - {process}
 
 
-def find_server(process: int) -> int:
-    """Id of the Prefect server among a process's descendants; 0 if there is none."""
+def find_server(process: int, port: int | None = None) -> int:
+    """Id of the Prefect server among a process's descendants, of any port by default.
+
+    Raises:
+        LookupError: There is none.
+    """
     for number in descendants(process):
         with suppress(OSError):  # it has ended meanwhile
-            if b"uvicorn" in Path(f"/proc/{number}/cmdline").read_bytes():
+            words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+            if b"uvicorn" in words and (port is None or str(port).encode() in words):
                 return number
-    return 0
+    raise LookupError(f"process {process} has no Prefect server")
 
 
 def _stats() -> dict[int, tuple[str, int]]:

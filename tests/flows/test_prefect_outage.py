@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
-from prefect.settings import PREFECT_HOME, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from flows.prefect_server import fallback
 from flows.prefect_server.access import Access, read_access
@@ -40,8 +41,9 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 
 def send_to_server(number: int) -> None:
-    """Send a signal to this process's server."""
-    os.kill(find_server(os.getpid()), number)
+    """Send a signal to the server of this test; the process can have others."""
+    port = urlsplit(str(PREFECT_API_URL.value())).port
+    os.kill(find_server(os.getpid(), port), number)
 
 
 def states(client: SyncPrefectClient, run: str) -> dict[int, str | None]:
