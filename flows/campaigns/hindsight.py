@@ -4,7 +4,7 @@ import math
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from multiprocessing.sharedctypes import SynchronizedArray
 from pathlib import Path
@@ -18,7 +18,7 @@ from flows.runs.settings import ClusterSize, SimulationSettings, make_settings, 
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from predictor.errors import InputError, Interrupted
+from predictor.errors import InputError, Interrupted, ShockwaveError
 from solver.inventory import Pool
 from tasks.record import Parameter, Start
 from tasks.run import Run
@@ -176,6 +176,9 @@ def run_policies(
                 process.terminate()
             problem = f"interrupted with {sum(counts[:]):,} of {total:,} jobs done"
             raise Interrupted("hindsight", problem, "run it again: it continues") from None
+        except BrokenExecutor:
+            problem = "a process of it was killed, perhaps for want of memory"
+            raise ShockwaveError("hindsight", problem, "run it again: it continues") from None
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -18,6 +18,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import DeploymentSchedule, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 from prefect.utilities.schema_tools.validation import ValidationError, validate
 
@@ -251,7 +252,9 @@ def _read_starts(client: SyncPrefectClient, found: DeploymentResponse) -> dict[A
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
     )
     starts = dict[Any, datetime]()
-    for run in client.read_flow_runs(flow_run_filter=asked, limit=PAGE):
+    for run in client.read_flow_runs(
+        flow_run_filter=asked, sort=FlowRunSort.NEXT_SCHEDULED_START_TIME_ASC, limit=PAGE
+    ):
         by, at = run.created_by, run.next_scheduled_start_time
         if by is not None and by.id is not None and at is not None:
             earlier = starts.get(by.id)

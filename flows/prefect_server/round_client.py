@@ -8,7 +8,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas import State
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.responses import OrchestrationResult
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL
 
 
 class RoundClient(SyncPrefectClient):
@@ -21,7 +21,7 @@ class RoundClient(SyncPrefectClient):
     def __init__(self) -> None:
         url, secret = PREFECT_API_URL.value(), PREFECT_API_AUTH_STRING.value()
         assert url
-        super().__init__(url, auth_string=secret)
+        super().__init__(url, auth_string=secret, api_key=PREFECT_API_KEY.value())
         self._own: FlowRun | None = None
 
     def own(self, flow_run: FlowRun) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from predictor.allocation import Allocation
 from solver.fidelity import Fidelity
@@ -91,7 +91,6 @@ def choose_by_gain(jobs: list[ActiveJob], gpus: int) -> dict[int, Allocation]:
 
     for place in chosen:
         offer(place)
-    heapify(gains)
     while gains and gpus:
         _, place, more = heappop(gains)
         if more <= gpus:

@@ -105,7 +105,7 @@ def test_gpus_by_the_names_of_the_device_interface_are_asked_of_its_driver() -> 
 
 
 def test_a_gpu_has_one_owner_and_a_node_one_form_of_names() -> None:
-    with pytest.raises(InputError, match="node n0: gpus has ids and CDI names"):
+    with pytest.raises(InputError, match="node n0: gpus mixes ids and CDI names"):
         nodes(device=lambda gpu: Gpu(device=("0", "nvidia.com/gpu=1", "2", "3")[gpu]))
     plain = nodes(device=lambda gpu: Gpu(device=str(gpu)), gpus=1)
     (node,) = plain.nodes

@@ -221,7 +221,7 @@ WHOLE = {
     "mps needs GPUs": ({"gpus": "", "slots": "[{ cpus = 1.0 }]", "mps": '{ folder = "/m" }'}, {}),
     "a GPU is not a device id": ({"gpus": '["all"]'}, {}),
     "like nvidia.com/gpu=0": ({"gpus": '["nvidia.com/gpu=all"]'}, {}),
-    "node one: gpus has ids and CDI names": ({"gpus": '["nvidia.com/gpu=0", 1]'}, {}),
+    "node one: gpus mixes ids and CDI names": ({"gpus": '["nvidia.com/gpu=0", 1]'}, {}),
     "is root on that host": ({"endpoint": '"tcp://x:2376"'}, {}),
     "two nodes have the same name": ({}, {"name": '"one"'}),
     "folder cannot differ by node": ({}, {"name": '"two"', "limits": '{ folder = "1g" }'}),

@@ -173,7 +173,7 @@ def test_why_says_of_which_of_two_runs_it_is(here: Command, tmp_path: Path) -> N
 
     def asked() -> tuple[str, str]:
         ran = here("why", "1", "--warehouse", tmp_path)
-        return ran.err.strip(), ran.out.splitlines()[0]
+        return ran.err.strip(), ran.out
 
     said, first = asked()
     assert said == f"(shown: the newest run; for the service's: --run {own})"

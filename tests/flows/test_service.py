@@ -66,7 +66,7 @@ def test_a_taken_port_is_reported(
     monkeypatch.setattr(command, "ANSWER_SECONDS", 0.5)  # which that program never gives
     assert refused(here, tmp_path, "--port", taken) == (
         f"error: --port: another program already listens on port {taken}; "
-        "stop it or give another port"
+        "stop it, or give another port"
     )
 
 
