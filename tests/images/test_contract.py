@@ -68,7 +68,7 @@ def test_the_last_epoch(tmp_path: Path, total_steps: int, batch_size: int, steps
         ({"epochs": 2.5}, "epochs is 2.5"),
         ({"batch_size": True}, "batch_size is True"),
         ({"batch_size": None}, "batch_size is missing"),
-        ({"seed": -1}, "seed is -1; give a whole number of 0 or more"),
+        ({"seed": -1}, "seed is -1; give a whole number from 0 on"),
         ({"max_batch_size": 7}, "max_batch_size 7 is below batch_size; give 8 or more"),
         ({"total_steps": 33}, "33 steps are not 4 epochs of 8"),
         ({"total_steps": 24}, "24 steps are not 4 epochs of 8"),

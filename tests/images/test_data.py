@@ -128,7 +128,7 @@ def test_recommendation_batch(tmp_path: Path, root: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "content", "problem"),
     [
-        ("ResNet-18/cifar-10-batches-bin/data_batch_2.bin", pictures(3)[:-1], "no whole pictures"),
+        ("ResNet-18/cifar-10-batches-bin/data_batch_2.bin", pictures(3)[:-1], "not whole pictures"),
         ("ResNet-18/cifar-10-batches-bin/data_batch_1.bin", b"", "0 bytes"),
         ("ResNet-50/cifar-10-batches-bin/data_batch_1.bin", b"\x0b" * 3073, "label 11 is above 9"),
         ("LM/ptb.train.txt", b"too short\n", "less than a sample"),

@@ -67,8 +67,8 @@ DELAY_SECONDS = 3.0
 """Time after which waiting rounds of a virtual cluster are written with the next full part. A crash
 loses waiting rounds. An engineering choice; no sweep is recorded."""
 
-MOST_WAITING = 512
-"""Most rounds that wait, which bounds memory. An engineering bound."""
+MOST_WAITING = GROUP_ROUNDS
+"""Most rounds that wait, which bounds memory and what a crash loses. An engineering bound."""
 
 _Waiting = tuple[RoundLabel, RoundRecord]
 
