@@ -155,7 +155,8 @@ def watched(
     return replace(inputs, jobs=tuple(jobs)), asked
 
 
-@pytest.mark.parametrize("name", POLICIES)
+# Optimus reads the true schedule, whose epochs are timed on the reference.
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "optimus"])
 @settings(max_examples=25)
 @given(inputs=crowds(), garbage=st.sampled_from(GARBAGE))
 def test_rates_that_a_policy_does_not_ask_for_change_no_plan(
