@@ -52,14 +52,7 @@ def check_conformance_of_applications(folder: Path) -> Iterator[dict[str, object
                 if there is None:
                     problem = f"has no run of {policy} on {trace.stem}"
                     raise InputError(str(folder / RESULTS), problem, "add the published figures")
-                settings = Settings(
-                    policy,
-                    (CLUSTER,),
-                    fidelity=Fidelity.REFERENCE,
-                    round_seconds=60.0,
-                    restart_seconds=30.0,
-                )
-                here = measure_figures(workload, settings, Path(warehouse))
+                here = measure_figures(workload, make_published_settings(policy), Path(warehouse))
                 about = {"trace": trace.stem, "policy": policy}
                 yield about | compare_figures(here, there, FIGURES, TOLERANCE)
 
@@ -75,3 +68,14 @@ def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:
             for row in rows
             if row["source"] == "published"
         }
+
+
+def make_published_settings(policy: str) -> Settings:
+    """Return the settings of the published runs of a policy."""
+    return Settings(
+        policy,
+        (CLUSTER,),
+        fidelity=Fidelity.REFERENCE,
+        round_seconds=60.0,
+        restart_seconds=30.0,
+    )

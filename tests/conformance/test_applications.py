@@ -6,9 +6,7 @@ import pytest
 
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from harness.conformance_of_applications import CLUSTER, POLICIES, TOLERANCE
-from solver.fidelity import Fidelity
-from tasks.record import Settings
+from harness.conformance_of_applications import POLICIES, TOLERANCE, make_published_settings
 from tests.runs import make
 
 PUBLISHED = {"tiresias": 3_469.69, "optimus": 5_301.88}
@@ -23,14 +21,7 @@ def test_the_published_mean_jct(data: Path, policy: str) -> None:
         pytest.skip(f"no {folder}")
     trace = folder / "workloads" / "1.0-6.csv"
     workload = Source(trace=trace, applications=folder).open(gpu_types=("t4",))
-    settings = Settings(
-        policy,
-        (CLUSTER,),
-        fidelity=Fidelity.REFERENCE,
-        round_seconds=60.0,
-        restart_seconds=30.0,
-    )
-    made = make(make_start(workload, settings))
+    made = make(make_start(workload, make_published_settings(policy)))
     arrival = {spec.job_id: spec.arrival_seconds for spec in made.specs}
     ends = [event for record in made.records for event in record.finished]
     jcts = [event.at_seconds - arrival[event.job_id] for event in ends]
