@@ -2,12 +2,12 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Response, sync_playwright
 
 if TYPE_CHECKING:
     from flows.prefect_server.access import Access
@@ -43,3 +43,18 @@ def log_in(page: Page, access: "Access") -> None:
     page.get_by_placeholder("admin:pass").fill(access.secret)
     page.get_by_role("button", name="Login").click()
     page.wait_for_url(f"{access.url}/deployments")
+
+
+def start_flow_run(page: Page, click: Callable[[], None]) -> None:
+    """Click until the server has created the flow run: while rounds write, it may be busy (503)."""
+
+    def answers(response: Response) -> bool:
+        return response.status == 503 or response.url.endswith("/create_flow_run")
+
+    while True:
+        with page.expect_response(answers) as found:
+            click()
+        if found.value.status != 503:
+            assert found.value.ok, found.value.text()
+            return
+        page.wait_for_timeout(1000)

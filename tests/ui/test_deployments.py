@@ -45,7 +45,7 @@ from harness.waiting import HANG_SECONDS, wait_for
 from tasks.record import Settings, make_pool
 from tests.runs import chained, make, write
 from tests.ui.attacks import authorization
-from tests.ui.browser import browser, log_in
+from tests.ui.browser import browser, log_in, start_flow_run
 from tests.ui.flow_runs import artifacts, outcome, rows_of, started
 from tests.ui.service import line_of
 from warehouse.analytics.questions import Analytics
@@ -272,7 +272,7 @@ def test_a_campaign_is_started_and_its_artifacts_are_opened(up: Up, page: Page) 
     page.get_by_text("Custom run").click()
     field(page, "Jobs (Optional)").fill("3")
     shot(page, "form")
-    page.get_by_role("button", name="Submit").click()
+    start_flow_run(page, page.get_by_role("button", name="Submit").click)
     page.locator("a[href*='/runs/flow-run/']").first.click()
     expect(page.get_by_text("campaign first").first).to_be_visible(timeout=HANG_SECONDS * 1e3)
     expect(page.get_by_text("Completed", exact=True)).to_be_visible(timeout=HANG_SECONDS * 1e3)

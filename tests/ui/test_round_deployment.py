@@ -16,7 +16,7 @@ from harness.waiting import HANG_SECONDS, wait_for
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
-from tests.ui.browser import browser, log_in
+from tests.ui.browser import browser, log_in, start_flow_run
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.reader import Reader
 
@@ -74,8 +74,11 @@ def test_pause_run_once_and_resume_in_the_ui(
     mine = FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[deployment.id]))
     before = rounds_of(client, mine)
 
-    page.get_by_role("button", name="Run", exact=True).click()
-    page.get_by_text("Quick run").click()
+    def run_once() -> None:
+        page.get_by_role("button", name="Run", exact=True).click()
+        page.get_by_text("Quick run").click()
+
+    start_flow_run(page, run_once)
     wait_for(service.get_status, lambda status: status.rounds == paused.rounds + 1, every=0.2)
     again = until_quiet(service)
     assert (again.rounds, again.paused, again.busy_gpus) == (paused.rounds + 1, True, 2)
