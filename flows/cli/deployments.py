@@ -66,8 +66,10 @@ def schedule(
 
     plan = make_plan(cron, interval, rrule, zone)
     with open_client(warehouse) as client:
-        set_schedule(client, deployment, name, plan, given)
+        paused = set_schedule(client, deployment, name, plan, given)
     say(f"{deployment}: schedule {name} is set")
+    if paused:
+        say(f"{deployment} is paused; resume it: shockwave deployments resume {deployment}")
 
 
 def pause(
@@ -111,5 +113,5 @@ def _parse(params: str | None) -> dict[str, Any]:
     except ValueError as error:
         raise InputError("params", f"is not JSON ({error})", "give an object") from None
     if not isinstance(given, dict):
-        raise InputError("params", "is no object of JSON", "give it as {…}")
+        raise InputError("params", "is not an object of JSON", "give it as {…}")
     return given

@@ -138,8 +138,10 @@ def set_schedule(
     name: str,
     plan: Plan,
     parameters: Mapping[str, Any],
-) -> None:
-    """Add an active schedule to a deployment, or replace the one of the same name.
+) -> bool:
+    """Add an active schedule to a deployment, or change the one of the same name.
+
+    Returns whether the deployment is paused, so that no schedule starts flow runs.
 
     Args:
         client: Of the server.
@@ -152,31 +154,44 @@ def set_schedule(
         InputError: There is no such deployment, or the parameters do not fit it.
     """
     found = _find(client, deployment, other_than_round=True)
+    schema = found.parameter_openapi_schema or {}
+    known = schema.get("properties", {})
+    for unknown in parameters.keys() - known.keys():
+        raise InputError("params", f"there is no parameter {unknown!r}", meant(unknown, known))
     try:
-        validate({**found.parameters, **parameters}, found.parameter_openapi_schema or {}, True)
+        validate({**found.parameters, **parameters}, schema, True)
     except ValidationError as error:
         remedy = "give its parameters (docs/prefect.md) as JSON"
         raise InputError("params", first_line(error).rstrip("."), remedy) from None
     new = DeploymentScheduleCreate(
         schedule=plan, active=True, parameters=dict(parameters), slug=name
     )
-    for each in found.schedules:
-        if each.slug == name:
-            client.delete_deployment_schedule(found.id, each.id)
-    client.create_deployment_schedules(found.id, [new])
+    same = [each.id for each in found.schedules if each.slug == name]
+    if same:
+        client.update_deployment_schedule(
+            found.id, same[0], active=True, schedule=plan, parameters=new.parameters
+        )
+    else:
+        client.create_deployment_schedules(found.id, [new])
+    return found.paused
 
 
 def activate(client: SyncPrefectClient, deployment: str, name: str | None, *, active: bool) -> int:
     """Resume or pause a deployment's schedules, by default all of them; return their number.
+
+    If the whole deployment was paused, its other schedules stay paused.
 
     Raises:
         InputError: There is no such deployment or schedule.
     """
     found = _find(client, deployment)
     chosen = _choose(found, name)
-    for each in chosen:
-        client.update_deployment_schedule(found.id, each.id, active=active)
-    if active and found.paused:
+    whole = active and found.paused
+    for each in found.schedules:
+        if each in chosen or whole:
+            wanted = active and each in chosen
+            client.update_deployment_schedule(found.id, each.id, active=wanted)
+    if whole:
         client.resume_deployment(found.id)
     return len(chosen)
 

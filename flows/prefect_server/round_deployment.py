@@ -78,7 +78,7 @@ class RoundDeployment:
     def read_request(self) -> RoundRequest:
         """Return what users ask for; drop announced flow runs whose time has passed.
 
-        A pause deletes the announced flow runs, so the deployment is read only without one.
+        A pause deletes the announced flow runs, so the deployment is read only if none is to come.
         """
         by_hand, announced = self._read_scheduled()
         self._candidates = by_hand or announced[:1]
@@ -86,7 +86,7 @@ class RoundDeployment:
             if _is_due(flow_run) and flow_run not in self._candidates:
                 with suppress(ObjectNotFound):
                     self._client.delete_flow_run(flow_run.id)
-        paused = not announced and self._is_paused()
+        paused = all(map(_is_due, announced)) and self._is_paused()
         return RoundRequest(paused, bool(by_hand))
 
     def _is_paused(self) -> bool:

@@ -63,11 +63,16 @@ class Tiresias(Policy):
         return replace(plan, memory=to_json(attained))
 
     def _attain(self, situation: Situation) -> Attained:
-        """Return the memory with the last round added, without ended jobs."""
+        """Return the memory with the last round added, without absent jobs.
+
+        A job that returns after a hold has attained its run time.
+        """
         before = from_json(Attained, situation.memory)
         elapsed = situation.clock_seconds - before.clock_seconds
         seconds = {
-            job.job_id: before.seconds.get(job.job_id, 0.0) + elapsed * bool(job.gpus)
+            job.job_id: before.seconds[job.job_id] + elapsed * bool(job.gpus)
+            if job.job_id in before.seconds
+            else job.belief.run_seconds
             for job in situation.jobs
         }
         new = [

@@ -91,3 +91,8 @@ def test_a_pause_is_read_from_the_deployment_only_where_no_round_is_announced(
     requests.clear()
     assert not deployment.read_request().paused
     assert requests == [READ, "GET deployments/ID"]
+    # As the server's scheduler announces rounds; this server has none.
+    client.request("POST", "/deployments/{id}/schedule", path_params={"id": deployment.id})
+    requests.clear()
+    assert not deployment.read_request().paused
+    assert requests == [READ]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleCreate
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 
 from flows.deployments.deployments import read_deployments
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.prefect
 
 NAMES = ("report", "maintenance")
 
+FORM = ("--params", '{"form": {"about": "first"}}')
+
 
 def register(warehouse: Path) -> None:
     """Put two deployments on the server, as each start of `up` does."""
@@ -25,12 +28,16 @@ def register(warehouse: Path) -> None:
             deployment.serve(warehouse).apply()
 
 
+def read(client: SyncPrefectClient, name: str) -> DeploymentResponse:
+    return client.read_deployment_by_name(f"{name}/{name}")
+
+
 @pytest.fixture
 def deployed(client: SyncPrefectClient, tmp_path: Path) -> Iterator[Path]:
     register(tmp_path)
     yield tmp_path
     for name in NAMES:
-        client.delete_deployment(client.read_deployment_by_name(f"{name}/{name}").id)
+        client.delete_deployment(read(client, name).id)
 
 
 def rows(here: Command, *shown: str) -> list[tuple[Any, ...]]:
@@ -49,6 +56,7 @@ def test_schedules_are_set_listed_paused_resumed_and_removed(
         ("maintenance", "nightly", "0 3 * * *", False),
         ("report", "", "", None),
     ]
+    (nightly,) = (each.id for each in read(client, "maintenance").schedules)
     daily = "DTSTART:20300101T020000Z RRULE:FREQ=DAILY"
     for options in (
         ("--cron", "0 4 * * 7", "--zone", "Europe/Berlin", "--name", "nightly"),
@@ -63,7 +71,8 @@ def test_schedules_are_set_listed_paused_resumed_and_removed(
         ("maintenance", "often", "every 7200 s", "UTC", True),
         ("report", "", "", "", None),
     ]
-    found = client.read_deployment_by_name("maintenance/maintenance")
+    found = read(client, "maintenance")
+    assert nightly in {each.id for each in found.schedules}  # changed, never away
     assert {each.slug: each.parameters for each in found.schedules}["often"] == {
         "form": {"days": 3}
     }
@@ -80,6 +89,8 @@ def test_schedules_are_set_listed_paused_resumed_and_removed(
     for line, said in (
         ("pause nobody", "deployment 'nobody': is not on the server; choose from"),
         ("pause maintenance", "has no schedule; make one: shockwave deployments schedule"),
+        ('schedule maintenance --interval 60 --params {"from":{}}', "there is no parameter 'from'"),
+        ('schedule maintenance --interval 60 --params {"form":{"dayz":3}}', "--params: .*dayz"),
         ("schedule report --interval 60", "--params: .*'form' is a required property"),
         ("unschedule round", "has the rounds of the service, which follow its clock"),
     ):
@@ -93,7 +104,7 @@ def test_schedules_and_pauses_of_users_stay_when_up_starts_again(
     here: Command, client: SyncPrefectClient, deployed: Path
 ) -> None:
     """A schedule made in the UI has no name, unlike one of the command; one of ours is changed."""
-    made = client.read_deployment_by_name("report/report").id
+    made = read(client, "report").id
     plan = IntervalSchedule(interval=timedelta(days=1))
     client.create_deployment_schedules(made, [DeploymentScheduleCreate(schedule=plan)])
     assert here("deployments", "schedule", "maintenance", "--cron", "0 5 * * *").code == 0
@@ -104,8 +115,15 @@ def test_schedules_and_pauses_of_users_stay_when_up_starts_again(
     register(deployed)
     assert rows(here, "plan", "active") == before
     assert client.read_deployment(made).paused
-    assert here("deployments", "resume", "report").code == 0
+
+    ran = here("deployments", "schedule", "report", "--name", "often", "--interval", "60", *FORM)
+    assert ran.out.endswith("report is paused; resume it: shockwave deployments resume report\n")
+    assert here("deployments", "resume", "report", "--name", "often").code == 0
     assert not client.read_deployment(made).paused
+    assert [row[2:] for row in rows(here, "plan", "active") if row[0] == "report"] == [
+        ("every 86400 s", False),
+        ("every 60 s", True),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +137,7 @@ def test_schedules_and_pauses_of_users_stay_when_up_starts_again(
         (("--interval", "0"), "Invalid value for '--interval': Input should be greater"),
         (("--interval", "60", "--zone", "Mars"), "--zone: 'Mars' is no time zone; give a name"),
         (("--interval", "60", "--params", "{"), "--params: is not JSON"),
-        (("--interval", "60", "--params", "[1]"), "--params: is no object of JSON"),
+        (("--interval", "60", "--params", "[1]"), "--params: is not an object of JSON"),
     ],
 )
 def test_what_cannot_be_scheduled_is_refused(

@@ -11,6 +11,7 @@ from predictor.errors import InputError
 from predictor.job import JobProgress
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
+from solver.policies.tiresias import Tiresias
 from solver.policies.tiresias_gittins import TiresiasGittins, gittins_index
 from solver.policies.tiresias_las import TiresiasLas
 from tests.solver.test_policies import job
@@ -79,6 +80,15 @@ def test_a_job_that_waited_as_long_as_it_ran_is_promoted_and_counts_anew() -> No
         *([[1]] * 4),
         *([[0]] * 2),
     ]
+
+
+def test_a_job_that_returns_from_a_hold_stays_demoted() -> None:
+    policy = Tiresias(threshold=3_000.0)
+    both = start(job(0, 90, rounds_run=31, arrival=0.0), job(1, 90, arrival=10.0))
+    assert list(policy.plan(both).placement) == [1]
+    alone = replace(both, jobs=both.jobs[1:])  # 0 is on hold
+    back = go_on(alone, policy.plan(alone), both.jobs[0])
+    assert list(policy.plan(back).placement) == [1]
 
 
 def test_waiting_before_the_first_run_promotes_nobody() -> None:
