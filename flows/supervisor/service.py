@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from flows.prefect_server.access import Access
 
 STEADY_SECONDS = 60.0
-"""Uptime after which a process's count of failures is reset. An engineering choice."""
+"""Time since it was ready after which a process's count of failures is reset. An engineering
+choice."""
 
 LONGEST_PAUSE = 32.0
 """Longest pause before a restart, in seconds; it doubles from 1 s with each failure in a row. An
@@ -83,9 +84,15 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         access = read_access(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}{describe_first_start(url)}.")
         supervised = list[SupervisedProcess]()
+
+        def supervise() -> None:
+            leader.check()
+            for process in supervised:
+                process.restart_if_failed()
+
         for started_with in _processes(service, access, leader.token):
             process = started.enter_context(closing(SupervisedProcess(*started_with, report)))
-            if not process.wait_until_ready(stop, supervised):
+            if not process.wait_until_ready(stop, supervise):
                 return
             supervised.append(process)
         for line in describe_access(listening):
@@ -94,9 +101,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         leader.announce(())
         known = list[str]()
         while not stop.wait(POLL_SECONDS):
-            leader.check()
-            for process in supervised:
-                process.restart_if_failed()
+            supervise()
             down = [process.down for process in supervised if process.down]
             if down != known:
                 with suppress(WarehouseError):  # a full disk must not end the service
@@ -217,26 +222,29 @@ class SupervisedProcess:
         self._begin()
 
     def _begin(self) -> None:
-        self._child, self._began = Child(*self._what), monotonic()
+        self._child = Child(*self._what)
+        self._ready_since: float | None = None
         self._again_at: float | None = None
 
     def _is_ready(self) -> bool:
-        return self._ready(self._child)
+        ready = self._child.is_ready(lambda: self._ready(self._child))
+        if ready and self._ready_since is None:
+            self._ready_since = monotonic()
+        return ready
 
-    def wait_until_ready(self, stop: Event, beside: Sequence["SupervisedProcess"] = ()) -> bool:
+    def wait_until_ready(self, stop: Event, supervise: Callable[[], None]) -> bool:
         """Wait until the process is ready for the first time; return False if `stop` is set first.
 
-        Meanwhile, restart it if it is killed, and the processes `beside` it if they fail.
+        Meanwhile, restart it if it is killed, and `supervise` what runs already.
 
         Raises:
             WarehouseError: It ended by itself, or is not ready in time.
         """
         while not stop.wait(POLL_SECONDS):
-            for other in beside:
-                other.restart_if_failed()
+            supervise()
             if self._again_at is not None or self._child.was_killed:
                 self.restart_if_failed()
-            elif self._child.is_ready(self._is_ready):
+            elif self._is_ready():
                 return True
         return False
 
@@ -250,7 +258,7 @@ class SupervisedProcess:
                     self._fail(f"{self._child.name} cannot be started: {error.strerror}")
             return
         try:
-            if self._child.is_ready(self._is_ready):
+            if self._is_ready():
                 self._check_alive()
                 self.down = ""
         except WarehouseError as error:
@@ -258,7 +266,8 @@ class SupervisedProcess:
             self._fail(f"{error.place} {error.problem}")
 
     def _fail(self, problem: str) -> None:
-        steady = monotonic() - self._began > STEADY_SECONDS
+        since = self._ready_since
+        steady = since is not None and monotonic() - since > STEADY_SECONDS
         self._failures = 1 if steady else self._failures + 1
         again = f" ({self._failures} times in a row)" if self._failures > 1 else ""
         self.down = f"{problem}{again}"

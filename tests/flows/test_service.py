@@ -252,6 +252,10 @@ def test_every_parameter_of_a_deployment_is_described(deployment: Any) -> None:
             assert field.get("description") or choice.get("description"), name
 
 
+def nothing_else() -> None:
+    """What else is to be supervised."""
+
+
 WORKER = """
 import os, sys, time
 with open(sys.argv[1], "a+") as pids:
@@ -282,7 +286,7 @@ def test_a_process_that_is_killed_or_hangs_is_restarted(tmp_path: Path) -> None:
         return wait_for(again, lambda found: len(found) == starts)
 
     with closing(process):
-        assert process.wait_until_ready(Event())
+        assert process.wait_until_ready(Event(), nothing_else)
         process.restart_if_failed()
         assert reported == []
         os.kill(int(pids.read_text()), signal.SIGKILL)
@@ -312,7 +316,7 @@ def test_a_process_that_is_killed_again_and_again_is_restarted_without_end(
     command = [sys.executable, "-c", "print('ready', flush=True); input()"]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
     with closing(SupervisedProcess(*what, HANG_SECONDS, math.inf, reported.append)) as process:
-        assert process.wait_until_ready(Event())
+        assert process.wait_until_ready(Event(), nothing_else)
         for _ in range(kills):
             os.kill(process._child._process.pid, signal.SIGKILL)
             wait_for(lambda: process._child.was_killed)
@@ -320,10 +324,33 @@ def test_a_process_that_is_killed_again_and_again_is_restarted_without_end(
             assert process.down.startswith("worker ended with code -9")
             now[0] += supervision.LONGEST_PAUSE  # no pause is longer
             process.restart_if_failed()
-        assert process.wait_until_ready(Event())
+        assert process.wait_until_ready(Event(), nothing_else)
         process.restart_if_failed()
         assert process.down == ""
     assert len(reported) == kills
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("says", "count"), [("ready", ""), ("hello", " (2 times in a row)")])
+def test_a_process_is_steady_only_once_it_was_ready_for_a_while(
+    says: str, count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(supervision, "monotonic", lambda: now[0])
+    command = [sys.executable, "-c", f"print({says!r}, flush=True); input()"]
+    what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
+    with closing(SupervisedProcess(*what, HANG_SECONDS, math.inf, [].append)) as process:
+        for _ in range(2):
+            if says == "ready":
+                assert process.wait_until_ready(Event(), nothing_else)
+            now[0] += 2.0 * supervision.STEADY_SECONDS
+            os.kill(process._child._process.pid, signal.SIGKILL)
+            wait_for(lambda: process._child.was_killed)
+            process.restart_if_failed()
+            down = process.down
+            now[0] += supervision.LONGEST_PAUSE
+            process.restart_if_failed()
+    assert down == f"worker ended with code -9{count}"
 
 
 @pytest.mark.process
@@ -332,7 +359,7 @@ def test_a_process_that_gives_signs_of_life_is_left_alone(monkeypatch: pytest.Mo
     command = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(3600)"]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
     with closing(SupervisedProcess(*what, HANG_SECONDS, silent, reported.append)) as process:
-        assert process.wait_until_ready(Event())
+        assert process.wait_until_ready(Event(), nothing_else)
         child = process._child
         for now in range(0, 3600, 59):  # an hour of signs, each just in time
             child.heard_at = float(now)
