@@ -17,15 +17,13 @@ from flows.deployments.forms import MaintenanceForm
 from flows.prefect_server.blocks import WarehouseField, find_warehouse
 from flows.prefect_server.crashes import PAGE, claim, crash_dead_runs
 from flows.prefect_server.failures import make_failed_state
+from flows.prefect_server.prefect_driver import TAG
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, should_retry
 from warehouse.analytics.compaction import compact_ended
 from warehouse.analytics.marts import materialise
 from warehouse.store.checks import check_warehouse
 from warehouse.wording import counted
-
-TAG = "shockwave"
-"""Tag of the flow runs of Shockwave's deployments."""
 
 _tidy = task(
     tags=["shockwave", "maintenance"],

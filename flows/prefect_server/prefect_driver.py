@@ -52,6 +52,9 @@ from tasks.round import RecordedRound, StepResult, run_round
 from tasks.round_log import summarize_round
 from tasks.run import Run
 
+TAG = "shockwave"
+"""Tag of all flow runs of Shockwave."""
+
 
 @flow(
     name="round",
@@ -131,7 +134,7 @@ class PrefectDriver:
         fields = {
             "name": str(RunHandle(run)),
             "parameters": {"run": run.name, "number": run.state.round},
-            "tags": [run.name, run.header.settings.policy],
+            "tags": sorted({TAG, run.name, run.header.settings.policy}),
             "flow_version": self._flow.version,
         }
         labels = {LABEL: identify_process()}

@@ -18,8 +18,9 @@ from prefect.states import Completed
 
 from flows.deployments.auditing import audit
 from flows.deployments.forms import AuditForm, Form, MaintenanceForm
-from flows.deployments.maintaining import TAG, maintenance
+from flows.deployments.maintaining import maintenance
 from flows.explain.replay import replay
+from flows.prefect_server.prefect_driver import TAG
 from tests.contents import contents
 from tests.runs import as_service, ended, tiny, write
 from tests.ui.flow_runs import artifacts, outcome, rows_of

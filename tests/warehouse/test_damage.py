@@ -9,10 +9,11 @@ from predictor.errors import InputError, WarehouseError
 from tests.runs import Made, write
 from tests.warehouse.conftest import folder
 from warehouse.analytics.catalog import build
+from warehouse.analytics.compaction import compact_ended
 from warehouse.analytics.questions import Analytics
 from warehouse.store.arrow import read_parquet
 from warehouse.store.folder import EMPTY, RESTORE, records_folder, run_folder
-from warehouse.store.parts import WHOLE
+from warehouse.store.parts import WHOLE, part_names
 from warehouse.store.reader import Reader
 from warehouse.store.removal import remove_run
 from warehouse.store.warehouse_audit import audit_all
@@ -26,6 +27,16 @@ def test_a_missing_round_is_named(part: tuple[Path, str]) -> None:
         Reader(warehouse).records(run)
     assert caught.value.place == str(folder(warehouse, run))
     assert caught.value.problem == "round 2 is missing"
+
+
+def test_a_damaged_run_does_not_keep_others_from_compaction(tmp_path: Path, made: Made) -> None:
+    runs = sorted(write(tmp_path, made.start, made.rounds, compact=False) for _ in range(2))
+    damaged = folder(tmp_path, runs[0]) / part_names(folder(tmp_path, runs[0]))[0]
+    damaged.write_bytes(b"garbage")
+    with pytest.raises(WarehouseError) as caught:
+        compact_ended(tmp_path)
+    assert caught.value.place == str(damaged)
+    assert part_names(folder(tmp_path, runs[1])) == [WHOLE]
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from predictor.errors import WarehouseBusy
+from predictor.errors import ShockwaveError, WarehouseBusy
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import name_of, run_folders
+from warehouse.store.folder import name_of, place_of, run_folders
 from warehouse.store.parts import WHOLE, part_names
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -16,21 +16,31 @@ def compact_ended(warehouse: Path) -> list[str]:
     Runs of services do not end. Runs that another process writes are left alone.
 
     Raises:
-        ShockwaveError: A file is damaged, or the warehouse cannot be written.
+        ShockwaveError: A file is damaged, or the warehouse cannot be written; the other runs are
+            compacted.
     """
-    several = [name_of(path) for path in run_folders(warehouse) if part_names(path) != [WHOLE]]
-    if not several:
-        return []
-    _, rows = Analytics(warehouse).query("SELECT run FROM runs WHERE complete", several)
-    compacted, reader = list[str](), Reader(warehouse)
-    for (run,) in sorted(rows):
-        start = reader.start(run)
-        if start.header.service:
-            continue
+    compacted, failed = list[str](), list[ShockwaveError]()
+    for run in sorted(map(name_of, run_folders(warehouse))):
         try:
-            with Writer(warehouse, start, run=run) as writer:
-                writer.compact()
+            if _compact(warehouse, run):
+                compacted.append(run)
         except WarehouseBusy:
             continue
-        compacted.append(run)
+        except ShockwaveError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
     return compacted
+
+
+def _compact(warehouse: Path, run: str) -> bool:
+    """Merge the rounds of a run if it has ended; return whether it had several files."""
+    if part_names(place_of(warehouse, run)) == [WHOLE]:
+        return False
+    _, rows = Analytics(warehouse).query("SELECT run FROM runs WHERE complete", [run])
+    start = Reader(warehouse).start(run)
+    if not rows or start.header.service:
+        return False
+    with Writer(warehouse, start, run=run) as writer:
+        writer.compact()
+    return True
