@@ -153,8 +153,7 @@ class Application:
         """Return the progress of a step in an epoch, at the batch size that the GPUs divide."""
         local = self.split(batch_size, gpus)
         whole = local.size * gpus * (local.accumulated + 1)
-        sqr, var = self.noise(whole, epoch)
-        return (var + sqr) / (var / (whole / self.batch_size) + sqr)
+        return measure_gain(*self.noise(whole, epoch), whole / self.batch_size)
 
     def noise(self, batch_size: int, epoch: int) -> tuple[float, float]:
         """Return squared norm and variance of the gradient, linear between measured batch sizes.
@@ -267,6 +266,11 @@ def _columns(rows: Sequence[StepTime]) -> tuple[list[int], list[float], list[flo
         [row.step_seconds for row in ordered],
         [row.sync_seconds for row in ordered],
     )
+
+
+def measure_gain(sqr: float, var: float, scale: float) -> float:
+    """Return the progress of a step at `scale` times the initial batch size, given the noise."""
+    return (var + sqr) / (var / scale + sqr)
 
 
 def place_on_nodes(nodes: Sequence[int]) -> Placement:

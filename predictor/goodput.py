@@ -1,0 +1,315 @@
+"""Goodput: models of step times, fitted to what jobs measured, and the best batch sizes.
+
+Qiao et al., Pollux (OSDI '21), section 3: goodput is progress per second, the gain of a step over
+its duration. The duration of a step is modelled by the time of a pass and of synchronization, which
+overlap in part.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.allocation import Allocation
+from predictor.application import ROUNDING, Application, LocalBatch, StepTime, measure_gain
+from predictor.errors import InputError
+from predictor.job import JobSpec
+from predictor.throughput import Profile, Throughput
+
+Floats = NDArray[np.float64]
+
+LEAST = 1e-8
+"""Least value of a time in a model, in seconds, as published: logarithms need one."""
+
+MOST_OVERLAP = 10.0
+"""Largest γ, as published: at γ = 10 pass and synchronization overlap nearly fully."""
+
+START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
+"""Parameters from which a fit begins, as published."""
+
+OVERLAP_PENALTY, SLOPE_PENALTY = 1e-3, 1e-2
+"""Weights of (γ - 1)² and of squared ratios of slope and constant in a fit, as published."""
+
+ROUNDED = 1e-3
+"""Error by which the kink of a root mean square at 0 is rounded off. A numerical bound: at the kink
+L-BFGS-B stops short of the optimum (`tests/predictor/test_goodput.py` recovers known models)."""
+
+ACROSS_OVER_WITHIN = 1.1
+"""Least ratio of synchronization across nodes and within one, until a job has run on several."""
+
+CANDIDATES = 50
+"""Batch sizes that are compared, as published."""
+
+
+class StepModel(NamedTuple):
+    """A model of step times, in seconds.
+
+    A pass takes `fixed` + `per_sample` · samples per GPU. Synchronization of k > 1 GPUs takes a
+    constant plus a slope for each GPU above two, both on one node (`within`) and on several
+    (`across`). A step of one pass takes (pass^γ + synchronization^γ)^(1/γ), with γ = `overlap`:
+    their sum at 1, and nearly their maximum at 10.
+    """
+
+    fixed: float
+    per_sample: float
+    across: float
+    across_slope: float
+    within: float
+    within_slope: float
+    overlap: float
+
+    def pass_seconds(self, local_batch_size: Floats) -> Floats:
+        """Return the seconds of a forward and backward pass."""
+        return np.asarray(self.fixed + self.per_sample * local_batch_size)
+
+    def sync_seconds(self, nodes: Floats, gpus: Floats) -> Floats:
+        """Return the seconds of synchronization, overlapped or not."""
+        more = np.maximum(gpus - 2.0, 0.0)
+        across = self.across + self.across_slope * more
+        within = self.within + self.within_slope * more
+        return np.where(nodes > 1, across, np.where(gpus > 1, within, LEAST))
+
+    def step_seconds(
+        self, nodes: Floats, gpus: Floats, local_batch_size: Floats, accumulated: Floats
+    ) -> Floats:
+        """Return the seconds of an optimizer step; arguments have a common shape."""
+        alone = self.pass_seconds(local_batch_size)
+        logs = np.log(alone), np.log(self.sync_seconds(nodes, gpus))
+        both = np.logaddexp(self.overlap * logs[0], self.overlap * logs[1]) / self.overlap
+        return np.asarray(np.exp(both) + accumulated * alone)
+
+
+class Points(NamedTuple):
+    """Columns of measured step times, with the logarithms of their durations."""
+
+    nodes: Floats
+    gpus: Floats
+    size: Floats
+    log_pass: Floats
+    log_step: Floats
+
+
+def collect_points(points: Sequence[StepTime]) -> Points:
+    """Collect measured step times, one or more, into columns."""
+    rows = [
+        (p.nodes, p.gpus, p.local_batch_size, p.step_seconds - p.sync_seconds, p.step_seconds)
+        for p in points
+    ]
+    nodes, gpus, size, alone, step = np.array(rows, float).T
+    return Points(nodes, gpus, size, np.log(alone), np.log(step))
+
+
+def measure_misfit(model: Floats, points: Points) -> tuple[float, Floats]:
+    """Return the loss of a model and its gradient, by Pollux, section 4.1.
+
+    The loss is the root mean square error of the logarithms of pass and step seconds, plus
+    penalties that keep γ near 1 and slopes below constants.
+
+    Args:
+        model: The fields of a `StepModel`, shape (7,).
+        points: Measured step times, from `collect_points`.
+    """
+    fixed, per_sample, across, across_slope, within, within_slope, overlap = model
+    several, alone = points.nodes > 1, (points.nodes == 1) & (points.gpus > 1)
+    more = np.maximum(points.gpus - 2.0, 0.0)
+    pass_seconds = fixed + per_sample * points.size
+    sync_seconds = StepModel(*model).sync_seconds(points.nodes, points.gpus)
+    log_pass, log_sync = np.log(pass_seconds), np.log(sync_seconds)
+    log_step = np.logaddexp(overlap * log_pass, overlap * log_sync) / overlap
+    share = np.exp(overlap * (log_pass - log_step))  # of the pass in the step
+
+    pass_error, step_error = log_pass - points.log_pass, log_step - points.log_step
+    pass_loss, step_loss = (np.sqrt(np.mean(e * e) + ROUNDED**2) for e in (pass_error, step_error))
+    count = len(points.size)
+    by_pass = pass_error / (count * pass_loss)
+    by_step = step_error / (count * step_loss)
+
+    of_pass = (by_pass + by_step * share) / pass_seconds
+    of_sync = by_step * (1.0 - share) / sync_seconds
+    of_overlap = by_step * (share * log_pass + (1.0 - share) * log_sync - log_step) / overlap
+    gradient = np.array(
+        [
+            of_pass.sum(),
+            of_pass @ points.size,
+            of_sync @ several,
+            of_sync @ (several * more),
+            of_sync @ alone,
+            of_sync @ (alone * more),
+            of_overlap.sum() + 2.0 * OVERLAP_PENALTY * (overlap - 1.0),
+        ]
+    )
+    ratios = across_slope / across, within_slope / within
+    for place, ratio, constant in ((2, ratios[0], across), (4, ratios[1], within)):
+        gradient[place] -= 2.0 * SLOPE_PENALTY * ratio * ratio / constant
+        gradient[place + 1] += 2.0 * SLOPE_PENALTY * ratio / constant
+    penalty = OVERLAP_PENALTY * (overlap - 1.0) ** 2 + SLOPE_PENALTY * sum(r * r for r in ratios)
+    return float(pass_loss + step_loss + penalty), gradient
+
+
+def fit_step_model(points: Sequence[StepTime]) -> StepModel:
+    """Fit a model to the step times that jobs measured; at least one.
+
+    As published, a parameter that the measurements do not determine stays fixed: without several
+    GPUs, synchronization takes no time, so that jobs try more GPUs.
+    """
+    from scipy.optimize import minimize  # imported late: takes half a second
+
+    seen = collect_points(points)
+    start = np.array(START)
+    low = np.array([LEAST] * 6 + [1.0])
+    high = np.array([np.inf] * 6 + [MOST_OVERLAP])
+    several = bool((seen.nodes > 1).any())
+    fixed = {
+        2: not several,
+        3: not several or not (seen.gpus > 2).any(),
+        4: not ((seen.nodes == 1) & (seen.gpus > 1)).any(),
+    }
+    fixed[5] = fixed[4] or not (seen.gpus > 2).any()
+    for place, known in fixed.items():
+        if known:
+            start[place] = high[place] = LEAST
+    if len(np.unique(seen.size)) == 1:
+        start[0] = low[0] = high[0] = np.exp(seen.log_pass).mean() / 2.0
+    bounds = list(zip(low, high, strict=True))
+    found = minimize(measure_misfit, start, (seen,), "L-BFGS-B", jac=True, bounds=bounds)
+    model = StepModel(*found.x.tolist())
+    if several:
+        return model
+    return model._replace(
+        across=max(model.across, ACROSS_OVER_WITHIN * model.within),
+        across_slope=max(model.across_slope, ACROSS_OVER_WITHIN * model.within_slope),
+    )
+
+
+def measure_efficiency(noise: tuple[float, float], scale: float) -> float:
+    """Return the progress of a sample at `scale` times the initial batch size, in (0, 1].
+
+    `noise` is the squared norm and the variance of the gradient (Pollux, section 3.1).
+    """
+    return measure_gain(*noise, scale) / scale
+
+
+class BatchChoice(NamedTuple):
+    """The best division of a step's samples, and its goodput: progress per second."""
+
+    batch: LocalBatch
+    goodput: float
+
+
+def find_goodputs(
+    app: Application,
+    model: StepModel,
+    noise: tuple[float, float],
+    nodes: Sequence[int],
+    gpus: Sequence[int],
+) -> tuple[Floats, Floats, Floats]:
+    """Find the batch size with the best modelled goodput for each configuration.
+
+    Args:
+        app: Its limits of batch sizes.
+        model: The model of step times.
+        noise: Squared norm and variance of the gradient.
+        nodes: Nodes of each configuration, shape (configurations,).
+        gpus: GPUs of each configuration, of the same shape.
+
+    Returns:
+        Goodput, samples per GPU and pass, and passes before the last one, by configuration; a
+        goodput of 0 if no batch size is within the limits.
+    """
+    spread, count = np.array(nodes, float), np.array(gpus, float)
+    least = np.maximum(app.batch_size, count * app.least_local)
+    possible = least <= app.max_batch_size
+    totals = np.geomspace(np.minimum(least, app.max_batch_size), app.max_batch_size, CANDIDATES)
+    each = totals / count
+    accumulated = np.ceil(each / app.most_local - ROUNDING) - 1.0
+    alone = (count == 1) & (each > app.batch_size + ROUNDING)
+    accumulated = np.where(alone, np.maximum(accumulated, 1.0), accumulated)
+    size = np.ceil(each / (accumulated + 1.0) - ROUNDING)
+    scale = count * size * (accumulated + 1.0) / app.batch_size
+    sqr, var = noise
+    gain = (var + sqr) / (var / scale + sqr)
+    goodputs = gain / model.step_seconds(spread, count, size, accumulated)
+    allowed = possible & (app.least_local <= size) & (size <= app.most_local)
+    goodputs = np.where(allowed, goodputs, 0.0)
+    best = goodputs.argmax(axis=0), np.arange(len(count))
+    return goodputs[best], size[best], accumulated[best]
+
+
+def choose_batch(
+    app: Application, model: StepModel, noise: tuple[float, float], nodes: int, gpus: int
+) -> BatchChoice:
+    """Return the batch size with the best modelled goodput on a number of nodes and GPUs."""
+    goodput, size, accumulated = (
+        float(found[0]) for found in find_goodputs(app, model, noise, (nodes,), (gpus,))
+    )
+    most = app.max_batch_size // (gpus * (int(accumulated) + 1))
+    return BatchChoice(LocalBatch(min(int(size), most), int(accumulated)), goodput)
+
+
+@dataclass(frozen=True)
+class ModelledThroughput(Throughput):
+    """Throughputs of measured applications by fitted models, shared by all jobs of one.
+
+    Attributes:
+        profile: The applications, and all that does not depend on step times.
+        models: Models by application and GPU type.
+    """
+
+    profile: Profile
+    models: Mapping[tuple[str, str], StepModel]
+
+    @classmethod
+    def fit(
+        cls, profile: Profile, measured: Mapping[tuple[str, str], Sequence[StepTime]]
+    ) -> "ModelledThroughput":
+        """Fit a model for each application and GPU type to what all its jobs measured there."""
+        return cls(profile, {key: fit_step_model(found) for key, found in measured.items()})
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """See `Throughput.gpu_types`."""
+        return tuple(sorted({gpu_type for _, gpu_type in self.models}))
+
+    @property
+    def placement_matters(self) -> bool:
+        """See `Throughput.placement_matters`."""
+        return True
+
+    def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
+        """See `Throughput.can_run`."""
+        app = self.profile.applications.get(job.model)
+        known = (job.model, allocation.gpu_type) in self.models
+        return known and app is not None and allocation.gpus <= app.limit_gpus(batch_size)
+
+    def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
+        """See `Throughput.rate`."""
+        if not self.can_run(job, batch_size, allocation):
+            problem = f"no model of {job.model} with batch size {batch_size} on {allocation}"
+            raise InputError(self.profile.source, problem, "measure it there first")
+        model = self.models[job.model, allocation.gpu_type]
+        local = self.profile.applications[job.model].split(batch_size, allocation.gpus)
+        nodes, gpus, size, more = np.array(
+            [allocation.nodes, allocation.gpus, local.size, local.accumulated], float
+        )
+        return 1.0 / float(model.step_seconds(nodes, gpus, size, more))
+
+    def shared_rate(
+        self,
+        job: JobSpec,
+        batch_size: int,
+        other: JobSpec,
+        other_batch_size: int,
+        allocation: Allocation,
+    ) -> float:
+        """See `Throughput.shared_rate`; measured applications share no GPUs."""
+        return 0.0
+
+    def reference(self, job: JobSpec) -> Allocation:
+        """See `Throughput.reference`."""
+        return self.profile.reference(job)
+
+    def restart(self, allocation: Allocation, otherwise: float) -> float:
+        """See `Throughput.restart`."""
+        return self.profile.restart(allocation, otherwise)
