@@ -36,12 +36,12 @@ from benchmarks.drawing import label_points, new_figure, save
 from benchmarks.loads import find_ends, find_fair_times
 from benchmarks.market import limit
 from benchmarks.workloads import TRACES, gpus_of, open_workload
-from flows.api.alerts import UNFAIR
 from flows.cli.output import print_table
 from harness.markdown import markdown
 from predictor.arrays import Floats
 from tasks.record import Parameter, Settings, make_pool
 from tasks.sources import Workload
+from warehouse.analytics.definitions import UNFAIR_RHO
 from warehouse.report.figure import COLOURS
 
 POLICIES = "shockwave,slack,srtf,srtf-gpu,themis,gavel,tiresias-las,fifo"
@@ -146,7 +146,7 @@ class Place:
         return [
             *(f"`{self.rule.label}`", f"{self.makespan:.3f}", write(self.front)),
             *(f"{self.rho.max():.2f}", f"{np.quantile(self.rho, 0.95):.2f}"),
-            f"{(self.rho > UNFAIR).mean():.1%}",
+            f"{(self.rho > UNFAIR_RHO).mean():.1%}",
             *(f"{self.jct.mean():,.0f}", f"{np.quantile(self.jct, 0.99):,.0f}"),
         ]
 

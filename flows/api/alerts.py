@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from flows.api.history import ServiceHistory, predict_last_round
-
-UNFAIR = 1.05
-"""ρ above which a job is treated unfairly, as in `run_summary.unfair_fraction`."""
+from warehouse.analytics.definitions import UNFAIR_RHO
 
 PATIENT_SECONDS = 30.0
 """Delay of a round or an entry, beyond the usual, that causes no alert: a scheduler restarts within
@@ -131,7 +129,7 @@ class Watch:
         ends = {job: clock + a.run_time(a.own).remaining for job, a in this.active.items()}
         rho = this.state.measure_rho(run.header, ends)  # jobs that are held back have none
         for job_id, at_best in rho.items():
-            if at_best > UNFAIR:
+            if at_best > UNFAIR_RHO:
                 name = this.active[job_id].spec.name
                 about = f"job {job_id}" + (f" ({name})" if name else "")
                 text = f"{about} will have ρ of {at_best:.2f} at best"

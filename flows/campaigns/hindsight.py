@@ -1,17 +1,19 @@
 """What policies would have done with the jobs of a cluster's log."""
 
 import math
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import BrokenExecutor, Future, wait
+from ctypes import Array, c_longlong
 from dataclasses import dataclass, replace
-from multiprocessing.sharedctypes import SynchronizedArray
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from flows.campaigns import Runner
 from flows.campaigns.cells import finish_start, make_cell_key
 from flows.campaigns.compare import check_policies, select_parameters
-from flows.campaigns.runners import prepare_process
+from flows.campaigns.runners import SPAWN, open_executor, stop_processes
 from flows.runs.code_version import hash_code
 from flows.runs.pools import Machines
 from flows.runs.settings import ClusterSize, SimulationSettings, make_settings, pools_of
@@ -36,6 +38,9 @@ POLL_SECONDS = 0.5
 MOST_ROUNDS = 5_040
 """Rounds between the first and the last arrival, a week of the usual ones. Longer logs get longer
 rounds, so that a month takes minutes. An engineering bound."""
+
+if TYPE_CHECKING:
+    Counts = Array[c_longlong]
 
 JobsEnded = Callable[[int, int], None]
 """Takes the numbers of ended and of all jobs, over all policies."""
@@ -156,31 +161,29 @@ def run_policies(
 
     Raises:
         Interrupted: The user stopped it.
-        ShockwaveError: A run failed.
+        ShockwaveError: A run failed, or a process was killed. The other runs stop, too.
     """
     build(warehouse)
     keys = [make_cell_key(start, hash_code(start.header.settings)) for start in starts]
     total = sum(len(start.workload.specs) for start in starts)
-    spawn = multiprocessing.get_context("spawn")
-    counts = spawn.Array("q", len(starts))
+    counts = SPAWN.RawArray("q", len(starts))  # without a lock, which a killed worker could hold
     workers = min(os.cpu_count() or 1, len(starts))
-    with ProcessPoolExecutor(workers, spawn, _begin_worker, (counts,)) as pool:
+    with open_executor(Runner.PROCESSES, workers, partial(_share_counts, counts)) as pool:
         futures = [
             pool.submit(_run_start, number, start, key, warehouse)
             for number, (start, key) in enumerate(zip(starts, keys, strict=True))
         ]
         try:
             _await(futures, lambda: watch(sum(counts[:]), total))
-        except KeyboardInterrupt:
-            for process in multiprocessing.active_children():
-                process.terminate()
-            problem = f"interrupted with {sum(counts[:]):,} of {total:,} jobs done"
-            raise Interrupted("hindsight", problem, "run it again: it continues") from None
-        except BrokenExecutor:
-            problem = "a process of it was killed, perhaps for want of memory"
-            raise ShockwaveError("hindsight", problem, "run it again: it continues") from None
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
+        except BaseException as error:
+            stop_processes(Runner.PROCESSES)  # the next command continues their runs
+            remedy = "run it again: it continues"
+            if isinstance(error, KeyboardInterrupt):
+                problem = f"interrupted with {sum(counts[:]):,} of {total:,} jobs done"
+                raise Interrupted("hindsight", problem, remedy) from None
+            if isinstance(error, BrokenExecutor):
+                problem = "a process of it was killed, perhaps for want of memory"
+                raise ShockwaveError("hindsight", problem, remedy) from None
             raise
     return [future.result() for future in futures]
 
@@ -195,12 +198,11 @@ def _await(futures: Sequence[Future[str]], report: Callable[[], None]) -> None:
         report()
 
 
-_counts: list["SynchronizedArray[int]"] = []
+_counts: list["Counts"] = []
 """Ended jobs of each run, in a worker process."""
 
 
-def _begin_worker(counts: "SynchronizedArray[int]") -> None:
-    prepare_process()
+def _share_counts(counts: "Counts") -> None:
     _counts[:] = [counts]
 
 

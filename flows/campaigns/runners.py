@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import socket
+from collections.abc import Callable
 from concurrent.futures import (
     BrokenExecutor,
     Executor,
@@ -77,20 +78,27 @@ def make_unreachable(address: str, reason: str) -> InputError:
     )
 
 
-def open_executor(runner: Runner, workers: int) -> Executor:
-    """Return threads of this process, or processes that import everything anew."""
+SPAWN = multiprocessing.get_context("spawn")
+"""Starts processes that import everything anew, as this process has threads."""
+
+
+def open_executor(
+    runner: Runner, workers: int, prepare: Callable[[], object] | None = None
+) -> Executor:
+    """Return threads of this process, or processes, in which `prepare` is called first."""
     if runner is Runner.THREADS:
         return ThreadPoolExecutor(workers)
-    spawn = multiprocessing.get_context("spawn")  # this process has threads
-    return ProcessPoolExecutor(workers, spawn, prepare_process)
+    return ProcessPoolExecutor(workers, SPAWN, prepare_process, (prepare,))
 
 
-def prepare_process() -> None:
+def prepare_process(prepare: Callable[[], object] | None = None) -> None:
     """Let a worker process end with its parent process, and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
+    if prepare is not None:
+        prepare()
 
 
 def _end_with(sentinel: int) -> None:

@@ -1,14 +1,23 @@
 """`shockwave hindsight`: a log, two policies, a page."""
 
 import csv
+import multiprocessing
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from flows.campaigns.hindsight import run_policies
+from flows.runs.settings import ClusterSize, SimulationSettings, make_settings
+from flows.runs.start import make_start, open_workload
+from flows.runs.workload_source import Source
+from predictor.errors import InputError, ShockwaveError
+from tasks.record import Start
 from tests.flows.conftest import Command, assert_refused
 from tests.warehouse.logs.samples import SACCT, sacct
+from warehouse.store.parts import WHOLE
 
 pytestmark = pytest.mark.process  # each policy runs in a process of its own
 
@@ -124,6 +133,46 @@ def test_a_log_without_starts_is_refused(here: Command, tmp_path: Path) -> None:
     refused = here("hindsight", path, "--format", "itp", "--warehouse", out)
     assert_refused(refused, "itp.csv: says of no job when it started")
     assert not out.exists()
+
+
+@pytest.fixture
+def starts() -> list[Start]:
+    """A long run of each of two policies."""
+    source = Source(jobs=120, seed=1)
+    settings = [
+        make_settings(name, ClusterSize(8), SimulationSettings()) for name in ["fifo", "srtf"]
+    ]
+    return [make_start(open_workload(source, one), one) for one in settings]
+
+
+def ended(warehouse: Path) -> list[Path]:
+    return list(warehouse.rglob(WHOLE))
+
+
+def test_a_run_that_fails_stops_the_others(starts: list[Start], tmp_path: Path) -> None:
+    broken = replace(starts[0], workload=replace(starts[0].workload, truths=()))
+    with pytest.raises(InputError, match="truth"):
+        run_policies([broken, starts[1]], tmp_path)
+    assert ended(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_a_stopped_comparison_is_continued(starts: list[Start], tmp_path: Path, how: str) -> None:
+    starts = starts[:1]
+
+    def stop(done: int, total: int) -> None:
+        if done and how == "interrupted":
+            raise KeyboardInterrupt
+        if done:
+            multiprocessing.active_children()[0].kill()
+
+    with pytest.raises(ShockwaveError, match=f"{how}.*run it again: it continues"):
+        run_policies(starts, tmp_path, stop)
+    (begun,) = (tmp_path / "campaigns" / "cells").glob("*.run")
+    run = begun.read_text()
+    assert ended(tmp_path) == []
+    assert run_policies(starts, tmp_path) == [run]
+    assert len(ended(tmp_path)) == 1
 
 
 def test_policies_and_parameters_are_checked_first(here: Command, tmp_path: Path) -> None:

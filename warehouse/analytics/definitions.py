@@ -109,6 +109,10 @@ def find_views(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) ->
     return tuple(sorted(found))
 
 
+UNFAIR_RHO = float(re.findall(r"rho > ([\d.]+) AS unfair", view_sql("job_outcomes"))[0])
+"""ρ above which a job is treated unfairly, as the mart `job_outcomes` defines it."""
+
+
 @cache
 def find_needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
     """Return the named views and all that they read, in the order of `VIEWS`.

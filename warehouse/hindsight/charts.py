@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import altair as alt
 import numpy as np
 
+from warehouse.analytics.definitions import UNFAIR_RHO
 from warehouse.hindsight.gains import Gain
 from warehouse.hindsight.jobs import Array
-from warehouse.hindsight.schedules import UNFAIR_RHO, Schedule
+from warehouse.hindsight.schedules import Schedule
 from warehouse.report.distributions import draw_steps
 from warehouse.report.figure import (
     COLOURS,

@@ -103,5 +103,6 @@ class LoggedJobs:
         return there + self.settings.round_seconds + self.settings.restart_seconds
 
     def measure_rhos(self, ends: Array) -> Array:
-        """Return ρ of jobs that end at these times, in seconds."""
-        return (ends - self.arrivals) / self.fair_seconds
+        """Return ρ of jobs that end at these times, in seconds; rounded as in `job_outcomes`."""
+        rhos: Array = np.round((ends - self.arrivals) / self.fair_seconds, 5)
+        return rhos

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from predictor.errors import WarehouseError
+from warehouse.analytics.definitions import UNFAIR_RHO
 from warehouse.analytics.questions import Analytics
 from warehouse.hindsight.jobs import Array, LoggedJobs
 from warehouse.report.figure import Row
@@ -19,19 +20,16 @@ ACTUAL = "actual"
 POINTS = 400
 """Points of a schedule's load over time, as in reports of runs. An engineering choice."""
 
-UNFAIR_RHO = 1.05
-"""ρ above which a job is treated unfairly; see the mart `job_outcomes`."""
-
 WEEK_SECONDS = 7 * 86_400.0
 
 TRAINED = """
-SELECT run, sum(
+SELECT coalesce(sum(
     scale_factor * run_seconds * (least(end_seconds, {until}) - start_seconds)
     / greatest(seconds, 1e-9)
-) AS gpu_seconds
-FROM leases WHERE start_seconds < {until} GROUP BY run
+), 0.0) AS gpu_seconds
+FROM leases WHERE start_seconds < {until}
 """
-"""GPU-seconds of training until a time, by run."""
+"""GPU-seconds of training until a time."""
 
 OUTCOMES = "SELECT job_id, finish_seconds, waiting_seconds FROM job_outcomes ORDER BY job_id"
 
@@ -148,5 +146,5 @@ def read_schedule(analytics: Analytics, run: str, label: str, jobs: LoggedJobs) 
         raise WarehouseError(f"run {run!r}", "has jobs without an end", "run the command again")
     _, ends, waits = (np.array(column, dtype=float) for column in zip(*outcomes, strict=True))
     load = query_by_run(analytics, ("load",), [run])["load"][run]
-    used = trained[0][1] / (jobs.settings.gpus * until)
+    used = trained[0][0] / (jobs.settings.gpus * until)
     return Schedule(label, jobs, ends, waits, used, load, run)

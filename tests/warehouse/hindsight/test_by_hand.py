@@ -1,6 +1,7 @@
 """A log of ten jobs on two GPUs: waits, ρ, weeks and gains, worked out by hand."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from flows.runs.pools import Machines
 from flows.runs.settings import SimulationSettings, make_settings
 from predictor.errors import InputError
 from solver.inventory import Pool
+from tests.warehouse.by_hand import records, warehouse_of
 from warehouse.hindsight.gains import Gain, group_by_size, group_by_user, measure_gains
 from warehouse.hindsight.inference import infer_pools
 from warehouse.hindsight.jobs import NO_START, LoggedJobs, select_jobs
-from warehouse.hindsight.schedules import ACTUAL, Schedule, read_actual
+from warehouse.hindsight.schedules import ACTUAL, TRAINED, Schedule, read_actual
 from warehouse.workloads.imported import make_workload
 from warehouse.workloads.logs.anonymous import anonymize
 from warehouse.workloads.logs.log import UNKNOWN, ClusterLog, TableJob
@@ -63,7 +65,7 @@ def test_waits_and_fairness() -> None:
         (wait + job.seconds) / (fair + ROUND + RESTART)
         for wait, job, fair in zip(WAITS, JOBS, FAIR, strict=True)
     ]
-    assert actual.rhos == pytest.approx(expected)
+    assert actual.rhos == pytest.approx(expected, abs=1e-5)
     figures = actual.summarize()
     assert figures["schedule"] == ACTUAL
     assert figures["mean_wait_s"] == 540
@@ -86,6 +88,12 @@ def test_load_over_time() -> None:
         21_000 / 7200, rel=0.01
     )
     assert sum(row["queued"] for row in load) / 400 * hours == pytest.approx(5400 / 3600, rel=0.02)
+
+
+def test_gpu_time_is_counted_up_to_the_last_arrival(tmp_path: Path) -> None:
+    query = warehouse_of(tmp_path, records()).query
+    for until, trained in ((1e9, 2 * 95 + 180 + 75), (100.0, 2 * 80), (0.0, 0.0)):
+        assert query(TRAINED.format(until=until))[1] == [(pytest.approx(trained),)]
 
 
 def test_gains() -> None:
