@@ -114,8 +114,9 @@ class Scored:
 
         If speeds vary, the spread is subtracted: their variance is measured, not a convention.
         """
-        spread = self.time.high - self.time.low if self.noise else 0.0
-        return UNCALIBRATED - spread / self.unit
+        if not self.noise:
+            return UNCALIBRATED
+        return UNCALIBRATED - (self.time.high - self.time.low) / self.unit
 
     def score(self, left: float) -> Score:
         """Return the conformity score, given the true residual run time in seconds."""
@@ -182,11 +183,11 @@ class Calibration:
     ) -> tuple[float, float]:
         """Return the interval of a job's residual run time, in seconds; see `interval`."""
         made = Scored.of(belief, time, noise)
-        limit = belief.spec.max_seconds - belief.run_seconds
         if not belief.spec.timed:
             return self.interval(made, made.uncalibrated)
         if not is_scored(belief):
             return time.low, time.high
+        limit = belief.spec.max_seconds - belief.run_seconds
         low, high = self.interval(made, 0.0)
         return low, min(high, max(limit, time.high))
 
@@ -198,9 +199,10 @@ class Calibration:
         there are too few scores.
         """
         below, above = next(filter(None, map(self._correction, made.calibrating)), (begin, begin))
-        time, least = made.time, LEAST_WIDTH * made.unit
-        low = min(time.low - below * made.unit, time.remaining - least)
-        return max(low, 0.0), max(time.high + above * made.unit, time.remaining + least)
+        time, unit = made.time, made.unit
+        least = LEAST_WIDTH * unit
+        low = min(time.low - below * unit, time.remaining - least)
+        return max(low, 0.0), max(time.high + above * unit, time.remaining + least)
 
     def _correction(self, group: Group) -> tuple[float, float] | None:
         """Return the corrections of both ends, in units; None with too few scores.

@@ -99,9 +99,11 @@ def training_seconds(
 
 def reachable_batch_sizes(throughput: Throughput, job: JobSpec) -> tuple[int, ...]:
     """Return the declared batch sizes that a job can run at on its reference allocation."""
-    allocation = throughput.reference(job)
-    sizes = [size for size in job.batch_sizes if throughput.can_run(job, size, allocation)]
-    return tuple(sizes) or (job.batch_size,)
+    sizes = job.batch_sizes
+    if len(sizes) > 1:
+        allocation = throughput.reference(job)
+        sizes = tuple([size for size in sizes if throughput.can_run(job, size, allocation)])
+    return sizes or (job.batch_size,)
 
 
 def runs_on(throughput: Throughput, job: JobSpec, allocation: Allocation) -> bool:

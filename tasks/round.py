@@ -340,11 +340,12 @@ def record(
 
 def _estimate(run: Run, job: ActiveJob, state: RunState, inventory: Inventory) -> Estimate:
     """Convert a job's forecast to seconds on its own allocation."""
-    time = job.run_time(job.own)
+    own = job.own
+    time = job.run_time(own)
     low, high = state.learning.calibration.interval_of(job.belief, time, state.learning.speed_noise)
     return Estimate(
         job_id=job.job_id,
-        allocation=job.own,
+        allocation=own,
         done=job.belief.share_done,
         run_seconds=job.belief.run_seconds,
         remaining_seconds=time.remaining,

@@ -141,6 +141,8 @@ class RunState:
             j: spec.options.retries for j, spec in specs.items() if spec.options.retries >= 0
         }
         seen = self.backoff.give_up(seen, retries)
+        if not any(spec.max_seconds for spec in specs.values()):
+            return seen
         return self.time_held.give_up(seen, specs, self._measure_holdings(seen))
 
     def _measure_holdings(self, seen: Observation) -> dict[int, GpuHold]:

@@ -14,6 +14,7 @@ from warehouse.store.audit import audit
 from warehouse.store.folder import place_of
 from warehouse.store.parts import (
     WHOLE,
+    largest_part,
     part_name,
     part_names,
     replaces,
@@ -43,6 +44,21 @@ def test_rounds_are_in_few_parts_each_in_one(count: int) -> None:
     assert [*sizes] == sorted(sizes, reverse=True)
     assert all(size in (1, 8, 64, 512, 4096) and sizes[size] < 8 for size in sizes)
     assert all(part.start % len(part) == 0 and rounds_of(part_name(part)) == part for part in parts)
+
+
+@given(st.integers(0, 5000), st.integers(1, 600))
+def test_rounds_that_waited_are_in_parts_that_others_replace_later(start: int, count: int) -> None:
+    parts, number, stop = [], start, start + count
+    while number < stop:
+        parts.append(largest_part(number, stop))
+        number = parts[-1].stop
+    assert [number for part in parts for number in part] == list(range(start, stop))
+    assert len(parts) <= 7 * 2 * 3 + 1  # at most seven of each size on either side
+    tidy = [part_name(part) for part in tidy_parts(stop)]
+    assert all(
+        any(name == whole or replaces(whole, name) for whole in tidy)
+        for name in map(part_name, parts)
+    )
 
 
 @pytest.mark.slow

@@ -58,6 +58,14 @@ def tidy_parts(count: int) -> list[range]:
     return parts
 
 
+def largest_part(start: int, stop: int) -> range:
+    """Return the largest part that begins with a round and ends before another."""
+    size = 1
+    while start % (size * FAN) == 0 and start + size * FAN <= stop and size < MOST_ROUNDS:
+        size *= FAN
+    return range(start, start + size)
+
+
 def part_names(folder: Path) -> list[str]:
     """Return the names of a run's files with rounds, in order, larger ones first at equal starts.
 

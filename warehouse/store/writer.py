@@ -48,6 +48,7 @@ from warehouse.store.ledger import HEADER_FILE, LEDGER, enter, folder_name, read
 from warehouse.store.parts import (
     FAN,
     WHOLE,
+    largest_part,
     part_name,
     part_names,
     replaces,
@@ -199,9 +200,7 @@ class Writer:
         stop = waiting[-1][1].round + 1
         with writing(self._warehouse):
             while waiting:
-                first = waiting[0][1].round
-                alone = range(first, first + 1)
-                part = next((part for part in tidy_parts(stop) if part.start == first), alone)
+                part = largest_part(waiting[0][1].round, stop)
                 self._write_part(part, waiting[: len(part)])
                 del waiting[: len(part)]
             self._clear(monotonic() - READ_SECONDS)
