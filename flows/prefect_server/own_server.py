@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
 
-from httpx import HTTPError, InvalidURL
+from httpx import HTTPError, HTTPStatusError, InvalidURL, codes
 from prefect import context, get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.settings import (
@@ -37,6 +37,8 @@ REACH_SECONDS = 10.0
 
 _UNREACHED = ("Failed to reach API", "Found incompatible versions")
 """Beginnings of error messages of Prefect's client, which has no exception classes for them."""
+
+_UNKNOWN_USER = (codes.UNAUTHORIZED, codes.FORBIDDEN)
 
 SEND_SECONDS = 30.0
 """Timeout for sending pending events and logs before the server stops. An engineering bound."""
@@ -74,7 +76,7 @@ def reach_server(settings: Mapping[Setting, Any] | None = None) -> Iterator[Sync
     """Open a client of the configured server, or of the one that `settings` configure.
 
     Raises:
-        InputError: It cannot be reached.
+        InputError: It cannot be reached, or refuses a request.
     """
     with temporary_settings(settings or {}), _reaching():
         with (
@@ -88,7 +90,7 @@ def reach_server(settings: Mapping[Setting, Any] | None = None) -> Iterator[Sync
 
 @contextmanager
 def _reaching() -> Iterator[None]:
-    """Raise `InputError` if the configured server cannot be reached."""
+    """Raise `InputError` if the configured server cannot be reached or refuses a request."""
     try:
         yield
     except (HTTPError, InvalidURL, RuntimeError) as error:
@@ -96,6 +98,9 @@ def _reaching() -> Iterator[None]:
             raise
         url = urlsplit(PREFECT_API_URL.value() or "")
         shown = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+        if isinstance(error, HTTPStatusError) and error.response.status_code not in _UNKNOWN_USER:
+            problem = f"the Prefect server at {shown} refused a request ({first_line(error)})"
+            raise InputError("PREFECT_API_URL", problem, "see the server's log") from None
         raise InputError(
             "PREFECT_API_URL",
             f"no Prefect server can be used at {shown} ({first_line(error.__cause__ or error)})",

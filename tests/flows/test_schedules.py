@@ -1,5 +1,6 @@
 """`shockwave deployments`: schedules by cron, interval and RRule, which stay when `up` restarts."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,8 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 
 from flows.deployments.deployments import read_deployments
+from flows.prefect_server.own_server import reach_server
+from predictor.errors import InputError
 from tests.flows.conftest import Command, assert_refused
 
 pytestmark = pytest.mark.prefect
@@ -124,6 +127,16 @@ def test_schedules_and_pauses_of_users_stay_when_up_starts_again(
         ("every 86400 s", False),
         ("every 60 s", True),
     ]
+
+
+def test_a_refused_request_does_not_count_as_a_server_that_is_away(
+    client: SyncPrefectClient,
+) -> None:
+    with pytest.raises(InputError) as caught, reach_server() as opened:
+        opened.request("POST", "/flow_runs/", json={})
+    assert re.fullmatch(
+        r"the Prefect server at http:\S+ refused a request \(.*422.*\)", caught.value.problem
+    )
 
 
 @pytest.mark.parametrize(
