@@ -194,7 +194,7 @@ def find_holding(situation: Situation, ahead: Outlook) -> Bools:
     return np.array(held, dtype=bool)
 
 
-def measure_staying(situation: Situation, ahead: Outlook, least: float) -> Floats:
+def measure_hysteresis(situation: Situation, ahead: Outlook, least: float) -> Floats:
     """Return the preemption hysteresis: factors on the bids for held allocations, (rows,).
 
     Preempting the job costs twice: its successor trains for less of the round, and the job

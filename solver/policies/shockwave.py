@@ -14,7 +14,7 @@ from solver.bidding import (
     Outlook,
     find_holding,
     make_outlook,
-    measure_staying,
+    measure_hysteresis,
     measure_unfair_jct,
     measure_utility,
 )
@@ -184,7 +184,7 @@ class Shockwave(Policy):
             horizon=max(least + self.fairness * (last - least), coming),
             round_seconds=seconds,
         )
-        staying = measure_staying(situation, ahead, self.stay)
+        staying = measure_hysteresis(situation, ahead, self.stay)
         factors = np.where(find_holding(situation, ahead), staying, 1.0)
         return Bids(
             market=make_market(situation, ahead, utility, factors),
@@ -222,7 +222,7 @@ class Shockwave(Policy):
             lateness=LATE * self.lateness * weights * usual / due,
             makespan=self._price_makespan(situation, least),
         )
-        factors = np.where(holding, measure_staying(situation, ahead, self.stay), 1.0)
+        factors = np.where(holding, measure_hysteresis(situation, ahead, self.stay), 1.0)
         return Bids(
             market=make_market(situation, ahead, seen.saved, factors),
             over=ahead.age - self.overdue * due[ahead.job_of],
