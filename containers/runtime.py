@@ -24,6 +24,7 @@ class Terms:
         restart_seconds: Simulated seconds from a launch to the first training step, unless
             `throughputs` has its own.
         inventory: The simulated cluster; None if all jobs run on their reference allocations.
+        adapts: Whether jobs of measured applications choose their batch sizes.
     """
 
     run: str
@@ -31,6 +32,7 @@ class Terms:
     restart_seconds: float = 0.0
     throughputs: Profile = field(default_factory=lambda: Profile({}))
     inventory: Inventory | None = None
+    adapts: bool = False
 
     def menu(self, job: JobSpec) -> tuple[Allocation, ...]:
         """Return the allocations that a job may get in a simulation."""

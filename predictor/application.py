@@ -107,6 +107,11 @@ class Application:
         """Number of GPUs of a node, as far as measured."""
         return max((int(digit) for step in self.steps for digit in step.placement), default=1)
 
+    @property
+    def adapts(self) -> bool:
+        """Whether its jobs can choose their batch sizes; those on one GPU keep theirs."""
+        return not self.most_gpus
+
     def limit_gpus(self, batch_size: int) -> int:
         """Return the maximum number of GPUs at a batch size."""
         most = max(batch_size // self.least_local, 1)
@@ -143,7 +148,7 @@ class Application:
         found = self._step_seconds.get(key)
         if found is None:
             local = self.split(batch_size, sum(placement)) if placement else LocalBatch(0, 0)
-            step, sync = self._interpolate(placement, local.size) if placement else (math.inf, 0.0)
+            step, sync = self.measure_step(placement, local.size) if placement else (math.inf, 0.0)
             if local.accumulated:
                 step += local.accumulated * (step - sync)
             found = self._step_seconds[key] = step
@@ -216,8 +221,12 @@ class Application:
         ends = [min(run[epoch].progress for run in runs) for epoch in range(self.epochs)]
         return [0.0, *ends]
 
-    def _interpolate(self, placement: Placement, size: int) -> tuple[float, float]:
-        """Return step and synchronization seconds: measured for the placement, else by counts."""
+    def measure_step(self, placement: Placement, size: int) -> tuple[float, float]:
+        """Return seconds of a step of one pass and of its synchronization, by local batch size.
+
+        They are interpolated between measurements of the placement, else of its counts; infinite
+        where nothing was measured.
+        """
         turns = (placement[turn:] + placement[:turn] for turn in range(len(placement)))
         own = self._by_placement.get("".join(map(str, min(turns))))
         if own is None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from predictor.application import Placement
+from predictor.goodput import Agent
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Throughput
 
@@ -46,6 +48,7 @@ class Belief:
         largest_change: Largest change between consecutive losses, over all epochs so far.
         rounds: Steps and seconds timed since the last change of batch size: over all rounds,
             then in the last round. Empty if no steps were timed.
+        agent: What a job that chooses its batch sizes has measured; else None.
     """
 
     spec: JobSpec
@@ -57,6 +60,7 @@ class Belief:
     losses: tuple[EpochLoss, ...] = ()
     largest_change: float = 0.0
     rounds: tuple[float, ...] = ()
+    agent: Agent | None = None
 
     @property
     def fraction(self) -> float:
@@ -157,6 +161,7 @@ class Belief:
             self.losses,
             self.largest_change,
             rounds,
+            self.agent,
         )
 
     def with_losses(self, losses: Sequence[EpochLoss]) -> "Belief":
@@ -165,6 +170,23 @@ class Belief:
         changes = (abs(before.loss - after.loss) for before, after in pairwise(known))
         largest = max(self.largest_change, *changes, 0.0)
         return replace(self, losses=known[-MOST_LOSSES:], largest_change=largest)
+
+    def with_measurements(
+        self, agent: Agent, reports: Sequence[EpochReport], placement: Placement
+    ) -> "Belief":
+        """Return the belief after a round on a placement, `reports` being those of the round.
+
+        Step times and noise follow from the batch size of each epoch that the job trained in.
+        """
+        progress = self.progress
+        assert progress is not None, "the job ran"
+        agent = self.agent or agent
+        for report in reports:
+            for epoch in range(report.epoch, report.epoch + report.epochs):
+                agent = agent.after(placement, report.batch_size, epoch)
+        if progress.fraction:
+            agent = agent.after(placement, progress.batch_size, progress.epochs)
+        return replace(self, agent=agent)
 
     def _reached(self, progress: JobProgress) -> tuple[tuple[float, float], ...]:
         """Return the milestones, extended by the reported share if it is new."""

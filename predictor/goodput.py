@@ -7,18 +7,28 @@ overlap in part.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.allocation import Allocation
-from predictor.application import ROUNDING, Application, LocalBatch, StepTime, measure_gain
+from predictor.application import (
+    ROUNDING,
+    Application,
+    LocalBatch,
+    Placement,
+    StepTime,
+    measure_gain,
+)
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile, Throughput
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 LEAST = 1e-8
 """Least value of a time in a model, in seconds, as published: logarithms need one."""
@@ -148,7 +158,8 @@ def measure_misfit(model: Floats, points: Points) -> tuple[float, Floats]:
     return float(pass_loss + step_loss + penalty), gradient
 
 
-def fit_step_model(points: Sequence[StepTime]) -> StepModel:
+@lru_cache(maxsize=1024)
+def fit_step_model(points: tuple[StepTime, ...]) -> StepModel:
     """Fit a model to the step times that jobs measured; at least one.
 
     As published, a parameter that the measurements do not determine stays fixed: without several
@@ -202,8 +213,8 @@ def find_goodputs(
     app: Application,
     model: StepModel,
     noise: tuple[float, float],
-    nodes: Sequence[int],
-    gpus: Sequence[int],
+    nodes: Ints,
+    gpus: Ints,
 ) -> tuple[Floats, Floats, Floats]:
     """Find the batch size with the best modelled goodput for each configuration.
 
@@ -218,7 +229,7 @@ def find_goodputs(
         Goodput, samples per GPU and pass, and passes before the last one, by configuration; a
         goodput of 0 if no batch size is within the limits.
     """
-    spread, count = np.array(nodes, float), np.array(gpus, float)
+    spread, count = nodes.astype(float), gpus.astype(float)
     least = np.maximum(app.batch_size, count * app.least_local)
     possible = least <= app.max_batch_size
     totals = np.geomspace(np.minimum(least, app.max_batch_size), app.max_batch_size, CANDIDATES)
@@ -242,10 +253,57 @@ def choose_batch(
 ) -> BatchChoice:
     """Return the batch size with the best modelled goodput on a number of nodes and GPUs."""
     goodput, size, accumulated = (
-        float(found[0]) for found in find_goodputs(app, model, noise, (nodes,), (gpus,))
+        float(found[0])
+        for found in find_goodputs(app, model, noise, np.array([nodes]), np.array([gpus]))
     )
     most = app.max_batch_size // (gpus * (int(accumulated) + 1))
     return BatchChoice(LocalBatch(min(int(size), most), int(accumulated)), goodput)
+
+
+@dataclass(frozen=True)
+class Agent:
+    """What a job knows of its own speed and noise (Pollux, section 4.1).
+
+    Attributes:
+        app: Its application; only limits of batch sizes are known before it runs.
+        steps: The step time of each number of nodes and GPUs and each local batch size at which it
+            ran, when it first did.
+        noise: Squared norm and variance of the gradient, as last seen; None before it ran.
+    """
+
+    app: Application
+    steps: tuple[StepTime, ...] = ()
+    noise: tuple[float, float] | None = None
+
+    def after(self, placement: Placement, batch_size: int, epoch: int) -> "Agent":
+        """Return the agent after training in an epoch on a placement at a total batch size."""
+        app, nodes, gpus = self.app, len(placement), sum(placement)
+        size = app.split(batch_size, gpus).size
+        steps = self.steps
+        if all((s.nodes, s.gpus, s.local_batch_size) != (nodes, gpus, size) for s in steps):
+            step, sync = app.measure_step(placement, size)
+            if step < inf:
+                steps = (*steps, StepTime("", nodes, gpus, size, step, sync))
+        return Agent(app, steps, app.noise(batch_size, epoch))
+
+    def choose_batch_size(self, placement: Placement, tuned: int) -> int:
+        """Return the total batch size with the best modelled goodput on a placement.
+
+        The smallest at first; the tuned one of an application that does not adapt.
+        """
+        app, gpus = self.app, sum(placement)
+        if not app.adapts:
+            return tuned
+        if self.noise is None or not self.steps:
+            batch = app.split(max(app.batch_size, app.least_local * gpus), gpus)
+        else:
+            batch = choose_batch(app, self.model, self.noise, len(placement), gpus).batch
+        return gpus * batch.size * (batch.accumulated + 1)
+
+    @property
+    def model(self) -> StepModel:
+        """The model that fits its step times."""
+        return fit_step_model(self.steps)
 
 
 @dataclass(frozen=True)
@@ -265,7 +323,7 @@ class ModelledThroughput(Throughput):
         cls, profile: Profile, measured: Mapping[tuple[str, str], Sequence[StepTime]]
     ) -> "ModelledThroughput":
         """Fit a model for each application and GPU type to what all its jobs measured there."""
-        return cls(profile, {key: fit_step_model(found) for key, found in measured.items()})
+        return cls(profile, {key: fit_step_model(tuple(found)) for key, found in measured.items()})
 
     @property
     def gpu_types(self) -> tuple[str, ...]:

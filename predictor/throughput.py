@@ -194,7 +194,9 @@ class Profile:
         if job.timed:
             return _admits(job.demand, allocation)
         if job.model in self.applications:
-            return self._step_seconds(job, batch_size, allocation) < inf
+            most = self.applications[job.model].limit_gpus(batch_size)
+            fits = allocation.gpus <= most
+            return fits and self._step_seconds(job, batch_size, allocation) < inf
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
         return self._at(allocation.nodes, key).rates.get(key, 0.0) > 0.0
 
@@ -297,11 +299,15 @@ class Profile:
         return found
 
     def _step_seconds(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
-        """Return the seconds of a step of a measured application; infinite if it cannot run."""
+        """Return the seconds of a step of a measured application; infinite if it cannot run.
+
+        A batch that is too small for its GPUs takes as long as the smallest that is not.
+        """
         app = self.applications[job.model]
         if allocation.gpu_type != app.gpu_type:
             return inf
-        return app.step_seconds(app.pack(allocation), batch_size)
+        size = max(batch_size, min(allocation.gpus * app.least_local, app.max_batch_size))
+        return app.step_seconds(app.pack(allocation), size)
 
     @cached_property
     def _references(self) -> dict[tuple[object, ...], Allocation]:

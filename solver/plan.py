@@ -238,6 +238,8 @@ class Policy(Protocol):
         several_pools: Whether it places jobs on several pools.
         reads_losses: Whether it reads the training losses of epochs, `Belief.losses`.
         elastic: Whether it chooses how many GPUs a job gets; else each menu has one number.
+        adapts: Whether measured applications choose the batch sizes with the best goodput, and it
+            reads what their jobs measured, `Belief.agent`; else batch sizes stay as tuned.
     """
 
     name: ClassVar[str]
@@ -249,6 +251,7 @@ class Policy(Protocol):
     several_pools: ClassVar[bool] = False
     reads_losses: ClassVar[bool] = False
     elastic: ClassVar[bool] = False
+    adapts: ClassVar[bool] = False
 
     def plan(self, situation: Situation) -> Plan:
         """Plan at least the coming round."""

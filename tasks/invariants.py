@@ -198,7 +198,10 @@ class Invariants:
         if len(set(map(inventory.pool, gpus))) > 1:
             yield f"the GPUs {list(gpus)} of job {spec.job_id} span pools"
         found = inventory.allocation(gpus)
-        runs = self.header.throughputs.can_run(spec, spec.batch_size, found)
+        size, table = spec.batch_size, self.header.throughputs
+        if self.header.adapts:
+            size = table.applications[spec.model].max_batch_size
+        runs = table.can_run(spec, size, found)
         if not (runs and spec.demand.allows(found.gpu_type)):
             there = found.gpu_type + f" on {found.nodes} nodes" * (found.nodes > 1)
             yield f"job {spec.job_id} gets GPUs of type {there} and cannot run there"

@@ -26,6 +26,7 @@ from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool, add_nodes
 from solver.market import Bid
 from solver.plan import SolveReport
+from solver.policies import policy_class
 from tasks.commands import Command
 from tasks.fairness import FairFinish
 from tasks.measured import Measurement, PairMeasurement, SpreadMeasurement, make_profile
@@ -220,6 +221,11 @@ class RunHeader:
         """The profile as a throughput model."""
         found = make_profile(self.profile, self.pairs, self.source, self.spread)
         return replace(found, applications={app.name: app for app in self.applications})
+
+    @cached_property
+    def adapts(self) -> bool:
+        """Whether jobs of measured applications choose their batch sizes (`Policy.adapts`)."""
+        return bool(self.applications) and policy_class(self.settings.policy).adapts
 
 
 @dataclass(frozen=True)

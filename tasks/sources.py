@@ -215,7 +215,7 @@ def _shared(
     spec: JobSpec, truth: GroundTruth, profile: Profile, inventory: Inventory
 ) -> GroundTruth:
     """Return a truth with the isolated run time at the mean rate of a cluster's GPUs."""
-    menu, total = inventory.menu(spec.demand), inventory.gpus
+    menu, total = inventory.menu(spec.demand.rigid), inventory.gpus
     reference = profile.reference(spec)
     if not inventory.mixed and menu == (reference,):
         return truth

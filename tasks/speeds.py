@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from containers.runtime import Observation
+from predictor.application import Placement, place_on_nodes
 from predictor.belief import Belief
 from predictor.throughput import Throughput
 from solver.inventory import Inventory
@@ -60,6 +61,10 @@ class LastRound:
         if held == reference or not header.throughputs.can_run(job, belief.batch_size, held):
             return 1.0
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
+
+    def find_placement(self, job_id: int) -> Placement:
+        """Return a job's GPUs by node."""
+        return place_on_nodes([self.inventory.node(gpu) for gpu in self.leases[job_id]])
 
     def _share_together(self, seen: Observation, *pair: int) -> float:
         """Return the share of a job's training time in which the other job of its pair also ran.

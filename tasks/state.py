@@ -10,6 +10,7 @@ from containers.runtime import BY_ITS_OWNER, EventKind, Observation
 from predictor.arrivals import add_arrivals
 from predictor.belief import Belief
 from predictor.forecast import Forecast
+from predictor.goodput import Agent
 from predictor.job import EpochLoss, EpochReport, JobSpec
 from predictor.options import find_blocked
 from predictor.throughput import Throughput
@@ -213,7 +214,12 @@ class RunState:
         for entry in seen.progress:
             belief = beliefs[entry.job_id]
             new = reports.get(entry.job_id, ())
-            beliefs[entry.job_id] = belief.after(new, entry, last.measure_speed(belief, seen))
+            belief = belief.after(new, entry, last.measure_speed(belief, seen))
+            if header.adapts:
+                app = header.throughputs.applications[belief.spec.model]
+                placement = last.find_placement(entry.job_id)
+                belief = belief.with_measurements(Agent(app), new, placement)
+            beliefs[entry.job_id] = belief
         for job_id, losses in _by_job(seen.losses).items():
             beliefs[job_id] = beliefs[job_id].with_losses(losses)
         return beliefs

@@ -13,6 +13,7 @@ from containers.virtual.simulated_cluster import SimulatedCluster, TruthFactory
 from containers.virtual.truth import GroundTruth
 from predictor.application import Application, Placement, place_on_nodes
 from predictor.errors import InputError
+from predictor.goodput import Agent
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 
 
@@ -21,6 +22,7 @@ class TrainingJob:
     """A job of a measured application.
 
     Attributes:
+        agent: What it has measured, if it chooses its batch sizes; else None.
         gpus: GPUs that it holds.
         placement: Its GPUs by node.
         restart_left: Seconds until its restart is over.
@@ -31,6 +33,7 @@ class TrainingJob:
 
     spec: JobSpec
     app: Application
+    agent: Agent | None = None
     gpus: tuple[int, ...] = ()
     placement: Placement = ()
     restart_left: float = 0.0
@@ -40,7 +43,11 @@ class TrainingJob:
     seconds: float = 0.0
     run_seconds: float = 0.0
     open_seconds: float = 0.0
+    batch_size: int = 0
     reports: list[EpochReport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.batch_size = self.spec.batch_size
 
     @property
     def done(self) -> bool:
@@ -52,6 +59,7 @@ class TrainingJob:
 
         As in the published simulator, epochs end at whole seconds after their beginning.
         """
+        self._adapt()
         lost = min(self.restart_left, seconds)
         self.restart_left -= lost
         left, self.seconds = seconds - lost, 0.0
@@ -61,18 +69,25 @@ class TrainingJob:
             self.seconds += took
             self.open_seconds += took
             if ends:
-                size, spent = self.spec.batch_size, self.open_seconds
+                size, spent = self.batch_size, self.open_seconds
                 report = EpochReport(self.spec.job_id, self.epoch, 1, size, spent)
                 add_report(self.reports, report)
                 self.epoch, self.open_seconds = self.epoch + 1, 0.0
+                self._adapt()
         self.run_seconds += self.seconds
         return seconds - left
 
     def _rest_of_epoch(self, seconds: float) -> tuple[float, bool]:
         """Train in an epoch; return the seconds used, and whether it has ended."""
-        size, gpus = self.spec.batch_size, len(self.gpus)
+        size, gpus = self.batch_size, len(self.gpus)
+        if self.agent:
+            self.agent = self.agent.after(self.placement, size, self.epoch)
         gain = self.app.gain(size, gpus, self.epoch)
-        goodput = gain / self.app.step_seconds(self.placement, size)
+        step = self.app.step_seconds(self.placement, size)
+        if step == math.inf:
+            problem = f"{self.app.name} was not measured at batch size {size} on {self.placement}"
+            raise InputError(f"job {self.spec.job_id}", problem, "add the measurements")
+        goodput = gain / step
         end = self.app.progress_after(self.epoch + 1)
         if self.progress + goodput * seconds < end:
             self.progress += goodput * seconds
@@ -81,9 +96,15 @@ class TrainingJob:
         self.progress = end
         return took, True
 
+    def _adapt(self) -> None:
+        """Choose the batch size for the coming epoch or round."""
+        if self.agent and not self.done:
+            tuned = self.spec.batch_size
+            self.batch_size = self.agent.choose_batch_size(self.placement, tuned)
+
     def report_progress(self) -> JobProgress:
         """Return its progress, in steps of whole epochs at its batch size."""
-        spec, size = self.spec, self.spec.batch_size
+        spec, size = self.spec, self.batch_size
         fraction = 0.0
         if not self.done:
             began, end = (self.app.progress_after(self.epoch + n) for n in (0, 1))
@@ -126,7 +147,12 @@ class ApplicationCluster(SimulatedCluster):
             if app is None:
                 problem = f"{spec.model} is no measured application"
                 raise InputError(f"job {spec.job_id}", problem, "leave the job out")
-            self._jobs.setdefault(spec.job_id, TrainingJob(spec, app))
+            agent = Agent(app) if self._terms.adapts else None
+            self._jobs.setdefault(spec.job_id, TrainingJob(spec, app, agent))
+
+    def find_agent(self, job_id: int) -> Agent | None:
+        """Return what a job has measured, if it chooses its batch sizes."""
+        return self._jobs[job_id].agent
 
     def _reset(self, job_id: int) -> None:
         """Every job writes checkpoints."""

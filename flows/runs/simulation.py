@@ -152,7 +152,12 @@ def make_terms(header: RunHeader, name: str = "") -> Terms:
     forks = (Inventory(fork.pools) for fork in settings.forked)
     largest = max((settings.inventory, *forks), key=lambda inventory: inventory.gpus)
     return Terms(
-        name, settings.round_seconds, settings.restart_seconds, header.throughputs, largest
+        name,
+        settings.round_seconds,
+        settings.restart_seconds,
+        header.throughputs,
+        largest,
+        adapts=header.adapts,
     )
 
 

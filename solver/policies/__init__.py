@@ -40,6 +40,7 @@ POLICIES = _Policies(
     slack="slack:Slack",
     ossp="ossp:OpenShop",
     optimus="optimus:Optimus",
+    pollux="pollux:Pollux",
     themis="themis:Themis",
     gavel="gavel:Gavel",
     allox="allox:AlloX",

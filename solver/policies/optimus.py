@@ -81,8 +81,9 @@ def choose_by_gain(jobs: list[ActiveJob], gpus: int) -> dict[int, Allocation]:
     gains: list[tuple[float, int, int]] = []
 
     def offer(place: int) -> None:
-        menu, entry = jobs[place].menu, chosen[place]
-        if entry + 1 < len(menu):
+        job, entry = jobs[place], chosen[place]
+        menu, size = job.menu, job.belief.batch_size
+        if entry + 1 < len(menu) and job.throughput.can_run(job.spec, size, menu[entry + 1]):
             now, more = menu[entry], menu[entry + 1]
             saved = 1.0 / jobs[place].rate(now) - 1.0 / jobs[place].rate(more)
             gain = saved * left[place] / (more.gpus - now.gpus)

@@ -60,5 +60,14 @@ def test_rates_are_those_of_packed_gpus_of_its_type(tmp_path: Path) -> None:
             profile.rate(spec, 40, allocation)
 
 
+def test_a_batch_too_small_for_its_gpus_is_as_slow_as_the_smallest_that_is_not(
+    tmp_path: Path,
+) -> None:
+    profile, there = toy_profile(tmp_path), Allocation("t4", 4, 2)
+    spec = JobSpec(0, "toy", 10, 40, Demand(1, 8), Mode.STATIC, 2, 1_000, 0.0)
+    assert not profile.can_run(spec, 10, there)  # 4 × 5 samples
+    assert profile.rate(spec, 10, there) == profile.rate(spec, 20, there) == pytest.approx(1.0)
+
+
 def test_a_placement_counts_gpus_by_node() -> None:
     assert place_on_nodes([1, 3, 3, 3]) == (3, 1)

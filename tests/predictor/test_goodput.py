@@ -76,21 +76,23 @@ def test_the_gradient_is_that_of_finite_differences(true: StepModel, model: Step
 
 
 def test_a_fit_predicts_what_was_not_measured() -> None:
-    fitted = fit_step_model([measure(TRUE, *shape, size) for shape in SHAPES for size in (8, 64)])
+    fitted = fit_step_model(
+        tuple(measure(TRUE, *shape, size) for shape in SHAPES for size in (8, 64))
+    )
     for nodes, gpus, size in ((1, 3, 16), (3, 12, 32), (8, 32, 48)):
         expected = seconds(TRUE, nodes, gpus, size)
         assert seconds(fitted, nodes, gpus, size) == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_model_of_one_gpu_believes_in_perfect_scaling() -> None:
-    fitted = fit_step_model([measure(TRUE, 1, 1, 16)])
+    fitted = fit_step_model((measure(TRUE, 1, 1, 16),))
     alone = seconds(TRUE, 1, 1, 16)
     assert fitted.fixed == pytest.approx(alone / 2)  # half of the only pass measured
     assert seconds(fitted, 16, 64, 16) == pytest.approx(alone, rel=1e-3)
 
 
 def test_several_nodes_are_slower_than_one_until_they_were_tried() -> None:
-    fitted = fit_step_model([measure(TRUE, 1, gpus, 16) for gpus in (1, 2, 4)])
+    fitted = fit_step_model(tuple(measure(TRUE, 1, gpus, 16) for gpus in (1, 2, 4)))
     assert fitted.across == pytest.approx(1.1 * fitted.within)
     assert fitted.across_slope == pytest.approx(1.1 * fitted.within_slope)
 
@@ -129,7 +131,7 @@ def test_the_batch_size_grows_with_the_noise(tmp_path: Path) -> None:
 
 def test_no_batch_size_is_found_for_too_many_gpus(tmp_path: Path) -> None:
     app = toy_profile(tmp_path).applications["toy"]
-    goodputs, _, _ = find_goodputs(app, TRUE, (1.0, 3.0), (4, 5), (8, 9))
+    goodputs, _, _ = find_goodputs(app, TRUE, (1.0, 3.0), np.array([4, 5]), np.array([8, 9]))
     assert goodputs[0] > 0.0  # 8 × 5 samples are the largest batch
     assert goodputs[1] == 0.0
 

@@ -171,8 +171,8 @@ def _parse_noise(row: Row, column: str, least: float) -> float:
 def read_application_jobs(trace: Path, folder: Path, gpu_types: Collection[str] = ()) -> Workload:
     """Read a workload of jobs of measured applications.
 
-    A job trains at its tuned batch size. Policies that choose no sizes give it its tuned number of
-    GPUs; others give it from one to as many as the batch size allows.
+    Policies that choose no sizes give a job its tuned number of GPUs; others give it from one to as
+    many as the batch size allows. It trains at its tuned batch size unless the policy adapts it.
 
     Raises:
         InputError: A file cannot be read or a field is wrong; the error names file and line.
@@ -210,7 +210,7 @@ def _parse_job(row: Row, job_id: int, applications: dict[str, Application]) -> J
             model=name,
             batch_size=size,
             max_batch_size=size,
-            demand=Demand(1, app.limit_gpus(size), tuned=gpus),
+            demand=Demand(1, app.limit_gpus(app.max_batch_size), tuned=gpus),
             mode=Mode.STATIC,
             epochs=app.epochs,
             samples_per_epoch=round(samples),
