@@ -123,13 +123,14 @@ def forecast_times(
     The run is before the round, and the round solved. A simulation ends with the last of the jobs
     in `asked`.
 
-    Jobs that cannot run at present are left out (`_runnable_jobs`). The result is empty if no node
-    is in service, and under policies that read true futures or losses, which are not simulated.
+    Jobs that cannot run at present are left out (`find_runnable_jobs`). The result is empty if no
+    node is in service, and under policies that read true futures or losses, which are not
+    simulated.
     """
     now = make_situation(run, this)
     if now is None or run.policy.clairvoyant or run.header.losses:
         return {}
-    active = _runnable_jobs(this)
+    active = find_runnable_jobs(this)
     asked = asked & active.keys()
     if not asked:
         return {}
@@ -243,7 +244,7 @@ def _draw_ratios(state: RunState, rng: np.random.Generator) -> dict[int, float]:
     }
 
 
-def _runnable_jobs(this: Prediction) -> Mapping[int, ActiveJob]:
+def find_runnable_jobs(this: Prediction) -> Mapping[int, ActiveJob]:
     """Return the active jobs that can run at present, by job id.
 
     Left out are jobs on hold, cancelled jobs, jobs for which too few nodes are in service, and

@@ -27,6 +27,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 from solver.inventory import Pool
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
+from tasks.rollouts import forecast_times
 from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
 
@@ -290,5 +291,6 @@ class ServiceCommands(ServiceQueries):
         history = self.read_history()
         new = replace(job, job_id=self.inbox.last() + 1)
         run, this = solve_last_round(self.run, history, [*self.list_pending(history), new])
-        (row,) = make_queue_rows(run, this, [new.job_id])
+        times = forecast_times(run, this, {new.job_id})
+        (row,) = make_queue_rows(run, this, [new.job_id], times)
         return row

@@ -19,6 +19,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.options import MOST_TASKS
 from tasks.commands import Command, CommandKind, TenantTerms
+from tasks.rollouts import forecast_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,12 @@ def forecast_change(
         number = first + len(jobs)
         jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))
     commands = [*_make_commands(service, change, tenant), *_make_budgets(history, change)]
-    if pending:
-        before = _forecast(service, history, pending)
-    else:
-        queue = service.list_queue()
-        before = {row.job_id: row for row in queue if row.job_id in history.state.beliefs}
-    after = before
-    if jobs or (commands and (history.last or pending)):
+    queue = service.list_queue()
+    before = after = {row.job_id: row for row in queue}
+    if jobs or (commands and queue):
+        made = service.read_forecasts(history) if history.last else None
+        if pending or not (made and made.are_of(history.state.last_hash)):  # compare one round
+            before = _forecast(service, history, pending)
         after = _forecast(service, history, [*pending, *jobs], commands)
     return [_compare(before.get(job_id), row) for job_id, row in sorted(after.items())]
 
@@ -105,7 +105,8 @@ def _forecast(
     commands: Sequence[Command] = (),
 ) -> dict[int, QueueRow]:
     run, this = solve_last_round(service.run, history, jobs, commands)
-    return {row.job_id: row for row in make_queue_rows(run, this)}
+    times = forecast_times(run, this, {*this.active})
+    return {row.job_id: row for row in make_queue_rows(run, this, this.active, times)}
 
 
 def _make_commands(

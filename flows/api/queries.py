@@ -24,6 +24,7 @@ from flows.api.job_history import (
     make_tenant_rows,
 )
 from flows.api.queue import find_gpu_shortages, make_queue_rows
+from flows.api.round_forecasts import ForecastFile, RoundForecasts, make_round_forecasts
 from flows.api.rows import (
     EventRow,
     JobRow,
@@ -37,10 +38,13 @@ from flows.api.rows import (
     make_event_rows,
     make_job_row,
 )
-from predictor.errors import InputError
+from flows.scheduler.process import is_locked
+from predictor.errors import InputError, WarehouseError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.record import RoundRecord, RunHeader
+from tasks.round import Round
+from tasks.run import Run
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.store.folder import SNAPSHOT
@@ -49,9 +53,12 @@ from warehouse.store.reader import Reader
 if TYPE_CHECKING:
     from containers.docker.nodes import Nodes
     from flows.api.job_logs import JobLogs, LogPlace
-    from flows.explain.answer import Answer
+    from flows.explain.answer import Answer, JobForecast
 
 Made = TypeVar("Made")
+
+MOST_ANSWERS = 256
+"""Most answers about ended jobs that are kept. An engineering bound."""
 
 
 class ServiceQueries:
@@ -72,8 +79,10 @@ class ServiceQueries:
             raise none
         self._reader = Reader(warehouse)
         self._follower = HistoryFollower(self._reader, self.run, warehouse / SNAPSHOT)
+        self._forecasts = ForecastFile(warehouse)
         self.known: ServiceHistory | None = None
         self._header: RunHeader | None = None
+        self._ended: dict[int, Answer] = {}
         self._cached: tuple[ServiceHistory | None, dict[object, Any]] = None, {}
 
     def __enter__(self) -> Self:
@@ -208,14 +217,49 @@ class ServiceQueries:
         ]
         if not history.last:
             return pending
-        rows = self._cache(history, "queue", lambda: self._solve_queue(history))
-        return [*rows, *pending]
+        made = self.read_forecasts(history)
+        key = "queue", made and made.digest
+        return [*self._cache(history, key, lambda: self._make_queue(history, made)), *pending]
 
-    def _solve_queue(self, history: ServiceHistory) -> list[QueueRow]:
-        rows = make_queue_rows(*solve_last_round(self.run, history))
+    def _make_queue(self, history: ServiceHistory, made: RoundForecasts | None) -> list[QueueRow]:
+        run, this = self._solve(history)
+        clock = this.observation.clock_seconds
+        ahead, age = (made.in_round(this), clock - made.clock_seconds) if made else ({}, 0.0)
+        rows = make_queue_rows(run, this, this.active, ahead, max(age, 0.0))
         return sorted(
             rows, key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id)
         )
+
+    def _solve(self, history: ServiceHistory) -> tuple[Run, Round]:
+        return self._cache(history, "solved", lambda: solve_last_round(self.run, history))
+
+    def read_forecasts(self, history: ServiceHistory) -> RoundForecasts | None:
+        """Return the latest forecasts of the active jobs; None if there are none yet.
+
+        While no process of the service makes them, they are made here.
+        """
+        made = self._forecasts.read(self.run)
+        if is_locked(self._reader.warehouse) or (made and made.are_of(history.state.last_hash)):
+            return made
+        return self._cache(history, "forecasts", lambda: self.make_forecasts(history))
+
+    def make_forecasts(self, history: ServiceHistory) -> RoundForecasts:
+        """Forecast the last round of a history, and keep the forecasts if they can be written."""
+        run, this = self._solve(history)
+        made = make_round_forecasts(run, this, history.state.last_hash)
+        with suppress(WarehouseError):  # others may ask who may not write
+            self._forecasts.write(made)
+        return made
+
+    def _expect(self, history: ServiceHistory, this: Round, job_id: int) -> "JobForecast":
+        from flows.explain.answer import JobForecast
+        from flows.explain.facts import Unforecast
+
+        made = self.read_forecasts(history)
+        times = made.in_round(this).get(job_id) if made else None
+        if made and (times or made.are_of(history.state.last_hash)):
+            return JobForecast(times, made.clock_seconds)
+        return JobForecast(None, this.observation.clock_seconds, Unforecast.PENDING)
 
     def _cache(self, history: ServiceHistory, key: object, make: Callable[[], Made]) -> Made:
         """Return the cached value for this history, or make it; a new history clears the cache."""
@@ -285,22 +329,24 @@ class ServiceQueries:
 
         history = self.read_history()
 
-        def answer() -> "Answer":
-            if history.last and job_id in history.state.beliefs:
-                return self._explain_now(history, history.last, job_id)
-            return why(job_id, self._reader.warehouse, self.run)  # solves an earlier round again
-
-        return self._cache(history, ("why", job_id), answer)
+        if history.last and job_id in history.state.beliefs:
+            return self._explain_now(history, history.last, job_id)
+        if job_id not in self._ended:
+            if len(self._ended) >= MOST_ANSWERS:
+                self._ended.clear()
+            self._ended[job_id] = why(job_id, self._reader.warehouse, self.run, simulate=False)
+        return self._ended[job_id]
 
     def _explain_now(self, history: ServiceHistory, last: RoundRecord, job_id: int) -> "Answer":
         """Explain a job in the last round; reads only the records of the job's life."""
         from flows.explain.why import Lived, check_same, explain_round
 
-        run, this = solve_last_round(self.run, history)
+        run, this = self._solve(history)
         check_same(self.run, this, last)
         first = find_lifetime(self._read_changes(), job_id).start
         rounds = self._reader.parts(self.run, Lived, first, last.round + 1)
-        return explain_round(run, this, job_id, last.round, rounds)
+        ahead = self._expect(history, this, job_id)
+        return explain_round(run, this, job_id, last.round, rounds, ahead)
 
     def open_logs(self, job_id: int, shown: Mapping[str, "LogPlace"] | None = None) -> "JobLogs":
         """Open the output of a job's containers; the caller closes it.

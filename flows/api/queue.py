@@ -1,6 +1,6 @@
 """A service's queue: its active jobs with their expected starts and ends."""
 
-from collections.abc import Collection
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,6 @@ from predictor.job import JobSpec
 from tasks.rollouts import (
     ExpectedTimes,
     count_available_gpus,
-    forecast_times,
     seconds_to_priority,
     seconds_to_reservation,
 )
@@ -19,10 +18,14 @@ from tasks.run import Run
 from warehouse.wording import counted
 
 
-def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[QueueRow]:
-    """Return rows of a solved round's active jobs, or of those in `asked`, with forecasts."""
-    asked = asked or this.active
-    ahead = forecast_times(run, this, {*asked})
+def make_queue_rows(
+    run: Run,
+    this: Round,
+    asked: Iterable[int],
+    ahead: Mapping[int, ExpectedTimes],
+    age_seconds: float = 0.0,
+) -> list[QueueRow]:
+    """Return rows of active jobs of a solved round, given their forecasts and the age of these."""
     room, first = seconds_to_reservation(run, this), seconds_to_priority(this)
     rows = (_queue_row(this, job_id, ahead.get(job_id)) for job_id in asked)
     return [
@@ -30,6 +33,7 @@ def make_queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[
             row,
             room_by_s=room.get(row.job_id),
             first_by_s=first.get(row.job_id),
+            forecast_age_s=age_seconds if row.job_id in ahead else None,
         )
         for row in rows
     ]

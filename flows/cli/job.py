@@ -90,7 +90,13 @@ def print_queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False)
     """List active jobs in order, with expected starts, ends and price."""
     with connect(warehouse) as service:
         asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
-        print_filled([to_columns(row) for row in service.list_queue()], as_json, asked)
+        rows = [to_columns(row) for row in service.list_queue()]
+    ages = {row["forecast_age_s"] or 0.0 for row in rows}
+    if not as_json:
+        rows = [row | {"forecast_age_s": None} for row in rows]  # one line says it of all
+    print_filled(rows, as_json, asked)
+    if age := max(ages, default=0.0):
+        say(f"(forecasts are from {age:,.0f} s before the last round)", err=True)
     if find_login() is None and not is_locked(Path(warehouse)):
         say("(the service is stopped; this is its state after its last round)", err=True)
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from flows.explain.facts import (
     Facts,
@@ -14,6 +15,7 @@ from flows.explain.facts import (
     Prospects,
     Sharing,
     Step,
+    Unforecast,
     Wait,
 )
 from flows.explain.sentences import describe_answer
@@ -24,6 +26,7 @@ from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
 from tasks.eligibility import BlockReason
 from tasks.rollouts import (
+    ExpectedTimes,
     Predicted,
     Progress,
     count_available_gpus,
@@ -44,6 +47,29 @@ class Answer(Facts):
         return "\n".join(describe_answer(self))
 
 
+@dataclass(frozen=True, slots=True)
+class JobForecast:
+    """What is expected of a job.
+
+    Attributes:
+        times: When it should start and end; None without a forecast.
+        made_seconds: Start of the forecast's round on the run's clock.
+        missing: Why there is no forecast.
+    """
+
+    times: ExpectedTimes | None
+    made_seconds: float
+    missing: Unforecast = Unforecast.UNPREDICTABLE
+
+
+def forecast_job(
+    run: Run, this: Round, job_id: int, progress: Progress = ignore_progress
+) -> JobForecast:
+    """Forecast a job of a solved round; `progress` is called before each simulation."""
+    times = forecast_times(run, this, {job_id}, progress).get(job_id)
+    return JobForecast(times, this.observation.clock_seconds)
+
+
 def explain(
     run: Run,
     this: Round,
@@ -51,7 +77,7 @@ def explain(
     number: int,
     waits: tuple[Wait, ...],
     history: tuple[Step, ...],
-    progress: Progress = ignore_progress,
+    ahead: JobForecast,
 ) -> Answer:
     """Explain the decision about a job in a round that was solved again.
 
@@ -62,7 +88,7 @@ def explain(
         number: The round's number.
         waits: The job's periods without GPUs so far.
         history: The job's events so far, and its end if the round is its last.
-        progress: Called before each simulation of the queue.
+        ahead: What is expected of the job.
     """
     inventory = this.state.inventory(run.header)
     job, gpus = this.active[job_id], this.plan.placement.get(job_id, ())
@@ -78,7 +104,7 @@ def explain(
         obstacles=_obstacles(this, job, inventory, cordoned),
         line=_line(this, job, inventory),
         supply=_supply(this, job, inventory, cordoned),
-        prospects=_prospects(run, this, job, progress),
+        prospects=_prospects(run, this, job_id, ahead),
         waits=waits,
         history=history,
     )
@@ -176,15 +202,16 @@ def _supply(
     )
 
 
-def _prospects(run: Run, this: Round, job: ActiveJob, progress: Progress) -> Prospects:
-    job_id, clock = job.job_id, this.observation.clock_seconds
+def _prospects(run: Run, this: Round, job_id: int, ahead: JobForecast) -> Prospects:
+    clock, times = this.observation.clock_seconds, ahead.times
     by, first = seconds_to_reservation(run, this).get(job_id), seconds_to_priority(this).get(job_id)
-    ahead = forecast_times(run, this, {job_id}, progress).get(job_id)
     return Prospects(
-        start_seconds=ahead.start if ahead else None,
-        finish_seconds=ahead.finish if ahead else None,
-        fair_finish_seconds=ahead.fair_finish if ahead else None,
-        rho=ahead.rho if ahead else None,
+        forecast_seconds=ahead.made_seconds if times else None,
+        missing=None if times else ahead.missing,
+        start_seconds=times.start if times else None,
+        finish_seconds=times.finish if times else None,
+        fair_finish_seconds=times.fair_finish if times else None,
+        rho=times.rho if times else None,
         freed_by_seconds=None if by is None else clock + by,
         overdue_from_seconds=None if first is None else clock + first,
     )

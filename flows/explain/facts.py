@@ -1,6 +1,7 @@
 """The facts about a job in a round from which `why` explains a decision."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from flows.explain.worths import GpuHolder, Speed
 from tasks.rollouts import Predicted
@@ -195,11 +196,24 @@ class GpuSupply:
     problems: tuple[tuple[int, str], ...]
 
 
+class Unforecast(StrEnum):
+    """Why a job has no forecast."""
+
+    UNPREDICTABLE = "unpredictable"
+    """The policy reads true futures, or the job cannot run at present."""
+    PENDING = "pending"
+    """The service has not forecast it yet."""
+    ENDED = "ended"
+    """It has ended, and earlier rounds are not forecast again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """When the job should run, on the run's clock; None if the policy predicts nothing.
+    """When the job should run, on the run's clock; None without a forecast.
 
     Attributes:
+        forecast_seconds: Start of the round that is the last one known to the forecast.
+        missing: Why there is no forecast; None if there is one.
         start_seconds: Its next start; now if it runs.
         fair_finish_seconds: When it would end in an evenly shared cluster; None if it is held back.
         rho: Finish-time fairness ρ.
@@ -207,6 +221,8 @@ class Prospects:
         overdue_from_seconds: When it becomes overdue at the present load.
     """
 
+    forecast_seconds: float | None
+    missing: Unforecast | None
     start_seconds: Predicted | None
     finish_seconds: Predicted | None
     fair_finish_seconds: Predicted | None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from containers.runtime import EventKind
-from flows.explain.facts import Facts, Holding, Line
+from flows.explain.facts import Facts, Holding, Line, Unforecast
 from flows.explain.worths import GpuHolder, Speed
 from predictor.job import JobKind
 from tasks.rollouts import Predicted
@@ -305,7 +305,9 @@ def _describe_prospects(a: Facts) -> Iterator[str]:
         yield _too_few(a)
     elif start and finish:
         begin = "" if a.status == "runs" else f"start at about {_interval(start)} and "
-        yield f"It should {begin}end at about {_interval(finish)}."
+        made = ahead.forecast_seconds or 0.0
+        old = f", as forecast at {_s(made)}" if made < a.clock_seconds else ""
+        yield f"It should {begin}end at about {_interval(finish)}{old}."
         if rho and ahead.fair_finish_seconds:
             yield (
                 f"In an evenly shared cluster it would end at about "
@@ -313,7 +315,10 @@ def _describe_prospects(a: Facts) -> Iterator[str]:
                 f"(80 %: {rho.low:.2f} to {rho.high:.2f})."
             )
     elif a.obstacles.order not in ("held", "cancelled"):
-        yield f"When it will run under the policy {a.policy} cannot be predicted."
+        if ahead.missing is Unforecast.PENDING:
+            yield "When it should end has not been forecast yet."
+        elif ahead.missing is Unforecast.UNPREDICTABLE:
+            yield f"When it will run under the policy {a.policy} cannot be predicted."
     if ahead.freed_by_seconds is not None:
         by = _s(ahead.freed_by_seconds)
         yield f"Non-preemptible jobs give way to it by {by} at the latest, whatever arrives."

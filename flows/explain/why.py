@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from containers.runtime import DISPATCHED, ContainerEvent, EventKind, Lease
-from flows.explain.answer import Answer, explain
-from flows.explain.facts import JobEnd, Step, Wait
+from flows.explain.answer import Answer, JobForecast, explain, forecast_job
+from flows.explain.facts import JobEnd, Step, Unforecast, Wait
 from flows.explain.forks import check_own, take_over
 from flows.runs.simulation import prepare
 from flows.runs.start import check_recorded
@@ -30,6 +30,7 @@ def why(
     name: str | None = None,
     number: int | None = None,
     progress: Progress = ignore_progress,
+    simulate: bool = True,
 ) -> Answer:
     """Explain the decision about a job in a round.
 
@@ -40,6 +41,7 @@ def why(
         number: The round. By default the last round in which the job was active; for a finished
             job, the first round of its longest wait.
         progress: Called before each simulation of the queue.
+        simulate: Whether to simulate the queue of an ended job's round.
 
     Raises:
         InputError: There is no such run, job or round, or the job was not active in it.
@@ -69,7 +71,11 @@ def why(
     run.runtime, run.state = Recording([record]), take_over(run.state, header.settings)
     this = solve_round(run)
     check_same(name, this, record)
-    answer = explain_round(run, this, job_id, number, lived, progress)
+    if simulate or end is None:
+        ahead = forecast_job(run, this, job_id, progress)
+    else:
+        ahead = JobForecast(None, this.observation.clock_seconds, Unforecast.ENDED)
+    answer = explain_round(run, this, job_id, number, lived, ahead)
     return replace(answer, longest=longest, end=end)
 
 
@@ -121,7 +127,7 @@ def explain_round(
     job_id: int,
     number: int,
     rounds: Sequence[Lived],
-    progress: Progress = ignore_progress,
+    ahead: JobForecast,
 ) -> Answer:
     """Explain the decision about a job in a round that was solved again.
 
@@ -132,7 +138,7 @@ def explain_round(
     spec = this.state.beliefs[job_id].spec
     waits = _waits(spec, [r for r in known if r.round <= number])
     history = _history(job_id, known, number)
-    return explain(run, this, job_id, number, tuple(waits), tuple(history), progress)
+    return explain(run, this, job_id, number, tuple(waits), tuple(history), ahead)
 
 
 def find_newest_run(warehouse: Path) -> str:

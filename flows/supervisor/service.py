@@ -1,4 +1,4 @@
-"""`shockwave up`: start and supervise the Prefect server, the deployments and the scheduler."""
+"""`shockwave up`: start and supervise the Prefect server, deployments, scheduler and forecasts."""
 
 import math
 import os
@@ -150,7 +150,7 @@ Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, 
 
 
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
-    """Yield the Prefect server, the deployments and the scheduler, in start order."""
+    """Yield the Prefect server, deployments, scheduler and forecasts, in start order."""
     listening, warehouse, client = service.listening, str(service.warehouse), access.client_env()
     database = {DATABASE_URL: service.database_url} if service.database_url else {}
     yield (
@@ -177,6 +177,14 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         lambda child: child.reported_ready.is_set(),
         READY_SECONDS + waits,
         SILENT_SECONDS + waits + SILENT_ROUNDS * options.round_seconds / options.speed,
+    )
+    yield (
+        "forecasts",
+        [sys.executable, "-m", "flows.api.forecaster", warehouse],
+        database,
+        lambda child: child.reported_ready.is_set(),
+        READY_SECONDS,
+        math.inf,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from http import HTTPStatus
+from operator import methodcaller
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Path, Request
@@ -71,7 +72,7 @@ async def submit(job: JobFile, api: Api, backend: Service, key: Key = "") -> Acc
 @routes.post("/jobs/forecast")
 async def forecast_job(job: JobFile, api: Api, backend: Service) -> QueueRow:
     """Forecast the start and end of a job, without submitting it."""
-    return await backend.read(lambda: api.forecast_job(job))
+    return await backend.simulate(api, methodcaller("forecast_job", job))
 
 
 def _add_query(path: str, query: Callable[..., Any], answer: Any) -> None:
@@ -152,7 +153,7 @@ async def add_node(node: NodeRequest, api: Api, backend: Service, key: Key = "")
 @routes.post("/forecast")
 async def forecast(change: WhatIf, api: Api, backend: Service) -> list[ForecastRow]:
     """Forecast the active jobs, with and without a hypothetical change."""
-    return await backend.read(lambda: api.forecast(change))
+    return await backend.simulate(api, methodcaller("forecast", change))
 
 
 @routes.patch("/tenants/{tenant}", status_code=202)

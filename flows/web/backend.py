@@ -1,19 +1,22 @@
 """A service behind HTTP: authentication, threads, error statuses, and a limit on bodies."""
 
 import hmac
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
-from anyio import CapacityLimiter, Lock, to_thread
+from anyio import BrokenWorkerProcess, CapacityLimiter, Lock, to_process, to_thread
 from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.api.authorization import AuthorizedApi, NotAllowed
 from flows.api.commands import JobNotFound, ServiceCommands
+from flows.api.forecaster import NICENESS
 from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from warehouse.inbox.accepting import KeyUsed
@@ -25,6 +28,9 @@ MOST_BYTES = 2**16
 READS, WRITES, LOOKUPS, LOOKS = 1, 32, 1, 4
 """Threads that read records, write to the inbox (several share a flush), look up tokens, and wait
 for Docker hosts. Engineering bounds."""
+
+SIMULATIONS = 1
+"""Processes that simulate the queue. An engineering bound."""
 
 Result = TypeVar("Result")
 
@@ -91,7 +97,7 @@ class ServiceBackend:
         self._tokens: Tokens | None = None
         self._opening = Lock()
         self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
-        self._looks = CapacityLimiter(LOOKS)
+        self._looks, self._simulations = CapacityLimiter(LOOKS), CapacityLimiter(SIMULATIONS)
         self._finders = CapacityLimiter(LOOKUPS)  # not READS: reading records is slow
         self._finding, self._lookups = Lock(), list[_Lookup]()
 
@@ -167,6 +173,21 @@ class ServiceBackend:
         """Run work that reads the service's records."""
         return await to_thread.run_sync(work, limiter=self._reads)
 
+    async def simulate(self, api: AuthorizedApi, work: Callable[[AuthorizedApi], Result]) -> Result:
+        """Run work that simulates the queue, and can be pickled, with an API for the same caller.
+
+        It runs in a process of its own, which gives way to all others.
+
+        Raises:
+            WarehouseBusy: The process was killed.
+        """
+        call = partial(_simulate, self._where, api.caller, work)
+        try:
+            return await to_process.run_sync(call, limiter=self._simulations)
+        except BrokenWorkerProcess:
+            problem = "lost the process that simulates the queue"
+            raise WarehouseBusy("service", problem, "ask again") from None
+
     async def ask_hosts(self, work: Callable[[], Result]) -> Result:
         """Run work that waits for Docker hosts, which may not answer."""
         return await to_thread.run_sync(work, limiter=self._looks)
@@ -174,6 +195,19 @@ class ServiceBackend:
     async def write(self, work: Callable[[], Result]) -> Result:
         """Run work that writes to the inbox."""
         return await to_thread.run_sync(work, limiter=self._writes)
+
+
+def _simulate(
+    where: tuple[Path, str], caller: Token, work: Callable[[AuthorizedApi], Result]
+) -> Result:
+    return work(AuthorizedApi(_open_at_leisure(where), caller))
+
+
+@cache
+def _open_at_leisure(where: tuple[Path, str]) -> ServiceCommands:
+    """Open a service in a process that gives way to all others from now on."""
+    os.nice(NICENESS)
+    return ServiceCommands(*where)
 
 
 class BodyLimit:

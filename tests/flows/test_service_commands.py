@@ -9,6 +9,7 @@ import pytest
 
 from flows.api.commands import ServiceCommands
 from flows.api.history import ServiceHistory
+from flows.explain.facts import Unforecast
 from flows.explain.why import why
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseError
@@ -57,10 +58,16 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         assert {row.status for row in active} == {"runs", "waits"}
         assert all(row.ends_in_s is not None and row.rho is not None for row in active)
         for job in (1, wide.number, held.number):  # as from the beginning of the records
-            assert commands.explain(job) == why(job, tmp_path, name)
+            answer, again = commands.explain(job), why(job, tmp_path, name)
+            assert answer == replace(again, prospects=answer.prospects)
+            assert (answer.prospects.finish_seconds is None) == (job == held.number)
+            if ahead := answer.prospects.finish_seconds:
+                assert ahead.median == answer.clock_seconds + queue[job].ends_in_s  # type: ignore[operator]
         go(tmp_path, 1)
-        assert commands.explain(last.number) == why(last.number, tmp_path, name)
-        assert commands.explain(last.number).round == 1
+        ended = commands.explain(last.number)
+        assert ended == why(last.number, tmp_path, name, simulate=False)
+        assert (ended.round, ended.prospects.missing) == (1, Unforecast.ENDED)
+        assert "predicted" not in str(ended)
         assert statuses(commands)[last.number] == "withdrawn"
         assert {row.job_id: row.done for row in commands.list_jobs()}[last.number] is None
         events = commands.list_events(after_round=0)

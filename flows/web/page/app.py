@@ -6,6 +6,7 @@ Browsers get what programs get from the API, through the same `AuthorizedApi`.
 import base64
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
@@ -152,10 +153,9 @@ class Page:
 
     async def show_whatif(self, request: Request) -> Response:
         """Show the effect of a hypothetical change."""
-        fields = dict(request.query_params)
-        return await self._show(
-            request, "whatif.html.j2", lambda api: make_whatif_page(api, fields)
-        )
+        api, fields = await self._open_api(request), dict(request.query_params)
+        content = await self._backend.simulate(api, partial(make_whatif_page, fields=fields))
+        return await self._show_content(request, "whatif.html.j2", content)
 
     async def show_form(self, request: Request) -> Response:
         """Show the form that submits a job."""
@@ -170,7 +170,7 @@ class Page:
         problem, code, rows = "", 200, dict[str, Any]()
         try:
             if do == "forecast":
-                rows = await self._backend.read(lambda: forecast_form(api, fields))
+                rows = await self._backend.simulate(api, partial(forecast_form, fields=fields))
             else:
                 accepted = await self._backend.write(
                     lambda: api.submit(parse_form(fields), key=make_key(fields))

@@ -1,0 +1,45 @@
+"""The process that forecasts a service's rounds: `python -m flows.api.forecaster WAREHOUSE`.
+
+It forecasts the newest round whenever it has finished another one. Everything else has precedence
+on the processors. It may be killed at any time.
+"""
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from flows.prefect_server.children import READY, end_with_parent
+from flows.prefect_server.logs import start_log
+from flows.scheduler.options import DATABASE_URL
+from predictor.errors import ShockwaveError
+
+LOOK_SECONDS = 0.2
+"""Interval at which it looks for a new round. An engineering choice."""
+
+NICENESS = 19
+"""The lowest priority."""
+
+
+def main(warehouse: Path) -> None:
+    """Forecast each round of a warehouse's service, until terminated."""
+    end_with_parent()
+    start_log()
+    os.nice(NICENESS)
+    print(READY, flush=True)
+    from flows.api.queries import ServiceQueries
+
+    with ServiceQueries(warehouse, os.environ.get(DATABASE_URL, "")) as service:
+        known = None
+        while True:
+            with suppress(ShockwaveError):  # the next look tries again
+                history = service.read_history()
+                if history.last and history is not known:
+                    known = history
+                    service.make_forecasts(history)
+            time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
