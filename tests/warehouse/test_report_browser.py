@@ -1,7 +1,6 @@
 """A report in a real browser: it draws everything, without requests or errors."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.waiting import HANG_SECONDS
+from tests.pages import Opened, open_page, violations
 from tests.reports import HOSTILE, fill
 from warehouse.analytics.questions import Analytics
 from warehouse.report import read_report
@@ -17,15 +17,6 @@ from warehouse.report.page import render
 pytestmark = pytest.mark.browser
 
 DARK = "rgb(20, 23, 27)"
-
-
-@dataclass
-class Opened:
-    """A page in a browser and what it did."""
-
-    page: Any
-    messages: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +34,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report = read_report(Analytics(folder), fill(folder)[:2])
     path.write_text(render(report, f"About {HOSTILE}"), encoding="utf-8")
     return path
-
-
-def open_page(browser: Any, file: Path, **kind: Any) -> Opened:
-    context = browser.new_context(offline=True, **kind)
-    context.set_default_timeout(HANG_SECONDS * 1e3)
-    opened = Opened(context.new_page())
-    opened.page.on("console", lambda message: opened.messages.append(message.text))
-    opened.page.on("pageerror", lambda error: opened.messages.append(str(error)))
-    opened.page.on("dialog", lambda dialog: opened.messages.append(dialog.message))
-    opened.page.on("request", lambda request: opened.requests.append(request.url))
-    opened.page.goto(file.as_uri())
-    opened.page.wait_for_selector("html[data-drawn]", timeout=HANG_SECONDS * 1e3)
-    return opened
 
 
 Shown = Callable[..., Opened]
@@ -123,14 +101,6 @@ def test_what_is_opened_is_drawn(browser: Any, file: Path) -> None:
     assert page.evaluate(f'document.querySelectorAll("{gantt} .mark-rect path").length') == boxes
     assert opened.messages == []
     assert violations(page) == []
-
-
-def violations(page: Any) -> list[tuple[str, list[str]]]:
-    """What axe-core finds wrong: rule and elements."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
-    return [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found]
 
 
 def test_nothing_bars_anybody_from_reading_it(shown: Shown) -> None:
