@@ -41,6 +41,7 @@ POLICIES = _Policies(
     ossp="ossp:OpenShop",
     optimus="optimus:Optimus",
     pollux="pollux:Pollux",
+    sia="sia:Sia",
     themis="themis:Themis",
     gavel="gavel:Gavel",
     allox="allox:AlloX",

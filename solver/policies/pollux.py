@@ -11,6 +11,7 @@ from predictor.rows import from_json, to_json
 from solver.fidelity import Fidelity
 from solver.genetic import PlacementSearch
 from solver.inventory import Inventory
+from solver.launches import count_launches
 from solver.list_scheduling import Claim, next_round
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 
@@ -91,9 +92,7 @@ class Pollux(Policy):
             found = _search(situation, memory, jobs, penalties, most, speedups)
             placement = assign_gpus(situation.inventory, jobs, found[0])
             placements = tuple(_write(there) for there in found[:KEPT])
-        moved = [job for job in jobs if _moves(situation.inventory, job, placement)]
-        launches = dict(memory.launches)
-        launches |= {job.job_id: launches.get(job.job_id, 0) + 1 for job in moved}
+        launches = count_launches(memory.launches, situation, placement)
         order = tuple(job.job_id for job in jobs)
         kept = replace(
             memory,
@@ -113,7 +112,6 @@ class Pollux(Policy):
             before,
             clock_seconds=situation.clock_seconds,
             attained={job: before.attained.get(job, 0.0) + more for job, more in active.items()},
-            launches={job: count for job, count in before.launches.items() if job in active},
         )
 
     def _penalize(self, situation: Situation, memory: PolluxMemory, job: ActiveJob) -> float:
@@ -278,9 +276,3 @@ def assign_gpus(
                 del free[node][:count]
             found[job.job_id] = tuple(sorted(gpus))
     return found
-
-
-def _moves(inventory: Inventory, job: ActiveJob, placement: Mapping[int, tuple[int, ...]]) -> bool:
-    """Return whether a job is launched in the coming round."""
-    now = [inventory.node(gpu) for gpu in placement.get(job.job_id, ())]
-    return bool(now) and now != [inventory.node(gpu) for gpu in job.gpus]

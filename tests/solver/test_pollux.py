@@ -27,13 +27,15 @@ FOUR = "a,0,toy,1,40", "b,0,toy,2,20", "c,30,toy,1,20", "d,90,toy,2,20"
 numbers = st.integers(0, 3)
 
 
-def start(tmp_path: Path, *jobs: str, gpus: int = 4, fidelity: Fidelity = Fidelity.FAIR) -> Start:
-    """A run under Pollux on nodes of two GPUs."""
+def start(
+    tmp_path: Path, *jobs: str, policy: str = "pollux", fidelity: Fidelity = Fidelity.FAIR
+) -> Start:
+    """A run on two nodes of two GPUs."""
     path = write_jobs(tmp_path, *jobs)
     workload = read_application_jobs(path, write_applications(tmp_path / "apps"), ("t4",))
     settings = Settings(
-        "pollux",
-        (Pool("t4", gpus, 2),),
+        policy,
+        (Pool("t4", 4, 2),),
         fidelity=fidelity,
         round_seconds=60.0,
         restart_seconds=30.0,

@@ -1,0 +1,129 @@
+"""Sia: configurations by goodput, on several GPU types."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from predictor.allocation import Allocation
+from predictor.goodput import find_goodputs
+from predictor.rows import from_json, to_json
+from solver.backends.configurations import choose_configurations
+from solver.inventory import Inventory
+from solver.launches import count_launches
+from solver.list_scheduling import Claim, next_round
+from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
+from solver.policies.pollux import limit_growth
+
+POWER = -0.5
+"""p, the power of normalised goodputs, as published: it weighs fairness against throughput."""
+
+LEFT_OUT = 1.1
+"""λ, the cost of a job without GPUs, as published."""
+
+DECIMALS = 2
+"""Decimals of a configuration's cost, as published."""
+
+
+@dataclass(frozen=True)
+class SiaMemory:
+    """The policy's memory between plans: how often each job was launched, by job id."""
+
+    launches: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sia(Policy):
+    """Least sum of powers of goodputs over configurations, as an integer program.
+
+    Jayaram Subramanya et al., Sia (SOSP '23), section 3.4. A configuration is a GPU type with a
+    power of two of GPUs on a node, or whole nodes. A job's goodputs are divided by the least one.
+    Configurations that need a restart count less: the factor is (age - restarts · cost) /
+    (age + cost). A job that has no model yet runs on its first configuration.
+    """
+
+    name = "sia"
+    summary = "powers of goodputs over configurations of several GPU types"
+    source = "Jayaram Subramanya et al., Sia (SOSP '23), section 3"
+    several_pools = True
+    elastic = True
+    adapts = True
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+        memory = from_json(SiaMemory, situation.memory)
+        jobs = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.job_id))
+        sizes = node_sizes(situation.inventory)
+        values = [self._value(situation, memory, job, sizes) for job in jobs]
+        chosen = choose_configurations(values, situation.inventory.capacities)
+        claims = [
+            Claim(job, found) for job, found in zip(jobs, chosen, strict=True) if found is not None
+        ]
+        claims.sort(key=lambda claim: -claim.allocation.gpus)
+        placement = next_round(situation, claims)
+        launches = count_launches(memory.launches, situation, placement)
+        return Plan(
+            placement,
+            SolveReport(self.name, backend="highs", reason="an integer program"),
+            memory=to_json(SiaMemory(launches)),
+            order=tuple(job.job_id for job in jobs),
+        )
+
+    def _value(
+        self, situation: Situation, memory: SiaMemory, job: ActiveJob, sizes: Mapping[str, int]
+    ) -> dict[Allocation, float]:
+        """Return what each configuration saves of the cost of leaving the job out."""
+        goodputs = find_normalized_goodputs(job, sizes)
+        age = situation.clock_seconds - job.spec.arrival_seconds
+        cost = situation.restart_seconds
+        restarts = max(memory.launches.get(job.job_id, 0) - 1, 0)
+        factor = max(age - restarts * cost, 0.0) / (age + cost) if age > cost else 1.0
+        values = {}
+        for found, goodput in goodputs.items():
+            stays = job.held is None or job.held.same_but_for_nodes(found)
+            scaled = goodput if stays else goodput * factor
+            if scaled > 0.0:
+                values[found] = LEFT_OUT - round(scaled**POWER, DECIMALS)
+        return values
+
+
+def node_sizes(inventory: Inventory) -> dict[str, int]:
+    """Return the GPUs of a node, by type; the largest of several pools."""
+    sizes: dict[str, int] = {}
+    for pool in inventory.pools:
+        sizes[pool.gpu_type] = max(sizes.get(pool.gpu_type, 0), pool.gpus_per_node)
+    return sizes
+
+
+def list_configurations(job: ActiveJob, sizes: Mapping[str, int]) -> list[Allocation]:
+    """List the allocations of a menu with a power of two of GPUs on a node, or whole nodes.
+
+    A gang has its own size.
+    """
+    least = job.menu[0].gpus
+    found = []
+    for there in job.menu:
+        size, gpus = sizes[there.gpu_type], there.gpus
+        power_of_two = gpus <= size and gpus & (gpus - 1) == 0
+        if gpus == least or power_of_two or gpus % size == 0:
+            found.append(there)
+    return found
+
+
+def find_normalized_goodputs(job: ActiveJob, sizes: Mapping[str, int]) -> dict[Allocation, float]:
+    """Return a job's goodputs over the least one, times its least number of GPUs.
+
+    A job of a measured application has modelled goodputs, on its first configuration only until it
+    ran; other jobs have their rates.
+    """
+    most, least = limit_growth(job), job.menu[0].gpus
+    there = [found for found in list_configurations(job, sizes) if found.gpus <= most]
+    agent = job.belief.agent
+    if agent is not None and agent.noise is not None and agent.steps:
+        nodes, gpus = np.array([(found.nodes, found.gpus) for found in there]).T
+        goodputs, _, _ = find_goodputs(agent.app, agent.model, agent.noise, nodes, gpus)
+        found = dict(zip(there, goodputs.tolist(), strict=True))
+    else:
+        found = {allocation: job.rate(allocation) for allocation in there}
+    lowest = min((goodput for goodput in found.values() if goodput > 0.0), default=1.0)
+    return {allocation: goodput / lowest * least for allocation, goodput in found.items()}
