@@ -170,6 +170,8 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=512)
     parser.add_argument("--load", type=float, default=0.9)
     asked = parser.parse_args()
+    if asked.gpus < max(GANGS):
+        parser.error(f"--gpus: the largest jobs have {max(GANGS)} GPUs")
     write_month(asked.out, asked.jobs, asked.gpus, asked.load)
 
 

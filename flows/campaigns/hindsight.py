@@ -146,7 +146,7 @@ def _choose_machines(log: ClusterLog, size: ClusterSize | None) -> tuple[Machine
 
 def _describe(pools: Sequence[Pool]) -> str:
     return " and ".join(
-        f"{pool.gpus:,} {pool.gpu_type} GPUs".replace("  ", " ")
+        f"{pool.gpus:,} {pool.gpu_type} GPU{'s' * (pool.gpus > 1)}".replace("  ", " ")
         + f" on {counted(pool.nodes, 'node')}" * (pool.gpus_per_node > 1)
         for pool in pools
     )

@@ -1,5 +1,6 @@
 """Runners of a campaign's cells: threads and processes of this machine; checks of all runners."""
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 from flows.campaigns import Runner
+from flows.prefect_server.teardown import silence_teardown
 from flows.runs.extras import require
 from predictor.errors import InputError
 
@@ -94,6 +96,7 @@ def open_executor(
 def prepare_process(prepare: Callable[[], object] | None = None) -> None:
     """Let a worker process end with its parent process, and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    atexit.register(silence_teardown)  # the thread outlives the interpreter
     parent = multiprocessing.parent_process()
     if parent is not None:
         Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()

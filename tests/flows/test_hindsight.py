@@ -104,6 +104,35 @@ def test_a_table_of_jobs(here: Command, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("slots", "shares"), [(0, 2), (4, 4), (1, 1)])
+def test_several_gpu_types_and_shares_of_gpus(
+    here: Command, tmp_path: Path, slots: int, shares: int
+) -> None:
+    path, warehouse = tmp_path / "jobs.csv", tmp_path / "warehouse"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["arrival", "start", "end", "gpus", "gpu_type"])
+        table.writerows([[0, 0, 3600, 0.5, "a100"], [0, 0, 7200, 0.5, "a100"]])
+        table.writerows([[0, 0, 3600, 2, "V100"], [600, 3600, 7200, 1, "V100"]])
+    columns = ",".join(f"{name}={name}" for name in ("arrival", "start", "end", "gpus", "gpu_type"))
+    asked = ("--format", "table", "--columns", columns, "--slots", slots, *FEW)
+    done = here("hindsight", path, *asked, "--warehouse", warehouse)
+    assert done.code == 0, done.err
+    assert "leaked" not in done.err
+    actual, fifo, srtf = done.rows
+    assert actual["mean_wait_s"] == 3000 / 4
+    # Rounded up to whole GPUs, the halves have to wait for each other.
+    halves = 0 if shares > 1 else 3600
+    assert fifo["mean_wait_s"] == pytest.approx((3000 + halves) / 4, abs=40)
+    for each in (fifo, srtf):
+        sql = "SELECT max(rho) AS rho, avg(rho) AS mean FROM job_outcomes WHERE run = '{}'"
+        (stored,) = here("sql", sql.format(each["run"]), "--warehouse", warehouse, "--json").rows
+        assert stored["rho"] == pytest.approx(each["worst_rho"], abs=1e-5)
+        assert stored["mean"] == pytest.approx(each["mean_rho"], abs=1e-5)
+    page = Path(actual["page"]).read_text(encoding="utf-8")
+    assert all(said in page for said in ("1 a100 GPU and 2 V100 GPUs", "on 3 GPUs"))
+
+
 def test_anonymous_writes_no_name(here: Command, log: Path, tmp_path: Path) -> None:
     log = log.rename(tmp_path / "qx-ann.txt")
     out = tmp_path / "out"
