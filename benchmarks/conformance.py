@@ -4,10 +4,10 @@
 
 Runs the policies of the traces in DATA: for a minute those of the Shockwave paper, from a folder
 that `shockwave workload fetch shockwave` makes; or for about an hour Gavel's on several GPU types,
-whose folder has `throughputs.csv.gz`; or for some minutes those that Pollux is compared with, whose
-folder has measured applications. Prints progress, then Markdown, and exits with 1 if a figure is
-not within its tolerance. DATA is by default `gavel` in the folder that the environment variable
-SHOCKWAVE_DATA names.
+whose folder has `throughputs.csv.gz`; or for half an hour Pollux and those that it is compared
+with, whose folder has measured applications. Prints progress, then Markdown, and exits with 1 if a
+figure is not within its tolerance. DATA is by default `gavel` in the folder that the environment
+variable SHOCKWAVE_DATA names.
 """
 
 import argparse

@@ -16,10 +16,14 @@ APPLICATIONS, RESULTS = "applications.csv", "reference_results.csv"
 LOAD = "1.0"
 """Load of the workloads: 160 jobs in 8 hours, the primary ones of the publication."""
 
-TOLERANCE = Tolerance(seconds=0.001, unfair=1.0)
-"""Both policies are deterministic; ties and the order of nodes may differ. Chosen by hand."""
+EXACT = Tolerance(seconds=0.001, unfair=1.0)
+"""For deterministic policies; ties and the order of nodes may differ. Chosen by hand."""
 
-POLICIES = ("tiresias", "optimus")
+SEARCHED = Tolerance(seconds=0.03, unfair=1.0)
+"""For a random search, whose published runs vary by 2 % in mean JCT. Chosen by hand."""
+
+TOLERANCES = {"tiresias": EXACT, "optimus": EXACT, "pollux": SEARCHED}
+"""Tolerance by policy."""
 
 CLUSTER = Pool("t4", 64, 4)
 
@@ -27,7 +31,7 @@ FIGURES = ("mean_jct_s", "jct_p99_s", "makespan_s")
 
 
 def check_conformance_of_applications(folder: Path) -> Iterator[dict[str, object]]:
-    """Run the deterministic policies on each workload of load 1.0.
+    """Run the published policies on each workload of load 1.0.
 
     Args:
         folder: Measured applications, with `workloads/LOAD-N.csv` and `reference_results.csv`, the
@@ -47,14 +51,14 @@ def check_conformance_of_applications(folder: Path) -> Iterator[dict[str, object
     with tempfile.TemporaryDirectory() as warehouse:
         for trace in traces:
             workload = Source(trace=trace, applications=folder).open(gpu_types=(CLUSTER.gpu_type,))
-            for policy in POLICIES:
+            for policy, tolerance in TOLERANCES.items():
                 there = published.get((trace.stem, policy))
                 if there is None:
                     problem = f"has no run of {policy} on {trace.stem}"
                     raise InputError(str(folder / RESULTS), problem, "add the published figures")
                 here = measure_figures(workload, make_published_settings(policy), Path(warehouse))
                 about = {"trace": trace.stem, "policy": policy}
-                yield about | compare_figures(here, there, FIGURES, TOLERANCE)
+                yield about | compare_figures(here, there, FIGURES, tolerance)
 
 
 def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:

@@ -305,6 +305,9 @@ def _forked(
         profile=recorded.header.profile,
         history=recorded.header.history,
     )
+    if number and header.adapts != recorded.header.adapts:
+        problem = "jobs choose their batch sizes under one of the two policies only"
+        raise InputError("policy", problem, "fork at round 0, or compare whole runs")
     return Start(header, workload, hash_record(header))
 
 

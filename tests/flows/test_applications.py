@@ -32,3 +32,14 @@ def test_what_cannot_be_done_with_them_is_refused(here: Command, tmp_path: Path)
     assert_refused(faithful, "--runtime", "faithful does not run measured applications")
     written = here("workload", "generate", tmp_path / "out", *asked(tmp_path))
     assert_refused(written, "--applications", "measured applications have no throughputs to write")
+
+
+def test_a_fork_does_not_begin_to_choose_batch_sizes(here: Command, tmp_path: Path) -> None:
+    store = "--warehouse", tmp_path / "runs"
+    rounds = "--round-seconds", 60, "--restart-seconds", 30
+    ran = here("simulate", *asked(tmp_path), "--policy", "optimus", *rounds, *store, "--json")
+    name = ran.rows[0]["run"]
+    forked = here("run", "whatif", name, "--round", 1, "--policy", "pollux", *store)
+    assert_refused(forked, "--policy", "jobs choose their batch sizes under one of the two")
+    anew = here("run", "whatif", name, "--round", 0, "--policy", "pollux", *store)
+    assert anew.code == 0
