@@ -377,7 +377,10 @@ class ServiceQueries:
         return make_job_history(self.read_history(), rounds, job_id, self._read_losses(job_id))
 
     def _read_changes(self) -> list[RoundChanges]:
-        return self._reader.parts(self.run, RoundChanges, filled=True)
+        def read() -> list[RoundChanges]:
+            return self._reader.parts(self.run, RoundChanges, filled=True)
+
+        return self._cache(self.read_history(), "changes", read)
 
     def _read_losses(self, job_id: int) -> list[LossRow]:
         with suppress(InputError):  # the cluster file may be gone
