@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from containers.docker.rendering import describe_job
-from containers.docker.telemetry import LINES
+from containers.leasing.folder import describe_job
+from containers.leasing.telemetry import LINES
 from harness.dockerd import TRAINER
 from predictor.job import JobSpec
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from containers.docker.daemon import Daemon, NodeGone, Refused
+from containers.docker.daemon import Daemon
 from containers.docker.fleet import TAKEN_REMEDY
 from containers.docker.health import SKEW_SECONDS, parse_system_time
 from containers.docker.nodes import NVIDIA, Node, Nodes, cdi_name
 from containers.docker.rendering import DATASETS, Rendered, render
+from containers.leasing.engine import NodeGone, Refused
 from containers.runtime import Lease
 from predictor.errors import InputError
 

@@ -7,7 +7,6 @@ import contextlib
 import math
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import docker
@@ -19,14 +18,13 @@ import requests.exceptions
 from containers.docker.nodes import Node
 from containers.docker.rendering import GPUS, JOB, NODE, RANK, ROUND, RUN, Rendered
 from containers.docker.ssh import SshAdapter
+from containers.leasing.engine import KILLED, STOPPED, Exit, Found, NodeGone, Refused
 
 ANSWER_SECONDS = 10.0
 """Timeout of a query, after which the daemon counts as gone. An engineering bound."""
 WORK_SECONDS = 120.0
 """Timeout of creating, starting and removing containers. GPU drivers can be slow. An engineering
 bound."""
-STOPPED, KILLED, TERMINATED = 75, 137, 143
-"""Exit codes: stopped with a checkpoint (EX_TEMPFAIL), SIGKILL, SIGTERM that was not handled."""
 CONNECTIONS = 32
 """Largest number of connections to a daemon. An engineering bound."""
 _BY_SSH = "http://ssh:22"
@@ -40,48 +38,6 @@ bound."""
 
 NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 """Options of a private network: a bridge without an address, so that the host is unreachable."""
-
-
-class NodeGone(Exception):
-    """A daemon does not answer; the message is the cause."""
-
-
-class Refused(Exception):
-    """A daemon refuses a request; the message is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A container on a daemon.
-
-    Attributes:
-        round: Round in which its lease began.
-        gpus: All GPUs of the lease, in the cluster's numbering.
-        begun: Whether it ever ran.
-    """
-
-    id: str
-    name: str
-    job_id: int
-    round: int
-    rank: int
-    gpus: tuple[int, ...]
-    running: bool
-    begun: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """The exit of a container.
-
-    Attributes:
-        code: Exit code; 128 + n after signal n.
-        last_words: Last line of its log, truncated.
-    """
-
-    code: int
-    out_of_memory: bool
-    last_words: str
 
 
 class Daemon:
@@ -265,12 +221,13 @@ class Daemon:
     def exit(self, found: Found) -> Exit:
         """Return the exit of an ended container."""
         with _translated():
-            state = self._client.api.inspect_container(found.id)["State"]
+            about = self._client.api.inspect_container(found.id)
+            state, memory = about["State"], about["HostConfig"]["Memory"]
             log = self._client.api.logs(found.id, tail=LOG_LINES)
         lines = [line.strip() for line in log.decode(errors="replace").splitlines()]
         words = next((line for line in reversed(lines) if line), state.get("Error", ""))
         shown = "".join(letter if letter.isprintable() else " " for letter in words)
-        return Exit(state["ExitCode"], state["OOMKilled"], shown[:200])
+        return Exit(state["ExitCode"], state["OOMKilled"], shown[:200], memory)
 
     def figures(self, container: str) -> Iterator[dict[str, Any]]:
         """Yield a container's resource usage every second until it ends; may fail at any time."""

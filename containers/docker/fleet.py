@@ -5,29 +5,27 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import replace
 
-from containers.docker.daemon import (
-    CONNECTIONS,
-    KILLED,
-    TERMINATED,
-    Daemon,
-    Exit,
-    Found,
-    NodeGone,
-    Refused,
-)
+from containers.docker.daemon import CONNECTIONS, Daemon
 from containers.docker.health import Room, find_problem
 from containers.docker.logs import append_log, log_file
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import Rendered, network_name
-from containers.docker.usage import Meter, Usage
+from containers.docker.usage import Meter
+from containers.leasing.engine import (
+    KILLED,
+    TERMINATED,
+    Exit,
+    Found,
+    Item,
+    NodeGone,
+    Refused,
+    Result,
+    Usage,
+)
 from predictor.errors import InputError, WarehouseBusy
 from predictor.parts import Mapper
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 MOST_PARTS = 16
 """Most parts of a step; hosts beyond that share a part. An engineering bound on task runs."""
@@ -39,29 +37,17 @@ TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its c
 """Remedy if a node runs containers of another run."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedContainer:
-    """A container, and the index of its node in the cluster."""
-
-    node: int
-    container: Found
-
-    @property
-    def job_id(self) -> int:
-        """Its job."""
-        return self.container.job_id
-
-
 class Fleet:
     """The daemons of a cluster's nodes, for one run.
 
     Attributes:
         gone: Causes, by node that did not answer the last query.
+        nodes: Nodes of the cluster.
     """
 
     def __init__(self, nodes: Nodes, run: str) -> None:
         self.gone: dict[int, str] = {}
-        self._nodes, self._run = nodes, run
+        self.nodes, self.run = nodes, run
         self._daemons: dict[int, Daemon] = {}
         self._meters: dict[int, Meter] = {}
         self._leaving: set[int] = set()
@@ -111,24 +97,24 @@ class Fleet:
         labels: dict[int, str] = {}
         for start in range(0, len(nodes), size):
             group = nodes[start : start + size]
-            first, last = (self._nodes.nodes[node].name for node in (group[0], group[-1]))
+            first, last = (self.nodes.nodes[node].name for node in (group[0], group[-1]))
             labels |= dict.fromkeys(group, first if first == last else f"{first} to {last}")
         return labels
 
     def grow(self, nodes: Nodes) -> None:
         """Add nodes after the present ones."""
-        self._nodes = nodes
+        self.nodes = nodes
 
     def leave(self, nodes: Collection[int]) -> None:
         """Stop querying nodes once they report no containers of the run."""
         self._leaving |= {*nodes} - self._left
 
-    def look(self, *, again: bool = False) -> list[PlacedContainer]:
+    def look(self, *, again: bool = False) -> list[Found]:
         """Return the run's containers on all nodes that answer.
 
         `again` also queries unreachable nodes, each up to its timeout.
         """
-        known = (node for node in range(len(self._nodes.nodes)) if node not in self._left)
+        known = (node for node in range(len(self.nodes.nodes)) if node not in self._left)
         nodes = [node for node in known if again or node not in self.gone]
         found = [entry for there in self._pool.map(self._on, nodes) for entry in there]
         empty = self._leaving & {*nodes} - self.gone.keys() - {entry.node for entry in found}
@@ -136,9 +122,9 @@ class Fleet:
         self._leaving -= empty
         return found
 
-    def _on(self, node: int) -> list[PlacedContainer]:
+    def _on(self, node: int) -> list[Found]:
         try:
-            found = self._daemon(node).found(self._run)
+            found = self._daemon(node).found(self.run)
         except (NodeGone, Refused) as error:
             self.gone[node] = str(error)
             if node in self._daemons:  # its connections may be dead
@@ -147,13 +133,13 @@ class Fleet:
                     meter.close()
             return []
         self.gone.pop(node, None)
-        return [PlacedContainer(node, entry) for entry in found]
+        return [replace(entry, node=node) for entry in found]
 
     def problems(self) -> dict[int, str]:
         """Return the problems of nodes, unreachable ones included, in words."""
         asked = [
             node
-            for node in range(len(self._nodes.nodes))
+            for node in range(len(self.nodes.nodes))
             if node not in self.gone and node not in self._left | self._leaving
         ]
         found = dict(zip(asked, self._pool.map(self._problem, asked), strict=True))
@@ -168,11 +154,11 @@ class Fleet:
 
     def _problem(self, node: int) -> str:
         try:
-            return find_problem(self._nodes.nodes[node], self._daemon(node))
+            return find_problem(self.nodes.nodes[node], self._daemon(node))
         except (NodeGone, Refused):
             return ""
 
-    def start(self, rendered: Rendered) -> None:
+    def create(self, rendered: Rendered) -> None:
         """Create and start a container.
 
         Raises:
@@ -183,11 +169,11 @@ class Fleet:
             raise NodeGone(self.gone[rendered.node])
         self._daemon(rendered.node).start(rendered)
 
-    def divide(self, placed: PlacedContainer, quota: Mapping[str, int]) -> bool:
+    def limit(self, placed: Found, quota: Mapping[str, int]) -> bool:
         """Change the CPU quota of a container; return whether its node answered."""
         try:
             if quota:
-                self._daemon(placed.node).divide(placed.container, quota)
+                self._daemon(placed.node).divide(placed, quota)
         except NodeGone:
             return False
         except Refused:  # it just ended, or an earlier release made it: leave it unchanged
@@ -207,21 +193,21 @@ class Fleet:
 
     def end(
         self,
-        placed: Iterable[PlacedContainer],
+        placed: Iterable[Found],
         grace_seconds: float,
         each: Mapper | None = None,
-    ) -> tuple[dict[int, str], list[PlacedContainer]]:
+    ) -> tuple[dict[int, str], list[Found]]:
         """Stop containers, with SIGKILL after the grace period, and remove them.
 
         Returns remarks on kills and failures by job id, and the containers that may still run.
         """
         remarks: dict[int, str] = {}
-        left: list[PlacedContainer] = []
+        left: list[Found] = []
 
-        def end(entry: PlacedContainer) -> None:
+        def end(entry: Found) -> None:
             try:
                 daemon = self._daemon(entry.node)
-                code = daemon.stop(entry.container, grace_seconds) if entry.container.running else 0
+                code = daemon.stop(entry, grace_seconds) if entry.running else 0
                 if code == KILLED:
                     remarks[entry.job_id] = (
                         f"killed, as SIGTERM did not end it in {grace_seconds:g} s"
@@ -229,7 +215,7 @@ class Fleet:
                 elif code == TERMINATED:
                     remarks[entry.job_id] = UNSAVED
                 self._keep_log(daemon, entry)
-                daemon.remove(entry.container)
+                daemon.remove(entry)
             except (NodeGone, Refused) as error:
                 remarks[entry.job_id] = f"its container could not be ended: {error}"
                 left.append(entry)
@@ -238,30 +224,30 @@ class Fleet:
         self.map("stop", end, ended, lambda entry: entry.node, each)
         for node, job_id in {(entry.node, entry.job_id) for entry in ended if self._spans(entry)}:
             with suppress(NodeGone, Refused):
-                self._daemon(node).remove_network(network_name(self._run, job_id))
+                self._daemon(node).remove_network(network_name(self.run, job_id))
         return remarks, left
 
-    def _keep_log(self, daemon: Daemon, entry: PlacedContainer) -> None:
+    def _keep_log(self, daemon: Daemon, entry: Found) -> None:
         """Keep an ended container's log; a failure to write it does not fail the job's end."""
-        if entry.container.begun:
+        if entry.begun:
             with suppress(OSError):
-                path = log_file(self._nodes, self._run, entry.job_id)
-                append_log(path, entry.container.name, daemon.log(entry.container))
+                path = log_file(self.nodes, self.run, entry.job_id)
+                append_log(path, entry.name, daemon.log(entry))
 
-    def log(self, entry: PlacedContainer) -> bytes:
+    def log(self, entry: Found) -> bytes:
         """Return what a container has printed so far; empty if its node does not answer."""
         with suppress(NodeGone, Refused):
-            return self._daemon(entry.node).log(entry.container)
+            return self._daemon(entry.node).log(entry)
         return b""
 
-    def _spans(self, entry: PlacedContainer) -> bool:
-        return len(self._nodes.by_node(entry.container.gpus)) > 1
+    def _spans(self, entry: Found) -> bool:
+        return len(self.nodes.by_node(entry.gpus)) > 1
 
-    def usage(self, entry: PlacedContainer) -> Usage | None:
+    def usage(self, entry: Found) -> Usage | None:
         """Return a container's latest resource usage; None before the first measurement."""
         if entry.node not in self._meters:
             self._meters[entry.node] = Meter(self._daemon(entry.node).figures)
-        return self._meters[entry.node].usage(entry.container.id)
+        return self._meters[entry.node].usage(entry.id)
 
     def other_runs(self) -> dict[str, str]:
         """Return other runs with containers on the nodes that answer, each with a node's name.
@@ -269,23 +255,23 @@ class Fleet:
         Leaving nodes are not queried, since other clusters may already use them.
         """
         found: dict[str, str] = {}
-        for place, node in enumerate(self._nodes.nodes):
+        for place, node in enumerate(self.nodes.nodes):
             if place in self._leaving | self._left:
                 continue
             with suppress(NodeGone, Refused):
-                found |= dict.fromkeys(self._daemon(place).runs() - {self._run}, node.name)
+                found |= dict.fromkeys(self._daemon(place).runs() - {self.run}, node.name)
         return found
 
-    def exit(self, entry: PlacedContainer) -> Exit | None:
+    def exit(self, entry: Found) -> Exit | None:
         """Return the exit of a container; None if its node does not answer."""
         try:
-            return self._daemon(entry.node).exit(entry.container)
+            return self._daemon(entry.node).exit(entry)
         except (NodeGone, Refused):
             return None
 
     def _daemon(self, node: int) -> Daemon:
         if node not in self._daemons:
-            self._daemons[node] = Daemon(self._nodes.nodes[node])
+            self._daemons[node] = Daemon(self.nodes.nodes[node])
         return self._daemons[node]
 
 

@@ -7,9 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from containers.docker.daemon import Daemon, NodeGone, Refused
+from containers.docker.daemon import Daemon
 from containers.docker.nodes import Node, cdi_name, nvidia_id
 from containers.docker.usage import handle_of, nvidia_driver
+from containers.leasing.engine import NodeGone, Refused
 
 SKEW_SECONDS = 2.0
 """Tolerated clock skew of a node, without the query's latency. An engineering bound."""

@@ -236,6 +236,16 @@ class Nodes:
                 yield Path(node.endpoint.removeprefix("unix://"))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the nodes."""
+        return tuple(node.name for node in self.nodes)
+
+    @property
+    def folder_bytes(self) -> int:
+        """Space of a job's folder in the storage."""
+        return self.limits.folder_bytes
+
+    @property
     def gpus(self) -> int:
         """Number of GPUs of all nodes."""
         return self.inventory.gpus

@@ -5,18 +5,13 @@ from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from containers.docker.daemon import NodeGone, Refused
 from containers.docker.fleet import Fleet
-from containers.docker.folder import replace_file
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import secret_files
+from containers.leasing.engine import NodeGone, Refused, Unstartable
+from containers.leasing.folder import replace_file
 from predictor.errors import InputError
 from predictor.job import JobSpec
-
-
-class ImageRefused(Refused):
-    """A node cannot start a job's own image."""
-
 
 REMEDY = "add it to images in the cluster file, or give one that is there"
 
@@ -84,7 +79,7 @@ def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iter
 
     Raises:
         NodeGone: A node does not answer.
-        ImageRefused: A node lacks the image, has a different one of that name, or it has volumes.
+        Unstartable: A node lacks the image, has a different one of that name, or it has volumes.
         OSError: The id cannot be saved.
     """
     if not spec.image:
@@ -95,13 +90,13 @@ def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iter
         try:
             found = fleet.image(place, spec.image)
         except Refused as error:
-            raise ImageRefused(str(error)) from None
+            raise Unstartable(str(error)) from None
         began_with = began_with or found
         if found != began_with:
             try:
                 fleet.image(place, began_with)
             except Refused:
-                raise ImageRefused(
+                raise Unstartable(
                     f"image {spec.image} of node {nodes.nodes[place].name} is {found}, not the one "
                     f"that the job began with: load {began_with}"
                 ) from None

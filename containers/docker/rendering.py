@@ -53,23 +53,6 @@ class Rendered:
     options: dict[str, Any]
 
 
-TRAINED = (
-    *("job_id", "model", "batch_size", "max_batch_size", "mode", "epochs", "samples_per_epoch"),
-    "total_steps",
-)
-"""Fields of an adaptive job in its `job.json`."""
-TIMED = "job_id", "kind", "name", "max_seconds"
-"""Fields of a timed job in its `job.json`."""
-
-
-def describe_job(spec: JobSpec) -> dict[str, Any]:
-    """Return a job's `job.json`."""
-    job = {key: getattr(spec, key) for key in (TIMED if spec.timed else TRAINED)}
-    if spec.timed:
-        return {**job, "gpus": spec.demand.least}
-    return {**job, "scale_factor": spec.demand.least, "seed": spec.job_id}
-
-
 def container_name(run: str, job_id: int, number: int, rank: int) -> str:
     """Return the name of a lease's container on a node; the lease begins in round `number`."""
     return _short(f"shockwave-{run}-job-{job_id}-round-{number}-node-{rank}")

@@ -2,17 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """A container's processor time since its start, and its memory in use."""
-
-    cpu_seconds: float
-    memory_bytes: int
+from containers.leasing.engine import Usage
 
 
 class Meter:

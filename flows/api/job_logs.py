@@ -176,8 +176,8 @@ def read_logs(
 
 def _read_logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:
     """Read logs by container: running containers first, as they may end meanwhile."""
-    entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.container.begun]
-    running = {entry.container.name: fleet.log(entry) for entry in entries}
+    entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.begun]
+    running = {entry.name: fleet.log(entry) for entry in entries}
     logs: dict[str, bytes] = {}
     for text in read_job_log(nodes, run, job_id):
         _, *parts = _BEGINS.split(text)

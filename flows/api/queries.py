@@ -385,7 +385,7 @@ class ServiceQueries:
     def _read_losses(self, job_id: int) -> list[LossRow]:
         with suppress(InputError):  # the cluster file may be gone
             if hosts := self.read_hosts():
-                from containers.docker.telemetry import read_losses
+                from containers.leasing.telemetry import read_losses
 
                 by_epoch = read_losses(hosts.folder(self.run, job_id))
                 return [LossRow(epoch, loss) for epoch, loss in by_epoch.items()]

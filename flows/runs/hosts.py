@@ -11,10 +11,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from containers.docker.daemon import Daemon, NodeGone, Refused
+from containers.docker.daemon import Daemon
 from containers.docker.docker_runtime import DockerRuntime
 from containers.docker.fleet import TAKEN_REMEDY
 from containers.docker.nodes import Gpu, Node, Nodes
+from containers.leasing.engine import NodeGone, Refused
 from flows.runs.cluster_file import read_cluster_file
 from predictor.errors import InputError
 from solver.inventory import Inventory

@@ -16,7 +16,7 @@ from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerFactory
 from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Nodes
-from containers.docker.telemetry import BACKLOG_BYTES, LINES, read_end
+from containers.leasing.telemetry import BACKLOG_BYTES, LINES, read_end
 from containers.runtime import EventKind, Lease, ResumePoint, Runtime, Terms
 from flows.runs.profiling import (
     LOOK_SECONDS,

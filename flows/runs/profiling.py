@@ -19,7 +19,7 @@ from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerFactory
 from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Node, Nodes
-from containers.docker.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
+from containers.leasing.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
 from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
 from predictor.allocation import Demand
 from predictor.errors import InputError

@@ -19,7 +19,7 @@ import docker.errors
 
 from benchmarks.alone import losses, train_alone
 from containers.docker.rendering import JOB, RUN
-from containers.docker.telemetry import LINES
+from containers.leasing.telemetry import LINES
 from containers.runtime import EventKind
 from harness.dockerd import Dockerd, cluster
 from harness.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from containers.docker import folder as measured
-from containers.docker.folder import describe_excess
+from containers.leasing import folder as measured
+from containers.leasing.folder import describe_excess
 
 KIB = 1024
 

@@ -12,9 +12,9 @@ import pytest
 from containers.clock import RunClock
 from containers.docker import daemon as containers_docker
 from containers.docker.docker_runtime import DockerFactory, DockerRuntime
-from containers.docker.ends import WAS_KILLED
 from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import ContainerLimits, Gpu, Node, Nodes
+from containers.leasing.ends import WAS_KILLED
 from containers.runtime import EventKind, Lease, ResumePoint, Terms
 from harness.dockerd import (
     COUNTING,
@@ -103,7 +103,7 @@ def test_too_little_memory_and_a_full_disk_are_reported(daemon: Dockerd, storage
         cramped.dispatch({0: (1,)})
         cramped.until_over()
         hungry.until_over()
-        for _ in range(9):  # Docker does not always hear of it (containers.docker.ends)
+        for _ in range(9):  # Docker does not always hear of it (containers.leasing.ends)
             if hungry.kinds(0)[-1] == "crashed":
                 break
             assert hungry.last(0).reason == WAS_KILLED

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerFactory
-from containers.docker.ends import WAS_KILLED
+from containers.leasing.ends import WAS_KILLED
 from containers.runtime import EventKind, ResumePoint, Terms
 from harness.dockerd import COUNTING, Dockerd, cluster
 from tests.containers.driver import driven, job

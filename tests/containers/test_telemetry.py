@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.docker.telemetry import LONGEST_LINE, JobLog, Log, News
-from containers.docker.timing import TimedLog
+from containers.leasing.telemetry import LONGEST_LINE, JobLog, Log, News
+from containers.leasing.timing import TimedLog
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobSpec, Mode
 from tests.kinds import timed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.docker.telemetry import BACKLOG_BYTES, LINES
+from containers.leasing.telemetry import BACKLOG_BYTES, LINES
 from containers.runtime import ResumePoint, Terms
 from containers.virtual.faithful import FaithfulFactory
 from flows.runs.pair_profiling import (

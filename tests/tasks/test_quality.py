@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.quality import figures, ran, workload_of
-from containers.docker.telemetry import JobLog
+from containers.leasing.telemetry import JobLog
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import EpochLoss

@@ -1,4 +1,4 @@
-"""Exit codes of containers, as events of their leases.
+"""Exit codes, as events of leases.
 
 An out-of-memory kill has the same exit code as any SIGKILL. Docker tells them apart by the cgroup's
 OOM event. A busy host can lose that event if the cgroup is gone before Docker reads it; the
@@ -7,8 +7,7 @@ job is then reported as stopped.
 A job chooses its exit code, so no code counts as the host's fault (`EventKind.LOST`).
 """
 
-from containers.docker.daemon import KILLED, STOPPED, TERMINATED, Exit
-from containers.docker.nodes import ContainerLimits
+from containers.leasing.engine import KILLED, STOPPED, TERMINATED, Exit
 from containers.runtime import EventKind
 
 TRAINED, STORAGE = 0, 74
@@ -18,18 +17,15 @@ TRAINED, STORAGE = 0, 74
 WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 
 
-def interpret_exit(end: Exit | None, limits: ContainerLimits, gpus: int) -> tuple[EventKind, str]:
-    """Interpret a container's exit as a kind of event and a reason in words.
-
-    `end` is None if the exit is unknown; `limits` are per GPU.
-    """
+def interpret_exit(end: Exit | None) -> tuple[EventKind, str]:
+    """Interpret an exit as a kind of event and a reason in words; None if it is unknown."""
     if end is None:
         return EventKind.LOST, "its container vanished"
     said = f": {end.last_words}" if end.last_words else ""
     if end.code == TRAINED:
         return EventKind.FINISHED, ""
     if end.out_of_memory:
-        limit = gpus * limits.memory_bytes / 2**30
+        limit = end.memory_bytes / 2**30
         return EventKind.CRASHED, f"out of memory: its limit is {limit:.3g} GiB"
     if end.code == KILLED:
         return EventKind.STOPPED, WAS_KILLED

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from containers.docker.telemetry import LONGEST_LINE, PROGRESS, News, read_part
+from containers.leasing.telemetry import LONGEST_LINE, PROGRESS, News, read_part
 from predictor.job import EpochReport, JobProgress, JobSpec
 
 

@@ -1,14 +1,34 @@
-"""Limits of a job's folder, whose contents the job controls."""
+"""A job's folder, whose contents the job controls: its limits, and the job's description."""
 
 import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
+
+from predictor.job import JobSpec
 
 MOST_FILES = 10_000
 """Most files and folders in a job's folder; bounds the time to count them. An engineering bound."""
 HIDING = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
 """Errors of folders that only the job can have made unreadable."""
+
+
+TRAINED = (
+    *("job_id", "model", "batch_size", "max_batch_size", "mode", "epochs", "samples_per_epoch"),
+    "total_steps",
+)
+"""Fields of an adaptive job in its `job.json`."""
+TIMED = "job_id", "kind", "name", "max_seconds"
+"""Fields of a timed job in its `job.json`."""
+
+
+def describe_job(spec: JobSpec) -> dict[str, Any]:
+    """Return a job's `job.json`."""
+    job = {key: getattr(spec, key) for key in (TIMED if spec.timed else TRAINED)}
+    if spec.timed:
+        return {**job, "gpus": spec.demand.least}
+    return {**job, "scale_factor": spec.demand.least, "seed": spec.job_id}
 
 
 def describe_excess(folder: Path, most_bytes: int) -> str:

@@ -1,0 +1,1 @@
+"""Leases of jobs on an engine that starts, ends and watches their programs."""
