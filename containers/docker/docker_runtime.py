@@ -8,7 +8,7 @@ from containers.docker.nodes import Nodes, nvidia_id
 from containers.docker.own_images import check_images, find_image
 from containers.docker.rendering import limit_processors, render, secret_files
 from containers.docker.usage import gpu_share
-from containers.leasing.engine import Found, Prepared, Refused, Unstartable
+from containers.leasing.engine import Attempt, Found, Refused, Unstartable
 from containers.leasing.runtime import LeasedRuntime
 from containers.runtime import Lease, ResumePoint, RuntimeFactory, Terms
 from predictor.job import JobSpec
@@ -21,7 +21,7 @@ class DockerEngine(Fleet):
         """See `Engine.check`."""
         check_images(self.nodes, jobs)
 
-    def prepare(self, number: int, lease: Lease, spec: JobSpec, *, shared: bool) -> Prepared:
+    def prepare(self, number: int, lease: Lease, spec: JobSpec, *, shared: bool) -> Attempt:
         """See `Engine.prepare`."""
         places = self.nodes.by_node(lease.gpus)
         image = find_image(self, self.nodes, self.run, spec, places)
@@ -29,15 +29,15 @@ class DockerEngine(Fleet):
         if len(places) > 1 and not (parts[0].network or self.nodes.network):
             raise Refused("its gang spans daemons, and the cluster names no network for that")
         secrets = tuple(str(path) for path, _ in secret_files(self.nodes, spec))
-        return Prepared(parts[0].name, image, parts, secrets)
+        return Attempt(parts[0].name, image, parts, secrets)
 
-    def start(self, prepared: Prepared) -> None:
+    def start(self, attempt: Attempt) -> None:
         """See `Engine.start`; a daemon that refuses a container for a secret names its file."""
         try:
-            for part in prepared.parts:
+            for part in attempt.parts:
                 self.create(part)
         except Refused as error:
-            if any(path in str(error) for path in prepared.needs):
+            if any(path in str(error) for path in attempt.needs):
                 raise Unstartable(str(error)) from None
             raise
 

@@ -77,7 +77,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class Attempt:
     """A lease that can be started.
 
     Attributes:
@@ -144,7 +144,7 @@ class Engine(Protocol):
         `again` also queries unreachable nodes, each up to its timeout.
         """
 
-    def prepare(self, number: int, lease: Lease, spec: JobSpec, *, shared: bool) -> Prepared:
+    def prepare(self, number: int, lease: Lease, spec: JobSpec, *, shared: bool) -> Attempt:
         """Return a lease that begins in round `number`, ready to be started.
 
         `shared` tells whether another job has the same GPUs.
@@ -155,7 +155,7 @@ class Engine(Protocol):
             OSError: The storage cannot be written.
         """
 
-    def start(self, prepared: Prepared) -> None:
+    def start(self, attempt: Attempt) -> None:
         """Start a lease's programs; those that run already are left alone.
 
         Raises:

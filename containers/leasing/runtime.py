@@ -235,13 +235,13 @@ class LeasedRuntime:
         """Start a lease's containers; `observe` reports failures at the end of the round."""
         held, spec = self._leases[lease.job_id], self._logs[lease.job_id].spec
         try:
-            prepared = self._engine.prepare(number, lease, spec, shared=bool(held.shared))
-            held.image = f"of image {prepared.image}" if prepared.image else ""
+            attempt = self._engine.prepare(number, lease, spec, shared=bool(held.shared))
+            held.image = f"of image {attempt.image}" if attempt.image else ""
             for gpu in lease.gpus:
                 if gpu in self._occupied:
                     raise Refused(f"GPU {gpu} is still held by {self._occupied[gpu]}")
-            self._write_job(lease.job_id, prepared.name)
-            self._engine.start(prepared)
+            self._write_job(lease.job_id, attempt.name)
+            self._engine.start(attempt)
         except Refused as error:
             kind = EventKind.UNSTARTED if isinstance(error, Unstartable) else EventKind.LOST
             held.end = (kind, self.clock.now(), f"could not be started: {error}")
