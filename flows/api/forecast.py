@@ -35,6 +35,7 @@ class ForecastRow:
         gpus: GPUs requested.
         rho: Finish-time fairness ρ.
         later_s: Delay of the end by the change.
+        forecast_age_s: See `QueueRow`; forecasts with a change are always of the last round.
         whatif_reason: Why the job would not end with the change; empty if it would, or if it has no
             forecast.
     """
@@ -59,6 +60,7 @@ class ForecastRow:
     whatif_rho_high: float | None
     later_s: float | None
     whatif_reason: str = ""
+    forecast_age_s: float | None = None
 
 
 def forecast_change(
@@ -88,10 +90,9 @@ def forecast_change(
         number = first + len(jobs)
         jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))
     commands = [*_make_commands(service, change, tenant), *_make_budgets(history, change)]
-    queue = service.list_queue()
-    before = after = {row.job_id: row for row in queue}
-    if jobs or (commands and queue):
-        made = service.read_forecasts(history) if history.last else None
+    made = service.read_forecasts(history) if history.last else None
+    before = after = {row.job_id: row for row in service.make_queue(history, made)}
+    if jobs or (commands and before):
         if pending or not (made and made.are_of(history.state.last_hash)):  # compare one round
             before = _forecast(service, history, pending)
         after = _forecast(service, history, [*pending, *jobs], commands)
@@ -143,7 +144,13 @@ def _compare(before: QueueRow | None, after: QueueRow) -> ForecastRow:
     both = old.ends_in_s is not None and after.ends_in_s is not None
     later = after.ends_in_s - old.ends_in_s if both else None  # type: ignore[operator]
     about = after.job_id, after.name, after.tenant, after.gpus
-    return ForecastRow(*about, **values, later_s=later, whatif_reason=_explain_no_end(after))
+    return ForecastRow(
+        *about,
+        **values,
+        later_s=later,
+        whatif_reason=_explain_no_end(after),
+        forecast_age_s=after.forecast_age_s,
+    )
 
 
 def _explain_no_end(row: QueueRow) -> str:

@@ -21,24 +21,31 @@ LOOK_SECONDS = 0.2
 NICENESS = 19
 """The lowest priority."""
 
+RETRY_SECONDS = 10.0
+"""Wait after a forecast that failed, for want of space for example. An engineering choice."""
+
 
 def main(warehouse: Path) -> None:
     """Forecast each round of a warehouse's service, until terminated."""
     end_with_parent()
     start_log()
     os.nice(NICENESS)
+    with suppress(OSError):  # some kernels weigh sessions, and processes only within one
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
     print(READY, flush=True)
     from flows.api.queries import ServiceQueries
 
     with ServiceQueries(warehouse, os.environ.get(DATABASE_URL, "")) as service:
         known = None
         while True:
+            wait = RETRY_SECONDS
             with suppress(ShockwaveError):  # the next look tries again
                 history = service.read_history()
                 if history.last and history is not known:
-                    known = history
                     service.make_forecasts(history)
-            time.sleep(LOOK_SECONDS)
+                    known = history
+                wait = LOOK_SECONDS
+            time.sleep(wait)
 
 
 if __name__ == "__main__":

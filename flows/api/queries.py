@@ -43,6 +43,7 @@ from predictor.errors import InputError, WarehouseError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.record import RoundRecord, RunHeader
+from tasks.rollouts import ExpectedTimes
 from tasks.round import Round
 from tasks.run import Run
 from warehouse.inbox.entries import Entry
@@ -170,7 +171,7 @@ class ServiceQueries:
         state = history.state
         few = self._cache(history, "shortages", lambda: find_gpu_shortages(self.run, history))
         # A round may be recorded after the history was read; later rounds are left out.
-        news = [record for record in self._read_changes() if record.round < state.round]
+        news = [record for record in self._read_changes(history) if record.round < state.round]
         ends = {e.job_id: e for record in news for e in record.finished if e.ends_job}
         rows = []
         for spec in (spec for record in news for spec in record.arrivals):
@@ -211,24 +212,31 @@ class ServiceQueries:
     def list_queue(self) -> list[QueueRow]:
         """List active jobs: running, then in queue order, then others, then those just accepted."""
         history = self.read_history()
+        made = self.read_forecasts(history) if history.last else None
+        return self.make_queue(history, made)
+
+    def make_queue(self, history: ServiceHistory, made: RoundForecasts | None) -> list[QueueRow]:
+        """Return the queue of a history, given the latest forecasts."""
         pending = [
             QueueRow(None, job.job_id, job.name, job.tenant, job.demand.size, "accepted")
             for job in self.list_pending(history)
         ]
         if not history.last:
             return pending
-        made = self.read_forecasts(history)
         key = "queue", made and made.digest
-        return [*self._cache(history, key, lambda: self._make_queue(history, made)), *pending]
+        return [*self._cache(history, key, lambda: self._order_active(history, made)), *pending]
 
-    def _make_queue(self, history: ServiceHistory, made: RoundForecasts | None) -> list[QueueRow]:
+    def _order_active(self, history: ServiceHistory, made: RoundForecasts | None) -> list[QueueRow]:
         run, this = self._solve(history)
         clock = this.observation.clock_seconds
-        ahead, age = (made.in_round(this), clock - made.clock_seconds) if made else ({}, 0.0)
+        ahead, age = self._look_ahead(this, made), clock - made.clock_seconds if made else 0.0
         rows = make_queue_rows(run, this, this.active, ahead, max(age, 0.0))
         return sorted(
             rows, key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id)
         )
+
+    def _look_ahead(self, this: Round, made: RoundForecasts | None) -> dict[int, ExpectedTimes]:
+        return made.in_round(this, self.header.settings.round_seconds) if made else {}
 
     def _solve(self, history: ServiceHistory) -> tuple[Run, Round]:
         return self._cache(history, "solved", lambda: solve_last_round(self.run, history))
@@ -241,31 +249,42 @@ class ServiceQueries:
         made = self._forecasts.read(self.run)
         if is_locked(self._reader.warehouse) or (made and made.are_of(history.state.last_hash)):
             return made
-        return self._cache(history, "forecasts", lambda: self.make_forecasts(history))
-
-    def make_forecasts(self, history: ServiceHistory) -> RoundForecasts:
-        """Forecast the last round of a history, and keep the forecasts if they can be written."""
-        run, this = self._solve(history)
-        made = make_round_forecasts(run, this, history.state.last_hash)
         with suppress(WarehouseError):  # others may ask who may not write
-            self._forecasts.write(made)
-        return made
+            self.make_forecasts(history)
+        return self._forecast(history)
+
+    def make_forecasts(self, history: ServiceHistory) -> None:
+        """Forecast the last round of a history, and keep the forecasts.
+
+        Raises:
+            WarehouseError: The warehouse cannot be written.
+        """
+        self._forecasts.write(self._forecast(history))
+
+    def _forecast(self, history: ServiceHistory) -> RoundForecasts:
+        run, this = self._solve(history)
+        digest = history.state.last_hash
+        return self._cache(history, "forecasts", lambda: make_round_forecasts(run, this, digest))
 
     def _expect(self, history: ServiceHistory, this: Round, job_id: int) -> "JobForecast":
         from flows.explain.answer import JobForecast
         from flows.explain.facts import Unforecast
 
         made = self.read_forecasts(history)
-        times = made.in_round(this).get(job_id) if made else None
+        times = self._look_ahead(this, made).get(job_id)
         if made and (times or made.are_of(history.state.last_hash)):
             return JobForecast(times, made.clock_seconds)
         return JobForecast(None, this.observation.clock_seconds, Unforecast.PENDING)
 
     def _cache(self, history: ServiceHistory, key: object, make: Callable[[], Made]) -> Made:
-        """Return the cached value for this history, or make it; a new history clears the cache."""
-        if self._cached[0] is not history:
-            self._cached = history, {}
-        made = self._cached[1]
+        """Return the cached value for this history, or make it; a new history clears the cache.
+
+        Threads may do so at the same time, each with its history.
+        """
+        of, made = self._cached
+        if of is not history:
+            made = {}
+            self._cached = history, made
         if key not in made:
             made[key] = make()
         return cast("Made", made[key])
@@ -331,11 +350,14 @@ class ServiceQueries:
 
         if history.last and job_id in history.state.beliefs:
             return self._explain_now(history, history.last, job_id)
-        if job_id not in self._ended:
+        if (known := self._ended.get(job_id)) is not None:
+            return known
+        answer = why(job_id, self._reader.warehouse, self.run, simulate=False)
+        if answer.end is not None:  # a round may have been recorded since the history was read
             if len(self._ended) >= MOST_ANSWERS:
                 self._ended.clear()
-            self._ended[job_id] = why(job_id, self._reader.warehouse, self.run, simulate=False)
-        return self._ended[job_id]
+            self._ended[job_id] = answer
+        return answer
 
     def _explain_now(self, history: ServiceHistory, last: RoundRecord, job_id: int) -> "Answer":
         """Explain a job in the last round; reads only the records of the job's life."""
@@ -343,7 +365,7 @@ class ServiceQueries:
 
         run, this = self._solve(history)
         check_same(self.run, this, last)
-        first = find_lifetime(self._read_changes(), job_id).start
+        first = find_lifetime(self._read_changes(history), job_id).start
         rounds = self._reader.parts(self.run, Lived, first, last.round + 1)
         ahead = self._expect(history, this, job_id)
         return explain_round(run, this, job_id, last.round, rounds, ahead)
@@ -372,15 +394,16 @@ class ServiceQueries:
 
     def get_job_history(self, job_id: int) -> JobHistory:
         """List a job's leases, costs, forecasts and losses."""
-        lived = find_lifetime(self._read_changes(), job_id)
+        history = self.read_history()
+        lived = find_lifetime(self._read_changes(history), job_id)
         rounds = self._reader.parts(self.run, RoundOutcome, lived.start, lived.stop)
-        return make_job_history(self.read_history(), rounds, job_id, self._read_losses(job_id))
+        return make_job_history(history, rounds, job_id, self._read_losses(job_id))
 
-    def _read_changes(self) -> list[RoundChanges]:
+    def _read_changes(self, history: ServiceHistory) -> list[RoundChanges]:
         def read() -> list[RoundChanges]:
             return self._reader.parts(self.run, RoundChanges, filled=True)
 
-        return self._cache(self.read_history(), "changes", read)
+        return self._cache(history, "changes", read)
 
     def _read_losses(self, job_id: int) -> list[LossRow]:
         with suppress(InputError):  # the cluster file may be gone

@@ -12,7 +12,7 @@ from pathlib import Path
 from flows.scheduler.process import FOLDER
 from predictor.rows import from_json, to_json
 from tasks.rollouts import ExpectedTimes, Predicted, find_runnable_jobs, forecast_times
-from tasks.round import Prediction, Round
+from tasks.round import Round
 from tasks.run import Run
 from warehouse.store.durable import write_text, writing
 
@@ -40,24 +40,31 @@ class RoundForecasts:
         """Return whether these are the forecasts of the round whose record has a hash."""
         return self.digest == digest
 
-    def in_round(self, this: Prediction) -> dict[int, ExpectedTimes]:
+    def in_round(self, this: Round, round_seconds: float) -> dict[int, ExpectedTimes]:
         """Return what is expected of the jobs that can run in a later round, by job id.
 
-        Nothing is expected in the past of that round.
+        Jobs of its plan start in it, and others at least half a round later, as in forecasts of
+        that round. No job ends before it starts.
         """
-        clock = this.observation.clock_seconds
-        active = find_runnable_jobs(this)
-        return {
-            job_id: replace(
-                times, start=_from(times.start, clock), finish=_from(times.finish, clock)
-            )
-            for job_id, times in self.times.items()
-            if job_id in active
-        }
+        clock, active = this.observation.clock_seconds, find_runnable_jobs(this)
+        now, soonest = _at(clock), _at(clock + 0.5 * round_seconds)
+        found = {}
+        for job_id, times in self.times.items():
+            if job_id in active:
+                runs = job_id in this.plan.placement
+                start = now if runs else _not_before(soonest, times.start)
+                found[job_id] = replace(times, start=start, finish=_not_before(start, times.finish))
+        return found
 
 
-def _from(value: Predicted, clock: float) -> Predicted:
-    return Predicted(max(value.median, clock), max(value.low, clock), max(value.high, clock))
+def _at(clock: float) -> Predicted:
+    return Predicted(clock, clock, clock)
+
+
+def _not_before(first: Predicted, then: Predicted) -> Predicted:
+    return Predicted(
+        max(first.median, then.median), max(first.low, then.low), max(first.high, then.high)
+    )
 
 
 def make_round_forecasts(run: Run, this: Round, digest: str) -> RoundForecasts:

@@ -87,7 +87,7 @@ class QueueRow:
         first_by_s: When it becomes overdue at the present load; 0 if it is. From then on it waits
             only for jobs that were overdue before it or keep their GPUs. None if it is running, or
             the policy does not bound waits.
-        forecast_age_s: Age of the forecast: 0 if it is of the last round.
+        forecast_age_s: Age of the forecast: 0 if it is of the last round; None without one.
     """
 
     place: int | None

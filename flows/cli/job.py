@@ -1,7 +1,7 @@
 """Commands about jobs of a service."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -91,14 +91,21 @@ def print_queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False)
     with connect(warehouse) as service:
         asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
         rows = [to_columns(row) for row in service.list_queue()]
-    ages = {row["forecast_age_s"] or 0.0 for row in rows}
-    if not as_json:
-        rows = [row | {"forecast_age_s": None} for row in rows]  # one line says it of all
-    print_filled(rows, as_json, asked)
-    if age := max(ages, default=0.0):
-        say(f"(forecasts are from {age:,.0f} s before the last round)", err=True)
+    print_forecasts(rows, as_json, asked)
     if find_login() is None and not is_locked(Path(warehouse)):
         say("(the service is stopped; this is its state after its last round)", err=True)
+
+
+def print_forecasts(
+    rows: list[dict[str, Any]], as_json: bool, important: Sequence[str] = ()
+) -> None:
+    """Print rows with forecasts as `print_filled` does; tables say the age of all in one line."""
+    ages = {row["forecast_age_s"] or 0.0 for row in rows}
+    if not as_json:
+        rows = [row | {"forecast_age_s": None} for row in rows]
+    print_filled(rows, as_json, important)
+    if age := max(ages, default=0.0):
+        say(f"(forecasts are from {age:,.0f} s before the last round)", err=True)
 
 
 def print_jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

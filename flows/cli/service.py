@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.connection import connect, find_login
-from flows.cli.job import to_columns
+from flows.cli.job import print_forecasts, to_columns
 from flows.cli.options import Json, Warehouse, expand_settings
 from flows.cli.output import (
     print_fields,
@@ -251,9 +251,11 @@ def forecast(
             for row in rows
         ]
     if as_json or not change.changes:
-        print_filled(rows, as_json)
+        print_forecasts(rows, as_json)
         return
     reasons = [(row["name"] or f"job {row['job_id']}", row.pop("whatif_reason")) for row in rows]
+    for row in rows:
+        del row["forecast_age_s"]  # 0: all are of the last round
     print_filled(rows, as_json, CHANGED, always=CHANGED)
     moved = [row["later_s"] for row in rows if row["later_s"]]
     say("")

@@ -12,6 +12,8 @@ import pytest
 
 from flows.api.authorization import open_local
 from flows.api.commands import ServiceCommands
+from flows.api.forecast import forecast_change
+from flows.api.requests import WhatIf
 from flows.api.round_forecasts import FILE, ForecastFile
 from flows.cli.job import print_queue
 from flows.explain.facts import Unforecast
@@ -73,10 +75,19 @@ def test_while_a_service_runs_answers_have_the_last_forecasts_with_their_age(
         assert f"Forecasts are from {passed / 60.0:.0f} min before it." in text
         made = ForecastFile(tmp_path).read(commands.run)
         assert made
+        (row, _) = forecast_change(commands, WhatIf())
+        assert row.forecast_age_s == passed
         past = ExpectedTimes(one := Predicted(1.0, 1.0, 1.0), one, None, None)
-        ForecastFile(tmp_path).write(replace(made, digest="other", times={1: past, 9: past}))
-        (late, _) = sorted(commands.list_queue(), key=lambda row: row.job_id)
-        assert (late.ends_low_s, late.ends_in_s) == (0.0, 0.0)
+        times = {1: past, 2: past, 9: past}
+        ForecastFile(tmp_path).write(replace(made, digest="other", times=times))
+        (late, waits) = sorted(commands.list_queue(), key=lambda row: row.job_id)
+        assert (late.starts_in_s, late.ends_low_s, late.ends_in_s) == (0.0, 0.0, 0.0)
+        half = commands.header.settings.round_seconds / 2
+        assert (waits.status, waits.starts_in_s, waits.ends_low_s) == ("waits", half, half)
+        far = ExpectedTimes(one := Predicted(1e6, 1e6, 1e6), one, None, None)
+        ForecastFile(tmp_path).write(replace(made, digest="other", times={1: far}))
+        (runs, _) = sorted(commands.list_queue(), key=lambda row: row.job_id)
+        assert (runs.status, runs.starts_in_s) == ("runs", 0.0)
 
 
 @pytest.mark.process
