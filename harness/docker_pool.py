@@ -4,7 +4,7 @@
     PYTHONPATH=FOLDER python -m harness.docker_pool
 
 deploys `prefect.yaml`, and a worker runs an audit in a container. The image is empty: Python, the
-packages and this checkout are mounted, as no image can be pulled here. Server, worker and
+packages and this checkout are mounted, so that no image need be pulled. Server, worker and
 container share the daemon's network. Needs root and dockerd. Prints the seconds of each step.
 """
 

@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class Unstartable(Refused):
-    """An engine cannot start a job, wherever it is tried, for a reason of the job's own."""
+    """An engine cannot start a job on the nodes of its lease, for a reason of the job's own."""
 
 
 @dataclass(frozen=True, slots=True)

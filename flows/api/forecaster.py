@@ -14,6 +14,7 @@ from flows.prefect_server.children import READY, end_with_parent
 from flows.prefect_server.logs import start_log
 from flows.scheduler.options import DATABASE_URL
 from predictor.errors import ShockwaveError
+from warehouse.store.durable import find_left_overs
 
 LOOK_SECONDS = 0.2
 """Interval at which it looks for a new round. An engineering choice."""
@@ -34,7 +35,11 @@ def main(warehouse: Path) -> None:
         Path("/proc/self/autogroup").write_text(str(NICENESS))
     print(READY, flush=True)
     from flows.api.queries import ServiceQueries
+    from flows.api.round_forecasts import FILE
 
+    path = warehouse / FILE
+    for left_over in find_left_overs(path.parent, path.name):
+        left_over.unlink(missing_ok=True)
     with ServiceQueries(warehouse, os.environ.get(DATABASE_URL, "")) as service:
         known = None
         while True:

@@ -102,12 +102,15 @@ def make_busy_error(warehouse: Path) -> WarehouseBusy:
 
 def is_locked(warehouse: Path) -> bool:
     """Return whether a process is a warehouse's service, or is starting as it."""
-    lock = warehouse / LOCK
-    if lock.exists():
-        try:
-            os.close(lock_run(lock, "service"))
-        except WarehouseBusy:
-            return True
+    import fcntl
+
+    try:
+        with (warehouse / LOCK).open("rb") as lock:  # also by those who may only read
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
     return False
 
 

@@ -51,6 +51,9 @@ MOST_SECONDS = 60.0
 PART_OF_ROUND = 1.0
 """Most seconds between the record of a round and the signal: some of a round at least."""
 
+MOST_STARTS = 1_000
+"""Bound on starts of the driver."""
+
 FORKING = get_context("fork")
 
 
@@ -99,6 +102,7 @@ class KilledRun:
         self._process.join()
         if not self._process.exitcode:
             return False
+        assert self.starts < MOST_STARTS, "the driver fails again and again"
         self.start()
         self.wait_until_settled()
         return True
@@ -165,7 +169,9 @@ def main() -> int:
             trial.close()
         records = Reader(trial.warehouse).records(trial.run)
     done = [run.parameters["number"] for run in flow_runs if run.state_name == "Completed"]
+    asked = options.kills + options.restarts
     faults = {
+        f"{asked} kills were asked for": kills + restarts < asked,
         "records differ from those of the undisturbed run": records != wanted,
         "a round has two completed flow runs": len({*done}) != len(done),
         "flow runs are unfinished": any(

@@ -13,7 +13,7 @@ NODE_LIMIT = 20_000
 
 def choose_configurations(
     values: Sequence[Mapping[Allocation, float]], capacities: Mapping[str, int]
-) -> list[Allocation | None]:
+) -> tuple[list[Allocation | None], float]:
     """Choose the configurations with the greatest total value.
 
     Args:
@@ -21,7 +21,7 @@ def choose_configurations(
         capacities: GPUs by type.
 
     Returns:
-        The configuration of each job; None if it gets none.
+        The configuration of each job, None if it gets none; and an upper bound on any total.
 
     Raises:
         SolverError: HiGHS found no solution.
@@ -41,10 +41,10 @@ def choose_configurations(
             program.row(columns, 0.0, 1.0)
     chosen: list[Allocation | None] = [None] * len(values)
     if not places:
-        return chosen
+        return chosen, 0.0
     for gpu_type, terms in used.items():
         program.row(terms, 0.0, float(capacities[gpu_type]))
-    solution = solve_program(
+    solution, figures = solve_program(
         program.model(integer=True),
         "the configurations of a round",
         limited=True,
@@ -55,4 +55,4 @@ def choose_configurations(
     for (job, found), share in zip(places, solution.col_value, strict=True):
         if share > 0.5:
             chosen[job] = found
-    return chosen
+    return chosen, figures.mip_dual_bound

@@ -170,7 +170,7 @@ def _of_one_type(
         floor = program.column(1.0, np.inf)
         for job in np.flatnonzero(np.isfinite(floor_weights)).tolist():
             program.row([(job, float(floor_weights[job])), (floor, -1.0)], 0.0, np.inf)
-    found = solve_program(
+    found, _ = solve_program(
         program.model(), "allocation of shares", solver="ipm", run_crossover="off", presolve="off"
     )
     shares: Floats = np.clip(np.array(found.col_value)[:jobs], 0.0, 1.0)

@@ -50,8 +50,10 @@ class Program:
 
 def solve_program(
     program: Any, what: str, *, limited: bool = False, **options: bool | float | str
-) -> Any:
-    """Return the optimal solution of a `highspy.HighsLp`; HiGHS runs silently in one thread.
+) -> tuple[Any, Any]:
+    """Return the optimal solution of a `highspy.HighsLp`, and HiGHS' figures about it.
+
+    HiGHS runs silently in one thread.
 
     If `limited`, return the best solution within a limit of the options. `what` names the program
     in the error.
@@ -76,4 +78,4 @@ def solve_program(
             f"HiGHS says {solver.modelStatusToString(status)}",
             "report it with the run's records",
         )
-    return solver.getSolution()
+    return solver.getSolution(), solver.getInfo()

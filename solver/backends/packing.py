@@ -123,7 +123,7 @@ class _Program:
 
     def duals(self, columns: Ints) -> tuple[Floats, Floats]:
         """Return the relaxation's prices of GPUs, shape (types,), and of jobs, shape (jobs,)."""
-        found = solve_program(self._program(columns), "the prices of a round with pairs")
+        found, _ = solve_program(self._program(columns), "the prices of a round with pairs")
         prices = np.maximum(np.array(found.row_dual), 0.0)
         return prices[self.jobs :], prices[: self.jobs]
 
@@ -133,7 +133,7 @@ class _Program:
 
         program = self._program(columns)
         program.integrality_ = [highspy.HighsVarType.kInteger] * program.num_col_
-        found = solve_program(
+        found, _ = solve_program(
             program,
             "a round with pairs",
             limited=True,

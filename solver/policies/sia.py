@@ -8,6 +8,8 @@ import numpy as np
 from predictor.allocation import Allocation
 from predictor.goodput import find_goodputs
 from predictor.rows import from_json, to_json
+from solver.backends import RELATIVE_GAP
+from solver.backends.choice import relative_gap
 from solver.backends.configurations import choose_configurations
 from solver.inventory import Inventory
 from solver.launches import count_launches
@@ -39,11 +41,12 @@ class Sia(Policy):
     Jayaram Subramanya et al., Sia (SOSP '23), section 3.4. A configuration is a GPU type with a
     power of two of GPUs on a node, or whole nodes. A job's goodputs are divided by the least one.
     Configurations that need a restart count less: the factor is (age - restarts · cost) /
-    (age + cost). A job that has no model yet runs on its first configuration.
+    (age + cost). A job that has no model yet runs on its first configuration. Measured applications
+    run on one type; on several types, jobs have the rates of their tables.
     """
 
     name = "sia"
-    summary = "powers of goodputs over configurations of several GPU types"
+    summary = "powers of goodputs over configurations of GPUs"
     source = "Jayaram Subramanya et al., Sia (SOSP '23), section 3"
     several_pools = True
     elastic = True
@@ -55,7 +58,10 @@ class Sia(Policy):
         jobs = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.job_id))
         sizes = node_sizes(situation.inventory)
         values = [self._value(situation, memory, job, sizes) for job in jobs]
-        chosen = choose_configurations(values, situation.inventory.capacities)
+        chosen, bound = choose_configurations(values, situation.inventory.capacities)
+        pairs = zip(values, chosen, strict=True)
+        objective = sum(table[found] for table, found in pairs if found is not None)
+        gap = relative_gap(max(bound, objective), objective)
         claims = [
             Claim(job, found) for job, found in zip(jobs, chosen, strict=True) if found is not None
         ]
@@ -64,7 +70,15 @@ class Sia(Policy):
         launches = count_launches(memory.launches, situation, placement)
         return Plan(
             placement,
-            SolveReport(self.name, backend="highs", reason="an integer program"),
+            SolveReport(
+                self.name,
+                backend="highs",
+                reason="an integer program",
+                status="optimal" if gap <= RELATIVE_GAP else "work_limit",
+                objective=objective,
+                bound=max(bound, objective),
+                gap=gap,
+            ),
             memory=to_json(SiaMemory(launches)),
             order=tuple(job.job_id for job in jobs),
         )

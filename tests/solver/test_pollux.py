@@ -1,5 +1,6 @@
 """Pollux divides GPUs by goodput, exactly and by its published search."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -11,14 +12,17 @@ from hypothesis import strategies as st
 from containers.virtual.application_cluster import ApplicationCluster
 from flows.runs.simulation import prepare
 from flows.runs.start import make_start
+from predictor.goodput import find_goodputs
 from solver.fidelity import Fidelity
 from solver.genetic import PlacementSearch
 from solver.inventory import Pool
-from solver.policies.pollux import divide_exactly
+from solver.policies.pollux import Pollux, PolluxMemory, divide_exactly, make_speedups
 from tasks.record import Settings, Start
 from tasks.round import run_round
 from tests.applications import write_applications, write_jobs
 from tests.runs import Memory, make
+from tests.solver.test_policies import job
+from tests.solver.test_tiresias import start as situate
 from tests.strategies import examples
 from warehouse.workloads.applications import read_application_jobs
 
@@ -82,6 +86,47 @@ def test_the_search_finds_the_best_placement_of_a_small_cluster() -> None:
     best = search.run(np.zeros((0, 3, 2), np.int64), np.random.default_rng(1))[0]
     assert best.sum(axis=1).tolist() == [1, 1, 2]
     assert value(best[None])[0] == 5.0  # the last on one node
+
+
+def test_a_restart_counts_by_age_and_launches() -> None:
+    late = replace(situate(), clock_seconds=1_000.0, restart_seconds=100.0)
+    penalties = [
+        Pollux()._penalize(late, PolluxMemory(launches={0: launches}), job(0, 9, arrival=0.0))
+        for launches in (0, 1, 3)
+    ]
+    assert penalties == pytest.approx([1_000 / 1_100, 1_000 / 1_100, 800 / 1_100])
+
+
+def test_speedups_are_over_the_goodput_of_a_fair_share(tmp_path: Path) -> None:
+    with prepare(start(tmp_path, *FOUR)).open_run(Memory()) as run:
+        for _ in range(3):
+            run_round(run)
+        beliefs = [b for b in run.state.beliefs.values() if b.agent and b.agent.steps]
+    known = [replace(job(number, 9), belief=belief) for number, belief in enumerate(beliefs)]
+    assert known
+    speedups = make_speedups(known, 4)
+    share = -(-4 // len(known))
+    assert speedups[:, 0, share] == pytest.approx(1.0)
+    assert (speedups[:, :, 0] == 0.0).all()
+    for row, each in zip(speedups, known, strict=True):
+        agent = each.belief.agent
+        assert agent
+        assert agent.noise
+        counts = np.arange(1, 5)
+        goodputs, _, _ = find_goodputs(
+            agent.app, agent.model, agent.noise, np.ones(4, np.int64), counts
+        )
+        assert row[0, 1:] == pytest.approx(goodputs / goodputs[share - 1])
+        assert row[0, 4] < 4.0 * row[0, 1]  # less than linear
+    assert make_speedups([job(0, 9), job(1, 9)], 4)[:, 0, 4] == pytest.approx(2.0)  # no model
+
+
+@pytest.mark.parametrize("policy", ["pollux", "sia"])
+def test_no_job_doubles_its_gpus_twice_in_a_round(tmp_path: Path, policy: str) -> None:
+    made = make(start(tmp_path, "a,0,toy,1,40", policy=policy))
+    counts = [len(lease.gpus) for record in made.records for lease in record.leases]
+    assert counts[:2] == [1, 2]
+    assert max(counts) == 4
 
 
 @pytest.mark.parametrize("fidelity", Fidelity)

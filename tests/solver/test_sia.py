@@ -1,5 +1,6 @@
 """Sia chooses configurations by powers of normalised goodputs."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.allocation import Allocation
+from predictor.throughput import UNTYPED
 from solver.backends.configurations import choose_configurations
+from solver.policies.sia import Sia, SiaMemory
 from tests.runs import make, mixed
 from tests.solver.test_policies import job
 from tests.solver.test_pollux import FOUR, start
@@ -35,7 +38,9 @@ def test_chosen_configurations_have_the_greatest_value(
         return sum(row[c] for row, c in zip(table, chosen, strict=True) if c)
 
     best = max(worth(list(every)) for every in product(*([None, *row] for row in table)))
-    assert worth(choose_configurations(table, capacities)) == pytest.approx(best, abs=1e-6)
+    chosen, bound = choose_configurations(table, capacities)
+    assert worth(chosen) == pytest.approx(best, abs=1e-6)
+    assert bound >= best - 1e-6
 
 
 def test_configurations_are_powers_of_two_on_a_node_and_whole_nodes(tmp_path: Path) -> None:
@@ -45,6 +50,26 @@ def test_configurations_are_powers_of_two_on_a_node_and_whole_nodes(tmp_path: Pa
     assert 4 in counts
     ends = [event for record in made.records for event in record.finished]
     assert sorted(event.job_id for event in ends) == [0, 1, 2, 3]
+
+
+def test_what_a_configuration_saves_by_hand() -> None:
+    """A gang of 4 has goodput 4 over one of a GPU: 1.1 - 4 ** -0.5, as published."""
+    gang, sizes = job(0, 9, gang=4), {UNTYPED: 4}
+    memory, now = SiaMemory({0: 3}), replace(situate(gang), clock_seconds=1_000.0)
+    (found,) = gang.menu
+    assert Sia()._value(now, memory, gang, sizes) == {found: pytest.approx(1.1 - 0.5)}
+    moved = replace(gang, held=Allocation(UNTYPED, 2))
+    costly = replace(now, restart_seconds=100.0)
+    # Two restarts in 1,000 s: 4 · (1,000 - 2 · 100) / (1,000 + 100) is 2.91, whose power is 0.59.
+    assert Sia()._value(costly, memory, moved, sizes) == {found: pytest.approx(1.1 - 0.59)}
+    assert Sia()._value(costly, memory, gang, sizes) == {found: pytest.approx(1.1 - 0.5)}
+
+
+def test_plans_have_the_bound_of_their_program() -> None:
+    report = Sia().plan(situate(job(0, 9, gang=2), job(1, 9), gpus=2)).report
+    assert (report.status, report.backend) == ("optimal", "highs")
+    assert report.objective == pytest.approx(report.bound)
+    assert report.objective > 0.0
 
 
 def test_a_gang_keeps_its_size() -> None:

@@ -38,8 +38,10 @@ def _compact(warehouse: Path, run: str) -> bool:
     if part_names(place_of(warehouse, run)) == [WHOLE]:
         return False
     _, rows = Analytics(warehouse).query("SELECT run FROM runs WHERE complete", [run])
+    if not rows:
+        return False
     start = Reader(warehouse).start(run)
-    if not rows or start.header.service:
+    if start.header.service:
         return False
     with Writer(warehouse, start, run=run) as writer:
         writer.compact()
