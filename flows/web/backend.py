@@ -3,13 +3,14 @@
 import hmac
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
-from anyio import BrokenWorkerProcess, CapacityLimiter, Lock, to_process, to_thread
+from anyio import CapacityLimiter, Lock, to_thread
 from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from flows.api.authorization import AuthorizedApi, NotAllowed
 from flows.api.commands import JobNotFound, ServiceCommands
 from flows.api.forecaster import NICENESS
+from flows.campaigns import Runner
+from flows.campaigns.runners import open_executor
 from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from warehouse.inbox.accepting import KeyUsed
@@ -182,9 +185,14 @@ class ServiceBackend:
             WarehouseBusy: The process was killed.
         """
         call = partial(_simulate, self._where, api.caller, work)
+
+        def wait() -> Result:
+            return _open_processes().submit(call).result()
+
         try:
-            return await to_process.run_sync(call, limiter=self._simulations)
-        except BrokenWorkerProcess:
+            return await to_thread.run_sync(wait, limiter=self._simulations)
+        except BrokenExecutor:
+            _open_processes.cache_clear()
             problem = "lost the process that simulates the queue"
             raise WarehouseBusy("service", problem, "ask again") from None
 
@@ -200,14 +208,18 @@ class ServiceBackend:
 def _simulate(
     where: tuple[Path, str], caller: Token, work: Callable[[AuthorizedApi], Result]
 ) -> Result:
-    return work(AuthorizedApi(_open_at_leisure(where), caller))
+    return work(AuthorizedApi(_open_service(where), caller))
 
 
 @cache
-def _open_at_leisure(where: tuple[Path, str]) -> ServiceCommands:
-    """Open a service in a process that gives way to all others from now on."""
-    os.nice(NICENESS)
+def _open_service(where: tuple[Path, str]) -> ServiceCommands:
     return ServiceCommands(*where)
+
+
+@cache
+def _open_processes() -> Executor:
+    """Return the processes that simulate queues, which give way to all others."""
+    return open_executor(Runner.PROCESSES, SIMULATIONS, partial(os.nice, NICENESS))
 
 
 class BodyLimit:

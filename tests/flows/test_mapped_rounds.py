@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterName
 from prefect.client.schemas.objects import TaskRun, TaskRunResult
 
 from containers.runtime import EventKind
@@ -41,9 +41,8 @@ def sources(run: TaskRun) -> dict[str, set[Any]]:
 
 def finished_task_runs(client: SyncPrefectClient, run: str, number: int) -> dict[str, TaskRun]:
     """The task runs of a round by name, once all of them are stored."""
-    (flow_run,) = (
-        found for found in client.read_flow_runs() if found.name == f"{run} round {number}"
-    )
+    named = FlowRunFilter(name=FlowRunFilterName(any_=[f"{run} round {number}"]))
+    (flow_run,) = client.read_flow_runs(flow_run_filter=named)
     chosen = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
     found = wait_for(
         lambda: client.read_task_runs(flow_run_filter=chosen),
