@@ -24,14 +24,13 @@ from containers.runtime import EventKind
 from harness.dockerd import Dockerd, cluster
 from harness.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs
 from harness.faults.watch import Watch
+from harness.waiting import HANG_SECONDS
 from predictor.job import JobSpec
 from tasks.sources import Workload
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 
 STORAGE_BYTES = 2**28
-MOST_MISSED = 50
-"""Faults without effect in a row after which the trial gives up."""
 
 
 @dataclass
@@ -45,7 +44,7 @@ class Trial:
         workload: The jobs of each run.
         random: Source of randomness.
         injected: Faults with an effect, by kind.
-        missed: Faults without effect since the last with an effect.
+        harmed_at: When a fault last had an effect, on the monotonic clock.
         harmed: Folders of jobs of the run under way whose telemetry was written into.
         broken: Broken invariants, in words.
         runs: Runs that ended.
@@ -57,7 +56,7 @@ class Trial:
     workload: Workload
     random: random.Random
     injected: Counter[str] = field(default_factory=Counter)
-    missed: int = 0
+    harmed_at: float = field(default_factory=time.monotonic)
     harmed: set[Path] = field(default_factory=set)
     broken: list[str] = field(default_factory=list)
     runs: int = 0
@@ -90,12 +89,11 @@ class Trial:
         kind = kinds.pop()
         if self._faults(scheduler)[kind]():
             self.injected[kind] += 1
-            self.missed = 0
+            self.harmed_at = time.monotonic()
             return
         kinds.insert(0, kind)
-        self.missed += 1
-        if self.missed > MOST_MISSED:
-            raise Stuck(f"{self.missed} faults in a row did no harm, the last: {kind}")
+        if time.monotonic() - self.harmed_at > HANG_SECONDS:
+            raise Stuck(f"no fault did harm in {HANG_SECONDS:g} s, the last: {kind}")
 
     def _order(self, faults: int) -> list[str]:
         """Kinds of faults, each as often as the others, in random order."""
