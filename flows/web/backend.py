@@ -182,19 +182,20 @@ class ServiceBackend:
         It runs in a process of its own, which gives way to all others.
 
         Raises:
-            WarehouseBusy: The process was killed.
+            WarehouseBusy: The process was killed twice.
         """
         call = partial(_simulate, self._where, api.caller, work)
 
         def wait() -> Result:
             return _open_processes().submit(call).result()
 
-        try:
-            return await to_thread.run_sync(wait, limiter=self._simulations)
-        except BrokenExecutor:
-            _open_processes.cache_clear()
-            problem = "lost the process that simulates the queue"
-            raise WarehouseBusy("service", problem, "ask again") from None
+        for _ in range(2):  # the process may have been killed while it was idle
+            try:
+                return await to_thread.run_sync(wait, limiter=self._simulations)
+            except BrokenExecutor:
+                _open_processes.cache_clear()
+        problem = "lost the process that simulates the queue"
+        raise WarehouseBusy("service", problem, "ask again")
 
     async def ask_hosts(self, work: Callable[[], Result]) -> Result:
         """Run work that waits for Docker hosts, which may not answer."""

@@ -18,6 +18,8 @@ from hypothesis import given, settings
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from flows.campaigns import Runner
+from flows.campaigns.runners import stop_processes
 from flows.web.api import create_api
 from flows.web.backend import MOST_BYTES, RequestRefused, ServiceBackend
 from flows.web.streams import MOST_OF_ONE, MOST_STREAMS, Slots
@@ -107,6 +109,12 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     made = Api(tmp_path_factory.mktemp("api"))
     yield made
     made.client.close()
+
+
+def test_a_killed_process_of_forecasts_is_replaced(api: Api) -> None:
+    assert api.ask("operator", "POST", "/forecast", {}).status_code == 200
+    stop_processes(Runner.PROCESSES)
+    assert api.ask("operator", "POST", "/forecast", {}).status_code == 200
 
 
 ACCESS: dict[tuple[str, str, str | None], tuple[int | None, ...]] = {
