@@ -48,8 +48,8 @@ def list_caveats(jobs: LoggedJobs, cluster: str) -> list[tuple[str, str]]:
     restarts = (
         f"Jobs start when a round begins, every {settings.round_seconds:g} s, and lose "
         f"{settings.restart_seconds:g} s when they start or resume, unless they end within the "
-        "round. The actual schedule has no rounds, and no job in it resumes. With shorter rounds "
-        "(--round-seconds), waits under policies would be shorter."
+        "round. The actual schedule has no rounds, and no job in it resumes. With shorter "
+        "rounds, waits under policies would be shorter."
     )
     further = [
         (
