@@ -247,7 +247,7 @@ class ServiceQueries:
         While no process of the service makes them, they are made here.
         """
         made = self._forecasts.read(self.run)
-        if is_locked(self._reader.warehouse) or (made and made.are_of(history.state.last_hash)):
+        if (made and made.are_of(history.state.last_hash)) or is_locked(self._reader.warehouse):
             return made
         with suppress(WarehouseError):  # others may ask who may not write
             self.make_forecasts(history)

@@ -163,15 +163,12 @@ def set_schedule(
     except ValidationError as error:
         remedy = "give its parameters (docs/prefect.md) as JSON"
         raise InputError("params", first_line(error).rstrip("."), remedy) from None
-    new = DeploymentScheduleCreate(
-        schedule=plan, active=True, parameters=dict(parameters), slug=name
-    )
+    given: dict[str, Any] = {"schedule": plan, "active": True, "parameters": dict(parameters)}
     same = [each.id for each in found.schedules if each.slug == name]
     if same:
-        client.update_deployment_schedule(
-            found.id, same[0], active=True, schedule=plan, parameters=new.parameters
-        )
+        client.update_deployment_schedule(found.id, same[0], **given)
     else:
+        new = DeploymentScheduleCreate(**given, slug=name)
         client.create_deployment_schedules(found.id, [new])
     return found.paused
 

@@ -61,7 +61,8 @@ class Sia(Policy):
         chosen, bound = choose_configurations(values, situation.inventory.capacities)
         pairs = zip(values, chosen, strict=True)
         objective = sum(table[found] for table, found in pairs if found is not None)
-        gap = relative_gap(max(bound, objective), objective)
+        bound = max(bound, objective)
+        gap = relative_gap(bound, objective)
         claims = [
             Claim(job, found) for job, found in zip(jobs, chosen, strict=True) if found is not None
         ]
@@ -76,7 +77,7 @@ class Sia(Policy):
                 reason="an integer program",
                 status="optimal" if gap <= RELATIVE_GAP else "work_limit",
                 objective=objective,
-                bound=max(bound, objective),
+                bound=bound,
                 gap=gap,
             ),
             memory=to_json(SiaMemory(launches)),
