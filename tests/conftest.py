@@ -14,22 +14,23 @@ import pytest
 from hypothesis import settings
 
 from flows.prefect_server.environment import private_env
-from tests.daemons import daemon, storage
+from tests.daemons import daemon, lab, started_slurm, storage
 from tests.heartbeat import Heartbeat
 from tests.quick import FOLDERS, Quick
 
-__all__ = ["daemon", "storage"]
+__all__ = ["daemon", "lab", "started_slurm", "storage"]
 
 settings.register_profile("whole", derandomize=True, deadline=None)
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=5)
 settings.load_profile("whole")
 
 MARKERS = {"daemon": "docker", "client": "prefect", "up": "prefect", "page": "browser"} | {
-    "program": "process"
+    "lab": "slurm",
+    "program": "process",
 }
 """What a test is marked with that uses a fixture."""
 
-FIRST = ("prefect", "docker", "browser", "slow", "process")
+FIRST = ("prefect", "docker", "slurm", "browser", "slow", "process")
 """Markers of the tests that begin first, so that no worker ends long after the others."""
 
 

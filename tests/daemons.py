@@ -1,4 +1,4 @@
-"""A Docker daemon for tests; they are skipped, or fail in CI, where none can run."""
+"""A Docker daemon and a Slurm for tests; they are skipped, or fail in CI, where none can run."""
 
 import os
 import shutil
@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from harness.dockerd import Dockerd
+    from harness.slurm import Slurm
 
 
 def give_up(lacking: str) -> NoReturn:
@@ -40,6 +41,28 @@ def daemon() -> Iterator["Dockerd"]:
         except RuntimeError as error:
             give_up(f"no Docker daemon can be started: {error}")
         yield started
+
+
+@pytest.fixture(scope="session")
+def started_slurm() -> Iterator["Slurm"]:
+    """A Slurm, where one can be started; the same for all tests."""
+    from harness.slurm import missing, slurm
+
+    if lacking := missing():
+        give_up(lacking)
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(slurm())
+        except RuntimeError as error:
+            give_up(f"no Slurm can be started: {error}")
+        yield started
+
+
+@pytest.fixture
+def lab(started_slurm: "Slurm") -> Iterator["Slurm"]:
+    """A Slurm without jobs."""
+    yield started_slurm
+    started_slurm.clear()
 
 
 @pytest.fixture

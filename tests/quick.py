@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-LEFT_OUT = ("slow", "process", "docker", "prefect", "browser")
+LEFT_OUT = ("slow", "process", "docker", "slurm", "prefect", "browser")
 FOLDERS = {
     "conformance": "slow",
     "images": "process",

@@ -20,6 +20,7 @@ from xdist.workermanage import WorkerController
 
 SHARED = {
     "docker": r"\bdaemon: Dockerd|\(.daemon.\)",
+    "slurm": r"\blab: Slurm\b",
     "up": r"\bup: Up\b",
     "prefect": r"\bclient: SyncPrefectClient|\bserver: Access|\bhome: Path",
     "database": r"\bSHOCKWAVE_POSTGRES\b",
