@@ -10,7 +10,7 @@ MOST_TASKS = 1_000
 """Most tasks of an array. An engineering bound."""
 
 MOST_NAMED = 1_000
-"""Most jobs that a job waits for, and most secrets. An engineering bound."""
+"""Most jobs that a job waits for, most secrets and most volumes. An engineering bound."""
 
 MOST_RETRIES = 100
 """Most retries. An engineering bound."""
@@ -19,7 +19,7 @@ INDEX = "SHOCKWAVE_ARRAY_INDEX"
 """Environment variable with the index of an array's task."""
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""Name of a secret, and of a tenant with secrets: both are names of files."""
+"""Name of a secret, a network or a volume, and of a tenant with secrets: names of files."""
 
 _ARRAY = re.compile(
     r"(?P<indices>\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*)(%(?P<most>\d{1,9}))?", re.A
@@ -52,7 +52,7 @@ NO_ARRAY = Task()
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of a job. Rows omit those at their defaults.
+    """Options of a job.
 
     Attributes:
         after: Ids of jobs that must finish before it may start.
@@ -61,6 +61,8 @@ class JobOptions:
             policies here, only `mst` reads it, with its parameter `deadlines`.
         secrets: Names of the files that its containers find in /run/secrets.
         priority: Its weight among the jobs of its tenant, which share the sum of their budgets.
+        network: Name of the cluster's network that its containers join; empty for none.
+        volumes: Names of the cluster's volumes that its containers find in /volumes.
     """
 
     after: tuple[int, ...] = ()
@@ -69,6 +71,8 @@ class JobOptions:
     deadline_seconds: float = 0.0
     secrets: tuple[str, ...] = ()
     priority: float = 1.0
+    network: str = ""
+    volumes: tuple[str, ...] = ()
 
     def check(self, place: str, tenant: str) -> None:
         """Refuse invalid options of a tenant's job, in an error that names `place`.
@@ -76,7 +80,8 @@ class JobOptions:
         Raises:
             InputError: An option is invalid.
         """
-        for name, given in (("after", self.after), ("secrets", self.secrets)):
+        named = {"after": self.after, "secrets": self.secrets, "volumes": self.volumes}
+        for name, given in named.items():
             if len(given) > MOST_NAMED:
                 raise InputError(f"{place}, {name}", f"names more than {MOST_NAMED:,}", "name less")
         if not 1e-6 <= self.priority <= 1e6:
@@ -97,6 +102,12 @@ class JobOptions:
                     f"{secret[:80]!r} is not the name of a secret, or is there twice",
                     "use letters, digits, '.', '_' and '-', at most 100; never the secret itself",
                 )
+        for field, names in (("network", [self.network]), ("volumes", self.volumes)):
+            for name in filter(None, names):
+                if not FILE_NAME.fullmatch(name) or names.count(name) > 1:
+                    problem = f"{name[:80]!r} is not a name, or is there twice"
+                    remedy = "use letters, digits, '.', '_' and '-', at most 100"
+                    raise InputError(f"{place}, {field}", problem, remedy)
         if self.secrets and not FILE_NAME.fullmatch(tenant):
             raise InputError(
                 f"{place}, tenant",

@@ -8,7 +8,7 @@ Tests fail while the pages differ from what this writes.
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def page() -> str:
     rows = {name: dict(options(command)) for name, command in commands.items()}
     count = Counter(row for of in rows.values() for row in of.values())
     shared = [row for row in count if count[row] >= SHARED_BY]
-    parts = [HEAD, table(("Command", "What it does"), summaries(COMMANDS, EVERYDAY, GROUPS))]
+    parts = [HEAD, "\n".join(list_links(COMMANDS, EVERYDAY, GROUPS))]
     parts += [SHARED, table(("Option", "Default", "Meaning"), shared)]
     for name, command in commands.items():
         parts.append(f"## {name}\n\n    {usage(name, command)}\n\n{text_of(command)}")
@@ -88,24 +88,19 @@ def find(group: Any, name: str) -> Any:
     return group
 
 
-def summaries(
-    commands: Mapping[str, tuple[str, str]],
-    everyday: Mapping[str, object],
-    groups: Mapping[str, str],
-) -> Iterator[tuple[str, str]]:
-    """Rows of the table of commands: everyday commands first, then group by group."""
-    for name in everyday:
-        yield link(name), commands[name][1]
+def list_links(
+    commands: Iterable[str], everyday: Iterable[str], groups: Mapping[str, str]
+) -> Iterator[str]:
+    """Lines of links to the commands' sections: everyday commands first, then group by group."""
+    yield f"- {', '.join(map(link, everyday))}"
     for group, about in groups.items():
-        yield f"**{group}**", about
-        for name, (_, summary) in commands.items():
-            if name.startswith(f"{group} "):
-                yield link(name), summary
+        own = [name for name in commands if name.startswith(f"{group} ")]
+        yield f"- **{group}** ({about[:-1]}): {', '.join(map(link, own))}"
 
 
 def link(name: str) -> str:
-    """A link to a command's section."""
-    return f"[`{name}`](#{name.replace(' ', '-')})"
+    """A link to a command's section, under its last word."""
+    return f"[`{name.split()[-1]}`](#{name.replace(' ', '-')})"
 
 
 def options(command: Any) -> Iterator[tuple[str, Option]]:

@@ -3,18 +3,21 @@
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from containers.docker.daemon import Daemon
 from containers.docker.fleet import TAKEN_REMEDY
+from containers.docker.grants import JobNetwork, Volume
 from containers.docker.health import SKEW_SECONDS, parse_system_time
 from containers.docker.nodes import NVIDIA, Node, Nodes, cdi_name
-from containers.docker.rendering import DATASETS, Rendered, render
+from containers.docker.rendering import DATASETS, Rendered, mount_volumes, render
 from containers.leasing.engine import NodeGone, Refused
 from containers.runtime import Lease
 from predictor.errors import InputError
@@ -25,6 +28,8 @@ test -z "$PROBE_DATA" || test -n "$(ls -A "$PROBE_DATA")" || exit 66
 test -z "$PROBE_GPUS" || nvidia-smi -L
 """
 """Script of a probe container: writes to the job's folder, lists data sets and GPUs."""
+MOST_PULLS = 16
+"""Most images pulled at a time. An engineering bound."""
 NO_DATA = 66
 """Exit code of `PROBE` if it finds no data sets (EX_NOINPUT)."""
 
@@ -70,6 +75,23 @@ def check_cluster(nodes: Nodes) -> list[Finding]:
     for place in range(len(nodes.nodes)):
         findings += _check_node(nodes, place, daemons)
     return findings
+
+
+def pull_images(nodes: Nodes, images: Sequence[str]) -> list[Finding]:
+    """Pull images on all nodes, by default each node's own; return a finding for each."""
+
+    def pull(node: Node, image: str) -> Finding:
+        try:
+            with closing(Daemon(node)) as daemon:
+                daemon.pull(image)
+                return Finding(node.name, image, True, daemon.image(image))
+        except (NodeGone, Refused) as error:
+            remedy = "docker login on this machine, if its registry asks who you are"
+            return Finding(node.name, image, False, str(error), remedy)
+
+    wanted = [(node, image) for node in nodes.nodes for image in images or [node.image]]
+    with ThreadPoolExecutor(MOST_PULLS) as pool:
+        return list(pool.map(pull, *zip(*wanted, strict=True)))
 
 
 def _find(node: str, check: str, call: Callable[[], str]) -> Finding:
@@ -172,6 +194,10 @@ def _check_node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Ite
         }
         if nodes.network:
             checks["network"] = lambda: _check_network(nodes, place, daemon)
+        for grant in nodes.networks:
+            checks[f"network {grant.name}"] = partial(_check_grant, nodes, place, daemon, grant)
+        for volume in nodes.volumes:
+            checks[f"volume {volume.name}"] = partial(_check_grant, nodes, place, daemon, volume)
         for check, call in checks.items():
             yield _find(node.name, check, call)
     except NodeGone as error:
@@ -276,7 +302,22 @@ def _check_network(nodes: Nodes, place: int, daemon: Daemon) -> str:
     return f"a container joins {nodes.network}"
 
 
-def _check_container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") -> str:
+def _check_grant(nodes: Nodes, place: int, daemon: Daemon, grant: JobNetwork | Volume) -> str:
+    """Check that a container can join a network that jobs may name, or see a volume."""
+    if isinstance(grant, Volume):
+        _check_container(nodes, place, daemon, volumes=(grant,))
+        return f"a container sees {grant.path}"
+    _check_container(nodes, place, daemon, grant.docker)
+    return f"a container joins {grant.docker}"
+
+
+def _check_container(
+    nodes: Nodes,
+    place: int,
+    daemon: Daemon,
+    network: str = "none",
+    volumes: tuple[Volume, ...] = (),
+) -> str:
     """Check that a job's container starts, and that the scheduler sees its files."""
     node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
     (rendered,) = render(nodes, run, 0, Lease(0, tuple(nodes.inventory.gpus_of(place))))
@@ -286,7 +327,9 @@ def _check_container(nodes: Nodes, place: int, daemon: Daemon, network: str = "n
     try:
         folder.mkdir(parents=True)
         nodes.hand_over(folder)
-        code, said = daemon.probe(_probing(rendered, gpus, nodes.datasets, network))
+        probing = _probing(rendered, gpus, nodes.datasets, network)
+        probing.options["mounts"] += mount_volumes(volumes)
+        code, said = daemon.probe(probing)
         seen = (folder / "seen").exists()
     except (Refused, OSError) as error:
         raise _unsound(node, str(error), "see docs/docker.md") from None

@@ -18,7 +18,7 @@ import requests.exceptions
 from containers.docker.nodes import Node
 from containers.docker.rendering import GPUS, JOB, NODE, RANK, ROUND, RUN, Rendered
 from containers.docker.ssh import SshAdapter
-from containers.leasing.engine import KILLED, STOPPED, Exit, Found, NodeGone, Refused
+from containers.leasing.engine import KILLED, STOPPED, Exit, Found, Lacking, NodeGone, Refused
 
 ANSWER_SECONDS = 10.0
 """Timeout of a query, after which the daemon counts as gone. An engineering bound."""
@@ -92,12 +92,31 @@ class Daemon:
         """Return the id of an image, a digest of its contents.
 
         Raises:
-            Refused: The node lacks the image, or the image has volumes.
+            Lacking: The node lacks the image.
+            Refused: The image has volumes.
         """
         with _translated():
             image = self._client.images.get(name)
             _refuse_volumes(name, image.attrs["Config"].get("Volumes") or ())
             return str(image.id)
+
+    def find_in_registry(self, name: str) -> None:
+        """Look for an image in its registry.
+
+        Raises:
+            Refused: The registry does not answer, lacks the image, or does not show it to us.
+        """
+        with _translated():
+            self._client.images.get_registry_data(name)
+
+    def pull(self, name: str) -> None:
+        """Pull an image; credentials are those of `docker login` on this machine.
+
+        Raises:
+            Refused: The registry does not answer, lacks the image, or does not show it to us.
+        """
+        with _translated(WORK_SECONDS):
+            self._slow_client.images.pull(name)
 
     def probe(self, rendered: Rendered) -> tuple[int, str]:
         """Run a container to its end and remove it; return its exit code and log.
@@ -263,7 +282,7 @@ def _translated(seconds: float | None = None) -> Iterator[None]:
     try:
         yield
     except docker.errors.ImageNotFound as error:
-        raise Refused(f"{_explained(error)}: build or load the image on that node") from None
+        raise Lacking(f"{_explained(error)}: build or load the image on that node") from None
     except docker.errors.APIError as error:
         if error.status_code in (502, 503, 504):
             raise NodeGone(_explained(error)) from None

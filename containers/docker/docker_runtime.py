@@ -5,8 +5,14 @@ from collections.abc import Iterable, Sequence
 from containers.clock import RunClock
 from containers.docker.fleet import Fleet
 from containers.docker.nodes import Nodes, nvidia_id
-from containers.docker.own_images import check_images, find_image
-from containers.docker.rendering import limit_processors, render, secret_files
+from containers.docker.own_images import check_needs, find_image
+from containers.docker.rendering import (
+    job_network,
+    job_volumes,
+    limit_processors,
+    render,
+    secret_files,
+)
 from containers.docker.usage import gpu_share
 from containers.leasing.engine import Attempt, Found, Refused, Unstartable
 from containers.leasing.runtime import LeasedRuntime
@@ -19,25 +25,28 @@ class DockerEngine(Fleet):
 
     def check(self, jobs: Iterable[JobSpec]) -> None:
         """See `Engine.check`."""
-        check_images(self.nodes, jobs)
+        check_needs(self.nodes, jobs)
 
     def prepare(self, number: int, lease: Lease, spec: JobSpec, *, shared: bool) -> Attempt:
         """See `Engine.prepare`."""
         places = self.nodes.by_node(lease.gpus)
         image = find_image(self, self.nodes, self.run, spec, places)
         parts = render(self.nodes, self.run, number, lease, spec, image, shared=shared)
-        if len(places) > 1 and not (parts[0].network or self.nodes.network):
+        joined = job_network(self.nodes, spec)
+        if len(places) > 1 and not (joined or parts[0].network or self.nodes.network):
             raise Refused("its gang spans daemons, and the cluster names no network for that")
-        secrets = tuple(str(path) for path, _ in secret_files(self.nodes, spec))
-        return Attempt(parts[0].name, image, parts, secrets)
+        named = [path for path, _ in secret_files(self.nodes, spec)]
+        named += [volume.path for volume in job_volumes(self.nodes, spec)]
+        needs = (*map(str, named), *([f"network {joined.docker}"] if joined else []))
+        return Attempt(parts[0].name, image, parts, needs)
 
     def start(self, attempt: Attempt) -> None:
-        """See `Engine.start`; a daemon that refuses a container for a secret names its file."""
+        """See `Engine.start`; a daemon that lacks a file or network names it in its refusal."""
         try:
             for part in attempt.parts:
                 self.create(part)
         except Refused as error:
-            if any(path in str(error) for path in attempt.needs):
+            if any(need in str(error) for need in attempt.needs):
                 raise Unstartable(str(error)) from None
             raise
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from threading import Thread
 
 from containers.docker.daemon import CONNECTIONS, Daemon
 from containers.docker.health import Room, find_problem
@@ -37,6 +38,26 @@ TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its c
 """Remedy if a node runs containers of another run."""
 
 
+class Pull(Thread):
+    """The pull of an image on a node; its end does not keep a process from ending.
+
+    Attributes:
+        problem: Why it failed, in words; empty before its end, and if it succeeded.
+    """
+
+    def __init__(self, daemon: Daemon, image: str) -> None:
+        super().__init__(name=f"pull {image}", daemon=True)
+        self._to, self._image, self.problem = daemon, image, ""
+        self.start()
+
+    def run(self) -> None:
+        """Pull the image."""
+        try:
+            self._to.pull(self._image)
+        except (NodeGone, Refused) as error:
+            self.problem = str(error)
+
+
 class Fleet:
     """The daemons of a cluster's nodes, for one run.
 
@@ -52,6 +73,7 @@ class Fleet:
         self._meters: dict[int, Meter] = {}
         self._leaving: set[int] = set()
         self._left: set[int] = set()
+        self._pulls: dict[tuple[int, str], Pull] = {}
         self._room = Room(nodes.storage, nodes.least_free)
         self._pool = ThreadPoolExecutor(CONNECTIONS)
 
@@ -185,11 +207,36 @@ class Fleet:
 
         Raises:
             NodeGone: The node does not answer.
-            Refused: It lacks the image, or the image has volumes.
+            Lacking: It lacks the image.
+            Refused: The image has volumes.
         """
         if node in self.gone:
             raise NodeGone(self.gone[node])
         return self._daemon(node).image(name)
+
+    def find_in_registry(self, node: int, name: str) -> None:
+        """Let a node look for an image in its registry.
+
+        Raises:
+            NodeGone: The node does not answer.
+            Refused: It cannot pull it.
+        """
+        self._daemon(node).find_in_registry(name)
+
+    def pull(self, node: int, name: str) -> str:
+        """Begin to pull an image on a node, unless that is under way; return its state in words.
+
+        A pull outlives rounds. One that failed is told once, and the next call begins anew.
+        """
+        place = f"image {name} on node {self.nodes.nodes[node].name}"
+        pull = self._pulls.get((node, name))
+        if pull is None:
+            self._pulls[node, name] = Pull(self._daemon(node), name)
+            return f"the pull of {place} has begun"
+        if pull.is_alive():
+            return f"the pull of {place} is under way"
+        del self._pulls[node, name]
+        return f"{place} could not be pulled: {pull.problem or 'it is gone again'}"
 
     def end(
         self,

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
+from containers.docker.grants import JobNetwork, Volume
 from predictor.errors import InputError
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Inventory, Pool
@@ -69,6 +70,8 @@ class ContainerLimits:
         cpus: Processor time per real GPU, in processors; unlimited if 0.
         folder_bytes: Space of the job's folder in the storage, for any number of GPUs. The default
             is an engineering choice; no sweep is recorded.
+        shared_bytes: Size of `/dev/shm`, through which NCCL's workers and PyTorch's data loaders
+            exchange data; it counts as memory, too.
     """
 
     memory_bytes: int = 8 * 2**30
@@ -76,6 +79,7 @@ class ContainerLimits:
     scratch_bytes: int = 2**30
     cpus: float = 0.0
     folder_bytes: int = 64 * 2**30
+    shared_bytes: int = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ class Node:
         endpoint: Address of its daemon: `unix://`, `ssh://` or `tcp://`.
         tls: Folder with `ca.pem`, `cert.pem` and `key.pem` of a `tcp://` endpoint.
         price: Price of a GPU-hour, in any currency; 0 if none is given.
+        address: Its address on the network of hosts, for gangs that use it.
         images: Ids of images that replaced `image` in turn, each with the number above which the
             ids of its jobs are.
         limits: Limits of its containers; None for the cluster's. The limit of a job's folder,
@@ -116,6 +121,7 @@ class Node:
     price: float = 0.0
     limits: ContainerLimits | None = None
     mps: Mps | None = None
+    address: str = ""
     images: tuple[tuple[int, str], ...] = ()
 
     def image_of(self, job_id: int) -> str:
@@ -157,6 +163,9 @@ class Nodes:
         rendezvous_port: Port on which the first container of such a gang listens.
         images: Patterns (`fnmatch`) of the images that jobs may name.
         secrets: Folder on each node with a folder of secret files for each tenant.
+        networks: Networks that jobs may name.
+        volumes: Volumes that jobs may name.
+        pull: Whether a node that lacks a job's image pulls it from the image's registry.
         levels: Levels of cells by GPU type; by default whole nodes.
 
     Raises:
@@ -177,6 +186,9 @@ class Nodes:
     rendezvous_port: int = 29500
     images: tuple[str, ...] = ()
     secrets: Path | None = None
+    networks: tuple[JobNetwork, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    pull: bool = False
     levels: tuple[TypeLevel, ...] = ()
     cells: tuple[TenantCells, ...] = ()
 
@@ -207,7 +219,7 @@ class Nodes:
             if devices.count((endpoint, device)) > 1:
                 problem = f"GPU {nvidia_id(device) or device} of {endpoint} is there twice"
                 raise InputError("nodes", problem, "give each GPU to one node")
-        shown = (*self._read_only, *(node.mps.folder for node in self.nodes if node.mps))
+        shown = (*self._shown, *(node.mps.folder for node in self.nodes if node.mps))
         for path in (self.storage, *filter(None, [self.secrets]), *shown):
             plain = str(path).isprintable() and ":" not in str(path)
             if not path.is_absolute() or ".." in path.parts or not plain:
@@ -220,8 +232,9 @@ class Nodes:
                     raise InputError(str(path), f"would show {hidden} to every job", remedy)
 
     @property
-    def _read_only(self) -> Iterator[Path]:
+    def _shown(self) -> Iterator[Path]:
         yield from self.mounts
+        yield from (volume.path for volume in self.volumes)
         if self.datasets is not None:
             yield self.datasets
 

@@ -1,4 +1,4 @@
-"""Images that jobs name: which are allowed, and which one a job resumes with."""
+"""What jobs name: whether they may, and which image a job resumes with."""
 
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from containers.docker.fleet import Fleet
 from containers.docker.nodes import Nodes
-from containers.docker.rendering import secret_files
-from containers.leasing.engine import NodeGone, Refused, Unstartable
+from containers.docker.rendering import job_network, job_volumes, secret_files
+from containers.leasing.engine import Lacking, NodeGone, Refused, Unstartable
 from containers.leasing.folder import replace_file
 from predictor.errors import InputError
 from predictor.job import JobSpec
@@ -21,8 +21,8 @@ def may_run(nodes: Nodes, spec: JobSpec) -> bool:
     return not spec.image or any(fnmatchcase(spec.image, form) for form in nodes.images)
 
 
-def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
-    """Refuse jobs whose image is not allowed, or whose secrets are missing.
+def check_needs(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
+    """Refuse jobs that name an image, network or volume not meant for them, or missing secrets.
 
     Raises:
         InputError: A job is refused.
@@ -35,13 +35,15 @@ def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
             problem = "the cluster has none"
             remedy = "leave them out, or give it a folder of secrets in its cluster file"
             raise InputError(f"job {spec.job_id}, secrets", problem, remedy)
+        job_network(nodes, spec)
+        job_volumes(nodes, spec)
 
 
 def check_present(nodes: Nodes, spec: JobSpec) -> None:
     """Refuse a job whose image or secret no node has, as far as that can be known from here.
 
-    Nodes are asked for images. Files of secrets are looked for on this machine, if it is the host
-    of all nodes.
+    Nodes are asked for images, and whether they can be pulled if the cluster does that. Files of
+    secrets are looked for on this machine, if it is the host of all nodes.
 
     Raises:
         InputError: The job is refused.
@@ -51,7 +53,12 @@ def check_present(nodes: Nodes, spec: JobSpec) -> None:
 
             def lacks(node: int) -> str:
                 try:
-                    fleet.image(node, spec.image)
+                    try:
+                        fleet.image(node, spec.image)
+                    except Lacking:
+                        if not nodes.pull:
+                            raise
+                        fleet.find_in_registry(node, spec.image)
                 except NodeGone:
                     return ""  # it may have the image
                 except Refused as error:
@@ -86,11 +93,7 @@ def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iter
         return ""
     noted = _noted(nodes, run, spec.job_id)
     began_with = noted.read_text() if noted.exists() else ""
-    for place in places:
-        try:
-            found = fleet.image(place, spec.image)
-        except Refused as error:
-            raise Unstartable(str(error)) from None
+    for place, found in _find_on(fleet, nodes, spec.image, places).items():
         began_with = began_with or found
         if found != began_with:
             try:
@@ -104,6 +107,21 @@ def find_image(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iter
         noted.parent.mkdir(parents=True, exist_ok=True)
         replace_file(noted, began_with)
     return began_with
+
+
+def _find_on(fleet: Fleet, nodes: Nodes, image: str, places: Iterable[int]) -> dict[int, str]:
+    """Return an image's id by node; where it is missing, begin to pull it if the cluster may."""
+    found, problems = dict[int, str](), list[str]()
+    for place in places:
+        try:
+            found[place] = fleet.image(place, image)
+        except Lacking as error:
+            problems.append(fleet.pull(place, image) if nodes.pull else str(error))
+        except Refused as error:
+            problems.append(str(error))
+    if problems:
+        raise Unstartable("; ".join(problems))
+    return found
 
 
 def _noted(nodes: Nodes, run: str, job_id: int) -> Path:

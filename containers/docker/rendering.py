@@ -1,17 +1,18 @@
 """Render a lease as containers, with pure functions that return plain data.
 
-A container gets only the GPUs of its lease, no privileges, a network only if its gang spans nodes,
-and write access only to its job's folder. On a host with the Multi-Process Service it also gets the
-host's IPC namespace, whose /dev/shm it can fill without a limit, and write access to the service's
-pipes.
+A container gets only the GPUs of its lease, no privileges, a network only if its gang spans nodes
+or its job names one, and write access only to its job's folder and the volumes that its job names.
+On a host with the Multi-Process Service it also gets the host's IPC namespace, whose /dev/shm it
+can fill without a limit, and write access to the service's pipes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2s
 from pathlib import Path
 from typing import Any
 
+from containers.docker.grants import HOST, JobNetwork, Volume, find_grant
 from containers.docker.nodes import Node, Nodes
 from containers.runtime import Lease
 from predictor.job import JobSpec
@@ -28,9 +29,10 @@ DATASETS = "/data"
 """Path of the data sets in a container."""
 SECRETS = "/run/secrets"
 """Folder of a job's secrets in its containers."""
-SHARED_BYTES = 2**30
-"""Size of /dev/shm, which NCCL's workers in a container use. An engineering bound: Docker's default
-is 64 MiB."""
+VOLUMES = "/volumes"
+"""Folder of a job's volumes in its containers."""
+INFINIBAND = "/dev/infiniband"
+"""Folder of a host's InfiniBand devices."""
 PERIOD, LEAST_QUOTA = 100_000, 1_000
 """Docker's scheduling period and the kernel's least quota per period, in microseconds."""
 LONGEST_NAME = 63
@@ -88,25 +90,34 @@ def render(
     """
     places = nodes.by_node(lease.gpus)
     endpoints = {nodes.nodes[place].endpoint for place in places}
-    own = len(places) > 1 and len(endpoints) == 1
+    joined = job_network(nodes, spec)
+    own = joined is None and len(places) > 1 and len(endpoints) == 1
     network = network_name(run, lease.job_id) if own else ""
     names = [container_name(run, lease.job_id, number, rank) for rank in range(len(places))]
     rendered = []
     for rank, (place, local) in enumerate(places.items()):
         node = nodes.nodes[place]
-        environment = _own_environment(spec) | {
-            "SHOCKWAVE_JOB_FOLDER": JOB_FOLDER,
-            "SHOCKWAVE_LEASE": names[0],
-        }
+        environment = (
+            _proxy(joined)
+            | _own_environment(spec)
+            | {
+                "SHOCKWAVE_JOB_FOLDER": JOB_FOLDER,
+                "SHOCKWAVE_LEASE": names[0],
+            }
+        )
         if nodes.datasets is not None:
             environment["SHOCKWAVE_DATA_FOLDER"] = DATASETS
         if node.by_cdi or not node.devices:
             # Some daemons default to NVIDIA's runtime, where images ask for all GPUs.
             environment["NVIDIA_VISIBLE_DEVICES"] = "void"
         if len(places) > 1:
+            first, port = names[0], nodes.rendezvous_port
+            if joined and joined.docker == HOST:
+                # Gangs share the host's ports, and each has GPUs of its own.
+                first, port = nodes.nodes[next(iter(places))].address, port + min(lease.gpus)
             environment |= {
-                "MASTER_ADDR": names[0],
-                "MASTER_PORT": str(nodes.rendezvous_port),
+                "MASTER_ADDR": first,
+                "MASTER_PORT": str(port),
                 "NNODES": str(len(places)),
                 "NODE_RANK": str(rank),
                 "LOCAL_WORKERS": str(len(local)),
@@ -126,17 +137,21 @@ def render(
             "environment": environment,
             "mounts": _mounts(nodes, node, run, lease.job_id, spec),
             # If empty, Docker uses its default network, which reaches the host.
-            "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
+            "network_mode": (
+                joined.docker if joined else (len(places) > 1 and (network or nodes.network))
+            )
+            or "none",
             **_hardware(node, local),
             **limit_processors(nodes, node, local, shared=shared),
             **_confined(nodes, node, len(local)),
+            **(_infiniband() if joined and joined.rdma else {}),
         }
         if image:
             options["stop_signal"] = "SIGTERM"  # whatever the image says
         if node.mps:
             options["ipc_mode"] = "host"  # the service and its clients share memory
-        elif "device_requests" in options and len(lease.gpus) > 1:
-            options["shm_size"] = SHARED_BYTES
+        else:
+            options["shm_size"] = len(local) * nodes.limits_on(node).shared_bytes
         rendered.append(Rendered(place, names[rank], network, options))
     return tuple(rendered)
 
@@ -156,6 +171,45 @@ def _own_environment(spec: JobSpec | None) -> dict[str, str]:
     task = spec.options.task
     index = {INDEX: str(task.index)} if task.tasks else {}
     return home | dict(text.split("=", 1) for text in spec.environment) | index
+
+
+def job_network(nodes: Nodes, spec: JobSpec | None) -> JobNetwork | None:
+    """Return the network that a job names; None without one.
+
+    Raises:
+        InputError: The cluster has no such network for the job's tenant.
+    """
+    if spec is None or not spec.options.network:
+        return None
+    place = f"job {spec.job_id}, network"
+    return find_grant(place, nodes.networks, spec.options.network, spec.tenant, "network")
+
+
+def job_volumes(nodes: Nodes, spec: JobSpec) -> list[Volume]:
+    """Return the volumes that a job names.
+
+    Raises:
+        InputError: The cluster has no such volume for the job's tenant.
+    """
+    place, named = f"job {spec.job_id}, volumes", spec.options.volumes
+    return [find_grant(place, nodes.volumes, name, spec.tenant, "volume") for name in named]
+
+
+def _proxy(network: JobNetwork | None) -> dict[str, str]:
+    """Return the variables by which programs find a proxy; they have two spellings."""
+    if network is None or not network.proxy:
+        return {}
+    found = {"http_proxy": network.proxy, "https_proxy": network.proxy, "no_proxy": "localhost"}
+    return found | {name.upper(): value for name, value in found.items()}
+
+
+def _infiniband() -> dict[str, Any]:
+    """Give a container the host's InfiniBand devices, and let it lock memory for them."""
+    return {
+        "devices": [f"{INFINIBAND}:{INFINIBAND}:rw"],
+        "cap_add": ["IPC_LOCK"],
+        "ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}],
+    }
 
 
 def _mps(node: Node) -> dict[str, str]:
@@ -179,10 +233,20 @@ def _mounts(
         shown.append((node.mps.folder, str(node.mps.folder), False))
     if spec:
         shown += [(path, f"{SECRETS}/{name}", True) for path, name in secret_files(nodes, spec)]
+    mounts = [_bind(path, target, read_only=read_only) for path, target, read_only in shown]
+    return mounts + (mount_volumes(job_volumes(nodes, spec)) if spec else [])
+
+
+def mount_volumes(volumes: Iterable[Volume]) -> list[dict[str, str | bool]]:
+    """Return the bind mounts of volumes."""
     return [
-        {"Type": "bind", "Source": str(path), "Target": target, "ReadOnly": read_only}
-        for path, target, read_only in shown
+        _bind(volume.path, f"{VOLUMES}/{volume.name}", read_only=not volume.writable)
+        for volume in volumes
     ]
+
+
+def _bind(path: Path, target: str, *, read_only: bool) -> dict[str, str | bool]:
+    return {"Type": "bind", "Source": str(path), "Target": target, "ReadOnly": read_only}
 
 
 def secret_files(nodes: Nodes, spec: JobSpec) -> list[tuple[Path, str]]:

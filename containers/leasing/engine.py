@@ -28,6 +28,10 @@ class Unstartable(Refused):
     """An engine cannot start a job on the nodes of its lease, for a reason of the job's own."""
 
 
+class Lacking(Refused):
+    """A node lacks an image; the message is what to do about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A lease's program on a node, as its engine knows it: a container of Docker.
@@ -84,7 +88,7 @@ class Attempt:
         name: Name of its first program, a function of run, job and round.
         image: The id of its job's own image; empty without one.
         parts: The engine's description of what runs on each node.
-        needs: Files of the job's own without which it cannot be started.
+        needs: Files and networks of the job's own without which it cannot be started.
     """
 
     name: str

@@ -25,6 +25,7 @@ from flows.scheduler.admission import (
 from flows.scheduler.intake import refuse_image
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from predictor.options import NO_OPTIONS
 from solver.inventory import Pool
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
 from tasks.rollouts import forecast_times
@@ -107,12 +108,12 @@ class ServiceCommands(ServiceQueries):
             check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None
         with suppress(InputError):  # without its cluster file, the next round refuses the job
-            hosts = self.read_hosts() if job.image or job.options.secrets else None
+            hosts = self.read_hosts() if job.image or job.options != NO_OPTIONS else None
         if hosts:
-            from containers.docker.own_images import check_images, check_present
+            from containers.docker.own_images import check_needs, check_present
 
             try:
-                check_images(hosts, [job])
+                check_needs(hosts, [job])
                 check_present(hosts, job)
             except InputError as error:
                 field = error.place.rpartition(", ")[2]

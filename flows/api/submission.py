@@ -50,6 +50,10 @@ def describe_launch(job: JobFile) -> str:
         parts.append(f"with {shlex.join(f'{n}={v}' for n, v in job.environment.items())}")
     if job.secrets:
         parts.append(f"secrets {' '.join(job.secrets)}")
+    if job.network:
+        parts.append(f"network {job.network}")
+    if job.volumes:
+        parts.append(f"volumes {' '.join(job.volumes)}")
     if job.max_seconds:
         parts.append(f"for {job.max_seconds:,.0f} s at most")
     tasks = f", each of the tasks {job.array}" if job.array else ""

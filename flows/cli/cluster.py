@@ -162,6 +162,23 @@ def profile(
         raise typer.Exit(1)
 
 
+def pull(
+    cluster: Annotated[Path, typer.Argument(help="Cluster file (TOML).")],
+    images: Annotated[
+        list[str] | None, typer.Argument(help="Images; by default those of the nodes.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Pull images on the hosts of a cluster file."""
+    from containers.docker.checking import pull_images
+    from flows.runs.cluster_file import read_cluster_file
+
+    findings = pull_images(read_cluster_file(cluster), images or ())
+    print_rows([asdict(finding) for finding in findings], as_json)
+    if not all(finding.sound for finding in findings):
+        raise typer.Exit(1)
+
+
 def check(
     cluster: Annotated[Path, typer.Argument(help="Cluster file (TOML).")],
     as_json: Json = False,

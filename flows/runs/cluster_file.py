@@ -8,15 +8,18 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from containers.docker.grants import JobNetwork, Volume
 from containers.docker.nodes import NVIDIA, ContainerLimits, Gpu, Mps, Node, Nodes, is_device
 from flows.runs.toml_file import LOWER_CASE, read_toml, validate_fields
 from predictor.errors import InputError
+from predictor.options import FILE_NAME
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
 from warehouse.workloads.tables import LOSSES, MEASURED
 
 Name = Annotated[str, Field(pattern=LOWER_CASE, max_length=60)]
 Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
+GrantName = Annotated[str, Field(pattern=rf"^{FILE_NAME.pattern}$")]
 HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
 """User, host and port, without characters that a shell or `ssh` could interpret."""
 CPUSET = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
@@ -30,6 +33,19 @@ LEAST_BYTES, MOST_BYTES = 4 * 2**20, 2**50
 """Bounds on sizes, since Docker interprets 0 as no limit. Engineering bounds."""
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 TLS_REMEDY = "give tls, the folder with ca.pem, cert.pem and key.pem"
+
+
+def check_path(path: str) -> str:
+    """Return a path of all nodes; refuse one that is not absolute, or not plain.
+
+    Raises:
+        ValueError: It is refused; the message says why.
+    """
+    if not (Path(path).is_absolute() and path.isprintable()):
+        raise ValueError(f"{path!r} is not an absolute path; give the path that all nodes use")
+    if ":" in path or ".." in Path(path).parts:
+        raise ValueError(f"{path!r} contains a colon or '..'; give a plain path")
+    return path
 
 
 def _reachable(endpoint: str) -> bool:
@@ -67,11 +83,12 @@ class LimitsPart(_Part):
 
     memory: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "8g"
     scratch: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "1g"
+    shm: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "1g"
     pids: Annotated[int, Field(ge=16, le=2**22)] = 512
     cpus: Annotated[float, Field(ge=0, le=4096, allow_inf_nan=False)] = 0.0
     folder: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "64g"
 
-    @field_validator("memory", "scratch", "folder")
+    @field_validator("memory", "scratch", "shm", "folder")
     @classmethod
     def _bounded(cls, size: str) -> str:
         if not LEAST_BYTES <= _bytes(size) <= MOST_BYTES:
@@ -85,6 +102,7 @@ class LimitsPart(_Part):
             memory_bytes=_bytes(self.memory),
             pids=self.pids,
             scratch_bytes=_bytes(self.scratch),
+            shared_bytes=_bytes(self.shm),
             cpus=self.cpus,
             folder_bytes=_bytes(self.folder),
         )
@@ -110,6 +128,7 @@ class NodePart(_Part):
     price: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     limits: LimitsPart | None = None
     mps: MpsPart | None = None
+    address: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9.:-]*)?$", max_length=253)] = ""
 
     @field_validator("name")
     @classmethod
@@ -182,7 +201,41 @@ class NodePart(_Part):
             price=self.price,
             limits=self.limits.limits if self.limits else None,
             mps=Mps(Path(self.mps.folder), self.mps.threads) if self.mps else None,
+            address=self.address or urlsplit(self.endpoint).hostname or "127.0.0.1",
         )
+
+
+class GrantPart(_Part):
+    """What jobs get only if they name it, and which tenants' jobs may."""
+
+    tenants: list[Annotated[str, Field(min_length=1, max_length=100)]] = ["*"]
+
+
+class NetworkPart(GrantPart):
+    """A network that jobs may name."""
+
+    docker: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$", max_length=100)]
+    proxy: Annotated[str, Field(pattern=r"^(https?://[^\s@]+)?$")] = ""
+    rdma: bool = False
+
+    @field_validator("docker")
+    @classmethod
+    def _is_network(cls, docker: str) -> str:
+        if docker in ("none", "default"):
+            raise ValueError(f"{docker!r} is no network; name one, such as bridge or host")
+        return docker
+
+
+class VolumePart(GrantPart):
+    """A folder that jobs may name."""
+
+    path: str
+    writable: bool = False
+
+    @field_validator("path")
+    @classmethod
+    def _absolute(cls, path: str) -> str:
+        return check_path(path)
 
 
 class TenantPart(_Part):
@@ -210,6 +263,9 @@ class ClusterFile(_Part):
     images: list[Annotated[str, Field(pattern=PATTERN, max_length=255)]] = Field(
         default_factory=list, max_length=1000
     )
+    networks: dict[GrantName, NetworkPart] = Field(default_factory=dict, max_length=100)
+    volumes: dict[GrantName, VolumePart] = Field(default_factory=dict, max_length=1000)
+    pull: bool = False
     levels: dict[str, dict[str, Annotated[int, Field(ge=1, le=10**6)]]] = Field(
         default_factory=dict
     )
@@ -219,12 +275,8 @@ class ClusterFile(_Part):
     @classmethod
     def _absolute(cls, paths: str | list[str]) -> str | list[str]:
         for path in [paths] if isinstance(paths, str) else paths:
-            if path and not (Path(path).is_absolute() and path.isprintable()):
-                raise ValueError(
-                    f"{path!r} is not an absolute path; give the path that all nodes use"
-                )
-            if ":" in path or ".." in Path(path).parts:
-                raise ValueError(f"{path!r} contains a colon or '..'; give a plain path")
+            if path:
+                check_path(path)
         return paths
 
     @model_validator(mode="after")
@@ -253,6 +305,15 @@ class ClusterFile(_Part):
             rendezvous_port=self.rendezvous_port,
             images=tuple(self.images),
             secrets=Path(self.secrets) if self.secrets else None,
+            networks=tuple(
+                JobNetwork(name, tuple(part.tenants), part.docker, part.proxy, part.rdma)
+                for name, part in self.networks.items()
+            ),
+            volumes=tuple(
+                Volume(name, tuple(part.tenants), Path(part.path), part.writable)
+                for name, part in self.volumes.items()
+            ),
+            pull=self.pull,
             levels=tuple(
                 TypeLevel(kind, name, parts)
                 for kind, levels in self.levels.items()

@@ -14,6 +14,7 @@ OPTIONS = {
     "deadline_seconds": "deadline",
     "environment": "env",
     "secrets": "secret",
+    "volumes": "volume",
 }
 """Names of command-line options that differ from their fields."""
 

@@ -142,6 +142,12 @@ class JobFile(BaseModel):
         list[str],
         Field(description="Secrets of its tenant to mount as files in /run/secrets."),
     ] = Field(default_factory=list)
+    network: Annotated[
+        str, Field(description="Network of the cluster to join; by default none.")
+    ] = ""
+    volumes: Annotated[
+        list[str], Field(description="Volumes of the cluster to mount in /volumes.")
+    ] = Field(default_factory=list)
 
     @property
     def timed(self) -> bool:
@@ -247,6 +253,8 @@ class JobFile(BaseModel):
                 retries=-1 if self.retries is None else self.retries,
                 deadline_seconds=self.deadline_seconds,
                 secrets=tuple(self.secrets),
+                network=self.network,
+                volumes=tuple(self.volumes),
                 priority=self.priority,
             ),
         }

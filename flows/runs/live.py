@@ -13,7 +13,7 @@ from containers.docker.checking import list_images, list_runs
 from containers.docker.docker_runtime import DockerFactory, DockerRuntime
 from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Node, Nodes
-from containers.docker.own_images import check_images
+from containers.docker.own_images import check_needs
 from containers.runtime import ResumePoint
 from flows.runs.code_version import list_packages
 from flows.runs.hosts import NODES, node_to_row, read_service_nodes
@@ -76,7 +76,7 @@ def begin_live(
         ShockwaveError: See `run_live`.
     """
     check_nodes(start.header, nodes)
-    check_images(nodes, start.workload.specs)
+    check_needs(nodes, start.workload.specs)
     prepared = prepare(start)
 
     image_ids, there = list_images(nodes.nodes), list_runs(nodes.nodes)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from containers.clock import RunClock
-from containers.docker.own_images import check_images
+from containers.docker.own_images import check_needs
 from containers.virtual.real_time import RealTimeCluster
 from containers.virtual.truth import GroundTruth
 from flows.prefect_server.children import ALIVE, READY, end_with_parent
@@ -186,7 +186,7 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
                 going or begin_live(options.make_start(), nodes, warehouse, at)
             )
             run, now, speed, truth = live.run, live.runtime.clock.now, 1.0, None
-            checks.append(lambda spec: check_images(nodes, [spec]))
+            checks.append(lambda spec: check_needs(nodes, [spec]))
             inbox.set_cluster(options.cluster.absolute())
             hosts = Hosts(options.cluster, run, live.runtime)
         else:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from containers.docker.grants import JobNetwork
 from containers.docker.nodes import ContainerLimits, Gpu, Mps, Node, Nodes
-from containers.docker.own_images import check_images
+from containers.docker.own_images import check_needs
 from containers.docker.rendering import LONGEST_NAME, container_name, network_name, render
 from containers.runtime import Lease
 from predictor.allocation import Demand
@@ -98,7 +99,6 @@ def test_gpus_by_the_names_of_the_device_interface_are_asked_of_its_driver() -> 
         {"device_ids": ["amd.com/gpu=1", "amd.com/gpu=3"], "driver": "cdi"}
     ]
     assert rendered.options["cpu_quota"] == 300_000
-    assert rendered.options["shm_size"] == 2**30
     assert rendered.options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
     names = ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-0a1b", "nvidia.com/gpu=0:1", "a.b/c-d=e_f.g"]
     nodes(device=lambda gpu: Gpu(device=names[gpu]))
@@ -142,16 +142,42 @@ def test_processes_share_a_gpu_by_the_service_of_its_host() -> None:
         replace(served, nodes=(replace(real.nodes[0], mps=Mps(Path("/srv"))),))
 
 
-def test_gangs_of_real_gpus_share_memory_and_no_others_do() -> None:
+def test_containers_share_memory_by_gpu() -> None:
     real = nodes("tcp://a:1", "tcp://b:1", device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
     for gpus in ((0, 1), (3, 4)):
         for rendered in render(real, "srtf-1", 0, Lease(0, gpus)):
-            assert rendered.options["shm_size"] == 2**30
             local = len(rendered.options["device_requests"][0]["device_ids"])
+            assert rendered.options["shm_size"] == local * 2**30
             assert rendered.options["mem_limit"] == local * 2**30
             assert f"size={local * 2**26}" in rendered.options["tmpfs"]["/tmp"]
-    for cluster, gpus in ((real, (0,)), (nodes(), (0, 1))):
-        assert "shm_size" not in render(cluster, "srtf-1", 0, Lease(0, gpus))[0].options
+    small = replace(nodes(), limits=replace(LIMITS, shared_bytes=2**27))
+    assert render(small, "srtf-1", 0, Lease(0, (0, 1)))[0].options["shm_size"] == 2**28
+
+
+def test_a_gang_on_the_hosts_network_meets_at_an_address_and_a_port_of_its_own() -> None:
+    plain = nodes("tcp://a:1", "tcp://b:1")
+    first, second = (
+        replace(node, address=f"10.0.0.{place}") for place, node in enumerate(plain.nodes)
+    )
+    grants = (JobNetwork("fabric", docker="host", rdma=True), JobNetwork("lan", docker="overlay"))
+    both = replace(plain, nodes=(first, second), networks=grants)
+    spec = make_timed_job(7, JobKind.OPAQUE, Demand.gang(2), 60.0, 0.0, image="own:1")
+    named = replace(spec, options=JobOptions(network="fabric"))
+    leases = [Lease(7, (3, 4)), Lease(7, (2, 5))]
+    gangs = [render(both, "srtf-1", 0, lease, named, "sha256:1") for lease in leases]
+    ports = {part.options["environment"]["MASTER_PORT"] for gang in gangs for part in gang}
+    assert ports == {"29503", "29502"}
+    for part in gangs[0]:
+        assert part.options["environment"]["MASTER_ADDR"] == "10.0.0.0"
+        assert (part.network, part.options["network_mode"]) == ("", "host")
+        assert part.options["devices"] == ["/dev/infiniband:/dev/infiniband:rw"]
+        assert part.options["cap_add"] == ["IPC_LOCK"]
+        assert part.options["ulimits"] == [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+    lan = render(both, "srtf-1", 0, leases[0], replace(spec, options=JobOptions(network="lan")))
+    for part in lan:
+        assert (part.network, part.options["network_mode"]) == ("", "overlay")
+        assert part.options["environment"]["MASTER_ADDR"] == lan[0].name
+        assert {"devices", "cap_add", "ulimits"}.isdisjoint(part.options)
 
 
 def test_a_gang_over_two_names_of_one_daemon_has_a_network_of_its_own() -> None:
@@ -262,8 +288,8 @@ def test_a_task_gets_its_index_and_a_secret_is_a_file_of_its_tenant() -> None:
     (rendered,) = render(safe, "srtf-1", 0, Lease(3, (1,)), spec)
     assert rendered.options["environment"]["SHOCKWAVE_ARRAY_INDEX"] == "8"
     assert rendered.options["mounts"][1:] == [bind("/etc/keys/b/wandb", "/run/secrets/wandb")]
-    check_images(replace(safe, images=("a",)), [spec])
+    check_needs(replace(safe, images=("a",)), [spec])
     with pytest.raises(InputError, match="secrets: the cluster has none"):
-        check_images(replace(nodes(), images=("a",)), [spec])
+        check_needs(replace(nodes(), images=("a",)), [spec])
     with pytest.raises(InputError, match="would show /etc/keys to every job"):
         replace(safe, mounts=(Path("/etc"),))

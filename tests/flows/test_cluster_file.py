@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from containers.docker.grants import JobNetwork, Volume
 from containers.docker.nodes import ContainerLimits, Gpu, Mps, Node, Nodes
 from flows.runs.cluster_file import read_cluster_file
 from solver.cells.declared import TenantCells, TypeLevel
@@ -110,30 +111,70 @@ def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
     slots = "[{ cpus = 1.5 }, { cpus = 2, cpuset = '0-1,3' }]"
     tls = {"endpoint": '"tcp://two:2376"', "tls": f"'{tmp_path}'"}
     emulated = {**NODE, "name": '"two"', "gpus": "", "slots": slots, **tls}
-    limits = 'memory = "3g"\nscratch = "512m"\npids = 99\ncpus = 2.5\nfolder = "7g"'
+    limits = 'memory = "3g"\nscratch = "512m"\npids = 99\ncpus = 2.5\nfolder = "7g"\nshm = "2g"'
     path.write_text(text(top, real, emulated, limits=limits))
     assert read_cluster_file(path) == Nodes(
         nodes=(
             Node(
                 *("one", "unix:///var/run/docker.sock", "a100", "trainer:1"),
                 (Gpu(device="3"), Gpu(device="GPU-0a1b-2c")),
+                address="127.0.0.1",
             ),
             Node(
                 *("two", "tcp://two:2376", "a100", "trainer:1"),
                 (Gpu(cpus=1.5), Gpu(cpus=2.0, cpuset="0-1,3")),
                 tmp_path,
+                address="two",
             ),
         ),
         storage=Path("/mnt/jobs"),
         user="1000:1000",
         datasets=Path("/mnt/data"),
         mounts=(Path("/opt/cuda"), Path("/srv/models")),
-        limits=ContainerLimits(3 * 2**30, 99, 2**29, 2.5, 7 * 2**30),
+        limits=ContainerLimits(3 * 2**30, 99, 2**29, 2.5, 7 * 2**30, 2 * 2**30),
         grace_seconds=45.0,
         hung_rounds=5,
         network="jobs",
         rendezvous_port=12345,
     )
+
+
+def test_networks_and_volumes_of_jobs(here: Command, path: Path) -> None:
+    grants = """
+[networks.internet]
+docker = "egress"
+proxy = "http://10.0.0.5:3128"
+tenants = ["team-*"]
+[networks.fabric]
+docker = "host"
+rdma = true
+[volumes.results]
+path = "/mnt/results"
+writable = true
+tenants = ["team-a"]
+[volumes.shared]
+path = "/mnt/shared"
+"""
+    path.write_text(text({**TOP, "pull": "true"}, NODE) + grants)
+    nodes = read_cluster_file(path)
+    assert nodes.pull
+    assert nodes.networks == (
+        JobNetwork("internet", ("team-*",), "egress", "http://10.0.0.5:3128"),
+        JobNetwork("fabric", ("*",), "host", "", rdma=True),
+    )
+    assert nodes.volumes == (
+        Volume("results", ("team-a",), Path("/mnt/results"), writable=True),
+        Volume("shared", ("*",), Path("/mnt/shared")),
+    )
+    for field, wrong, said in (
+        ('docker = "egress"', 'docker = "none"', "networks.internet.docker: 'none' is no network"),
+        ('proxy = "http://10', 'proxy = "ftp://10', "networks.internet.proxy"),
+        ('path = "/mnt/shared"', 'path = "shared"', "'shared' is not an absolute path"),
+        ('path = "/mnt/shared"', 'path = "/mnt"', "would show /mnt/jobs to every job"),
+        ("[volumes.shared]", '[volumes."a b"]', "volumes.a b"),
+    ):
+        path.write_text(text(TOP, NODE) + grants.replace(field, wrong))
+        assert_refused(here("cluster", "check", path), said)
 
 
 def test_gpus_by_the_names_of_the_device_interface(path: Path) -> None:
@@ -145,7 +186,7 @@ def test_gpus_by_the_names_of_the_device_interface(path: Path) -> None:
 def test_what_is_left_out_has_the_defaults_of_the_docs(path: Path) -> None:
     path.write_text(text(TOP, NODE))
     nodes = read_cluster_file(path)
-    assert nodes.limits == ContainerLimits(8 * 2**30, 512, 2**30, 0.0, 64 * 2**30)
+    assert nodes.limits == ContainerLimits(8 * 2**30, 512, 2**30, 0.0, 64 * 2**30, 2**30)
     assert (nodes.grace_seconds, nodes.hung_rounds, nodes.rendezvous_port) == (30.0, 3, 29500)
     assert (nodes.datasets, nodes.mounts, nodes.network) == (None, (), "")
 

@@ -65,6 +65,7 @@ RUNS = {
     "policy list": [("policy list", 0)],
     "sql": [("sql FROM_runs", 0)],
     "views": [("views", 0)],
+    "cluster pull": [("cluster pull {folder}/cluster.toml", 1)],
     "cluster check": [("cluster check {folder}/cluster.toml", 1)],
     "submit": [("submit --model conv-small --batch-size 32 --epochs 2", 2)],
     "queue": [("queue", 2)],

@@ -115,6 +115,7 @@ CHANGING = (
 
 ELSEWHERE = {
     "node image": "needs Docker hosts; test_live.py has it",
+    "cluster pull": "needs Docker hosts; test_grants.py has it",
     "hindsight": "has tests of its own, with logs",
     "workload show": "has a test of its own, with a log",
     "workload fetch": "has a test of its own",
