@@ -287,6 +287,7 @@ class RoundRecord:
         losses: Training losses of the reported epochs, if the policy reads them.
         fair_finishes: When jobs end in the even cluster: a forecast when a job ends, exact once all
             jobs that arrived before that time have ended. The last one of a job counts.
+        submitters: Who submitted the arrivals to a service, in their order.
     """
 
     version: int
@@ -310,6 +311,7 @@ class RoundRecord:
     problems: tuple[NodeProblem, ...] = ()
     losses: tuple[EpochLoss, ...] = ()
     fair_finishes: tuple[FairFinish, ...] = ()
+    submitters: tuple[str, ...] = ()
 
     @property
     def ended(self) -> tuple[int, ...]:

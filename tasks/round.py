@@ -46,6 +46,7 @@ class Collected:
     arrivals: tuple[JobSpec, ...]
     commands: tuple[Command, ...]
     truths: tuple[GroundTruth, ...]
+    submitters: tuple[str, ...]
     waited_ms: float
 
 
@@ -105,7 +106,7 @@ def collect(run: Run, each: Mapper | None = None) -> Collected:
     run.resize(orders, nodes)
     run.runtime.admit(new.jobs)
     observation = replace(seen, drained=tuple(sorted(out)), losses=losses)
-    return Collected(observation, new.jobs, new.commands, new.truths, waited_ms)
+    return Collected(observation, new.jobs, new.commands, new.truths, new.submitters, waited_ms)
 
 
 def _idle_until(run: Run) -> float | None:
@@ -331,6 +332,7 @@ def record(
         fair_finishes=tuple(
             FairFinish(job_id, at) for job_id, at in sorted(state.fair_finishes.news.items())
         ),
+        submitters=collected.submitters,
     )
     digest = hash_record(kept)
     run.sink.append(kept, digest, timings)

@@ -41,12 +41,14 @@ class SourcePosition:
 class Intake:
     """The jobs and commands that a round takes in.
 
-    A service on a virtual cluster makes `truths` for these jobs.
+    A service on a virtual cluster makes `truths` for these jobs. `submitters` are the names of
+    those who submitted them to a service, in their order; empty where none is known.
     """
 
     jobs: tuple[JobSpec, ...] = ()
     commands: tuple[Command, ...] = ()
     truths: tuple[GroundTruth, ...] = ()
+    submitters: tuple[str, ...] = ()
 
 
 class JobSource(Protocol):
@@ -79,12 +81,14 @@ class Trace:
     Attributes:
         jobs: By arrival and then job id.
         truths: Ground truths made for these jobs, in their order; see `Intake`.
+        submitters: Who submitted these jobs; see `Intake`.
         before: Position of the first job and command.
     """
 
     jobs: tuple[JobSpec, ...]
     commands: tuple[Command, ...] = ()
     truths: tuple[GroundTruth, ...] = ()
+    submitters: tuple[str, ...] = ()
     before: SourcePosition = SourcePosition()
 
     def _next(self, taken: SourcePosition) -> tuple[int, int]:
@@ -100,6 +104,7 @@ class Trace:
             jobs=jobs,
             commands=tuple(takewhile(lambda command: command.at_seconds <= clock_seconds, given)),
             truths=self.truths[job : job + len(jobs)],
+            submitters=self.submitters[job : job + len(jobs)],
         )
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
@@ -125,6 +130,7 @@ class Workload:
         truths: Ground truths in the same order, for virtual clusters only.
         places: File and line by job id, for error messages; empty for generated jobs.
         commands: Commands of a service, by time.
+        submitters: Who submitted the jobs to a service; see `Intake`.
         service: Whether its jobs came to a service, which made their truths, if any.
         smaller: Remedy for a job that is too large, as an alternative to a larger cluster.
         left_out: Number of a trace's lines that are not jobs, by reason.
@@ -137,6 +143,7 @@ class Workload:
     profile: Profile
     places: Mapping[int, str] = field(default_factory=dict, compare=False)
     commands: tuple[Command, ...] = ()
+    submitters: tuple[str, ...] = ()
     service: bool = False
     smaller: str = field(default="leave the job out", compare=False)
     left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -151,7 +158,8 @@ class Workload:
     @property
     def trace(self) -> Trace:
         """Its jobs as a source."""
-        return Trace(self.specs, self.commands, self.truths if self.service else ())
+        truths = self.truths if self.service else ()
+        return Trace(self.specs, self.commands, truths, self.submitters)
 
     def figures(self) -> dict[str, str | int | float]:
         """Return source, number of jobs, isolated work in GPU-hours, and last arrival."""

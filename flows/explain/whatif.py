@@ -286,7 +286,9 @@ def _forked(
     rest = [jobs[job_id] for job_id in coming if job_id in jobs] + added
     rest.sort(key=lambda job: (job[0].arrival_seconds, job[0].job_id))
     specs, truths = zip(*first, *rest, strict=True) if first or rest else ((), ())
-    workload = replace(known, specs=specs, truths=truths)
+    names = dict(zip((spec.job_id for spec in known.specs), known.submitters, strict=False))
+    submitters = tuple(names.get(spec.job_id, "") for spec in specs) if names else ()
+    workload = replace(known, specs=specs, truths=truths, submitters=submitters)
     settings = recorded.header.settings
     decided = next((fork for fork in settings.forked if number <= fork.round), settings)
     latest = Fork(

@@ -54,7 +54,7 @@ class InboxSource:
         if clock_seconds <= taken.clock_seconds:
             return Intake()  # no entry can have arrived since
         at = max(math.nextafter(taken.clock_seconds, math.inf), 0.0)
-        jobs, commands = list[JobSpec](), list[Command]()
+        jobs, commands, submitters = list[JobSpec](), list[Command](), list[str]()
         terms, nodes = dict[str, TenantTerms](), list[NewNode]()
         for entry in self.inbox.entries_after(taken.entries):
             at = min(max(at, self._time_of(entry)), clock_seconds)
@@ -63,9 +63,13 @@ class InboxSource:
             accepted = self._convert(entry, at, terms, nodes)
             if isinstance(accepted, Command) and accepted.kind is CommandKind.ADD:
                 nodes.append(accepted.node)
-            (jobs if isinstance(accepted, JobSpec) else commands).append(accepted)  # type: ignore[arg-type]
+            if isinstance(accepted, JobSpec):
+                jobs.append(accepted)
+                submitters.append(entry.by)
+            else:
+                commands.append(accepted)
         truths = tuple(map(self.truth, jobs)) if self.truth else ()
-        return Intake(tuple(jobs), tuple(commands), truths)
+        return Intake(tuple(jobs), tuple(commands), truths, tuple(submitters))
 
     def _time_of(self, entry: Entry) -> float:
         return self.now() - (time.time() - entry.accepted_at) * self.speed

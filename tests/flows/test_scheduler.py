@@ -128,8 +128,10 @@ def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: 
     assert "\nIt waited in its last round, round " in explained
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
+    analytics, asked = Analytics(tmp_path), "SELECT job_id, submitter FROM jobs ORDER BY job_id"
+    assert [name for _, name in analytics.query(asked)[1]] == ["ann", None, None]
     asked = "SELECT job_id, finish_seconds IS NULL, rho > 0 FROM job_outcomes ORDER BY job_id"
-    assert Analytics(tmp_path).query(asked)[1] == [
+    assert analytics.query(asked)[1] == [
         (first.number, False, True),
         (second.number, False, True),
         (third.number, True, None),

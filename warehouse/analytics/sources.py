@@ -38,8 +38,11 @@ def stored_rows(
     """
     stored = _files(records_folder(warehouse), pattern, runs, without, files)
     # Declarations of jobs are in the workload, so views have arrivals as job ids.
-    columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
-    parts = [f"SELECT {columns if place == 'rounds' else '*'} FROM {stored}"]
+    columns = {
+        "rounds": "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)",
+        "workloads": "*, NULL::VARCHAR AS submitter",
+    }
+    parts = [f"SELECT {columns.get(place, '*')} FROM {stored}"]
     if place == "workloads":
         left_out = {run for run, _ in without}
         found = [run for run in services(warehouse) if runs is None or run in runs]

@@ -299,6 +299,7 @@ def add_taken_in(workload: Workload, records: Iterable[RoundRecord]) -> Workload
         specs=tuple(spec for record in rounds for spec in record.arrivals),
         truths=tuple(truth for record in rounds for truth in record.truths),
         commands=tuple(command for record in rounds for command in record.commands),
+        submitters=tuple(name for record in rounds for name in record.submitters),
         service=True,
     )
 

@@ -1,5 +1,6 @@
 -- Jobs as declared, with their isolated run times, the base of fairness.
 -- grain: one row per run and job
+-- submitter: who submitted it to a service; NULL for jobs of traces.
 -- scale_factor: the GPUs of the job's gang; the least of its demand unless it was tuned.
 SELECT
     run,
@@ -21,5 +22,6 @@ SELECT
     spec.total_steps AS total_steps,
     spec.consolidate AS consolidate,
     nullif(spec.options.deadline_seconds, 0) AS deadline_seconds,
-    truth.isolated_seconds AS isolated_seconds
+    truth.isolated_seconds AS isolated_seconds,
+    nullif(submitter, '') AS submitter
 FROM {workloads}
