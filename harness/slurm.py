@@ -232,7 +232,7 @@ class Slurm:
             self.start(name)
 
     def saved(self) -> None:
-        """Wait until the controller has saved its state, which it does every few seconds."""
+        """Wait until the controller has saved a change of its jobs, seconds after it."""
         file, now = self.folder / "state" / "job_state", time.time()
         wait_for(lambda: file.exists() and file.stat().st_mtime > now)
 
