@@ -22,7 +22,7 @@ class ActiveJob:
 
     Attributes:
         belief: Declaration and observed trajectory.
-        forecast: Forecast of the remaining work.
+        forecast: Forecast of the remaining work; None if the policy reads no forecasts.
         gpus: GPUs of its current lease; empty if it does not run.
         lease_rounds: Rounds for which it has held them.
         menu: The allocations that it can bid for, not empty: fewest GPUs first, then the fastest.
@@ -32,7 +32,7 @@ class ActiveJob:
     """
 
     belief: Belief
-    forecast: Forecast
+    forecast: Forecast | None
     gpus: tuple[int, ...]
     lease_rounds: int
     menu: tuple[Allocation, ...]
@@ -94,6 +94,7 @@ class ActiveJob:
         """Return the forecast residual run time on an allocation, in seconds."""
         found = self._run_times.get(allocation)
         if found is None:
+            assert self.forecast is not None, f"job {self.job_id} has no forecast"
             found = run_time(self.forecast, self.spec, self.throughput, allocation)
             self._run_times[allocation] = found
         return found
@@ -236,6 +237,7 @@ class Policy(Protocol):
         work_conserving: Whether no GPU idles that a waiting job could use;
             `Fidelity.REFERENCE` may deviate.
         several_pools: Whether it places jobs on several pools.
+        reads_forecasts: Whether it reads forecasts; if not, simulations make and record none.
         reads_losses: Whether it reads the training losses of epochs, `Belief.losses`.
         elastic: Whether it chooses how many GPUs a job gets; else each menu has one number.
         adapts: Whether measured applications choose the batch sizes with the best goodput, and it
@@ -249,6 +251,7 @@ class Policy(Protocol):
     clairvoyant: ClassVar[bool] = False
     work_conserving: ClassVar[bool] = False
     several_pools: ClassVar[bool] = False
+    reads_forecasts: ClassVar[bool] = True
     reads_losses: ClassVar[bool] = False
     elastic: ClassVar[bool] = False
     adapts: ClassVar[bool] = False

@@ -79,6 +79,8 @@ class FairFinishes:
         budgets: Mapping[int, float],
         gpus: int,
         ended: Mapping[int, float],
+        *,
+        foreseen: bool = True,
     ) -> "FairFinishes":
         """Return the even clusters after a round.
 
@@ -88,6 +90,8 @@ class FairFinishes:
             budgets: Budgets of the active jobs from now on, `ABSENT` if they cannot run.
             gpus: GPUs in service from now on.
             ended: Isolated run times of the jobs that ended in it, by job id.
+            foreseen: Whether active jobs are forecast; else no finish is expected before it is
+                exact.
         """
         new = [job.job_id for job in arrivals]
         before = {**self.budgets, **{job.job_id: job.budget for job in arrivals}}
@@ -113,7 +117,7 @@ class FairFinishes:
             if job in budgets
         }
         news = dict[int, float]()
-        if ended:
+        if ended and foreseen:
             expected = now.project(ended) | ends
             for job, seconds in ended.items():
                 if known := ahead.pop(job, None):

@@ -223,6 +223,15 @@ class RunHeader:
         return replace(found, applications={app.name: app for app in self.applications})
 
     @cached_property
+    def foresees(self) -> bool:
+        """Whether its jobs are forecast: if the policy or the users of a service ask.
+
+        Where placement matters, gangs are consolidated by their forecasts under every policy.
+        """
+        asked = self.service or policy_class(self.settings.policy).reads_forecasts
+        return asked or self.throughputs.placement_matters
+
+    @cached_property
     def adapts(self) -> bool:
         """Whether jobs of measured applications choose their batch sizes (`Policy.adapts`)."""
         return bool(self.applications) and policy_class(self.settings.policy).adapts
@@ -273,7 +282,8 @@ class RoundRecord:
         reports: Epochs completed in the previous round.
         progress: Progress of each job that ran in the previous round.
         forecasts: New forecasts, by job id: of jobs that arrived or ran in the previous round,
-            and of others whose forecast changed with the history.
+            and of others whose forecast changed with the history. None if the policy reads none
+            (`RunHeader.foresees`).
         estimates: Run times of these forecasts on the jobs' own allocations.
         bids: Bids of the active jobs; empty without a market.
         memory: The policy's memory for its next plan; empty if unchanged.
@@ -285,8 +295,9 @@ class RoundRecord:
         pairs: Pairs of jobs with leases on the same GPUs; all other leases are disjoint.
         problems: Problems of nodes that are out of service without an order.
         losses: Training losses of the reported epochs, if the policy reads them.
-        fair_finishes: When jobs end in the even cluster: a forecast when a job ends, exact once all
-            jobs that arrived before that time have ended. The last one of a job counts.
+        fair_finishes: When jobs end in the even cluster: a forecast when a job ends, if jobs are
+            forecast; exact once all jobs that arrived before that time have ended. The last one
+            of a job counts.
         submitters: Who submitted the arrivals to a service, in their order.
     """
 

@@ -115,13 +115,18 @@ def _idle_until(run: Run) -> float | None:
     return run.source.idle_until(run.state.source_position, quotas)
 
 
-def predict(run: Run, collected: Collected, each: Mapper | None = None) -> Prediction:
+def predict(
+    run: Run, collected: Collected, each: Mapper | None = None, *, asked: bool = False
+) -> Prediction:
     """Update the beliefs, and forecast jobs whose belief or prior changed.
 
-    `each` forecasts many jobs by adaptation mode.
+    `each` forecasts many jobs by adaptation mode. `asked` forecasts all jobs of a run that needs
+    no forecasts (`RunHeader.foresees`).
     """
     seen = collected.observation
     state, news = run.state.observe(run.header, seen, collected.arrivals, collected.commands)
+    if asked and not run.header.foresees:
+        news = tuple(state.beliefs)
     forecasts = _expected(run, state, news, each)
     known = dict(state.forecasts) | {found.job_id: found for found in forecasts}
     state = replace(state, forecasts=known)
@@ -160,7 +165,7 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
         budget = budgets.get(job_id, belief.spec.budget)
         if budget != belief.spec.budget:
             belief = replace(belief, spec=replace(belief.spec, budget=budget))
-        expected, lease = forecasts[job_id], leases.get(job_id)
+        expected, lease = forecasts.get(job_id), leases.get(job_id)
         gpus = nodes.numbered(lease) if lease else ()
         rounds = state.lease_rounds[job_id] if gpus else 0
         menu = _menu(run, inventory, belief)
@@ -423,6 +428,6 @@ def run_round(run: Run, call: StepCaller = call_step) -> RecordedRound:
 
 
 def solve_round(run: Run, prediction: Prediction | None = None) -> Round:
-    """Solve a round without dispatching it; by default, collect and predict it first."""
-    prediction = prediction or predict(run, collect(run))
+    """Solve a round without dispatching it; by default, collect and forecast it first."""
+    prediction = prediction or predict(run, collect(run), asked=True)
     return Round(**vars(prediction), plan=solve(run, prediction))

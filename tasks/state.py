@@ -161,7 +161,7 @@ class RunState:
         Returns:
             The state, and the active jobs to forecast, by ascending job id: jobs that
             arrived, ran or lack a forecast, and waiting jobs whose prior changed
-            (`Learning.changed_priors`).
+            (`Learning.changed_priors`); none unless `RunHeader.foresees`.
         """
         beliefs = self._update_beliefs(header, seen)
         trained = [(self.beliefs[e.job_id], beliefs[e.job_id]) for e in seen.progress]
@@ -200,8 +200,11 @@ class RunState:
                 budgets,
                 nodes.gpus,
                 isolated,
+                foreseen=header.foresees,
             ),
         )
+        if not header.foresees:
+            return state, ()
         changed = {entry.job_id for entry in seen.progress} | {spec.job_id for spec in arrivals}
         changed |= beliefs.keys() - state.forecasts.keys()
         changed |= learning.changed_priors(self.learning, ended, beliefs)

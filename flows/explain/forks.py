@@ -27,14 +27,15 @@ def take_over(state: RunState, settings: Settings) -> RunState:
     """Return the state with which a fork begins; at any other round, the state unchanged.
 
     If the policy or its parameters change, the policy's memory is dropped. If only one of both
-    policies looks ahead, forecasts are dropped, because their horizons differ.
+    policies reads forecasts or looks ahead, forecasts are dropped: they are old or too short.
     """
     if not settings.forked or state.round != settings.first_own_round:
         return state
     fork = settings.forked[-1]
+    policies = settings.policy, fork.policy
     if (settings.policy, settings.parameters) != (fork.policy, fork.parameters):
         state = replace(state, memory="")
-    ahead, before = policy_class(settings.policy), policy_class(fork.policy)
-    if ahead.looks_ahead is not before.looks_ahead:
+    reads = [(p.reads_forecasts, p.looks_ahead) for p in map(policy_class, policies)]
+    if reads[0] != reads[1]:
         state = replace(state, forecasts={})
     return state

@@ -159,7 +159,7 @@ def _allocation(done: RecordedRound) -> list[dict[str, object]]:
             "change": changes.get(job_id, ""),
             "batch size": job.belief.batch_size,
             "progress": f"{job.belief.share_done:.1%}",
-            "remaining (s)": round(job.run_time(job.own).remaining),
+            "remaining (s)": round(job.run_time(job.own).remaining) if job.forecast else "",
         }
         for job_id, gpus in done.plan.placement.items()
         for job in [done.active[job_id]]

@@ -36,6 +36,7 @@ class AlloX(Policy):
     name = "allox"
     summary = "minimum average JCT by matching jobs to places in GPU queues"
     source = "Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
     solver = "scipy"

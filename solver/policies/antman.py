@@ -28,6 +28,7 @@ class AntMan(Policy):
     name = "antman"
     summary = "guaranteed jobs as if alone, opportunistic ones in what these leave"
     source = "Xiao et al., AntMan (OSDI '20)"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
 

@@ -39,6 +39,7 @@ class Fifo(Policy):
     name = "fifo"
     summary = "first in, first out, with backfilling"
     source = "as YARN-CS in Gu et al., Tiresias (NSDI '19), section 5"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
 

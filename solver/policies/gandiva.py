@@ -41,6 +41,7 @@ class Gandiva(Policy):
     name = "gandiva"
     summary = "equal time slices, and pairs of jobs on the same GPUs by trial"
     source = "Xiao et al., Gandiva (OSDI '18), section 3; as in Gavel (OSDI '20), section 7.1"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
     solver = "none"

@@ -24,6 +24,7 @@ class GandivaFair(Policy):
     name = "gandiva-fair"
     summary = "equal tickets for all jobs"
     source = "Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
     solver = "none"

@@ -35,6 +35,7 @@ class Gavel(Policy):
     name = "gavel"
     summary = "max-min fairness in throughput, by priority weight"
     source = "Narayanan et al., Gavel (OSDI '20), section 4.1"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
     solver = "highs"

@@ -47,6 +47,7 @@ class Isolated(Policy):
     name = "isolated"
     summary = "a static 1/N share for each job, the yardstick of published fairness"
     source = "Zheng et al., Shockwave (NSDI '23), section 2"
+    reads_forecasts = False
     work_conserving = False
     several_pools = True
     solver = "none"

@@ -40,6 +40,7 @@ class MaxSumThroughput(Policy):
     name = "mst"
     summary = "maximum sum of throughputs (MST), in steps per second"
     source = "Narayanan et al., Gavel (OSDI '20), section 4.2"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
     solver = "highs"

@@ -28,6 +28,7 @@ class Optimus(Policy):
     name = "optimus"
     summary = "shortest sum of run times, by marginal gains of GPUs"
     source = "Peng et al., Optimus (EuroSys '18), section 4.1; Qiao et al., Pollux (OSDI '21)"
+    reads_forecasts = False
     clairvoyant = True
     work_conserving = True
     elastic = True

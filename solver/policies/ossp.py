@@ -35,6 +35,7 @@ class OpenShop(Policy):
     name = "ossp"
     summary = "minimum makespan (open-shop scheduling)"
     source = "Narayanan et al., Gavel (OSDI '20), section 4.2; Gonzalez and Sahni (JACM 1976)"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
     solver = "highs"

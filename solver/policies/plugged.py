@@ -18,6 +18,7 @@ DECLARED = {
     "clairvoyant": bool,
     "work_conserving": bool,
     "several_pools": bool,
+    "reads_forecasts": bool,
     "reads_losses": bool,
 }
 """Required class attributes of a policy."""

@@ -70,6 +70,7 @@ class Pollux(Policy):
     name = "pollux"
     summary = "harmonic mean of speedups, by models of goodput"
     source = "Qiao et al., Pollux (OSDI '21), section 4"
+    reads_forecasts = False
     elastic = True
     adapts = True
 

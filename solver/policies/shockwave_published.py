@@ -117,6 +117,7 @@ class PublishedShockwave(Policy):
     name = "shockwave-published"
     summary = "Shockwave as its authors published it; sees the jobs' future batch sizes"
     source = "Zheng et al., Shockwave (NSDI '23), sections 4 to 6"
+    reads_forecasts = False
     clairvoyant = True
     work_conserving = True
 

@@ -48,6 +48,7 @@ class Sia(Policy):
     name = "sia"
     summary = "powers of goodputs over configurations of GPUs"
     source = "Jayaram Subramanya et al., Sia (SOSP '23), section 3"
+    reads_forecasts = False
     several_pools = True
     elastic = True
     adapts = True

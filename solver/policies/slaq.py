@@ -33,6 +33,7 @@ class Slaq(Policy):
     name = "slaq"
     summary = "whose training loss is expected to fall most in the coming round"
     source = "Zhang et al., SLAQ (SoCC '17)"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
     reads_losses = True

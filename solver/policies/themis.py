@@ -53,6 +53,7 @@ class Themis(Policy):
     name = "themis"
     summary = "min-max finish-time fairness"
     source = "Mahajan et al., Themis (NSDI '20), section 3; Gavel (OSDI '20), section 4.2"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
     solver = "highs"

@@ -43,6 +43,7 @@ class Tiresias(Policy):
     name = "tiresias"
     summary = "least attained GPU time, in two queues"
     source = "Gu et al., Tiresias (NSDI '19), section 3.2; Qiao et al., Pollux (OSDI '21)"
+    reads_forecasts = False
     work_conserving = True
 
     threshold: float = 57_600.0

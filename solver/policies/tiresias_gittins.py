@@ -37,6 +37,7 @@ class TiresiasGittins(TiresiasLas):
     name = "tiresias-gittins"
     summary = "the queues of tiresias-las, inside by Gittins index of GPU time, learnt"
     source = "Gu et al., Tiresias (NSDI '19), section 3.2"
+    reads_forecasts = False
 
     quantum: float = 3_250.0
     learn: float = 10.0

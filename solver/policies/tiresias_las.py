@@ -68,6 +68,7 @@ class TiresiasLas(Policy):
     name = "tiresias-las"
     summary = "least attained GPU time, in three queues"
     source = "Gu et al., Tiresias (NSDI '19), section 3.2"
+    reads_forecasts = False
     work_conserving = True
     several_pools = True
 

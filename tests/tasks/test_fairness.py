@@ -77,6 +77,8 @@ def test_jobs_two_days_after_others_fare_as_if_alone(policy: str) -> None:
     assert schedule(aged, jobs) == schedule(alone, jobs)
     fair = recorded(aged.records)
     assert {job: fair[job] for job in jobs} == pytest.approx(recorded(alone.records), rel=1e-9)
+    if not start.header.foresees:
+        return
     # An alert judges by ρ as it is expected under way.
     expected = expected_rho(aged, jobs)
     assert expected == pytest.approx(expected_rho(alone, jobs), rel=1e-9)

@@ -7,8 +7,8 @@ from flows.runs.simulation import prepare
 from predictor.forecast import Forecast
 from predictor.parts import Mapper
 from tasks.record import hash_record
-from tasks.round import run_round
-from tests.runs import POLICIES, Made, Memory, check_sound, make, tiny
+from tasks.round import run_round, solve_round
+from tests.runs import POLICIES, Made, Memory, check_sound, ended, make, tiny
 
 CASES = [
     *((policy, 7, 90.0) for policy in POLICIES),
@@ -63,17 +63,38 @@ def test_jobs_are_admitted_at_the_first_boundary_after_they_arrive(made: Made) -
 
 
 def test_jobs_of_which_there_is_news_are_forecast_again(made: Made) -> None:
+    assert made.header.foresees is (made.header.settings.policy != "themis")
     last: dict[int, Forecast] = {}
     for record in made.records:
         news = {spec.job_id for spec in record.arrivals}
         news |= {entry.job_id for entry in record.progress}
         news -= {event.job_id for event in record.finished}
+        news = news if made.header.foresees else set()
         again = [f.job_id for f in record.forecasts]
         assert again == sorted(again)
         assert news <= set(again)
-        assert set(again) == news or record.finished  # what others went through is news too
+        assert set(again) == news or (
+            made.header.foresees and record.finished
+        )  # what others went through is news too
         assert all(last.get(f.job_id) != f for f in record.forecasts)
         last |= {f.job_id: f for f in record.forecasts}
+
+
+def test_fair_finishes_and_answers_need_no_recorded_forecasts() -> None:
+    made, foreseen = ended("fifo"), ended("srtf")
+    assert not any(record.forecasts or record.estimates for record in made.records)
+    found, expected = (
+        {fair.job_id: fair.at_seconds for record in run.records for fair in record.fair_finishes}
+        for run in (made, foreseen)
+    )
+    assert found == pytest.approx(expected)
+    assert found.keys() == {spec.job_id for spec in made.specs}
+    with prepare(made.start).open_run(Memory()) as run:
+        run_round(run)
+        this = solve_round(run)
+    left = [job.run_time(job.own).remaining for job in this.active.values()]
+    assert len(left) > 1
+    assert min(left) > 0.0
 
 
 def test_a_run_ends_in_a_closing_record_without_an_active_job(made: Made) -> None:
@@ -94,7 +115,7 @@ def test_same_inputs_end_in_the_same_hash_and_another_seed_in_another(policy: st
 
 
 def test_policy_inputs_are_made_anew_only_for_jobs_with_news() -> None:
-    start, kept = tiny("fifo", jobs=20), 0
+    start, kept = tiny("sjf", jobs=20), 0
     with prepare(start).open_run(Memory()) as run:
         while not run.finished:
             before = run.active

@@ -145,7 +145,7 @@ def test_forecasts_of_jobs_that_report_are_scored_with_those_alike(reporting: bo
     jobs = [timed(0, 1_500.0, limit=9_000.0, name="train") for _ in range(3)]
     start = make_start(
         with_jobs(Workload("none", (), (), Profile({})), jobs),
-        Settings("fifo", make_pool(1), round_seconds=100.0),
+        Settings("sjf", make_pool(1), round_seconds=100.0),
     )
     lengths = {truth.job_id: truth.isolated_seconds for truth in start.workload.truths}
     with prepare(start).open_run(Memory()) as run:

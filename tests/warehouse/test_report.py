@@ -357,6 +357,9 @@ def test_a_job_has_an_account_of_its_life(report: Report, analytics: Analytics) 
         assert sum(end.startswith("preempted") for end in ended) == preempted
         assert 0 <= account["longest"] < rounds
         assert account["regimes"]
+        assert account["forecasts"] == []
+    (jobs,) = [c.jobs for c in report.chapters if c.jobs and c.jobs.run.startswith("srtf")]
+    for account in write_accounts(jobs).values():
         assert 0 < len(account["forecasts"]) <= 21
 
 

@@ -8,6 +8,8 @@ import altair as alt
 from warehouse.report.figure import COLOURS, Figure, Row, data
 from warehouse.report.jobs import RunJobs
 
+NOTHING = "Nothing to compare: the policy reads no forecasts, or no job has ended."
+
 BATCH = alt.Y(
     "batch_size:Q",
     title="batch size",
@@ -41,7 +43,7 @@ def draw_forecasts(jobs: RunJobs, key: str = "forecasts") -> Figure:
         if row["truth"] is not None
     ]
     if not rows:
-        return Figure(key, title, about, missing="None of these jobs has ended: no truth is known.")
+        return Figure(key, title, about, missing=NOTHING)
     order = {jobs.name(job): number for number, job in enumerate(jobs.notable())}
     points = [{"order": order[str(row["job"])], **row} for row in rows]
     # Panels are sorted by number: sorting by name would insert arbitrary names into an expression.
@@ -92,7 +94,7 @@ def draw_errors(rows: Sequence[Mapping[str, Any]], key: str = "errors") -> Figur
     )
     title = "How right were the forecasts?"
     if not rows:
-        return Figure(key, title, about, missing="No job has ended yet: no truth is known.")
+        return Figure(key, title, about, missing=NOTHING)
     aim = alt.Chart(data([{"aim": 0.8}])).mark_rule(strokeDash=[4, 4]).encode(y="aim:Q")
     error = _by_done(rows, "mean_error", "mean error", COLOURS[5])
     covered = _by_done(rows, "covered", "interval held", COLOURS[2], [0.0, 1.0])

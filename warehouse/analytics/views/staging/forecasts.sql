@@ -1,4 +1,5 @@
--- Forecasts of jobs; without a row, the previous forecast still holds.
+-- Forecasts of jobs; without a row, the previous forecast still holds. Simulations of policies that
+-- read no forecasts have none.
 -- grain: one row per run, round and job that arrived, ran in the round before, or whose forecast
 -- changed because another job finished
 -- Seconds are on the job's own allocation. batch_sizes: the regimes to come, the current one first.
