@@ -1,12 +1,14 @@
 import re
+from itertools import chain
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from solver.bidding import UNFAIR
 from tests.runs import POLICIES, ended, write
 from warehouse.analytics.catalog import create_views
-from warehouse.analytics.definitions import VIEWS, view_sql
+from warehouse.analytics.definitions import UNFAIR_RHO, VIEWS, view_sql
 from warehouse.analytics.questions import Analytics
 from warehouse.store.creation import make_folder
 
@@ -130,3 +132,14 @@ def test_every_example_has_an_answer(analytics: Analytics, sql: str) -> None:
     names, rows = analytics.query(sql)
     assert len(names) > 1
     assert len(rows) > 0
+
+
+def test_all_queries_have_the_margin_of_unfairness_that_bids_have() -> None:
+    texts = {
+        path.name: re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
+        for path in (Path(__file__).parents[2] / "warehouse").rglob("*.sql")
+    }
+    margins = {name: {*map(float, re.findall(r"> (1\.\d+)", sql))} for name, sql in texts.items()}
+    assert {UNFAIR_RHO, *chain.from_iterable(margins.values())} == {UNFAIR}
+    asked = {"job_outcomes.sql", "run_summary.sql", "envy.sql", "11-fairness-quantiles.sql"}
+    assert {name for name, found in margins.items() if found} == asked

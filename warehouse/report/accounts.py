@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from warehouse.analytics.definitions import UNFAIR_RHO
 from warehouse.analytics.intervals import in_three_digits
 from warehouse.report.figure import Row
 from warehouse.report.jobs import RunJobs
@@ -98,7 +99,8 @@ def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
     )
     if row["rho"] is not None:
         fair = row["jct_seconds"] / row["rho"]
-        verdict = "more than 1.05: unfairly treated" if row["unfair"] else "not unfairly treated"
+        unfair = f"more than {UNFAIR_RHO}: unfairly treated"
+        verdict = unfair if row["unfair"] else "not unfairly treated"
         yield (
             f"In an evenly shared cluster it would have ended within {_time(fair)}, a round and a "
             f"restart included: ρ is {in_three_digits(row['rho'])}, {verdict}."

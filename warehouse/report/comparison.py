@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
+from warehouse.analytics.definitions import UNFAIR_RHO
 from warehouse.analytics.intervals import Interval
 from warehouse.analytics.paired import ALL, difference, reference
 from warehouse.report.figure import (
@@ -31,7 +32,7 @@ def draw_policies(entries: Sequence[ReportedRun]) -> Figure:
     """
     about = (
         "Makespan, mean job completion time, worst finish-time fairness ρ and share of jobs "
-        "with ρ above 1.05, by policy; less is better in all four."
+        f"with ρ above {UNFAIR_RHO}, by policy; less is better in all four."
     )
     key, title = "comparison", "How do the policies compare?"
     rows: list[Row] = []

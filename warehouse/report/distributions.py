@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
+from warehouse.analytics.definitions import UNFAIR_RHO
 from warehouse.report.figure import (
     Figure,
     Row,
@@ -32,8 +33,8 @@ def draw_distributions(
     """
     about = (
         "Share of the finished jobs with at most so large a ρ and job completion time (JCT). The "
-        "dashed line is ρ 1.05, above which a job is unfairly treated. A line further left is "
-        "better."
+        f"dashed line is ρ {UNFAIR_RHO}, above which a job is unfairly treated. A line further "
+        "left is better."
     )
     key, title = "distributions", "How are ρ and JCT spread over the jobs?"
     rows: list[Row] = []
@@ -63,7 +64,7 @@ def _rows(entry: ReportedRun, asked: Sequence[Row]) -> list[Row]:
 
 
 def _both(rows: Sequence[Row], labels: Sequence[str]) -> alt.ConcatChart:
-    fair = alt.Chart(data([{"rho": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="rho:Q")
+    fair = alt.Chart(data([{"rho": UNFAIR_RHO}])).mark_rule(strokeDash=[4, 4]).encode(x="rho:Q")
     rho, jct = (
         draw_steps([row for row in rows if row["metric"] == name], labels, name)
         for name, _ in SHOWN.values()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
+from warehouse.analytics.definitions import UNFAIR_RHO
 from warehouse.report.figure import (
     COLOURS,
     LABEL,
@@ -32,8 +33,8 @@ def draw_fairness(groups: Sequence[Row], key: str = "fairness") -> Figure:
     """Draw finish-time fairness by property, from a run's rows of the query `fairness`."""
     about = (
         "ρ of the finished jobs: the line goes from the least to the worst, the bar holds the "
-        "middle half, the tick is the median. The dashed line is 1.05, above which a job is "
-        "unfairly treated."
+        f"middle half, the tick is the median. The dashed line is {UNFAIR_RHO}, above which a job "
+        "is unfairly treated."
     )
     title = "Who was treated unfairly?"
     if not groups:
@@ -77,7 +78,7 @@ def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
         x="quarter:Q", x2="three_quarters:Q", tooltip=tips
     )
     middle = base.mark_tick(thickness=2, size=14, color=COLOURS[5]).encode(x="median_rho:Q")
-    fair = alt.Chart(data([{"fair": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="fair:Q")
+    fair = alt.Chart(data([{"fair": UNFAIR_RHO}])).mark_rule(strokeDash=[4, 4]).encode(x="fair:Q")
     return alt.layer(whole, half, middle, fair).properties(
         usermeta=beside_labels([row["kind"] for row in rows], 30)
     )
