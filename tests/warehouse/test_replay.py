@@ -10,12 +10,14 @@ import pytest
 from containers.runtime import Lease
 from flows.explain.replay import replay
 from flows.runs.resuming import resume
+from flows.runs.simulation import simulate
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
 from tasks.layout import VERSION
 from tasks.record import RoundRecord, Timings, hash_record
 from tasks.replay import Difference
-from tests.runs import POLICIES, Made, chained, ended, start_of, write
+from tests.runs import POLICIES, Made, chained, ended, start_of, tiny, write
+from warehouse.analytics.questions import Analytics
 from warehouse.store.checks import check_warehouse
 from warehouse.store.files import HEADER
 from warehouse.store.folder import place_of, records_folder
@@ -230,6 +232,13 @@ def test_a_run_of_another_layout_is_not_read(made: Made, tmp_path: Path) -> None
     refused = f"has records of layout {VERSION + 1}, not {VERSION}; read it with the version"
     with pytest.raises(InputError, match=refused):
         Reader(tmp_path).header(run)
+
+
+def test_a_warehouse_with_runs_of_another_layout_takes_new_ones(tmp_path: Path) -> None:
+    simulate(tiny("fifo", jobs=2), tmp_path)
+    records_folder(tmp_path).rename(records_folder(tmp_path).with_name("layout=99"))
+    run = simulate(tiny("srtf", jobs=2), tmp_path)
+    assert Analytics(tmp_path).query("SELECT run FROM runs")[1] == [(run,)]
 
 
 def test_a_warehouse_of_another_layout_is_refused(made: Made, tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ def make_folder(warehouse: Path) -> None:
     empty, cells = records_folder(warehouse) / EMPTY, empty_cells(warehouse)
     with writing(warehouse):
         empty.mkdir(parents=True, exist_ok=True)
-        if cells.exists():  # the last file to be written
+        # The last files to be written; cells may be those of a warehouse of another layout.
+        if cells.exists() and (empty / WORKLOAD_FILE).exists():
             return
         with hold_lock(empty / ".lock"):
             from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD
