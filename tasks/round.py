@@ -115,13 +115,20 @@ def _idle_until(run: Run) -> float | None:
     return run.source.idle_until(run.state.source_position, quotas)
 
 
-def predict(
-    run: Run, collected: Collected, each: Mapper | None = None, *, asked: bool = False
-) -> Prediction:
+def predict(run: Run, collected: Collected, each: Mapper | None = None) -> Prediction:
     """Update the beliefs, and forecast jobs whose belief or prior changed.
 
-    `each` forecasts many jobs by adaptation mode. `asked` forecasts all jobs of a run that needs
-    no forecasts (`RunHeader.foresees`).
+    `each` forecasts many jobs by adaptation mode.
+    """
+    return _predict(run, collected, each)
+
+
+def _predict(
+    run: Run, collected: Collected, each: Mapper | None = None, *, asked: bool = False
+) -> Prediction:
+    """See `predict`; `asked` forecasts all jobs even if the run needs no forecasts.
+
+    Which runs need them: `RunHeader.foresees`.
     """
     seen = collected.observation
     state, news = run.state.observe(run.header, seen, collected.arrivals, collected.commands)
@@ -429,5 +436,5 @@ def run_round(run: Run, call: StepCaller = call_step) -> RecordedRound:
 
 def solve_round(run: Run, prediction: Prediction | None = None) -> Round:
     """Solve a round without dispatching it; by default, collect and forecast it first."""
-    prediction = prediction or predict(run, collect(run), asked=True)
+    prediction = prediction or _predict(run, collect(run), asked=True)
     return Round(**vars(prediction), plan=solve(run, prediction))
