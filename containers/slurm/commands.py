@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from containers.leasing.engine import Refused
@@ -80,15 +80,23 @@ class Commands:
             raise Refused(f"{name}: {said}")
         return done.stdout
 
-    def table(self, name: str, columns: Mapping[str, int], *arguments: str) -> list[dict[str, str]]:
+    def table(
+        self,
+        name: str,
+        columns: Mapping[str, int],
+        *arguments: str,
+        cut: Collection[str] = (),
+    ) -> list[dict[str, str]]:
         """Run `squeue` or `sinfo` for columns, each with its width; returns its rows.
+
+        Fields of the columns `cut` may be cut to their width.
 
         Raises:
             Refused: See `call`.
             SlurmAway: See `call`; or what it printed cannot be read.
         """
         text = self.call(name, "--noheader", f"--Format={make_format(columns)}", *arguments)
-        return read_table(name, text, columns)
+        return read_table(name, text, columns, cut)
 
 
 def _last_line(text: str) -> str:

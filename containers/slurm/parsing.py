@@ -5,7 +5,7 @@ Text that does not have exactly this form is an error that names the command, ne
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import product
 
 SEPARATOR = "\x1f"
@@ -29,11 +29,14 @@ def make_format(columns: Mapping[str, int]) -> str:
     return ",".join(f"{name}:{width}{SEPARATOR}" for name, width in columns.items())
 
 
-def read_table(command: str, text: str, columns: Mapping[str, int]) -> list[dict[str, str]]:
+def read_table(
+    command: str, text: str, columns: Mapping[str, int], cut: Collection[str] = ()
+) -> list[dict[str, str]]:
     """Read the rows of a command that was asked for columns.
 
     Raises:
-        SlurmAway: A row is incomplete, or a field has been cut to its column's width.
+        SlurmAway: A row is incomplete, or a field has been cut to its column's width, other than
+            those of `cut`.
     """
     if text and not text.endswith("\n"):
         raise SlurmAway(f"{command} was cut off: its last line is {text.splitlines()[-1][-80:]!r}")
@@ -46,7 +49,7 @@ def read_table(command: str, text: str, columns: Mapping[str, int]) -> list[dict
         for (name, width), field in zip(columns.items(), fields, strict=True):
             if len(field) != width:
                 raise SlurmAway(f"{command} printed {name} {len(field)} wide, not {width}")
-            if not field.endswith(" "):
+            if name not in cut and not field.endswith(" "):
                 raise SlurmAway(f"{command} cut off {name}: {field[:80]!r}")
         rows.append(dict(zip(columns, map(str.strip, fields), strict=True)))
     return rows
@@ -140,6 +143,16 @@ def count_gpus(command: str, text: str) -> int:
             typed = found[1] is not None
             totals[typed] = totals.get(typed, 0) + int(found[2])
     return totals.get(False, totals.get(True, 0))
+
+
+def read_gpu_type(command: str, text: str) -> str:
+    """Read the type of a job's GPUs from its TRES; empty if it is untyped.
+
+    Raises:
+        SlurmAway: It is not a list of TRES.
+    """
+    count_gpus(command, text)
+    return next((kind for kind, _ in _TRES.findall(text) if kind), "")
 
 
 def read_status(command: str, text: str) -> int:

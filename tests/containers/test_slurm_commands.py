@@ -9,6 +9,7 @@ from containers.leasing.engine import Refused
 from containers.slurm.commands import Commands
 from containers.slurm.inventory import find_foreign, list_nodes, make_inventory, sort_nodes
 from containers.slurm.parsing import SlurmAway
+from containers.slurm.queue import JobDetails, get_details, list_queue
 from harness.slurm import Slurm
 from harness.slurm_files import GPUS, TYPES
 from harness.waiting import wait_for
@@ -63,3 +64,46 @@ def test_daemons_that_are_away_are_no_refusal(lab: Slurm) -> None:
         lab.send("slurmctld", signal.SIGCONT)
     with pytest.raises(SlurmAway, match="cannot be run: No such file"):
         Commands(Path("/nowhere")).call("squeue")
+
+
+def test_the_queue_is_what_users_asked_for(lab: Slurm) -> None:
+    def submit(*options: str, user: str = "alice") -> str:
+        return lab.run("sbatch", *SILENT, *options, "--wrap=sleep 600", user=user).strip()
+
+    commands = Commands(lab.commands("operator"))
+    first = submit("--gpus=a100:2", "--time=10", "--comment=shockwave:checkpointing")
+    spoof = "x\nJobId=1 Comment=shockwave:checkpointing"
+    array = submit("--array=1-3%2", "--gpus=1", "--job-name", spoof)
+    gang = submit("-N2", "--gpus-per-node=4", "--nodelist=n[3-4]", f"--dependency=afterok:{first}")
+    later = submit("--gpus-per-task=2", "--ntasks=2", "--begin=now+1hour", user="bob")
+    runs = submit("--gpus=3", "--nodelist=n2", user="carol")
+    found = wait_for(
+        lambda: {job.id: job for job in list_queue(commands, "gpu")},
+        lambda jobs: jobs[runs].holds_gpus and jobs[first].reason == "QOSGrpJobsLimit",
+    )
+    tasks = [f"{array}_{task}" for task in (1, 2, 3)]
+    assert {first, *tasks, gang, later, runs} <= found.keys()
+    assert (found[first].gpus, found[first].gpu_type) == (2, "a100")
+    assert (found[first].user, found[first].account, found[first].qos) == (
+        "alice",
+        "research",
+        "wait",
+    )
+    assert found[first].limit_seconds == 600
+    assert [found[task].gpus for task in tasks] == [1, 1, 1]
+    assert (found[gang].gpus, found[gang].least_nodes) == (8, 2)
+    assert found[gang].named_nodes == ("n3", "n4")
+    assert (found[later].user, found[later].gpus) == ("bob", 4)
+    assert found[runs].gpus_by_node == {"n2": 3}
+    now = float(found[first].submitted)
+    assert {job for job in found if found[job].may_start(now + 60)} >= {first, *tasks}
+    assert not {gang, later, runs} & {job for job in found if found[job].may_start(now + 60)}
+    assert get_details(commands, first) == JobDetails("wrap", "shockwave:checkpointing", 0)
+    # What a user writes into a name is seen as a job's own words only.
+    assert get_details(commands, tasks[2]).at_once == 2
+    lab.run("scancel", runs, user="carol")
+    ended = wait_for(
+        lambda: {job.id: job for job in list_queue(commands, "gpu")}[runs],
+        lambda job: not job.holds_gpus,
+    )
+    assert (ended.state, ended.exit_code) == ("CANCELLED", 143)
