@@ -1,9 +1,11 @@
 """A service's queries, answered from its records and its inbox."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -398,6 +400,17 @@ class ServiceQueries:
         lived = find_lifetime(self._read_changes(history), job_id)
         rounds = self._reader.parts(self.run, RoundOutcome, lived.start, lived.stop)
         return make_job_history(history, rounds, job_id, self._read_losses(job_id))
+
+    def list_ends(self, history: ServiceHistory, after: int) -> dict[int, int]:
+        """Return the jobs that ended in the rounds after one, by id, with their rounds."""
+        changes = self._read_changes(history)
+        return {
+            event.job_id: record.round
+            for record in changes[bisect_right(changes, after, key=attrgetter("round")) :]
+            if record.round < history.state.round
+            for event in record.finished
+            if event.ends_job
+        }
 
     def _read_changes(self, history: ServiceHistory) -> list[RoundChanges]:
         def read() -> list[RoundChanges]:

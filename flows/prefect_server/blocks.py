@@ -1,5 +1,6 @@
 """Blocks of Prefect that Shockwave reads: the warehouse's folder, and where alerts are sent."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -15,6 +16,9 @@ WAREHOUSE_BLOCK = "shockwave-warehouse"
 
 ALERTS_BLOCK = "shockwave-alerts"
 """Block of any type that sends notifications."""
+
+TENANT_BLOCKS, USER_BLOCKS = "shockwave-tenant-", "shockwave-user-"
+"""Beginnings of the names of blocks that tell tenants and users of their jobs."""
 
 MOST_BLOCKS = 200
 """Most blocks per request, the server's limit."""
@@ -46,10 +50,30 @@ def save_warehouse(warehouse: Path) -> None:
     LocalFileSystem(basepath=str(warehouse.absolute())).save(WAREHOUSE_BLOCK, overwrite=True)
 
 
-def find_alerts_block(client: SyncPrefectClient) -> UUID | None:
-    """Return the id of the block that sends alerts; None if there is none."""
-    for block in client.read_block_documents(limit=MOST_BLOCKS, include_secrets=False):
-        schema = block.block_schema
-        if block.name == ALERTS_BLOCK and schema and "notify" in schema.capabilities:
-            return block.id
-    return None
+def list_notifiers(client: SyncPrefectClient) -> dict[str, UUID]:
+    """Return the ids of the named blocks that send notifications, by name."""
+    found, offset = dict[str, UUID](), 0
+    while blocks := client.read_block_documents(
+        limit=MOST_BLOCKS, offset=offset, include_secrets=False
+    ):
+        for block in blocks:
+            schema = block.block_schema
+            if block.name and schema and "notify" in schema.capabilities:
+                found[block.name] = block.id
+        offset += len(blocks)
+    return found
+
+
+def name_tenant_block(tenant: str) -> str:
+    """Return the name of the block that tells a tenant of its jobs."""
+    return TENANT_BLOCKS + _to_block_name(tenant)
+
+
+def name_user_block(user: str) -> str:
+    """Return the name of the block that tells a user of the jobs that they submitted."""
+    return USER_BLOCKS + _to_block_name(user)
+
+
+def _to_block_name(name: str) -> str:
+    """Return a name in the letters that Prefect allows for blocks: small ones, digits, dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -17,21 +17,30 @@ from containers.runtime import NodeProblem
 from flows.api.alerts import PATIENT_SECONDS, Alert, AlertKind, Watch
 from flows.api.commands import ServiceCommands
 from flows.api.history import ServiceHistory
+from flows.api.notices import Notice, NoticeKind, Told, list_notices, tell_all
+from flows.api.queries import ServiceQueries
 from flows.deployments.alerting import (
     AUTOMATIONS,
     REPORTED,
+    TOLD,
     emit_alert,
+    emit_notice,
+    label_owner,
     look,
     make_automations,
     read_reported,
+    read_told,
+    tell,
     write_reported,
 )
 from flows.prefect_server.access import Access
 from flows.scheduler.process import FOLDER
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
+from tasks.commands import CommandKind
 from tests.flows.test_scheduler import FAST, JOB, go
 from tests.ui.attacks import ask, authorization
+from warehouse.inbox.inbox import Inbox
 
 ROUND_SECONDS = FAST.round_seconds
 PATIENCE = 2 * ROUND_SECONDS + PATIENT_SECONDS
@@ -151,6 +160,33 @@ def test_what_could_not_be_kept_is_kept_with_the_next_look(
     assert json.loads(file.read_text()) == []
 
 
+def test_owners_hear_once_that_their_jobs_started_and_ended(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        number = inbox.submit(replace(JOB, name="train", tenant="vision"), by="Ann").number
+        go(tmp_path, 2)
+        with ServiceQueries(tmp_path) as service:
+            started, told = list_notices(service, Told())
+            assert list_notices(service, told) == ([], told)
+            assert tell(tmp_path, service, None) == told == read_told(tmp_path)
+        (notice,) = started
+        text = f"job {number} (train) has started on 2 GPUs"
+        run = inbox.run
+        assert notice == Notice(NoticeKind.STARTED, run, 1, number, "vision", "Ann", text)
+        inbox.command(CommandKind.CANCEL, number)
+        go(tmp_path, 2)
+    with ServiceQueries(tmp_path) as service:
+        new, now = list_notices(service, read_told(tmp_path) or Told())
+        assert list_notices(service, now) == ([], now)
+        history = service.read_history()
+        assert now == tell_all(history)
+        assert list_notices(service, Told())[0] == new  # ends are told without a start
+    (notice,) = new
+    assert (notice.kind, notice.job, notice.user) == (NoticeKind.ENDED, number, "Ann")
+    assert notice.text.startswith(f"job {number} (train) has ended: withdrawn: ")
+    (tmp_path / FOLDER / TOLD).write_text("[0]")
+    assert read_told(tmp_path) is None
+
+
 @contextmanager
 def listening() -> Iterator[tuple[str, list[bytes]]]:
     """A program that receives alerts: its address, and what it received."""
@@ -217,6 +253,42 @@ def test_prefect_has_an_automation_for_each_alert_and_fires_it(client: SyncPrefe
     }
     (down,) = (event["payload"] for event in events if event["event"] == "shockwave.node.down")
     assert down == {"text": "it is node.down", "run": "service-1", "round": 5, "node": 3}
+
+
+@pytest.mark.prefect
+def test_tenants_and_users_with_a_block_hear_of_their_own_jobs(client: SyncPrefectClient) -> None:
+    blocks = {"user": "shockwave-user-ann-lee", "tenant": "shockwave-tenant-vision"}
+    names = [f"shockwave: jobs of {block.removeprefix('shockwave-')}" for block in blocks.values()]
+    names = [name.replace("user-", "user ").replace("tenant-", "tenant ") for name in names]
+    with listening() as (url, heard):
+        chat = CustomWebhookNotificationBlock(
+            name="chat", url=url, json_data={"to": "", "text": "{{body}}"}, timeout=HANG_SECONDS
+        )
+        for owner, block in blocks.items():
+            chat.json_data = {"to": owner, "text": "{{body}}"}
+            chat.save(block)
+            make_automations()
+            if owner == "user":  # deleted and made again, it is another block
+                CustomWebhookNotificationBlock.delete(block)
+                chat.save(block)
+        make_automations()
+        notice = Notice(NoticeKind.STARTED, "service-1", 5, 7, "nlp", "Ann.Lee", "it is hers")
+        emit_notice(notice)
+        emit_notice(replace(notice, kind=NoticeKind.ENDED, tenant="vision", user="", text="theirs"))
+        emit_notice(replace(notice, user="bo", text="nobody's"))
+        unfair = Alert(AlertKind.UNFAIR, "service-1", 6, "it is late", 8)
+        emit_alert(unfair, label_owner("vision", "ann-lee"))
+        wait_for(lambda: heard, lambda found: len(found) == 4, every=0.2)
+    got = sorted((found["to"], found["text"]) for found in map(json.loads, heard))
+    assert got == [
+        ("tenant", "it is late"),
+        ("tenant", "theirs"),
+        ("user", "it is hers"),
+        ("user", "it is late"),
+    ]
+    assert [len(client.read_automations_by_name(name)) for name in names] == [1, 1]
+    for block in blocks.values():
+        CustomWebhookNotificationBlock.delete(block)
 
 
 @pytest.mark.prefect
