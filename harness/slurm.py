@@ -175,7 +175,7 @@ class Slurm:
             "munged": socket_file.exists,
             "mariadbd": lambda: self._answers("mariadb-admin", *self._as_root, "ping"),
             "slurmdbd": lambda: self._answers("sacctmgr", "-n", "show", "cluster"),
-            "slurmctld": lambda: self._answers("scontrol", "ping"),
+            "slurmctld": lambda: self._answers("scontrol", "ping") and self._has_nodes(),
         }
         answered = answers.get(name, lambda: self._in_service(name))
 
@@ -195,6 +195,10 @@ class Slurm:
             self._call(*command, timeout=CALL_SECONDS)
             return True
         return False
+
+    def _has_nodes(self) -> bool:
+        """Whether all nodes whose daemons run have registered with their controller."""
+        return all(self._in_service(node) for node in NODES if self.process(node))
 
     def _in_service(self, node: str) -> bool:
         """Whether a node answers its controller; it need not, while that is away."""

@@ -254,23 +254,31 @@ class AuthorizedApi(NamedCommands):
                 return
             self._sleep(POLL_SECONDS)
 
-    def open_logs(self, job: str, shown: "Mapping[str, LogPlace] | None" = None) -> "JobLogs":
+    def open_logs(
+        self,
+        job: str,
+        shown: "Mapping[str, LogPlace] | None" = None,
+        tail: int | None = None,
+    ) -> "JobLogs":
         """Open the output of a job's containers; the caller closes it.
 
-        `shown` says where the caller stopped reading, by container.
+        `shown` says where the caller stopped reading, by container; `tail`, how many of the last
+        lines to begin with.
 
         Raises:
             JobNotFound: There is no such job.
             InputError: The job has no output, or its cluster file is missing.
         """
-        return self.service.open_logs(self._find_job(job), shown)
+        return self.service.open_logs(self._find_job(job), shown, tail)
 
-    def read_logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
+    def read_logs(
+        self, job: str, *, follow: bool = False, tail: int | None = None
+    ) -> Iterator[bytes]:
         """Read the output of a job's containers, the oldest first; see `flows.api.log_format`.
 
-        With `follow`, wait for new output until the job has ended.
+        With `follow`, wait for new output until the job has ended. `tail`: the last lines only.
         """
-        yield from self.open_logs(job).read_text(follow=follow, sleep=self._sleep)
+        yield from self.open_logs(job, tail=tail).read_text(follow=follow, sleep=self._sleep)
 
     def export_metrics(self) -> bytes:
         """Export metrics in the text format of Prometheus."""

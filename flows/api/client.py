@@ -170,16 +170,18 @@ class Client(NamedCommands):
         for data in self._follow(f"/events/stream?after_round={after_round}"):
             yield self._parse(EventRow, data)
 
-    def read_logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
+    def read_logs(
+        self, job: str, *, follow: bool = False, tail: int | None = None
+    ) -> Iterator[bytes]:
         """Read the output of a job's containers; after a lost connection, continue."""
-        path = f"/jobs/{_quote(job)}/logs"
+        path, asked = f"/jobs/{_quote(job)}/logs", "" if tail is None else f"?tail={tail}"
         if not follow:
-            with self._stream(path) as answer:
+            with self._stream(path + asked) as answer:
                 yield from answer.iter_bytes()
             return
         yield from format_logs(
             (data["container"], data["text"].encode(errors="surrogateescape"))
-            for data in self._follow(f"{path}/stream")
+            for data in self._follow(f"{path}/stream{asked}")
         )
 
     def export_metrics(self) -> bytes:

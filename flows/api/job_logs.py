@@ -77,8 +77,8 @@ class JobLogs:
 
     Docker keeps only a container's latest lines, so a log may lose its beginning between two polls.
     Output then continues after the text shown last; if that is gone, with the first line left.
-    `shown` says where the caller stopped reading, by container; `has_ended`, whether the job has
-    ended.
+    `shown` says where the caller stopped reading, by container; without it, reading begins with the
+    last `tail` lines, by default with all. `has_ended` says whether the job has ended.
 
     Raises:
         ValueError: `shown` is malformed.
@@ -91,7 +91,9 @@ class JobLogs:
         job_id: int,
         shown: Mapping[str, LogPlace] | None = None,
         has_ended: Callable[[], bool] = lambda: True,
+        tail: int | None = None,
     ) -> None:
+        self._tail = None if shown else tail
         self._asked, self.has_ended = (nodes, run, job_id), has_ended
         known = shown or {}
         self._shown = {name: size for name, (size, _) in known.items()}
@@ -108,6 +110,9 @@ class JobLogs:
     def read_new(self) -> Iterator[tuple[str, bytes]]:
         """Yield the output since the last call in parts: container and text."""
         logs = _read_logs(self._fleet, *self._asked)
+        if self._tail is not None:
+            self._skip(logs, self._tail)
+            self._tail = None
         known = [number for number, name in enumerate(logs) if name in self._shown]
         # Places keep only the latest containers, so all logs before the first known one were shown.
         before = {name: len(logs[name]) for name in [*logs][: min(known, default=0)]}
@@ -121,6 +126,13 @@ class JobLogs:
                 part = log[begin : begin + MOST_PART]
                 self._set_shown(name, log, begin + len(part))
                 yield name, part
+
+    def _skip(self, logs: Mapping[str, bytes], tail: int) -> None:
+        """Count all but the last `tail` lines as shown."""
+        for name, log in reversed([*logs.items()]):
+            lines = log.splitlines(keepends=True)
+            self._set_shown(name, log, sum(map(len, lines[: max(0, len(lines) - tail)])))
+            tail = max(0, tail - len(lines))
 
     def _find_begin(self, name: str, log: bytes) -> int:
         """Return how many bytes of a log were shown; fewer if the log lost its beginning."""
@@ -164,13 +176,14 @@ def read_logs(
     *,
     follow: bool = False,
     has_ended: Callable[[], bool] = lambda: True,
+    tail: int | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
     """Read the output of a job's containers as text (`format_logs`), the oldest first.
 
-    With `follow`, wait for new output until the job has ended.
+    With `follow`, wait for new output until the job has ended. `tail`: the last lines only.
     """
-    logs = JobLogs(nodes, run, job_id, has_ended=has_ended)
+    logs = JobLogs(nodes, run, job_id, has_ended=has_ended, tail=tail)
     yield from logs.read_text(follow=follow, sleep=sleep)
 
 

@@ -372,10 +372,16 @@ class ServiceQueries:
         ahead = self._expect(history, this, job_id)
         return explain_round(run, this, job_id, last.round, rounds, ahead)
 
-    def open_logs(self, job_id: int, shown: Mapping[str, "LogPlace"] | None = None) -> "JobLogs":
+    def open_logs(
+        self,
+        job_id: int,
+        shown: Mapping[str, "LogPlace"] | None = None,
+        tail: int | None = None,
+    ) -> "JobLogs":
         """Open the output of a job's containers; the caller closes it.
 
-        `shown` says where the caller stopped reading, by container.
+        `shown` says where the caller stopped reading, by container; `tail`, how many of the last
+        lines to begin with.
 
         Raises:
             InputError: The job never held GPUs, the cluster is virtual, or its file is missing.
@@ -387,7 +393,7 @@ class ServiceQueries:
         hosts = self.read_hosts()
         if hosts is None:
             raise InputError("cluster", "is missing", "give the cluster file of the run")
-        return JobLogs(hosts, self.run, job_id, shown, lambda: self.has_ended(job_id))
+        return JobLogs(hosts, self.run, job_id, shown, lambda: self.has_ended(job_id), tail)
 
     def has_ended(self, job_id: int) -> bool:
         """Return whether a job has ended, or was refused."""

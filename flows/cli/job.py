@@ -1,8 +1,9 @@
 """Commands about jobs of a service."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,13 +19,25 @@ from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
-    from flows.api.rows import Accepted
+    from flows.api.authorization import AuthorizedApi
+    from flows.api.client import Client
+    from flows.api.rows import Accepted, JobRow
+
+POLL_SECONDS = 2.0
+"""Interval at which `job wait` looks. An engineering choice."""
 
 
 JobName = Annotated[
     str,
     typer.Argument(
         help="Id or name of a job, or NAME[INDEX] for a task of an array.",
+        autocompletion=complete_jobs,
+    ),
+]
+JobNames = Annotated[
+    list[str],
+    typer.Argument(
+        help="Ids or names of jobs, or NAME[INDEX] for a task of an array.",
         autocompletion=complete_jobs,
     ),
 ]
@@ -53,21 +66,32 @@ def print_accepted(accepted: "Accepted", name: str, as_json: bool, what: str = "
 
 
 def order(
-    kind: str, target: str, warehouse: Path, as_json: bool, key: str, value: float = 0.0
+    kind: str,
+    targets: Sequence[str],
+    warehouse: Path,
+    as_json: bool,
+    key: str,
+    value: float = 0.0,
 ) -> None:
-    """Give a command about a job or node."""
+    """Give a command about some jobs or a node."""
     from tasks.commands import CommandKind
 
     with connect(warehouse) as service:
-        accepted = service.send_command(CommandKind(kind), target, value=value, key=key)
-    print_accepted(accepted, target, as_json)
+        for number, target in enumerate(targets):
+            # A repetition of the whole command repeats each part's key.
+            own = f"{key}#{number}" if key and number else key
+            accepted = service.send_command(CommandKind(kind), target, value=value, key=own)
+            print_accepted(accepted, target, as_json)
 
 
 def _make_order(kind: str) -> Callable[..., None]:
     def give(
-        job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
+        jobs: JobNames,
+        key: Key = "",
+        warehouse: Warehouse = DEFAULT_WAREHOUSE,
+        as_json: Json = False,
     ) -> None:
-        order(kind, job, warehouse, as_json, key)
+        order(kind, jobs, warehouse, as_json, key)
 
     return give
 
@@ -83,7 +107,7 @@ def set_budget(
     as_json: Json = False,
 ) -> None:
     """Change a job's budget in the market."""
-    order("budget", job, warehouse, as_json, key, value)
+    order("budget", [job], warehouse, as_json, key, value)
 
 
 def print_queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
@@ -108,11 +132,50 @@ def print_forecasts(
         say(f"(forecasts are from {age:,.0f} s before the last round)", err=True)
 
 
-def print_jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """List all jobs of the service."""
+def print_jobs(
+    only: Annotated[
+        str,
+        typer.Option(
+            help="Filter on columns: COLUMN=VALUE|VALUE,… with * for any text, such as "
+            "status=runs|waits,by=ann."
+        ),
+    ] = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """List the jobs of the service."""
+    from flows.api.rows import JobRow
+    from flows.runs.workload_source import parse_pairs
+    from warehouse.workloads.logs.log import RowFilter
+
+    asked = parse_pairs("only", only)
+    if unknown := asked.keys() - (columns := [field.name for field in fields(JobRow)]):
+        raise InputError("only", f"there is no column {min(unknown)}", f"give {', '.join(columns)}")
+    chosen = RowFilter.of(asked)
     with connect(warehouse) as service:
-        asked = ("status", "reason", "name")
-        print_filled([to_columns(row) for row in service.list_jobs()], as_json, asked)
+        rows = [to_columns(row) for row in service.list_jobs()]
+    print_filled(
+        [row for row in rows if chosen.has(_to_texts(row))], as_json, ("status", "reason", "name")
+    )
+
+
+def wait(jobs: JobNames, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """Wait until jobs have ended; exit code 1 if one did not finish."""
+    from containers.runtime import EventKind
+
+    with connect(warehouse) as service:
+        asked = [service.get_job(job) for job in jobs]  # all are known before one is waited for
+        ends = [_wait_for(service, row) for row in asked]
+    print_filled([to_columns(row) for row in ends], as_json, ("status", "reason", "name"))
+    if any(row.status != EventKind.FINISHED for row in ends):
+        raise typer.Exit(1)
+
+
+def _wait_for(service: "AuthorizedApi | Client", row: "JobRow") -> "JobRow":
+    while row.ended_s is None and row.status != "refused":
+        time.sleep(POLL_SECONDS)
+        row = service.get_job(str(row.job_id))
+    return row
 
 
 def print_logs(
@@ -121,6 +184,9 @@ def print_logs(
         bool,
         typer.Option("--follow", "-f", help="Print new lines as they come, until the job ends."),
     ] = False,
+    tail: Annotated[
+        int | None, typer.Option(min=0, help="Print only so many of the last lines.")
+    ] = None,
     run: Annotated[
         str | None, typer.Option(help="A run in containers; by default the service's.")
     ] = None,
@@ -133,7 +199,7 @@ def print_logs(
     """Print the output of a job's containers."""
     if run is None and cluster is None:
         with connect(warehouse) as service:
-            _print_logs(service.read_logs(job, follow=follow), as_json)
+            _print_logs(service.read_logs(job, follow=follow, tail=tail), as_json)
         return
     from flows.api.job_logs import check_has_logs, has_ended, read_logs
     from flows.runs.cluster_file import read_cluster_file
@@ -154,7 +220,7 @@ def print_logs(
         raise InputError("cluster", "is missing", "give the cluster file of the run")
     nodes = read_cluster_file(cluster)
     ended = partial(has_ended, reader, run, number)
-    _print_logs(read_logs(nodes, run, number, follow=follow, has_ended=ended), as_json)
+    _print_logs(read_logs(nodes, run, number, follow=follow, has_ended=ended, tail=tail), as_json)
 
 
 def _print_logs(parts: Iterable[bytes], as_json: bool) -> None:
@@ -166,6 +232,10 @@ def _print_logs(parts: Iterable[bytes], as_json: bool) -> None:
         return
     for text in parts:
         print_log(text)
+
+
+def _to_texts(row: dict[str, Any]) -> dict[str, str]:
+    return {name: "" if value is None else str(value) for name, value in row.items()}
 
 
 def to_columns(row: Any) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def _make_order(kind: str) -> Callable[..., None]:
     def give(
         node: Index, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
     ) -> None:
-        order(kind, node, warehouse, as_json, key)
+        order(kind, [node], warehouse, as_json, key)
 
     return give
 

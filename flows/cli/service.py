@@ -170,6 +170,19 @@ def login(
     say(f"logged in to {client.url} as {caller.name}, {caller.role}{of}; token saved in {file}")
 
 
+def whoami(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """Print the caller's name, role and tenant, and the service."""
+    login = find_login()
+    with connect(warehouse) as service:
+        caller = service.get_caller()
+    about = {"name": caller.name, "role": caller.role.value, "tenant": caller.tenant}
+    rows = about | {"service": login.url if login else str(Path(warehouse).absolute())}
+    if as_json:
+        print_rows([rows], as_json)
+    else:
+        print_fields(rows)
+
+
 def logout() -> None:
     """Forget the remote service and use the local warehouse again."""
     from flows.api.login import delete_login

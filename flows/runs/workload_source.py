@@ -381,9 +381,10 @@ class Source(WorkloadSettings):
             remedy = f"give a trace in one of the formats {', '.join(LOGS)}"
             raise InputError("format", f"{self.format} is not a log of a cluster", remedy)
         options = ReadOptions(
-            self.zone, _pairs("only", self.only), _names(self.header), self.skip_unusable
+            self.zone, parse_pairs("only", self.only), _names(self.header), self.skip_unusable
         )
-        reader = READERS.get(Format(self.format)) or DeclaredTable(_pairs("columns", self.columns))
+        declared = DeclaredTable(parse_pairs("columns", self.columns))
+        reader = READERS.get(Format(self.format)) or declared
         return read_log(reader, self.trace, options)
 
     def make_jobs(self, log: "ClusterLog", gpu_types: Sequence[str] = ()) -> "Workload":
@@ -422,7 +423,7 @@ def _names(header: str) -> list[str]:
     return [name.strip() for name in header.split(",")] if header else []
 
 
-def _pairs(field: str, text: str) -> dict[str, str]:
+def parse_pairs(field: str, text: str) -> dict[str, str]:
     """Parse `NAME=VALUE,…`."""
     pairs: dict[str, str] = {}
     for part in filter(None, text.split(",")):
@@ -438,7 +439,9 @@ def _pairs(field: str, text: str) -> dict[str, str]:
 
 def _weights(field: str, text: str) -> dict[str, float]:
     try:
-        return {name: float(check_plain(weight)) for name, weight in _pairs(field, text).items()}
+        return {
+            name: float(check_plain(weight)) for name, weight in parse_pairs(field, text).items()
+        }
     except ValueError:
         raise InputError(
             field, f"{text!r} has a weight that is not a number", "give numbers"

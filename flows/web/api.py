@@ -32,7 +32,7 @@ from flows.web.backend import (
     describe_errors,
     get_http_status,
 )
-from flows.web.dependencies import AfterRound, Api, Caller, Key, Service, Target
+from flows.web.dependencies import AfterRound, Api, Caller, Key, Service, Tail, Target
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Token
@@ -104,12 +104,14 @@ for _path, _query, _answer in (
 
 
 @routes.get("/jobs/{job}/logs", response_class=StreamingResponse, responses=LOGS)
-async def read_logs(job: Target, api: Api, backend: Service) -> StreamingResponse:
+async def read_logs(
+    job: Target, api: Api, backend: Service, tail: Tail = None
+) -> StreamingResponse:
     """Read the output of a job's containers, the oldest first, each after a heading with its name.
 
     A job's line that looks like a heading, with `--- ` at its start, gets that prefix twice.
     """
-    logs = await backend.read(lambda: api.open_logs(job))
+    logs = await backend.read(lambda: api.open_logs(job, tail=tail))
 
     def parts() -> Iterator[bytes]:
         with closing(logs):

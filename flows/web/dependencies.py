@@ -89,6 +89,7 @@ Key = Annotated[
         description="A request that is repeated with the same key has no further effect.",
     ),
 ]
+Tail = Annotated[int | None, Query(ge=0, le=2**31, description="Only so many of the last lines.")]
 AfterRound = Annotated[
     int, Query(ge=-1, le=2**31, description="The last round that the caller knows.")
 ]

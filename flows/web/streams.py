@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from flows.api.job_logs import JobLogs, LogPlace
 from flows.web.backend import RequestRefused, ServiceBackend, describe_errors
-from flows.web.dependencies import AfterRound, Api, Caller, Credentials, Service, Target
+from flows.web.dependencies import AfterRound, Api, Caller, Credentials, Service, Tail, Target
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
 
@@ -94,7 +94,7 @@ async def find_place(after_round: AfterRound = -1, last_event_id: LastEvent = ""
 
 
 async def open_logs(
-    job: Target, api: Api, backend: Service, last_event_id: LastEvent = ""
+    job: Target, api: Api, backend: Service, last_event_id: LastEvent = "", tail: Tail = None
 ) -> AsyncIterator[JobLogs]:
     """Open a job's logs after the caller's place, until the stream ends.
 
@@ -102,7 +102,7 @@ async def open_logs(
         ShockwaveError: See `AuthorizedApi.open_logs`; or the id does not belong to this stream.
     """
     shown = _parse_places(last_event_id) if last_event_id else {}
-    logs = await backend.read(lambda: api.open_logs(job, shown))
+    logs = await backend.read(lambda: api.open_logs(job, shown, tail))
     try:
         yield logs
     finally:

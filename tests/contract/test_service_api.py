@@ -113,7 +113,7 @@ def test_both_have_the_same_methods() -> None:
         }
         for api in (AuthorizedApi, Client)
     )
-    assert local == remote | {"open_logs": ["self", "job", "shown"]}  # files of this machine
+    assert local == remote | {"open_logs": ["self", "job", "shown", "tail"]}  # files of this machine
 
 
 def test_both_answer_alike(tmp_path: Path) -> None:

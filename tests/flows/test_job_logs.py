@@ -68,6 +68,23 @@ def test_no_output_is_missed_or_repeated(nodes: Nodes, log: Path) -> None:
     assert b"".join(job_logs.read_logs(nodes, RUN, 1)) == log.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("tail", "shown"), [(0, b""), (2, b"3\n4\n"), (3, b"2\n3\n4\n"), (9, b"1\n2\n3\n4\n")]
+)
+def test_the_last_lines_come_first_and_then_all(
+    nodes: Nodes, log: Path, tail: int, shown: bytes
+) -> None:
+    append_log(log, "first", b"1\n2\n")
+    append_log(log, "second", b"3\n4\n")
+    with closing(JobLogs(nodes, RUN, 1, tail=tail)) as found:
+        assert b"".join(text for _, text in found.read_new()) == shown
+        places = found.places
+        append_log(log, "third", b"5\n6\n")
+        assert [*found.read_new()] == [("third", b"5\n6\n")]
+    with closing(JobLogs(nodes, RUN, 1, places, tail=1)) as again:  # a client that reconnects
+        assert [*again.read_new()] == [("third", b"5\n6\n")]
+
+
 def test_the_place_in_many_containers_fits_a_proxy_s_header(nodes: Nodes, log: Path) -> None:
     for number in range(100):
         append_log(log, container_name(RUN, 123_456, 1_000_000 + number, 10), b"x" * 10**4)

@@ -90,6 +90,7 @@ def test_jobs_are_handed_in_steered_and_shown(typed: Typed, here: Command, servi
     rows = {row["job_id"]: row for row in typed("job", "list")}
     assert [rows[n]["status"] for n in (1, 2, 3)] == ["runs", "held", "cancelled"]
     assert (rows[3]["tenant"], rows[3]["model"]) == ("b", "translator")
+    assert typed("job", "list", "--only", "status=held|canc*,tenant=b") == [rows[3]]
     assert [row["job_id"] for row in typed("queue")] == [1, 2, 3]
     kinds = [row["kind"] for row in typed("service", "events")]
     assert {"submit", "hold", "budget", "drain", "cancel"} <= {*kinds}
@@ -100,8 +101,13 @@ def test_jobs_are_handed_in_steered_and_shown(typed: Typed, here: Command, servi
     assert here("queue", "--warehouse", tmp_path).err.startswith("(the service is stopped")
     (answer,) = typed("why", "1")
     assert (answer["run"], answer["job"]["job_id"], answer["status"]) == (name, 1, "runs")
-    for words in (("job", "release", "2"), ("job", "requeue", "1"), ("node", "uncordon", "3")):
+    (me,) = typed("whoami")
+    assert (me["name"], me["role"]) == (rows[2]["by"], "operator")
+    for words in (("job", "release", "2"), ("node", "uncordon", "3")):
         typed(*words)
+    accepted = typed("job", "requeue", "1", "2", "--key", "both")
+    assert typed("job", "requeue", "1", "2", "--key", "both") == accepted
+    assert [row["job_id"] for row in accepted] == [1, 2]
     go(tmp_path, 1)
     (status,) = typed("status")
     assert (status["held"], status["drained"], status["pending"]) == (0, [], 0)
@@ -109,6 +115,9 @@ def test_jobs_are_handed_in_steered_and_shown(typed: Typed, here: Command, servi
 
 MISTAKES = {
     ("submit",): "model",
+    ("job", "list", "--only", "state=runs"): "--only: there is no column state; give job_id",
+    ("job", "list", "--only", "runs"): "--only: 'runs' is not of the form NAME=VALUE",
+    ("job", "wait", "none"): "there is no job 'none'",
     ("submit", "--model", "conv-small", "--batch-size", "32"): "epochs",
     ("submit", *SMALL, "--model", "x", "--samples-per-epoch", "9"): "--model: there are no thr",
     ("submit", *SMALL, "--gpus", "64"): "--gpus: 64 are requested",
@@ -190,7 +199,7 @@ def test_the_schema_of_a_jobs_file_is_printed(here: Command) -> None:
 
 
 def test_jobs_of_any_image_run_on_a_virtual_cluster(
-    typed: Typed, here: Command, tmp_path: Path
+    typed: Typed, ask: Command, here: Command, tmp_path: Path
 ) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(JOB, epochs=500, total_steps=0))  # goes on all the time
@@ -209,6 +218,9 @@ def test_jobs_of_any_image_run_on_a_virtual_cluster(
     rows = {row["name"]: row for row in typed("job", "list")}
     assert rows["etl"]["job_id"] == job["job_id"]
     assert rows["etl"]["status"] in ("finished", "withdrawn")
+    ended = ask("job", "wait", "etl")
+    assert ended.rows == [rows["etl"]]
+    assert ended.code == (0 if rows["etl"]["status"] == "finished" else 1)
 
 
 def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(

@@ -83,7 +83,7 @@ ORDERS = {
 LABELS = {"run tag", "run note", "token list", "token rm"}
 """Commands that read or write a line, as `run name` and `token add` do."""
 SHOWN = {
-    *("job list", "job logs", "node list", "status", "down"),
+    *("job list", "job wait", "job logs", "node list", "status", "down", "whoami"),
     *("service events", "service forecast"),
 }
 """Commands that read what `queue` reads."""

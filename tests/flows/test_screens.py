@@ -114,6 +114,8 @@ CHANGING = (
 """Commands that change the output of others; they run once, before all others."""
 
 ELSEWHERE = {
+    "job wait": "prints as job list does",
+    "whoami": "prints the user of this machine; test_jobs.py has it",
     "node image": "needs Docker hosts; test_live.py has it",
     "cluster pull": "needs Docker hosts; test_grants.py has it",
     "hindsight": "has tests of its own, with logs",

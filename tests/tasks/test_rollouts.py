@@ -26,9 +26,11 @@ from tasks.rollouts import (
     forecast_times,
 )
 from tasks.round import (
+    Prediction,
     Round,
     Step,
     StepResult,
+    _predict,
     call_step,
     collect,
     make_situation,
@@ -45,12 +47,14 @@ from warehouse.workloads.generator import generate_workload
 
 def played(start: Start) -> tuple[dict[int, ExpectedTimes], Memory, Round]:
     """Forecasts of all jobs in the second round, by when all have come, then the whole run."""
-    kept, found = Memory(), dict[int, ExpectedTimes]()
+    kept, found, predicted = Memory(), dict[int, ExpectedTimes](), list[Prediction]()
 
     def call(step: Step, run: Run, *inputs: StepResult[Any]) -> StepResult[Any]:
         result = call_step(step, run, *inputs)
+        if step is predict:
+            predicted.append(_predict(run, inputs[0].value, asked=True))
         if step is solve:
-            this = Round(**vars(inputs[0].value), plan=result.value)
+            this = Round(**vars(predicted[0]), plan=result.value)
             found.update(forecast_times(run, this, this.active.keys()))
             assert found == forecast_times(run, this, this.active.keys())
         return result

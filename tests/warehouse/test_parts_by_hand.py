@@ -107,7 +107,7 @@ def test_the_parts_of_a_record_have_views(analytics: Analytics) -> None:
     assert analytics.query("FROM jobs WHERE job_id = 2")[1] == [
         (
             *(run, 2, "", "adaptive", "net", 16, 64, 1, 1, [], "accordion", 10, 1000),
-            *(150.0, "blue", 2.0, 630, False, None, 100.0),
+            *(150.0, "blue", 2.0, 630, False, None, 100.0, None),
         )
     ]
     assert column(analytics, "events WHERE job_id = 0", "kind", "at_seconds") == [

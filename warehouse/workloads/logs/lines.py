@@ -12,8 +12,8 @@ from warehouse.workloads.logs.log import (
     SEEN_BEFORE,
     UNREADABLE,
     JobLine,
-    LineFilter,
     ReadOptions,
+    RowFilter,
     TableJob,
     UnusableError,
 )
@@ -73,7 +73,7 @@ def read_lines(
     ) as table:
         found = _locate(path, table, columns)
         selected = _locate_selection(path, table, options.only)
-        selection, moments = LineFilter.of(options.only), Moments.of(options.zone)
+        selection, moments = RowFilter.of(options.only), Moments.of(options.zone)
         roles = {role: name for role, (name, _) in found.items()}
         positions = [(role, at) for role, (_, at) in found.items()]
         header = [*table.columns]

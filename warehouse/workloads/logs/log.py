@@ -191,8 +191,8 @@ def read_log(reader: LogReader, path: Path, options: ReadOptions) -> ClusterLog:
 
 
 @dataclass(frozen=True, slots=True)
-class LineFilter:
-    """The rows that `ReadOptions.only` selects.
+class RowFilter:
+    """A choice of rows by their fields, such as `ReadOptions.only`.
 
     Attributes:
         patterns: By column, in lower case.
@@ -201,7 +201,7 @@ class LineFilter:
     patterns: Mapping[str, re.Pattern[str]]
 
     @classmethod
-    def of(cls, only: Mapping[str, str]) -> "LineFilter":
+    def of(cls, only: Mapping[str, str]) -> "RowFilter":
         """Compile the patterns."""
         return cls({column.casefold(): _compile(pattern) for column, pattern in only.items()})
 

@@ -19,8 +19,8 @@ from warehouse.workloads.logs.log import (
     UNKNOWN,
     WAITS,
     JobLine,
-    LineFilter,
     ReadOptions,
+    RowFilter,
     TableJob,
     UnusableError,
 )
@@ -52,7 +52,7 @@ class PhillyJson:
         found = re.match(r"\s*\[", text)
         if not found:
             raise InputError(str(path), "is no JSON list of jobs", "give a cluster_job_log")
-        selection, moments = LineFilter.of(options.only), Moments.of(options.zone)
+        selection, moments = RowFilter.of(options.only), Moments.of(options.zone)
         seen: set[str] = set()
         for place, job in iterate_objects(path, text, found.end()):
             if not selection.has({key: str(job.get(key, "")) for key in selection.patterns}):

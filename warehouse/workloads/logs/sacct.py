@@ -19,8 +19,8 @@ from warehouse.workloads.logs.log import (
     STILL_RUNNING,
     UNKNOWN,
     JobLine,
-    LineFilter,
     ReadOptions,
+    RowFilter,
     TableJob,
     UnusableError,
 )
@@ -108,7 +108,7 @@ def _read_rows(path: Path, options: ReadOptions, left_out: Counter[str]) -> Iter
     if not found:
         raise InputError(str(path), "is JSON without jobs", "give the JSON of sacct")
     roles = {role: names[0] for role, names in COLUMNS.names.items()}
-    selection, moments = LineFilter.of(options.only), Moments.of(options.zone)
+    selection, moments = RowFilter.of(options.only), Moments.of(options.zone)
     for place, job in iterate_objects(path, text, found.end()):
         row = _flatten(place, job)
         values = {role: clean(row[name]) for role, name in roles.items() if name in row}
