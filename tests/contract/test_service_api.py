@@ -113,7 +113,8 @@ def test_both_have_the_same_methods() -> None:
         }
         for api in (AuthorizedApi, Client)
     )
-    assert local == remote | {"open_logs": ["self", "job", "shown", "tail"]}  # files of this machine
+    # It reads files of this machine.
+    assert local == remote | {"open_logs": ["self", "job", "shown", "tail"]}
 
 
 def test_both_answer_alike(tmp_path: Path) -> None:
