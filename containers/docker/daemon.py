@@ -6,6 +6,7 @@ Its calls raise `NodeGone` if the daemon does not answer, and `Refused` if it re
 import contextlib
 import math
 import ssl
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ from containers.leasing.engine import KILLED, STOPPED, Exit, Found, Lacking, Nod
 
 ANSWER_SECONDS = 10.0
 """Timeout of a query, after which the daemon counts as gone. An engineering bound."""
+CREATED_SECONDS = 0.05
+"""Time between questions whether another process has created a container."""
 WORK_SECONDS = 120.0
 """Timeout of creating, starting and removing containers. GPU drivers can be slow. An engineering
 bound."""
@@ -176,7 +179,7 @@ class Daemon:
         except docker.errors.APIError as error:
             if error.status_code != 409:
                 raise
-            container = containers.get(name)
+            container = self._wait_for_created(name)
             if container.labels != options["labels"]:  # of a round that was never recorded
                 container.remove(force=True)
                 container = containers.create(name=name, **options)
@@ -187,6 +190,17 @@ class Daemon:
         except (docker.errors.APIError, Refused):
             container.remove(force=True, v=True)
             raise
+
+    def _wait_for_created(self, name: str) -> Any:
+        """Return a container of whose name another process may still be creating one."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._slow_client.containers.get(name)
+            except docker.errors.NotFound:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(CREATED_SECONDS)
 
     def _make_network(self, rendered: Rendered) -> None:
         labels = {RUN: rendered.options["labels"][RUN]}

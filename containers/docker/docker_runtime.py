@@ -23,6 +23,8 @@ from predictor.job import JobSpec
 class DockerEngine(Fleet):
     """The daemons of a cluster's nodes, as the `Engine` of one run's leases."""
 
+    program = "container"
+
     def check(self, jobs: Iterable[JobSpec]) -> None:
         """See `Engine.check`."""
         check_needs(self.nodes, jobs)

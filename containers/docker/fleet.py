@@ -17,6 +17,7 @@ from containers.docker.usage import Meter
 from containers.leasing.engine import (
     KILLED,
     TERMINATED,
+    UNSAVED,
     Exit,
     Found,
     Item,
@@ -30,9 +31,6 @@ from predictor.parts import Mapper
 
 MOST_PARTS = 16
 """Most parts of a step; hosts beyond that share a part. An engineering bound on task runs."""
-
-UNSAVED = "it did not handle SIGTERM, so its work since its last checkpoint may be lost"
-"""Remark about a container that SIGTERM ended: a shell that started the program, for example."""
 
 TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its containers"
 """Remedy if a node runs containers of another run."""

@@ -17,10 +17,15 @@ TRAINED, STORAGE = 0, 74
 WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 
 
-def interpret_exit(end: Exit | None) -> tuple[EventKind, str]:
-    """Interpret an exit as a kind of event and a reason in words; None if it is unknown."""
+def interpret_exit(end: Exit | None, program: str) -> tuple[EventKind, str]:
+    """Interpret an exit as a kind of event and a reason in words; None if it is unknown.
+
+    `program` is what the engine calls a lease's program.
+    """
     if end is None:
-        return EventKind.LOST, "its container vanished"
+        return EventKind.LOST, f"its {program} vanished"
+    if end.by_engine:
+        return EventKind.LOST, end.by_engine
     said = f": {end.last_words}" if end.last_words else ""
     if end.code == TRAINED:
         return EventKind.FINISHED, ""

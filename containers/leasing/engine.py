@@ -15,6 +15,9 @@ Result = TypeVar("Result")
 STOPPED, KILLED, TERMINATED = 75, 137, 143
 """Exit codes: stopped with a checkpoint (EX_TEMPFAIL), SIGKILL, SIGTERM that was not handled."""
 
+UNSAVED = "it did not handle SIGTERM, so its work since its last checkpoint may be lost"
+"""Remark about a program that SIGTERM ended: a shell that started it, for example."""
+
 
 class NodeGone(Exception):
     """A node does not answer; the message is the cause."""
@@ -64,12 +67,14 @@ class Exit:
         code: Exit code; 128 + n after signal n.
         last_words: Last line that it printed, truncated.
         memory_bytes: Its limit of memory.
+        by_engine: Why its engine ended it through no fault of the job, in words; else empty.
     """
 
     code: int
     out_of_memory: bool
     last_words: str
     memory_bytes: float
+    by_engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +135,11 @@ class Engine(Protocol):
     """Starts, ends and watches the programs of one run's leases.
 
     Attributes:
+        program: What it calls a lease's program on a node.
         gone: Causes, by node that did not answer the last query.
     """
 
+    program: str
     gone: dict[int, str]
 
     def check(self, jobs: Iterable[JobSpec]) -> None:

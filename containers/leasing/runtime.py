@@ -310,9 +310,10 @@ class LeasedRuntime:
             name = self._cluster.names[gone[0]]
             return EventKind.LOST, f"node {name} does not answer: {self._engine.gone[gone[0]]}"
         if len(found) < len(places):
-            return EventKind.LOST, "its container vanished"
+            return EventKind.LOST, f"its {self._engine.program} vanished"
         ended = [entry for entry in found if not entry.running]
-        ends = [interpret_exit(self._engine.exit(entry)) for entry in ended]
+        program = self._engine.program
+        ends = [interpret_exit(self._engine.exit(entry), program) for entry in ended]
         bad = next((end for end in ends if end[0] is not EventKind.FINISHED), None)
         return bad or (ends[0] if len(ends) == len(places) else None)
 

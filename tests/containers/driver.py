@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from containers.clock import RunClock
-from containers.docker.docker_runtime import DockerFactory
+from containers.docker.docker_runtime import DockerEngine, DockerFactory
 from containers.docker.nodes import Nodes
+from containers.leasing.engine import Engine
+from containers.leasing.runtime import LeasedRuntime
 from containers.runtime import (
     ContainerEvent,
     EventKind,
@@ -19,6 +21,9 @@ from containers.runtime import (
     Runtime,
     Terms,
 )
+from containers.slurm.cluster import SlurmCluster
+from containers.slurm.engine import SlurmEngine
+from containers.slurm.slurm_runtime import SlurmFactory
 from harness.waiting import HANG_SECONDS
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
@@ -119,19 +124,39 @@ class Driver:
         ]
 
 
+Machines = Nodes | SlurmCluster
+"""A cluster of Docker hosts, or of a Slurm."""
+
+
+def open_engine(nodes: Machines, run: str) -> Engine:
+    """The engine of a run."""
+    if isinstance(nodes, SlurmCluster):
+        return SlurmEngine(nodes, run)
+    return DockerEngine(nodes, run)
+
+
+def open_runtime(
+    nodes: Machines, run: str, resume_point: ResumePoint, round_seconds: float = ROUND_SECONDS
+) -> LeasedRuntime:
+    """Open a run at a point; its clock begins there now."""
+    clock, terms = RunClock(resume_point.clock_seconds), Terms(run, round_seconds)
+    if isinstance(nodes, SlurmCluster):
+        return SlurmFactory(nodes, clock).open(terms, resume_point)
+    return DockerFactory(nodes, clock).open(terms, resume_point)
+
+
 @contextmanager
 def driven(
-    nodes: Nodes,
+    nodes: Machines,
     run: str,
     specs: Iterable[JobSpec],
     *,
     round_seconds: float = ROUND_SECONDS,
     resume_point: ResumePoint | None = None,
 ) -> Iterator[Driver]:
-    """A run on Docker hosts that begins now; its containers are removed at the end."""
+    """A run that begins now; its containers are removed at the end."""
     stood = replace(resume_point or ResumePoint(), jobs=tuple(specs))
-    place = DockerFactory(nodes, RunClock(stood.clock_seconds))
-    runtime = place.open(Terms(run, round_seconds), stood)
+    runtime = open_runtime(nodes, run, stood, round_seconds)
     driver = Driver(runtime, leases=dict(stood.leases))
     try:
         if resume_point is None:
@@ -143,7 +168,7 @@ def driven(
         runtime.close()
 
 
-def losses(nodes: Nodes, run: str, job_id: int) -> dict[int, set[float]]:
+def losses(nodes: Machines, run: str, job_id: int) -> dict[int, set[float]]:
     """Mean losses by epoch; an epoch that was trained twice has two."""
     found: dict[int, set[float]] = {}
     for line in (nodes.folder(run, job_id) / "telemetry.jsonl").read_bytes().splitlines():

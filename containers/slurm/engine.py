@@ -1,0 +1,531 @@
+"""Slurm as the engine of leases: one batch job for each.
+
+While Slurm's controller does not answer, calls wait for it: jobs run on, and no lease changes
+until it is known again what became of them. A job is known by its name, which is a function of its
+lease, and by id, time of submission and restarts together: a controller that was killed forgets
+jobs that it had acknowledged, and gives their ids to others.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from containers.leasing.engine import (
+    KILLED,
+    TERMINATED,
+    UNSAVED,
+    Attempt,
+    Exit,
+    Found,
+    Item,
+    Refused,
+    Result,
+    Usage,
+)
+from containers.leasing.telemetry import read_end, read_part
+from containers.runtime import Lease
+from containers.slurm.cluster import SlurmCluster
+from containers.slurm.commands import Commands
+from containers.slurm.inventory import IN_SERVICE, find_foreign, list_nodes
+from containers.slurm.parsing import SlurmAway, read_number, read_status
+from containers.slurm.rendering import (
+    BEGUN,
+    LeaseMark,
+    check_needs,
+    log_file,
+    read_mark,
+    render,
+)
+from predictor.job import JobSpec
+from predictor.parts import Mapper
+
+COLUMNS = {
+    **{"JobID": 24, "Name": 256, "State": 24, "Reason": 200, "SubmitTime": 24},
+    **{"RestartCnt": 12, "exit_code": 12, "Comment": 1600},
+}
+"""Columns of `squeue`, with their widths."""
+
+HISTORY = ("JobIDRaw", "JobName", "State", "ExitCode")
+"""Columns of `sacct`."""
+
+LOOK_SECONDS = 1.0
+"""Time for which an answer of the controller is used again, unless jobs were changed since."""
+RETRY_SECONDS = 1.0
+"""Time between questions to a controller that does not answer."""
+END_SECONDS = 0.2
+"""Time between questions whether jobs have ended."""
+KILL_SECONDS = 120.0
+"""Time in which Slurm has to end a job by SIGKILL, the site's `KillWait` included; the order is
+repeated until then."""
+AGAIN_SECONDS = 5.0
+"""Time between two orders to kill the same job."""
+CALLS = 4
+"""Calls at a time, so that the controller serves others, too."""
+
+MOST_NAME = 1024
+"""Most bytes of a lease's name."""
+
+GONE = "GONE"
+"""State of jobs that Slurm has forgotten."""
+
+UNHEARD = frozenset({"unknown", "not_responding"})
+"""States of nodes that may soon be down, or answer."""
+
+WAITING = "PENDING"
+ACTIVE = frozenset(
+    {"RUNNING", "CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING", "SUSPENDED", "STOPPED"}
+    | {"RESIZING", WAITING}
+)
+"""States of jobs that hold GPUs or may get some; a job that is completing still holds them."""
+
+REQUEUED = ("REQUEUED", "SPECIAL_EXIT", "REQUEUE_HOLD", "REQUEUE_FED")
+"""States of jobs that Slurm would run again, in spite of our options."""
+
+ENDS_BY_SLURM = {
+    "TIMEOUT": "it reached the time limit of its Slurm job",
+    "DEADLINE": "Slurm ended it at a deadline",
+    "NODE_FAIL": "its node failed",
+    "BOOT_FAIL": "its node failed to boot",
+    "PREEMPTED": "Slurm preempted it",
+    "REVOKED": "Slurm revoked it",
+    **dict.fromkeys(REQUEUED, "Slurm requeued it"),
+}
+"""States of jobs that Slurm has ended through no fault of theirs, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """A lease's job, as Slurm shows it.
+
+    Attributes:
+        name: Name of the lease.
+        identity: Its id, time of submission and restarts; ids alone come again.
+        code: Its exit code, 128 + n after signal n; of an ended job only.
+    """
+
+    name: str
+    mark: LeaseMark
+    identity: tuple[int, int, int]
+    state: str
+    reason: str = ""
+    code: int = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether it holds GPUs, or waits for its first ones."""
+        return self.state in ACTIVE
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended for good."""
+        return not self.active and self.state not in REQUEUED
+
+    @property
+    def id(self) -> str:
+        """Its id, as Slurm's commands take it."""
+        return str(self.identity[0])
+
+
+def read_job(row: Mapping[str, str]) -> SeenJob | None:
+    """Read a row of `squeue`; None if it is not the job of a lease.
+
+    Raises:
+        SlurmAway: It cannot be read.
+    """
+    mark = read_mark(row["Comment"])
+    if mark is None or row["Name"] != mark.job_name:
+        return None
+    number, submitted, restarts = (
+        read_number("squeue", key, row[key]) for key in ("JobID", "SubmitTime", "RestartCnt")
+    )
+    state = row["State"]
+    if restarts and state == WAITING:
+        state = "REQUEUED"
+    ended = state not in ACTIVE and state not in REQUEUED
+    code = read_status("squeue", row["exit_code"]) if ended else 0
+    identity = number, submitted, restarts
+    return SeenJob(mark.lease, mark, identity, state, row["Reason"], code)
+
+
+class SlurmEngine:
+    """The jobs of one run's leases on a Slurm.
+
+    Args:
+        now: Monotonic clock in seconds.
+        sleep: Waits for seconds.
+        report: Called with a line when Slurm stops to answer.
+
+    Attributes:
+        gone: Always empty: a controller that does not answer is waited for, and nodes that do not
+            answer it end their jobs.
+    """
+
+    program = "Slurm job"
+
+    def __init__(
+        self,
+        cluster: SlurmCluster,
+        run: str,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.gone: dict[int, str] = {}
+        self.run, self._cluster = run, cluster
+        self._slurm = Commands(cluster.site.commands)
+        self._now, self._sleep, self._report = now, sleep, report
+        self._jobs: dict[str, SeenJob] = {}
+        self._looked, self._changed = -LOOK_SECONDS, False
+        self._known: dict[str, SeenJob] = {}
+        self._waiting: dict[tuple[int, int, int], float] = {}
+        self._problems: dict[int, str] = {}
+        self._removed: set[str] = set()
+        self._left: set[int] = set()
+        self._pool = ThreadPoolExecutor(CALLS)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._pool.shutdown()
+
+    def check(self, jobs: Iterable[JobSpec]) -> None:
+        """See `Engine.check`."""
+        check_needs(self._cluster.site.trainer, jobs)
+
+    def map(
+        self,
+        name: str,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        node_of: Callable[[Item], int],
+        each: Mapper | None = None,
+    ) -> list[Result]:
+        """See `Engine.map`; one controller has all jobs, so there are no parts."""
+        return list(self._pool.map(function, items))
+
+    def _answer(self, ask: Callable[[], Result]) -> Result:
+        """Ask Slurm until it answers."""
+        away = False
+        while True:
+            try:
+                return ask()
+            except SlurmAway as error:
+                if not away:
+                    self._report(f"Slurm does not answer; waiting for it: {error}")
+                away = True
+                self._sleep(RETRY_SECONDS)
+
+    def other_runs(self) -> set[str]:
+        """Return other runs with jobs of this user that have not ended."""
+        rows = self._answer(lambda: self._slurm.table("squeue", COLUMNS, "--me"))
+        jobs = filter(None, map(read_job, rows))
+        return {job.mark.run for job in jobs if job.active} - {self.run}
+
+    def _ask(self) -> dict[str, SeenJob]:
+        """Ask for the run's jobs by name, ended ones as long as the controller knows them."""
+
+        def ask() -> dict[str, SeenJob]:
+            rows = self._slurm.table("squeue", COLUMNS, "--me", "--states=all")
+            found: dict[str, SeenJob] = {}
+            doubles: list[str] = []
+            # The first of a name is the lease's; a later one waits for its end, and is cancelled.
+            for job in sorted(filter(None, map(read_job, rows)), key=lambda job: job.identity[:2]):
+                if job.mark.run != self.run:
+                    continue
+                if job.name not in found:
+                    found[job.name] = job
+                elif job.active:
+                    doubles.append(job.id)
+            self._cancel(doubles)
+            return found
+
+        self._jobs = jobs = self._answer(ask)
+        self._looked, self._changed = self._now(), False
+        for job in jobs.values():
+            if job.active or job.name in self._known:
+                self._known[job.name] = job
+            if job.state == WAITING:
+                self._waiting.setdefault(job.identity, self._looked)
+            else:
+                self._waiting.pop(job.identity, None)
+        return jobs
+
+    def _cancel(self, ids: Sequence[str], *options: str) -> None:
+        """Order jobs to be cancelled or signalled; whether it helped is seen by the next question.
+
+        It fails for jobs that have just ended.
+        """
+        if ids:
+            with suppress(Refused, SlurmAway):
+                self._slurm.call("scancel", *options, *ids)
+        self._changed = True
+
+    def look(self, *, again: bool = False) -> list[Found]:
+        """See `Engine.look`; answers may be a second old, unless `again` is set."""
+        if again or self._changed or self._is_old():
+            self._ask()
+        for name in self._known.keys() - self._jobs.keys():
+            self._known[name] = self._find_end(self._known[name])
+        jobs = [job for job in (self._known | self._jobs).values() if self._counts(job)]
+        return [found for job in jobs for found in self._spread(job)]
+
+    def _is_old(self) -> bool:
+        return self._now() >= self._looked + LOOK_SECONDS
+
+    def _counts(self, job: SeenJob) -> bool:
+        """Return whether a job has not ended, or is that of a last lease and was not removed."""
+        if job.name in self._removed or job.state == GONE:
+            return False
+        if job.over and self._last_lease(job.mark.job_id) != job.name:
+            self._removed.add(job.name)
+            return False
+        return True
+
+    def _last_lease(self, job_id: int) -> str:
+        return self._read(job_id, "lease")
+
+    def _read(self, job_id: int, name: str) -> str:
+        """Read a file in a job's folder; empty if that fails."""
+        with suppress(OSError):
+            data = read_part(self._cluster.folder(self.run, job_id) / name, 0, MOST_NAME)
+            return data.decode(errors="replace")
+        return ""
+
+    def _spread(self, job: SeenJob) -> list[Found]:
+        """Return a job as its programs on each of its nodes."""
+        places = self._cluster.by_node(job.mark.gpus)
+        key = "/".join(map(str, job.identity))
+        mark, running = job.mark, job.active and not self._waits_too_long(job)
+        return [
+            Found(key, job.name, mark.job_id, mark.number, rank, mark.gpus, running, True, node)
+            for rank, node in enumerate(places)
+        ]
+
+    def _waits_too_long(self, job: SeenJob) -> bool:
+        """Whether Slurm has let a job wait for too long."""
+        since = self._waiting.get(job.identity)
+        return since is not None and self._now() > since + self._cluster.site.start_seconds
+
+    def _find_end(self, job: SeenJob) -> SeenJob:
+        """Return what accounting says of a job that the controller no longer knows.
+
+        A job that neither knows was forgotten and is `GONE`, as is one whose end accounting cannot
+        tell because it is away.
+        """
+        if job.over:
+            return job
+        lost = SeenJob(job.name, job.mark, job.identity, GONE)
+        columns = ("--parsable2", "--noheader", "--delimiter=\x1f", f"--format={','.join(HISTORY)}")
+        try:
+            text = self._slurm.call("sacct", "--allocations", *columns, f"--jobs={job.id}")
+            for line in text.splitlines():
+                row = dict(zip(HISTORY, line.split("\x1f"), strict=True))
+                same = (row["JobIDRaw"], row["JobName"]) == (job.id, job.mark.job_name)
+                state = row["State"].split()[0]
+                if same and state not in ACTIVE:
+                    code, _, signal = row["ExitCode"].partition(":")
+                    ended = int(code) or (128 + int(signal) if int(signal) else 0)
+                    return SeenJob(job.name, job.mark, job.identity, state, "", ended)
+        except (SlurmAway, Refused, ValueError, IndexError):
+            pass
+        return lost
+
+    def prepare(self, number: int, lease: Lease, spec: JobSpec, *, shared: bool) -> Attempt:
+        """See `Engine.prepare`."""
+        if shared:
+            raise Refused("Slurm gives a GPU to one job at a time")
+        mark = LeaseMark(self.run, spec.job_id, number, 1, lease.gpus)
+        name, _, attempt = self._last_lease(spec.job_id).rpartition(".")
+        if name == mark.job_name and attempt.isdecimal():  # the round is dispatched again
+            mark = mark._replace(attempt=int(attempt))
+            if self._has_ended(mark):
+                mark = mark._replace(attempt=mark.attempt + 1)
+        return Attempt(mark.lease, "", (render(self._cluster, mark, spec),))
+
+    def _has_ended(self, mark: LeaseMark) -> bool:
+        """Whether a lease's program ran and has ended."""
+        if job := (self._known | self._jobs).get(mark.lease):
+            return job.over or job.name in self._removed
+        return mark.lease in self._removed or self._has_begun(mark)
+
+    def start(self, attempt: Attempt) -> None:
+        """See `Engine.start`; after an unclear answer, the controller is asked what it knows."""
+        (job,) = attempt.parts
+        if self._is_old():
+            self._ask()
+        while job.mark.lease not in self._known | self._jobs:
+            try:
+                said = self._slurm.call("sbatch", "--parsable", *job.options, text=job.script)
+                number = read_number("sbatch", "job id", said.strip().partition(";")[0])
+            except SlurmAway:
+                self._ask()
+            else:
+                known = SeenJob(job.mark.lease, job.mark, (number, 0, 0), WAITING)
+                self._known[known.name] = known
+                self._changed = True
+
+    def end(
+        self, found: Iterable[Found], grace_seconds: float, each: Mapper | None = None
+    ) -> tuple[dict[int, str], list[Found]]:
+        """See `Engine.end`; orders are repeated until their effect is seen."""
+        entries = [*found]
+        names = {entry.name for entry in entries}
+        if not names:
+            return {}, []
+        signalled = self._signal(self._active(names), grace_seconds)
+        killed = {job.name for job in self._kill(names)}
+        remarks = dict[int, str]()
+        for name in names:
+            job = self._jobs.get(name)
+            if job is not None and name in killed and name in signalled:
+                remarks[job.mark.job_id] = (
+                    f"killed, as SIGTERM did not end it in {grace_seconds:g} s"
+                )
+            elif job is not None and name in signalled and job.code == TERMINATED:
+                remarks[job.mark.job_id] = UNSAVED
+        left = {job.name: job for job in self._active(names)}
+        remarks |= {
+            job.mark.job_id: f"its Slurm job {job.id} could not be ended: it is {job.state}"
+            for job in left.values()
+        }
+        self._removed |= names - left.keys()
+        for name in names - left.keys():
+            self._known.pop(name, None)
+        return remarks, [entry for entry in entries if entry.name in left]
+
+    def _active(self, names: Collection[str]) -> list[SeenJob]:
+        """Ask which of some jobs have not ended."""
+        jobs = self._ask()
+        return [job for name in names if (job := jobs.get(name)) and not job.over]
+
+    def _signal(self, jobs: Sequence[SeenJob], grace_seconds: float) -> set[str]:
+        """Send SIGTERM to running jobs and wait for their ends; return their names."""
+        running = [job for job in jobs if job.active and job.state != WAITING]
+        if not running or grace_seconds <= 0:
+            return set()
+        names, deadline = {job.name for job in running}, self._now() + grace_seconds
+        left, unheard = running, names
+        while left:
+            again = [job for job in left if job.name in unheard]
+            # A signal before its program began is lost.
+            unheard = {job.name for job in again if not self._has_begun(job.mark)}
+            self._terminate(again)
+            self._sleep(END_SECONDS)
+            left = self._active(names)
+            if self._now() >= deadline:
+                break
+        return names
+
+    def _terminate(self, jobs: Sequence[SeenJob]) -> None:
+        """Send SIGTERM to programs, and not to the `srun` of a gang, which would kill them."""
+        gangs = {job.id for job in jobs if len(self._cluster.by_node(job.mark.gpus)) > 1}
+        self._cancel(sorted(gangs), "--signal=TERM")
+        self._cancel([job.id for job in jobs if job.id not in gangs], "--signal=TERM", "--full")
+
+    def _has_begun(self, mark: LeaseMark) -> bool:
+        return self._read(mark.job_id, BEGUN).strip() == mark.lease
+
+    def _kill(self, names: Collection[str]) -> list[SeenJob]:
+        """Kill what has not ended, and wait for that; return the jobs that had to be killed."""
+        left = first = self._active(names)
+        deadline = self._now() + KILL_SECONDS
+        while left and self._now() < deadline:
+            ids = [job.id for job in left]
+            self._cancel(ids, "--signal=KILL", "--full")
+            self._cancel(ids)
+            until = min(self._now() + AGAIN_SECONDS, deadline)
+            while (left := self._active(names)) and self._now() < until:
+                self._sleep(END_SECONDS)
+        return first
+
+    def exit(self, found: Found) -> Exit | None:
+        """See `Engine.exit`."""
+        job = self._jobs.get(found.name) or self._known.get(found.name)
+        if job is None:
+            return None
+        if job.active:
+            seconds = self._cluster.site.start_seconds
+            why = job.reason if job.reason not in ("None", "") else "no reason given"
+            return Exit(0, False, "", 0.0, f"Slurm did not start it in {seconds:g} s: {why}")
+        if words := ENDS_BY_SLURM.get(job.state, ""):
+            return Exit(job.code, False, "", 0.0, words)
+        code = job.code
+        if job.state == "CANCELLED":  # which Slurm does not count as an exit
+            code = code or TERMINATED
+        elif job.state != "COMPLETED":
+            code = code or KILLED
+        memory = self._cluster.site.memory_per_gpu * len(found.gpus)
+        return Exit(code, job.state == "OUT_OF_MEMORY", self._last_words(found), memory)
+
+    def _last_words(self, found: Found) -> str:
+        with suppress(OSError):
+            end = read_end(log_file(self._cluster.folder(self.run, found.job_id)), 4096)
+            lines = end.decode(errors="replace").split("\n")
+            # Not the lines of Slurm itself, nor our heading.
+            said = [
+                line.strip()
+                for line in lines
+                if line.strip() and not line.startswith(("slurmstepd", "srun: ", "--- "))
+            ]
+            return said[-1][:300] if said else ""
+        return ""
+
+    def usage(self, found: Found) -> Usage | None:
+        """See `Engine.usage`: Slurm tells it only of ended jobs."""
+        return None
+
+    def gpu_share(self, gpus: Sequence[int]) -> float:
+        """See `Engine.gpu_share`: it is unknown."""
+        return 0.0
+
+    def divide(self, found: Found, *, shared: bool) -> bool:
+        """See `Engine.divide`: Slurm gives no GPU to two jobs."""
+        return True
+
+    def problems(self) -> dict[int, str]:
+        """See `Engine.problems`; nodes on which others hold GPUs are out of service, too."""
+        problems, foreign = self._judge_nodes()
+        if foreign:  # jobs may have begun or ended between the questions
+            _, again = self._judge_nodes()
+            foreign = {node: again[node] for node in foreign.keys() & again.keys()}
+        names = self._cluster.names
+        for node, held in foreign.items():
+            of = self._cluster.nodes[node].gpus
+            problems.setdefault(node, f"others hold {held} of the {of} GPUs of node {names[node]}")
+        return {node: problem for node, problem in problems.items() if node not in self._left}
+
+    def _judge_nodes(self) -> tuple[dict[int, str], dict[int, int]]:
+        """Return the problems of nodes, and the GPUs that others hold on them."""
+        own = self._count_own(self._ask())
+        partition = self._cluster.site.partition
+        nodes = self._answer(lambda: list_nodes(self._slurm, partition))
+        later = self._count_own(self._ask())
+        own = {name: max(own.get(name, 0), later.get(name, 0)) for name in own | later}
+        there = {node.name: node for node in nodes}
+        problems, foreign = dict[int, str](), find_foreign(nodes, own)
+        for place, node in enumerate(self._cluster.nodes):
+            now = there.get(node.name)
+            if now is None or (now.gpu_type, now.gpus) != (node.gpu_type, node.gpus):
+                problems[place] = "Slurm no longer has it, or with other GPUs"
+            elif now.problem:
+                # A controller that has just begun has not heard of its nodes yet.
+                unheard = now.state - IN_SERVICE <= UNHEARD
+                problems[place] = self._problems.get(place, "") if unheard else now.problem
+        problems = {place: problem for place, problem in problems.items() if problem}
+        self._problems = {**problems}
+        places = {name: place for place, name in enumerate(self._cluster.names)}
+        return problems, {places[name]: n for name, n in foreign.items() if name in places}
+
+    def _count_own(self, jobs: Mapping[str, SeenJob]) -> dict[str, int]:
+        """Return the GPUs of the run's active jobs, by names of nodes."""
+        own: dict[str, int] = {}
+        for job in jobs.values():
+            for place, local in self._cluster.by_node(job.mark.gpus).items():
+                name = self._cluster.names[place]
+                own[name] = own.get(name, 0) + (len(local) if job.active else 0)
+        return own
+
+    def leave(self, nodes: Collection[int]) -> None:
+        """See `Engine.leave`."""
+        self._left |= {*nodes}
