@@ -61,8 +61,8 @@ class LeaseMark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmJob:
-    """A job to submit: its lease, the options of `sbatch`, and its script."""
+class LeaseScript:
+    """The Slurm job of a lease: its lease, the options of `sbatch`, and its script."""
 
     mark: LeaseMark
     options: tuple[str, ...]
@@ -107,7 +107,7 @@ def check_needs(site_trainer: Sequence[str], jobs: Iterable[JobSpec]) -> None:
             raise InputError(f"job {spec.job_id}, command", "is missing", remedy)
 
 
-def render(cluster: SlurmCluster, mark: LeaseMark, spec: JobSpec) -> SlurmJob:
+def render(cluster: SlurmCluster, mark: LeaseMark, spec: JobSpec) -> LeaseScript:
     """Return the Slurm job of a lease."""
     site, places = cluster.site, cluster.by_node(mark.gpus)
     folder = cluster.folder(mark.run, spec.job_id)
@@ -139,7 +139,9 @@ def render(cluster: SlurmCluster, mark: LeaseMark, spec: JobSpec) -> SlurmJob:
         # The scheduler's own variables are none of the job's business.
         "--export=PATH,HOME,USER,LANG",
     ]
-    return SlurmJob(mark, tuple(options), _write_script(cluster, mark.lease, folder, counts, spec))
+    return LeaseScript(
+        mark, tuple(options), _write_script(cluster, mark.lease, folder, counts, spec)
+    )
 
 
 def _write_script(
