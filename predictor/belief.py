@@ -171,16 +171,14 @@ class Belief:
         largest = max(self.largest_change, *changes, 0.0)
         return replace(self, losses=known[-MOST_LOSSES:], largest_change=largest)
 
-    def with_measurements(
-        self, agent: Agent, reports: Sequence[EpochReport], placement: Placement
-    ) -> "Belief":
+    def with_measurements(self, reports: Sequence[EpochReport], placement: Placement) -> "Belief":
         """Return the belief after a round on a placement, `reports` being those of the round.
 
         Step times and noise follow from the batch size of each epoch that the job trained in.
         """
-        progress = self.progress
+        progress, agent = self.progress, self.agent
         assert progress is not None, "the job ran"
-        agent = self.agent or agent
+        assert agent is not None, "the job chooses its batch sizes"
         for report in reports:
             for epoch in range(report.epoch, report.epoch + report.epochs):
                 agent = agent.after(placement, report.batch_size, epoch)

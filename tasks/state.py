@@ -175,7 +175,7 @@ class RunState:
         held = self._measure_holdings(seen)
         ended = self._ended_jobs(seen, beliefs, ratios, held)
         learning = self.learning.after(header, ended, () if header.pairs else trained)
-        beliefs = _admit(beliefs, seen.ended, arrivals, commands)
+        beliefs = _admit(header, beliefs, seen.ended, arrivals, commands)
         state = replace(
             self,
             source_position=self.source_position.after(seen.clock_seconds, arrivals, commands),
@@ -219,9 +219,8 @@ class RunState:
             new = reports.get(entry.job_id, ())
             belief = belief.after(new, entry, last.measure_speed(belief, seen))
             if header.adapts:
-                app = header.throughputs.applications[belief.spec.model]
                 placement = last.find_placement(entry.job_id)
-                belief = belief.with_measurements(Agent(app), new, placement)
+                belief = belief.with_measurements(new, placement)
             beliefs[entry.job_id] = belief
         for job_id, losses in _by_job(seen.losses).items():
             beliefs[job_id] = beliefs[job_id].with_losses(losses)
@@ -326,13 +325,17 @@ def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str
 
 
 def _admit(
+    header: RunHeader,
     beliefs: dict[int, Belief],
     ended: Iterable[int],
     arrivals: Sequence[JobSpec],
     commands: Sequence[Command],
 ) -> dict[int, Belief]:
     """Remove ended jobs, add new jobs, and set the budgets that commands gave."""
-    beliefs = _without(beliefs, ended) | {spec.job_id: Belief(spec) for spec in arrivals}
+    beliefs = _without(beliefs, ended)
+    for spec in arrivals:
+        agent = Agent(header.throughputs.applications[spec.model]) if header.adapts else None
+        beliefs[spec.job_id] = Belief(spec, agent=agent)
     if arrivals:
         beliefs = dict(sorted(beliefs.items()))
     for command in commands:

@@ -26,6 +26,43 @@ def choose_configurations(
     Raises:
         SolverError: HiGHS found no solution.
     """
+    program, places = _make_program(values, capacities)
+    chosen: list[Allocation | None] = [None] * len(values)
+    if not places:
+        return chosen, 0.0
+    solution, figures = solve_program(
+        program.model(integer=True),
+        "the configurations of a round",
+        limited=True,
+        mip_rel_gap=RELATIVE_GAP,
+        mip_max_nodes=NODE_LIMIT,
+        random_seed=0,
+    )
+    for (job, found), share in zip(places, solution.col_value, strict=True):
+        if share > 0.5:
+            chosen[job] = found
+    return chosen, figures.mip_dual_bound
+
+
+def price_gpus(
+    values: Sequence[Mapping[Allocation, float]], capacities: Mapping[str, int]
+) -> dict[str, float]:
+    """Return the price of a GPU of each type: its dual if jobs may take parts of configurations.
+
+    Arguments and errors are those of `choose_configurations`.
+    """
+    program, places = _make_program(values, capacities)
+    if not places:
+        return dict.fromkeys(capacities, 0.0)
+    solution, _ = solve_program(program.model(), "the prices of a round")
+    duals = solution.row_dual[-len(capacities) :]
+    return {kind: abs(dual) for kind, dual in zip(capacities, duals, strict=True)}
+
+
+def _make_program(
+    values: Sequence[Mapping[Allocation, float]], capacities: Mapping[str, int]
+) -> tuple[Program, list[tuple[int, Allocation]]]:
+    """Return the program, whose last rows are the capacities, and what its columns stand for."""
     program = Program()
     places: list[tuple[int, Allocation]] = []
     used: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -39,20 +76,6 @@ def choose_configurations(
                 places.append((job, found))
         if columns:
             program.row(columns, 0.0, 1.0)
-    chosen: list[Allocation | None] = [None] * len(values)
-    if not places:
-        return chosen, 0.0
-    for gpu_type, terms in used.items():
-        program.row(terms, 0.0, float(capacities[gpu_type]))
-    solution, figures = solve_program(
-        program.model(integer=True),
-        "the configurations of a round",
-        limited=True,
-        mip_rel_gap=RELATIVE_GAP,
-        mip_max_nodes=NODE_LIMIT,
-        random_seed=0,
-    )
-    for (job, found), share in zip(places, solution.col_value, strict=True):
-        if share > 0.5:
-            chosen[job] = found
-    return chosen, figures.mip_dual_bound
+    for gpu_type, gpus in capacities.items():
+        program.row(used[gpu_type], 0.0, float(gpus))
+    return program, places

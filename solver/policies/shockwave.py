@@ -19,6 +19,8 @@ from solver.bidding import (
     measure_utility,
 )
 from solver.clearing import certify, solve_market
+from solver.configurations import has_sizes
+from solver.elastic import plan_sizes
 from solver.even_cluster import UNKNOWN
 from solver.guarantees import audit_one_type, audit_types
 from solver.list_scheduling import Claim, next_round
@@ -113,6 +115,8 @@ class Shockwave(Policy):
     looks_ahead = True
     work_conserving = True
     several_pools = True
+    elastic = True
+    adapts = True
 
     backend: str = "auto"
     fairness: float = 0.1
@@ -131,6 +135,8 @@ class Shockwave(Policy):
         """See `Policy.plan`."""
         if not situation.jobs:
             return Plan({}, SolveReport(self.name))
+        if any(map(has_sizes, situation.jobs)):
+            return plan_sizes(self.name, situation)
         ahead = make_outlook(situation)
         made = self._list(situation, ahead)
         plan, market = made.plan, made.bids.market
@@ -160,6 +166,8 @@ class Shockwave(Policy):
         """Place only the coming round, without its market; same order and worth as `plan`."""
         if not situation.jobs:
             return Plan({}, SolveReport(self.name))
+        if any(map(has_sizes, situation.jobs)):
+            return plan_sizes(self.name, situation)
         return self._list(situation, make_outlook(situation)).plan
 
     def _bid_on_one_type(self, situation: Situation, ahead: Outlook) -> Bids:

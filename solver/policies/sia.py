@@ -11,7 +11,7 @@ from predictor.rows import from_json, to_json
 from solver.backends import RELATIVE_GAP
 from solver.backends.choice import relative_gap
 from solver.backends.configurations import choose_configurations
-from solver.inventory import Inventory
+from solver.configurations import list_configurations, node_sizes
 from solver.launches import count_launches
 from solver.list_scheduling import Claim, next_round
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
@@ -101,29 +101,6 @@ class Sia(Policy):
             if scaled > 0.0:
                 values[found] = LEFT_OUT - round(scaled**POWER, DECIMALS)
         return values
-
-
-def node_sizes(inventory: Inventory) -> dict[str, int]:
-    """Return the GPUs of a node, by type; the largest of several pools."""
-    sizes: dict[str, int] = {}
-    for pool in inventory.pools:
-        sizes[pool.gpu_type] = max(sizes.get(pool.gpu_type, 0), pool.gpus_per_node)
-    return sizes
-
-
-def list_configurations(job: ActiveJob, sizes: Mapping[str, int]) -> list[Allocation]:
-    """List the allocations of a menu with a power of two of GPUs on a node, or whole nodes.
-
-    A gang has its own size.
-    """
-    least = job.menu[0].gpus
-    found = []
-    for there in job.menu:
-        size, gpus = sizes[there.gpu_type], there.gpus
-        power_of_two = gpus <= size and gpus & (gpus - 1) == 0
-        if gpus == least or power_of_two or gpus % size == 0:
-            found.append(there)
-    return found
 
 
 def find_normalized_goodputs(job: ActiveJob, sizes: Mapping[str, int]) -> dict[Allocation, float]:

@@ -15,6 +15,7 @@ from predictor.allocation import Allocation, Demand
 from predictor.forecast import SAMPLES, Forecast
 from predictor.job import JobSpec
 from predictor.throughput import Profile, Throughput
+from solver.configurations import list_configurations, node_sizes
 from solver.plan import ActiveJob, Situation
 from solver.policies import POLICIES, make_policy
 from tests.solver.test_policies import situations
@@ -180,7 +181,12 @@ def test_policies_that_go_by_run_times_do_ask(inputs: Situation) -> None:
     for name in ("shockwave", "slack", "srtf", "mst", "shockwave-published"):
         looked, asked = watched(inputs)
         make_policy(name).plan(looked)
-        assert asked == {(job.job_id, job.own) for job in inputs.jobs}
+        sizes = node_sizes(inputs.inventory)
+        assert asked == {
+            (job.job_id, entry)
+            for job in inputs.jobs
+            for entry in (list_configurations(job, sizes) if name == "shockwave" else [job.own])
+        }
 
 
 @settings(max_examples=25)

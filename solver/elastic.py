@@ -1,0 +1,266 @@
+"""The market of a round in which jobs choose how many GPUs they run on.
+
+A job bids on configurations, entries of its menu: a power of two of GPUs on a node, or whole nodes.
+An hour less of its run time is worth its delay price λ_j, in hours of all active jobs, so it bids
+
+    U_j(c) = B_j λ_j s_j(c) (1 - r / stay_j(c)) + L_j(c)
+
+on configuration c. s_j is its speed there over its speed on one GPU. A restart of r seconds, if c
+is not what it holds, is paid off while it stays: until its end, but no longer than `LONGEST_STAY`.
+L_j is the lateness that it avoids if it keeps c: all active work is due by a common horizon.
+
+If k GPUs are k^q times as fast as one, Σ λ_j s_j is greatest, at every moment, under the allocation
+with the least mean completion time, where λ_j = (i^a - (i - 1)^a)^(1/a) for the job with the i-th
+most work left, and a = 1 / (1 - q) (heSRPT: Berg, Vesilo and Harchol-Balter, 2020).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from predictor.allocation import Allocation
+from predictor.application import StepTime
+from predictor.arrays import Bools, Floats, Ints
+from predictor.goodput import find_goodputs, fit_step_model
+from predictor.rows import from_json, to_json
+from solver.backends import RELATIVE_GAP
+from solver.backends.choice import Solution, relative_gap
+from solver.backends.configurations import choose_configurations, price_gpus
+from solver.clearing import certify
+from solver.configurations import list_configurations, node_sizes
+from solver.guarantees import audit_types
+from solver.list_scheduling import Claim, next_round
+from solver.market import Market
+from solver.plan import ActiveJob, Plan, Situation
+
+EXPONENT = 0.7
+"""q, with which speed is taken to grow with GPUs: 0.6 to 0.8 are within 1 % of each other."""
+
+LONGEST_STAY = 300.0
+"""Longest time, in seconds, for which a job is expected to keep its GPUs."""
+
+LATENESS, LATEST = 2.0, 3.0
+"""Worth of avoiding a horizon of lateness, in speeds of a one-GPU job, and the most horizons that
+count."""
+
+SPREAD, LEAST_HORIZON = 1.15, 1_800.0
+"""Horizon over the work of all jobs on one GPU each, and its least value in seconds."""
+
+FIRST_GUESS = 3_600.0
+"""Seconds on one GPU that are expected of a job of an application of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """The policy's memory between plans: what the jobs of each application measured.
+
+    Attributes:
+        steps: Step times: the first of each number of nodes and GPUs and power of two of the local
+            batch size.
+        noise: Squared norm and variance of the gradient, as first seen.
+    """
+
+    steps: Mapping[str, tuple[StepTime, ...]] = field(default_factory=dict)
+    noise: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def after(self, jobs: Sequence[ActiveJob]) -> "Experience":
+        """Return the experience with what active jobs measured; itself if there is no news."""
+        steps, noise = dict(self.steps), dict(self.noise)
+        for agent in (job.belief.agent for job in jobs):
+            if agent is None or agent.noise is None:
+                continue
+            noise.setdefault(agent.app.name, agent.noise)
+            known = steps.get(agent.app.name, ())
+            seen = set(map(_kind, known))
+            for step in agent.steps:
+                if _kind(step) not in seen:
+                    seen.add(_kind(step))
+                    known = (*known, step)
+            steps[agent.app.name] = known
+        return self if (steps, noise) == (self.steps, self.noise) else Experience(steps, noise)
+
+
+def _kind(step: StepTime) -> tuple[int, int, int]:
+    return step.nodes, step.gpus, step.local_batch_size.bit_length()
+
+
+@dataclass(frozen=True)
+class Offers:
+    """The configurations on which jobs bid, one row each; a job's rows are adjacent.
+
+    Attributes:
+        job_of: Job index, shape (rows,).
+        left: Seconds until the job's end if it keeps the configuration, shape (rows,).
+        moves: Whether the job restarts, shape (rows,).
+    """
+
+    job_of: Ints
+    allocations: tuple[Allocation, ...]
+    left: Floats
+    moves: Bools
+
+    @property
+    def gpus(self) -> Ints:
+        """GPUs of each row, shape (rows,)."""
+        return np.array([found.gpus for found in self.allocations], np.int64)
+
+    @property
+    def firsts(self) -> Ints:
+        """The first row of each job, shape (jobs,)."""
+        return np.flatnonzero(np.diff(self.job_of, prepend=-1))
+
+
+def make_offers(situation: Situation, experience: Experience) -> Offers:
+    """List the configurations of active jobs, at least one, and how long jobs would need on each.
+
+    All jobs of an application share a model of step times. A job of an unknown application bids on
+    the first entry of its menu only, and a job that is still restarting on what it holds.
+    """
+    jobs, sizes = situation.jobs, node_sizes(situation.inventory)
+    menus: list[list[Allocation]] = []
+    for job in jobs:
+        found, agent = list_configurations(job, sizes), job.belief.agent
+        restarts = job.lease_rounds * situation.round_seconds < situation.restart_seconds
+        if agent and agent.app.name not in experience.steps:
+            found = found[:1]
+        elif job.held and restarts:
+            found = [entry for entry in found if entry.same_but_for_nodes(job.held)] or found
+        menus.append(found)
+    job_of = np.repeat(np.arange(len(jobs)), [len(menu) for menu in menus])
+    allocations = tuple(entry for menu in menus for entry in menu)
+    left = np.full(len(allocations), FIRST_GUESS)
+    known: defaultdict[str, list[int]] = defaultdict(list)
+    moves = np.ones(len(allocations), bool)
+    for row, (job, entry) in enumerate(
+        zip(map(jobs.__getitem__, job_of), allocations, strict=True)
+    ):
+        moves[row] = not (job.held and job.held.same_but_for_nodes(entry))
+        agent = job.belief.agent
+        if agent is None:
+            left[row] = job.run_time(entry).remaining
+        elif agent.app.name in experience.steps:
+            known[agent.app.name].append(row)
+    for name, rows in known.items():
+        there = [(jobs[job_of[row]], allocations[row]) for row in rows]
+        left[rows] = _predict_seconds(there, experience, name)
+    return Offers(job_of, allocations, left, moves)
+
+
+def _predict_seconds(
+    there: Sequence[tuple[ActiveJob, Allocation]], experience: Experience, name: str
+) -> Floats:
+    """Return the seconds until the ends of jobs of an application; infinite where they cannot run.
+
+    Work left is declared: epochs of steps at the initial batch size. Gradients stay as noisy as
+    they are.
+    """
+    agents = [agent for job, _ in there if (agent := job.belief.agent)]
+    app = agents[0].app
+    sqr, var = np.array([agent.noise or experience.noise[name] for agent in agents]).T
+    nodes, gpus = np.array([(entry.nodes, entry.gpus) for _, entry in there]).T
+    model = fit_step_model(experience.steps[name])
+    speeds, _, _ = find_goodputs(app, model, (sqr, var), nodes, gpus)
+    work = np.array(
+        [app.progress_after(app.epochs) * (1.0 - job.belief.share_done) for job, _ in there]
+    )
+    left = np.full(len(work), np.inf)
+    np.divide(np.maximum(work, 1.0), speeds, where=speeds > 0.0, out=left)
+    return left
+
+
+def value_offers(situation: Situation, offers: Offers) -> Floats:
+    """Return what each offer is worth, U, shape (rows,), at least 0; 0 where a job cannot run."""
+    job_of, left, firsts = offers.job_of, offers.left, offers.firsts
+    alone = (left * offers.gpus)[firsts]
+    speeds = alone[job_of] / left
+    stay = np.minimum(LONGEST_STAY, left + situation.restart_seconds)
+    kept = np.where(offers.moves, np.maximum(1.0 - situation.restart_seconds / stay, 0.0), 1.0)
+    fastest = float(np.minimum.reduceat(left, firsts).max())
+    spread = SPREAD * float(alone.sum()) / situation.inventory.gpus
+    late = np.clip(left / max(fastest, spread, LEAST_HORIZON) - 1.0, 0.0, LATEST)
+    worth = price_delays(alone)[job_of] * speeds * kept + LATENESS * (LATEST - late)
+    return np.where(left < np.inf, _budgets(situation)[job_of] * worth, 0.0)
+
+
+def price_delays(work: Floats) -> Floats:
+    """Return the delay prices λ of jobs with seconds of work on one GPU, of the same shape."""
+    order, power = np.argsort(-work, kind="stable"), 1.0 / (1.0 - EXPONENT)
+    ranks = np.empty(len(work))
+    ranks[order] = np.arange(1, len(work) + 1)
+    return np.asarray((ranks**power - (ranks - 1.0) ** power) ** (1.0 / power))
+
+
+def _budgets(situation: Situation) -> Floats:
+    budgets = np.array([job.spec.budget for job in situation.jobs])
+    return np.asarray(budgets / budgets.mean())
+
+
+def plan_sizes(policy: str, situation: Situation) -> Plan:
+    """Plan a round with elastic jobs, at least one: the configurations of the greatest total worth.
+
+    The report has the prices of GPUs and the bound of the integer program. A job's recorded bid is
+    that on what it gets, or else on what it likes best at these prices, by GPU type.
+    """
+    before = from_json(Experience, situation.memory)
+    experience = before.after(situation.jobs)
+    offers = make_offers(situation, experience)
+    worth = value_offers(situation, offers)
+    budgets, capacities = _budgets(situation)[offers.job_of], situation.inventory.capacities
+    ids = np.array([job.job_id for job in situation.jobs])[offers.job_of]
+    kinds, limits = situation.inventory.types, np.array([*capacities.values()], np.int64)
+    market = Market(kinds, limits, ids, offers.allocations, budgets, worth)
+    values: list[dict[Allocation, float]] = [{} for _ in situation.jobs]
+    for job, entry, value in zip(
+        offers.job_of.tolist(), offers.allocations, worth.tolist(), strict=True
+    ):
+        values[job][entry] = value
+    chosen, bound = choose_configurations(values, capacities)
+    per_gpu = price_gpus(values, capacities)
+    prices = np.array([per_gpu[kind] for kind in kinds])
+    claims = [
+        Claim(job, entry)
+        for job, entry in zip(situation.jobs, chosen, strict=True)
+        if entry is not None
+    ]
+    claims.sort(key=lambda claim: -claim.allocation.gpus)
+    placement = next_round(situation, claims)
+    runs = np.array(
+        [
+            situation.jobs[job].job_id in placement and chosen[job] == entry
+            for job, entry in zip(offers.job_of.tolist(), offers.allocations, strict=True)
+        ]
+    )
+    net = worth - offers.gpus * prices[market.type_of]
+    shown = np.lexsort((-net, ~runs, market.type_of, market.job_of))
+    first = np.diff(market.job_of[shown] * len(kinds) + market.type_of[shown], prepend=-1) > 0
+    bids = shown[first]
+    rows = np.flatnonzero(runs)
+    objective = float(worth[rows].sum())
+    dual = float(limits @ prices) + float(
+        np.maximum(np.maximum.reduceat(net, offers.firsts), 0.0).sum()
+    )
+    solution = Solution(
+        counts=runs.astype(np.int64),
+        bound=bound,
+        objective=objective,
+        prices=prices,
+        backend="highs",
+        reason="jobs choose among configurations",
+        status="optimal"
+        if relative_gap(max(bound, objective), objective) <= RELATIVE_GAP
+        else "work_limit",
+    )
+    kept = audit_types(market, rows, budgets, prices, max(dual - objective, 0.0))
+    line = sorted(bids.tolist(), key=lambda row: (not runs[row], -worth[row] / offers.gpus[row]))
+    leading = {int(ids[row]): float(worth[row] / offers.gpus[row]) for row in reversed(line)}
+    order = tuple(dict.fromkeys(int(ids[row]) for row in line))
+    return Plan(
+        placement=placement,
+        report=certify(policy, market, rows, solution, kept),
+        bids=tuple(market.bids[row] for row in bids),
+        memory="" if experience is before else to_json(experience),
+        order=order,
+        worth=tuple(leading[job_id] for job_id in order),
+    )

@@ -1,0 +1,135 @@
+"""Shockwave chooses how many GPUs elastic jobs get, by delay prices."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.runs.simulation import prepare
+from predictor.allocation import Allocation, Demand
+from predictor.goodput import Agent
+from predictor.rows import from_json
+from predictor.throughput import UNTYPED
+from solver.backends.configurations import price_gpus
+from solver.elastic import Experience, make_offers, plan_sizes, price_delays, value_offers
+from solver.inventory import Inventory, Pool
+from solver.plan import ActiveJob, Situation
+from tasks.round import run_round
+from tests.runs import Memory, make
+from tests.solver.test_policies import ROUND_SECONDS, job
+from tests.solver.test_pollux import FOUR, start
+from tests.solver.test_sia import CHOICES, values
+from tests.solver.test_tiresias import start as situate
+from tests.strategies import examples
+
+
+@given(st.lists(values, min_size=1, max_size=4))
+@examples(40)
+def test_prices_bound_every_choice(table: list[dict[Allocation, float]]) -> None:
+    capacities = {"a": 3, "b": 4}
+    prices = price_gpus(table, capacities)
+    gains = (
+        max([0.0, *(worth - prices[c.gpu_type] * c.gpus for c, worth in row.items())])
+        for row in table
+    )
+    bound = sum(prices[kind] * gpus for kind, gpus in capacities.items()) + sum(gains)
+    for every in product(*([None, *row] for row in table)):
+        used = {kind: sum(c.gpus for c in every if c and c.gpu_type == kind) for kind in "ab"}
+        if all(used[kind] <= capacities[kind] for kind in used):
+            assert sum(row[c] for row, c in zip(table, every, strict=True) if c) <= bound + 1e-6
+    assert min(prices.values()) >= 0.0
+    assert {choice.gpu_type for choice in CHOICES} == prices.keys()
+
+
+def test_delay_prices_by_hand() -> None:
+    """With q of 0.7 the price of rank i is (i^(10/3) - (i - 1)^(10/3))^0.3, the longest first."""
+    found = price_delays(np.array([10.0, 30.0, 20.0]))
+    second, third = (2 ** (10 / 3) - 1) ** 0.3, (3 ** (10 / 3) - 2 ** (10 / 3)) ** 0.3
+    assert found == pytest.approx([third, 1.0, second])
+
+
+def faster(seen: ActiveJob, speeds: tuple[float, ...]) -> ActiveJob:
+    """The job on one to as many GPUs as there are speeds."""
+    time = seen.run_time(seen.menu[0])
+    spec = replace(seen.spec, demand=Demand(1, len(speeds)))
+    menu = tuple(Allocation(UNTYPED, gpus) for gpus in range(1, len(speeds) + 1))
+    found = replace(seen, belief=replace(seen.belief, spec=spec), menu=menu)
+    for entry, speed in zip(menu, speeds, strict=True):
+        left = time.remaining / speed
+        found.know(replace(time, remaining=left, low=left, high=left, samples=(left,)), entry)
+    return found
+
+
+def holding(seen: ActiveJob) -> ActiveJob:
+    """The job in its first round on a GPU."""
+    return replace(seen, gpus=(0,), lease_rounds=1, held=seen.menu[0])
+
+
+def test_what_a_configuration_is_worth_by_hand() -> None:
+    """20 rounds are left on one GPU, 12.5 on two: 1.6 times as fast, at a delay price of 1."""
+    waits = faster(job(0, 20.0), (1.0, 1.6))
+    here = replace(situate(waits, gpus=4), restart_seconds=30.0)
+    offers = make_offers(here, Experience())
+    assert offers.left == pytest.approx([20 * ROUND_SECONDS, 12.5 * ROUND_SECONDS])
+    on_time = 2.0 * 3.0
+    # Its restart takes a tenth of the 300 s that it is expected to stay.
+    horizon = max(12.5 * ROUND_SECONDS, 1_800.0)
+    late = 20 * ROUND_SECONDS / horizon - 1.0
+    expected = [0.9 + on_time - 2.0 * late, 1.6 * 0.9 + on_time]
+    assert value_offers(here, offers) == pytest.approx(expected)
+    stays = replace(here, jobs=(faster(holding(job(0, 20.0)), (1.0, 1.6)),))
+    expected[0] += 0.1
+    assert value_offers(stays, make_offers(stays, Experience())) == pytest.approx(expected)
+
+
+def test_a_job_that_restarts_keeps_its_size() -> None:
+    restarts = faster(holding(job(0, 9.0)), (1.0, 1.9))
+    now = replace(situate(restarts, gpus=4), restart_seconds=2 * ROUND_SECONDS)
+    assert make_offers(now, Experience()).allocations == restarts.menu[:1]
+
+
+def test_gpus_go_where_they_save_most_time() -> None:
+    """The job that speeds up gets what the other leaves, which does not."""
+    crowd = faster(job(0, 20.0), (1.0, 1.0, 1.0)), faster(job(1, 20.0), (1.0, 1.9, 2.7))
+    plan = plan_sizes("shockwave", situate(*crowd, gpus=4))
+    sizes = {job_id: len(gpus) for job_id, gpus in plan.placement.items()}
+    assert sizes == {0: 1, 1: 3}
+    report = plan.report
+    assert (report.status, report.backend, report.wanting) == ("optimal", "highs", 0)
+    assert report.objective == pytest.approx(report.bound)
+    assert {bid.job_id: bid.allocation.gpus for bid in plan.bids} == sizes
+    assert sorted(plan.order) == [0, 1]
+
+
+def test_measured_applications_run_and_share_what_they_measured(tmp_path: Path) -> None:
+    made = make(start(tmp_path, *FOUR, policy="shockwave"))
+    counts = {len(lease.gpus) for record in made.records for lease in record.leases}
+    assert counts <= {1, 2, 4}
+    assert max(counts) > 1
+    ends = [event.job_id for record in made.records for event in record.finished]
+    assert sorted(ends) == [0, 1, 2, 3]
+    memories = [record.memory for record in made.records if record.memory]
+    known = from_json(Experience, memories[-1])
+    assert known.steps.keys() == known.noise.keys() == {"toy"}
+    assert len(memories) < len(made.records)  # kept only if there is news
+
+
+def test_a_new_job_of_a_known_application_bids_on_several_sizes(tmp_path: Path) -> None:
+    with prepare(start(tmp_path, *FOUR, policy="shockwave")).open_run(Memory()) as run:
+        for _ in range(3):
+            run_round(run)
+        belief = next(b for b in run.state.beliefs.values() if b.agent and b.agent.steps)
+    assert belief.agent
+    new = replace(belief, progress=None, observed=(), agent=Agent(belief.agent.app))
+    menu = tuple(Allocation("t4", gpus, -(-gpus // 2)) for gpus in (1, 2, 3, 4))
+    jobs = [replace(job(n, 9), belief=seen, menu=menu) for n, seen in enumerate((belief, new))]
+    now = Situation(180.0, Inventory((Pool("t4", 4, 2),)), 60.0, 6, tuple(jobs))
+    unknown = make_offers(now, Experience())
+    assert [entry.gpus for entry in unknown.allocations] == [1, 1]
+    offers = make_offers(now, Experience().after(jobs))
+    assert [entry.gpus for entry in offers.allocations] == [1, 2, 4, 1, 2, 4]
+    assert (offers.left[3:] > offers.left[:3]).all()  # the new one has its whole work ahead
