@@ -284,7 +284,7 @@ class AuthorizedApi(NamedCommands):
         """Export metrics in the text format of Prometheus."""
         from flows.api.metrics import export_metrics
 
-        return export_metrics(self.service)
+        return export_metrics(self.service, sees=self.caller.sees)
 
     def close(self) -> None:
         """Close all connections."""

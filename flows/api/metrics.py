@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,20 @@ from tasks.record import Timings
 
 if TYPE_CHECKING:
     from flows.api.history import ServiceHistory
+    from flows.api.job_history import TenantRow
     from flows.api.queries import ServiceQueries
+    from flows.api.rows import NodeRow
 
 QUANTILES = (0.5, 0.9, 1.0)
 """Exported quantiles of ρ; the last is the worst. A convention."""
 
 
-def export_metrics(service: "ServiceQueries", now: float | None = None) -> bytes:
-    """Export the metrics of a service; no metric names a job or a tenant.
+def export_metrics(
+    service: "ServiceQueries",
+    now: float | None = None,
+    sees: Callable[[str], bool] = lambda tenant: True,
+) -> bytes:
+    """Export the metrics of a service; no metric names a job, or a tenant that `sees` hides.
 
     `now` is in seconds since the epoch.
 
@@ -28,7 +34,15 @@ def export_metrics(service: "ServiceQueries", now: float | None = None) -> bytes
         ShockwaveError: The records are damaged, or the inbox does not answer.
     """
     registry = CollectorRegistry()
-    registry.register(_Collector([*_collect_service(service, time.time() if now is None else now)]))
+    registry.register(
+        _Collector(
+            [
+                *_collect_service(service, time.time() if now is None else now),
+                *_collect_tenants(row for row in service.list_tenants() if sees(row.tenant)),
+                *_collect_nodes(service.list_nodes()),
+            ]
+        )
+    )
     return generate_latest(registry)
 
 
@@ -75,6 +89,33 @@ def _collect_service(service: "ServiceQueries", now: float) -> Iterator[Metric]:
     yield gauge("inbox_pending", "Entries that no round has taken in yet.", status.pending)
     yield gauge("inbox_lag_seconds", "Age of the oldest of these.", service.measure_lag(now))
     yield from _collect_last_round(service, history)
+
+
+def _collect_tenants(rows: "Iterable[TenantRow]") -> Iterator[Metric]:
+    labels = ["tenant"]
+    gpus = GaugeMetricFamily("shockwave_tenant_gpus", "GPUs that a tenant holds.", labels=labels)
+    jobs = GaugeMetricFamily("shockwave_tenant_jobs", "A tenant's active jobs.", labels=labels)
+    held = CounterMetricFamily(
+        "shockwave_tenant_gpu_seconds", "GPU time that a tenant's jobs held.", labels=labels
+    )
+    for row in rows:
+        gpus.add_metric([row.tenant], row.gpus)
+        jobs.add_metric([row.tenant], row.jobs)
+        held.add_metric([row.tenant], row.gpu_hours * 3600.0)
+    yield from (gpus, jobs, held)
+
+
+def _collect_nodes(rows: "Iterable[NodeRow]") -> Iterator[Metric]:
+    labels = ["node", "gpu_type"]
+    gpus = GaugeMetricFamily(
+        "shockwave_node_gpus", "GPUs of a node; 0 while it is out of service.", labels=labels
+    )
+    busy = GaugeMetricFamily("shockwave_node_busy_gpus", "Held GPUs of a node.", labels=labels)
+    for row in rows:
+        node = [row.name or str(row.node), row.gpu_type]
+        gpus.add_metric(node, 0 if row.drained else row.gpus)
+        busy.add_metric(node, len(row.held_gpus))
+    yield from (gpus, busy)
 
 
 def _collect_last_round(service: "ServiceQueries", history: "ServiceHistory") -> Iterator[Metric]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from flows.cli.commands import WITHOUT_RECORDS, find_command
+from flows.cli.commands import GROUPED, WITHOUT_RECORDS, find_command
 from predictor.errors import InputError, ShockwaveError, first_line, likely, remedy_of
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -48,7 +48,16 @@ def convert_error(error: BaseException) -> ShockwaveError | None:
         remedy = likely(option, [name for name in known if name.startswith("--")]) + remedy
     if option and context and context.parent is None:
         remedy = f"options follow the command, as in shockwave COMMAND {option}; {remedy}"
-    return InputError(command, first_line(usage()).rstrip("."), remedy)
+    problem = first_line(usage()).rstrip(".")
+    if unknown := re.fullmatch(r"No such command '(\S+)'", problem):
+        remedy = _likely_commands(unknown[1]) + remedy
+    return InputError(command, problem, remedy)
+
+
+def _likely_commands(verb: str) -> str:
+    """Suggest the commands of groups with such a name."""
+    found = [f"shockwave {name}" for name in GROUPED if name.split()[1] == verb]
+    return f"try {' or '.join(found)}; " if found else ""
 
 
 def make_warehouse_option(warehouse: Path) -> str:

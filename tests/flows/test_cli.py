@@ -186,6 +186,10 @@ def test_a_group_lists_its_commands(here: Command, group: str) -> None:
     assert_refused(here(group, "bogus"), "No such command 'bogus'")
 
 
+def test_a_verb_without_its_group_is_refused_with_the_commands_of_that_name(here: Command) -> None:
+    assert_refused(here("drain", "3"), "No such command 'drain'; try shockwave node drain; see")
+
+
 def test_summaries_are_those_of_the_commands() -> None:
     for name, (_, summary) in COMMANDS.items():
         assert command_named(name).help.splitlines()[0] == summary

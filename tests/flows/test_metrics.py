@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from flows.api.commands import ServiceCommands
 from flows.api.metrics import export_metrics
+from predictor.throughput import UNTYPED
 from tests.flows.test_scheduler import JOB, go
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,13 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
     assert found["shockwave_inbox_pending", ""] == 1
     assert abs(found["shockwave_inbox_lag_seconds", ""] - 7.0) < 1e-3
     assert found["shockwave_rho", "1"] == worst
+    assert found["shockwave_tenant_gpus", JOB.tenant] == status.busy_gpus
+    assert found["shockwave_tenant_gpu_seconds_total", JOB.tenant] == pytest.approx(
+        found["shockwave_gpu_seconds_total", ""]
+    )
+    nodes = [found["shockwave_node_busy_gpus", f"{UNTYPED}{node}"] for node in range(4)]
+    assert sum(nodes) == status.busy_gpus
+    assert found["shockwave_node_gpus", f"{UNTYPED}0"] == 1
     steps = {label for name, label in found if name == "shockwave_step_seconds"}
     assert steps == {"collect", "predict", "solve", "dispatch"}
     names = {name for name, _ in found}
