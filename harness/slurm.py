@@ -258,9 +258,10 @@ def _write_commands(slurm: Slurm) -> None:
         become = f"setpriv --reuid={user} --regid={user} --clear-groups " if user in USERS else ""
         for command in COMMANDS:
             path = slurm.commands(user) / command
+            real = shutil.which(command, path=_path())  # the PATH may begin with this folder
             path.write_text(
                 f"#!/bin/sh\nexport SLURM_CONF={slurm.folder}/etc/slurm.conf\n"
-                f'exec nsenter -t {slurm.inside} -n -m {become}{command} "$@"\n'
+                f'exec nsenter -t {slurm.inside} -n -m {become}{real} "$@"\n'
             )
             path.chmod(0o755)
 

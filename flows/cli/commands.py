@@ -54,6 +54,7 @@ GROUPS = {
     "workload": "Traces and generated workloads.",
     "policy": "Scheduling policies.",
     "cluster": "Docker hosts: check them, measure throughputs, run a trace on them.",
+    "slurm": "A Slurm whose users' jobs Shockwave starts.",
     "job": "Jobs of a service.",
     "node": "Nodes of a service.",
     "service": "What happens in a service, and what will.",
@@ -98,6 +99,14 @@ GROUPED = {
     "cluster profile": ("cluster:profile", "Measure throughputs by training, for the predictor."),
     "cluster pull": ("cluster:pull", "Pull images on the hosts of a cluster file."),
     "cluster run": ("cluster:run", "Run a trace in containers until its last job ends."),
+    "slurm check": (
+        "slurm:check",
+        "Check that nothing but Shockwave starts jobs of a Slurm partition.",
+    ),
+    "slurm release-all": (
+        "slurm:release_all",
+        "Hand the queue back: Slurm itself starts all waiting jobs.",
+    ),
     "job list": ("job:print_jobs", "List the jobs of the service."),
     "job wait": ("job:wait", "Wait until jobs have ended; exit code 1 if one did not finish."),
     "job cancel": ("job:cancel", "Cancel jobs at the end of this round."),
@@ -156,6 +165,8 @@ WITHOUT_RECORDS = frozenset(
             "cluster check",
             "cluster pull",
             "policy list",
+            "slurm check",
+            "slurm release-all",
         ),
         *("login", "logout"),
     )

@@ -67,6 +67,8 @@ RUNS = {
     "views": [("views", 0)],
     "cluster pull": [("cluster pull {folder}/cluster.toml", 1)],
     "cluster check": [("cluster check {folder}/cluster.toml", 1)],
+    "slurm check": [("slurm check --partition gpu", 1)],
+    "slurm release-all": [("slurm release-all --partition gpu", 2)],
     "submit": [("submit --model conv-small --batch-size 32 --epochs 2", 2)],
     "queue": [("queue", 2)],
     "deployments list": [("deployments list", 0)],

@@ -118,6 +118,8 @@ ELSEWHERE = {
     "whoami": "prints the user of this machine; test_jobs.py has it",
     "node image": "needs Docker hosts; test_live.py has it",
     "cluster pull": "needs Docker hosts; test_grants.py has it",
+    "slurm check": "needs a Slurm; test_slurm_hand_over.py has it",
+    "slurm release-all": "needs a Slurm; test_slurm_hand_over.py has it",
     "hindsight": "has tests of its own, with logs",
     "workload show": "has a test of its own, with a log",
     "workload fetch": "has a test of its own",

@@ -1,0 +1,286 @@
+"""What lets Shockwave decide on users' jobs, and how the queue is handed back.
+
+Users may submit to one QOS only, whose jobs never start (`GrpJobs=0`); whoever may set another QOS
+starts jobs.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from containers.leasing.engine import Refused
+from containers.slurm.commands import Commands
+from containers.slurm.inventory import UNTYPED, list_nodes
+from containers.slurm.parsing import SlurmAway
+from containers.slurm.queue import SlurmJob, list_queue
+
+MOST_IDS = 200
+"""Most jobs of one command, which bounds its line and its time."""
+LEAST_KILL_WAIT = 30
+"""Least time from SIGTERM to SIGKILL, in seconds, that is no warning: Slurm's default."""
+NOWHERE = "shockwave-has-none"
+"""A reservation that does not exist: only operators are told so when they delete it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terrain:
+    """A partition whose jobs Shockwave starts.
+
+    Attributes:
+        wait: QOS of users' jobs, which never start by themselves.
+        run: QOS of the jobs that Shockwave starts.
+    """
+
+    partition: str
+    wait: str = "wait"
+    run: str = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmFinding:
+    """The result of a check.
+
+    Attributes:
+        result: `ok`, `warning` or `failed`.
+        remedy: Remedy; empty if the check passed.
+    """
+
+    check: str
+    result: str
+    found: str
+    remedy: str = ""
+
+
+def check_terrain(commands: Commands, terrain: Terrain) -> list[SlurmFinding]:
+    """Check that nothing but Shockwave starts jobs of a partition."""
+    try:
+        return list(_check(commands, terrain))
+    except (SlurmAway, Refused) as error:
+        remedy = "compare scontrol ping, sacctmgr show cluster"
+        return [SlurmFinding("answers", "failed", str(error), remedy)]
+
+
+def _check(commands: Commands, terrain: Terrain) -> Iterator[SlurmFinding]:
+    config = read_config(commands.call("scontrol", "show", "config"))
+    yield SlurmFinding("answers", "ok", f"Slurm {config.get('SLURM_VERSION', '')}".strip())
+    shown = commands.call("scontrol", "--oneliner", "show", "partition", "--all")
+    partitions = [_read_fields(line) for line in shown.splitlines() if line]
+    own = next((one for one in partitions if one["PartitionName"] == terrain.partition), None)
+    if own is None:
+        names = ", ".join(sorted(one["PartitionName"] for one in partitions))
+        found = f"there is no partition {terrain.partition}"
+        yield SlurmFinding("partition", "failed", found, f"give one of {names}")
+        return
+    yield _check_rights(commands)
+    yield from _check_qos(commands, terrain)
+    yield _check_leaks(commands, terrain, own)
+    yield _check_enforcement(config)
+    yield _check_tres(commands, terrain, config)
+    yield from _check_others(terrain, own, partitions, config)
+    yield from _check_ends(config)
+
+
+def _check_rights(commands: Commands) -> SlurmFinding:
+    try:
+        commands.call("scontrol", "delete", f"ReservationName={NOWHERE}")
+    except Refused as refused:
+        if "reservation is invalid" in str(refused):
+            return SlurmFinding("rights", "ok", "we are an operator")
+    remedy = "sacctmgr modify user NAME set AdminLevel=Operator"
+    return SlurmFinding("rights", "failed", "we are no operator of Slurm", remedy)
+
+
+def _check_qos(commands: Commands, terrain: Terrain) -> Iterator[SlurmFinding]:
+    rows = _ask(commands, "qos", "Name", "GrpJobs")
+    most = {row["Name"]: row["GrpJobs"] for row in rows}
+    for name, closed in ((terrain.wait, True), (terrain.run, False)):
+        check, set_to = f"qos {name}", most.get(name)
+        limit = "GrpJobs=0" if closed else "GrpJobs=-1"
+        if set_to is None:
+            added = f"sacctmgr add qos {name} set {limit}".removesuffix(" set GrpJobs=-1")
+            yield SlurmFinding(check, "failed", "does not exist", added)
+        elif closed != (set_to == "0"):
+            found = f"GrpJobs={set_to or 'unlimited'}: its jobs {'do not' * (not closed)} start"
+            remedy = f"sacctmgr modify qos {name} set {limit}"
+            yield SlurmFinding(check, "failed", " ".join(found.split()), remedy)
+        else:
+            found = "its jobs wait" if closed else "its jobs start"
+            yield SlurmFinding(check, "ok", found)
+
+
+def _check_leaks(
+    commands: Commands, terrain: Terrain, partition: Mapping[str, str]
+) -> SlurmFinding:
+    """Find users who can start jobs: by a QOS that the partition accepts."""
+    accounts = _read_list(partition.get("AllowAccounts", "ALL"))
+    accepted = _read_list(partition.get("AllowQos", "ALL"))
+    staff = {
+        row["User"]
+        for row in _ask(commands, "user", "User", "AdminLevel")
+        if row["AdminLevel"] not in ("", "None")
+    }
+    leaks = dict[str, set[str]]()
+    for row in _ask(commands, "association", "User", "Account", "Partition", "QOS"):
+        there = row["Partition"] in ("", terrain.partition)
+        there = there and (not accounts or row["Account"] in accounts)
+        if not row["User"] or row["User"] in staff or not there:
+            continue
+        others = set(filter(None, row["QOS"].split(","))) - {terrain.wait}
+        if accepted:
+            others &= accepted
+        if others:
+            leaks.setdefault(row["User"], set()).update(others)
+    if not leaks:
+        return SlurmFinding("users", "ok", f"all have QOS {terrain.wait} alone")
+    said = [f"{user} has {', '.join(sorted(qos))}" for user, qos in sorted(leaks.items())]
+    remedy = f"sacctmgr modify user NAME set QOS={terrain.wait} DefaultQOS={terrain.wait}"
+    return SlurmFinding("users", "failed", "; ".join(said), remedy)
+
+
+def _check_enforcement(config: Mapping[str, str]) -> SlurmFinding:
+    enforced = _read_list(config.get("AccountingStorageEnforce", ""))
+    lacking = sorted({"associations", "limits", "qos"} - enforced)
+    if not lacking or "all" in enforced:
+        return SlurmFinding("enforcement", "ok", "QOS and limits hold")
+    remedy = "AccountingStorageEnforce=associations,limits,qos in slurm.conf"
+    return SlurmFinding("enforcement", "failed", f"without {', '.join(lacking)}", remedy)
+
+
+def _check_tres(commands: Commands, terrain: Terrain, config: Mapping[str, str]) -> SlurmFinding:
+    nodes = list_nodes(commands, terrain.partition)
+    kinds = dict.fromkeys(node.gpu_type for node in nodes if node.gpu_type != UNTYPED)
+    wanted = ["gres/gpu", *(f"gres/gpu:{kind}" for kind in kinds)]
+    counted = _read_list(config.get("AccountingStorageTRES", ""))
+    lacking = [name for name in wanted if name not in counted]
+    if not nodes:
+        return SlurmFinding("GPUs", "failed", "no node of the partition has any", "see gres.conf")
+    if lacking:
+        remedy = f"AccountingStorageTRES={','.join(wanted)} in slurm.conf"
+        return SlurmFinding("GPUs", "failed", f"not counted: {', '.join(lacking)}", remedy)
+    return SlurmFinding("GPUs", "ok", f"{sum(node.gpus for node in nodes)} are counted")
+
+
+def _check_others(
+    terrain: Terrain,
+    own: Mapping[str, str],
+    partitions: Sequence[Mapping[str, str]],
+    config: Mapping[str, str],
+) -> Iterator[SlurmFinding]:
+    """Find what else starts or stops jobs on the nodes."""
+    same = sorted(
+        one["PartitionName"]
+        for one in partitions
+        if one is not own and one.get("Nodes") == own.get("Nodes")
+    )
+    if same:
+        found = f"partitions of the same nodes: {', '.join(same)}"
+        remedy = "their jobs take GPUs that Shockwave then does without; close them"
+        yield SlurmFinding("partition", "warning", found, remedy)
+    else:
+        yield SlurmFinding("partition", "ok", "no other has the same nodes")
+    kind = config.get("PreemptType", "preempt/none")
+    if kind != "preempt/none":
+        remedy = f"PreemptMode=OFF for partition {terrain.partition}"
+        yield SlurmFinding("preemption", "warning", f"Slurm preempts by itself: {kind}", remedy)
+    plugins = config.get("JobSubmitPlugins", "(null)")
+    if plugins != "(null)":
+        found, remedy = f"{plugins} may change jobs", "see that they leave QOS and nodes alone"
+        yield SlurmFinding("submission", "warning", found, remedy)
+
+
+def _check_ends(config: Mapping[str, str]) -> Iterator[SlurmFinding]:
+    for name in ("RequeueExit", "RequeueExitHold"):
+        codes = config.get(name, "(null)")
+        if codes != "(null)":
+            found = f"Slurm itself starts jobs again after exit codes {codes}"
+            yield SlurmFinding(name, "failed", found, f"remove {name} from slurm.conf")
+    number = re.match(r"\d+", config.get("KillWait", ""))
+    seconds = int(number[0]) if number else 0
+    if seconds < LEAST_KILL_WAIT:
+        remedy = f"KillWait={LEAST_KILL_WAIT} or more in slurm.conf"
+        said = f"{seconds} s to write a checkpoint"
+        yield SlurmFinding("KillWait", "warning", said, remedy)
+    else:
+        yield SlurmFinding("KillWait", "ok", f"{seconds} s to write a checkpoint")
+    if config.get("ProctrackType") == "proctrack/linuxproc":
+        remedy = "ProctrackType=proctrack/cgroup in slurm.conf"
+        said = "linuxproc: processes may outlive their job"
+        yield SlurmFinding("ProctrackType", "warning", said, remedy)
+
+
+def read_config(text: str) -> dict[str, str]:
+    """Read what `scontrol show config` printed."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def _read_fields(line: str) -> dict[str, str]:
+    """Read a line of `NAME=VALUE` words."""
+    return {word.partition("=")[0]: word.partition("=")[2] for word in line.split()}
+
+
+def _read_list(text: str) -> set[str]:
+    """Read names separated by commas; none of `ALL`."""
+    return set() if text == "ALL" else {part.strip() for part in text.split(",") if part.strip()}
+
+
+def _ask(commands: Commands, what: str, *columns: str) -> list[dict[str, str]]:
+    """Ask the accounting for columns, whose values hold no free text.
+
+    Raises:
+        Refused: Slurm refuses to tell.
+        SlurmAway: The accounting does not answer, or not intelligibly.
+    """
+    asked = f"format={','.join(columns)}"
+    text = commands.call("sacctmgr", "--parsable2", "--noheader", "show", what, asked)
+    rows = [line.split("|") for line in text.splitlines()]
+    if any(len(row) != len(columns) for row in rows):
+        raise SlurmAway(f"sacctmgr printed other columns than {', '.join(columns)}")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def release_all(commands: Commands, terrain: Terrain, now: float) -> list[SlurmJob]:
+    """Let all waiting jobs of a partition start as Slurm finds it right.
+
+    Returns the jobs that still wait in the closed QOS, with Slurm's reasons.
+
+    Raises:
+        Refused: Slurm refuses to list the jobs.
+        SlurmAway: It does not answer.
+    """
+    waiting = [job for job in list_queue(commands, terrain.partition) if job.waits]
+    closed = [job for job in waiting if job.qos == terrain.wait]
+    # Slurm delays requeued jobs; jobs that asked for a later start keep it.
+    later = {job.id for job in closed if not job.restarts and (job.eligible or 0) > now}
+    at_once = [job.id for job in closed if job.id not in later]
+    ours = [job.id for job in waiting if job.qos == terrain.run and job.named_nodes]
+    refusals = dict[str, str]()
+    for ids, changes in (
+        (at_once, (f"QOS={terrain.run}", "StartTime=now")),
+        (sorted(later), (f"QOS={terrain.run}",)),
+        (ours, ("ReqNodeList=",)),
+    ):
+        for some in (ids[at : at + MOST_IDS] for at in range(0, len(ids), MOST_IDS)):
+            refusals |= _update(commands, some, changes)
+    left = [job for job in list_queue(commands, terrain.partition) if job.waits]
+    return [
+        replace(job, reason=refusals.get(job.id, job.reason))
+        for job in left
+        if job.qos == terrain.wait
+    ]
+
+
+def _update(commands: Commands, ids: Iterable[str], changes: Sequence[str]) -> dict[str, str]:
+    """Change jobs, one by one where Slurm refuses one of them; return refusals by job."""
+    some = list(ids)
+    try:
+        commands.call("scontrol", "update", f"JobId={','.join(some)}", *changes)
+    except Refused as refused:
+        if len(some) == 1:
+            return {some[0]: str(refused)}
+        return {
+            job_id: said
+            for one in some
+            for job_id, said in _update(commands, [one], changes).items()
+        }
+    return {}

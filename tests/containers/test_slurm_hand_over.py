@@ -1,0 +1,113 @@
+"""What lets Shockwave decide on users' jobs, checked and handed back on a real Slurm."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from containers.slurm.commands import Commands
+from containers.slurm.hand_over import Terrain, check_terrain, read_config, release_all
+from harness.slurm import Slurm
+from harness.waiting import wait_for
+from tests.flows.conftest import Command, assert_refused, here
+
+__all__ = ["here"]
+
+TERRAIN = Terrain("gpu")
+SILENT = ("--parsable", "--chdir=/", "--output=/dev/null")
+
+
+@pytest.fixture
+def closed(lab: Slurm) -> Iterator[Slurm]:
+    """A Slurm whose partition accepts the two QOS alone."""
+    lab.run("scontrol", "update", "PartitionName=gpu", "AllowQos=wait,run")
+    yield lab
+    lab.run("scontrol", "update", "PartitionName=gpu", "AllowQos=ALL")
+
+
+def _results(lab: Slurm, user: str = "operator", terrain: Terrain = TERRAIN) -> dict[str, str]:
+    found = check_terrain(Commands(lab.commands(user)), terrain)
+    return {finding.check: f"{finding.result}: {finding.found}" for finding in found}
+
+
+def test_a_closed_partition_passes(closed: Slurm) -> None:
+    assert _results(closed) == {
+        "answers": "ok: Slurm 22.05.8",
+        "rights": "ok: we are an operator",
+        "qos wait": "ok: its jobs wait",
+        "qos run": "ok: its jobs start",
+        "users": "ok: all have QOS wait alone",
+        "enforcement": "ok: QOS and limits hold",
+        "GPUs": "ok: 16 are counted",
+        "partition": "ok: no other has the same nodes",
+        "KillWait": "warning: 10 s to write a checkpoint",
+        "ProctrackType": "warning: linuxproc: processes may outlive their job",
+    }
+
+
+def test_leaks_are_named(lab: Slurm) -> None:
+    assert _results(lab)["users"] == "failed: carol has normal"
+    lab.run("sacctmgr", "-i", "modify", "qos", "wait", "set", "GrpJobs=-1")
+    lab.run("scontrol", "create", "PartitionName=also", "Nodes=n[1-4]")
+    try:
+        found = _results(lab, "alice", Terrain("gpu", run="swift"))
+        assert found["qos wait"] == "failed: GrpJobs=unlimited: its jobs start"
+        assert found["qos swift"] == "failed: does not exist"
+        assert found["rights"] == "failed: we are no operator of Slurm"
+        assert found["partition"] == "warning: partitions of the same nodes: also"
+    finally:
+        lab.run("sacctmgr", "-i", "modify", "qos", "wait", "set", "GrpJobs=0")
+        lab.run("scontrol", "delete", "PartitionName=also")
+    assert _results(lab, terrain=Terrain("cpu"))["partition"] == (
+        "failed: there is no partition cpu"
+    )
+    with lab.stopped("slurmctld", signal.SIGTERM):
+        (away,) = _results(lab).items()
+    assert away[0] == "answers"
+    assert away[1].startswith("failed: scontrol: ")
+
+
+def test_codes_that_requeue_fail() -> None:
+    text = "Configuration data as of now\nRequeueExit             = 75,80\nKillWait = 30 sec\n"
+    assert read_config(text) == {"RequeueExit": "75,80", "KillWait": "30 sec"}
+
+
+def test_the_queue_is_handed_back(
+    closed: Slurm, here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(*options: str, user: str = "alice") -> str:
+        return closed.run("sbatch", *SILENT, *options, "--wrap=sleep 600", user=user).strip()
+
+    def states() -> dict[str, str]:
+        shown = closed.run("squeue", "-r", "-h", "-o", "%i %q %T %r").splitlines()
+        return {line.split()[0]: line.split(maxsplit=1)[1] for line in shown}
+
+    monkeypatch.setenv("PATH", str(closed.commands("operator")), prepend=":")
+    first, array = submit("--gpus=1"), submit("--array=1-2", "--gpus=1", user="bob")
+    later = submit("--gpus=1", "--begin=now+1hour")
+    placed = submit("--gpus=4")
+    requeued = submit("--gpus=1")
+    for job, node in ((requeued, "n2"), (placed, "n9")):
+        change = ("QOS=run", *([f"ReqNodeList={node}"] if node == "n2" else []), "StartTime=now")
+        closed.run("scontrol", "update", f"JobId={job}", *change, user="operator")
+    wait_for(states, lambda now: now[requeued] == "run RUNNING None")
+    closed.run("scontrol", "requeue", requeued, user="operator")
+    closed.run("scontrol", "update", f"JobId={requeued}", "QOS=wait", user="operator")
+    wait_for(states, lambda now: now.get(requeued) == "wait PENDING BeginTime")
+
+    ran = here("slurm", "release-all", "--partition", "gpu")
+    assert ran.code == 0
+    assert "All jobs of partition gpu have QOS run." in ran.err
+    at_once = {first, f"{array}_1", f"{array}_2", placed, requeued}
+    now = wait_for(
+        states, lambda now: all(now.get(job) == "run RUNNING None" for job in at_once), 20.0
+    )
+    assert now[later] == "run PENDING BeginTime"
+
+    assert here("slurm", "check", "--partition", "gpu").code == 0
+    rows = here("slurm", "check", "--partition", "nope", "--json")
+    assert rows.code == 1
+    assert [row["result"] for row in rows.rows] == ["ok", "failed"]
+    assert release_all(Commands(closed.commands("alice")), TERRAIN, 0.0) == []
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert_refused(here("slurm", "release-all", "--partition", "gpu"), "see shockwave slurm check")
