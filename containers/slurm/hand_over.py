@@ -18,6 +18,9 @@ MOST_IDS = 200
 """Most jobs of one command, which bounds its line and its time."""
 LEAST_KILL_WAIT = 30
 """Least time from SIGTERM to SIGKILL, in seconds, that is no warning: Slurm's default."""
+SETTLE_SECONDS = 3
+"""Least time between a job's requeue and its next start: within the same second, its node takes it
+for killed, and it fails with exit code 1. Slurm itself waits for two minutes."""
 NOWHERE = "shockwave-has-none"
 """A reservation that does not exist: only operators are told so when they delete it."""
 
@@ -194,8 +197,7 @@ def _check_ends(config: Mapping[str, str]) -> Iterator[SlurmFinding]:
         if codes != "(null)":
             found = f"Slurm itself starts jobs again after exit codes {codes}"
             yield SlurmFinding(name, "failed", found, f"remove {name} from slurm.conf")
-    number = re.match(r"\d+", config.get("KillWait", ""))
-    seconds = int(number[0]) if number else 0
+    seconds = read_kill_wait(config)
     if seconds < LEAST_KILL_WAIT:
         remedy = f"KillWait={LEAST_KILL_WAIT} or more in slurm.conf"
         said = f"{seconds} s to write a checkpoint"
@@ -212,6 +214,12 @@ def read_config(text: str) -> dict[str, str]:
     """Read what `scontrol show config` printed."""
     pairs = (line.partition("=") for line in text.splitlines())
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def read_kill_wait(config: Mapping[str, str]) -> int:
+    """Return the time from SIGTERM to SIGKILL of a configuration, in seconds."""
+    number = re.match(r"\d+", config.get("KillWait", ""))
+    return int(number[0]) if number else 0
 
 
 def _read_fields(line: str) -> dict[str, str]:
@@ -251,7 +259,11 @@ def release_all(commands: Commands, terrain: Terrain, now: float) -> list[SlurmJ
     waiting = [job for job in list_queue(commands, terrain.partition) if job.waits]
     closed = [job for job in waiting if job.qos == terrain.wait]
     # Slurm delays requeued jobs; jobs that asked for a later start keep it.
-    later = {job.id for job in closed if not job.restarts and (job.eligible or 0) > now}
+    later = {
+        job.id
+        for job in closed
+        if (job.submitted + SETTLE_SECONDS if job.restarts else job.eligible or 0) > now
+    }
     at_once = [job.id for job in closed if job.id not in later]
     ours = [job.id for job in waiting if job.qos == terrain.run and job.named_nodes]
     refusals = dict[str, str]()
@@ -261,7 +273,7 @@ def release_all(commands: Commands, terrain: Terrain, now: float) -> list[SlurmJ
         (ours, ("ReqNodeList=",)),
     ):
         for some in (ids[at : at + MOST_IDS] for at in range(0, len(ids), MOST_IDS)):
-            refusals |= _update(commands, some, changes)
+            refusals |= update_jobs(commands, some, changes)
     left = [job for job in list_queue(commands, terrain.partition) if job.waits]
     return [
         replace(job, reason=refusals.get(job.id, job.reason))
@@ -270,8 +282,12 @@ def release_all(commands: Commands, terrain: Terrain, now: float) -> list[SlurmJ
     ]
 
 
-def _update(commands: Commands, ids: Iterable[str], changes: Sequence[str]) -> dict[str, str]:
-    """Change jobs, one by one where Slurm refuses one of them; return refusals by job."""
+def update_jobs(commands: Commands, ids: Iterable[str], changes: Sequence[str]) -> dict[str, str]:
+    """Change jobs, one by one where Slurm refuses one of them; return refusals by job.
+
+    Raises:
+        SlurmAway: Slurm does not answer; some may have been changed.
+    """
     some = list(ids)
     try:
         commands.call("scontrol", "update", f"JobId={','.join(some)}", *changes)
@@ -281,6 +297,6 @@ def _update(commands: Commands, ids: Iterable[str], changes: Sequence[str]) -> d
         return {
             job_id: said
             for one in some
-            for job_id, said in _update(commands, [one], changes).items()
+            for job_id, said in update_jobs(commands, [one], changes).items()
         }
     return {}

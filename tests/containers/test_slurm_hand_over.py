@@ -1,12 +1,19 @@
 """What lets Shockwave decide on users' jobs, checked and handed back on a real Slurm."""
 
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from containers.slurm.commands import Commands
-from containers.slurm.hand_over import Terrain, check_terrain, read_config, release_all
+from containers.slurm.hand_over import (
+    SETTLE_SECONDS,
+    Terrain,
+    check_terrain,
+    read_config,
+    release_all,
+)
 from harness.slurm import Slurm
 from harness.waiting import wait_for
 from tests.flows.conftest import Command, assert_refused, here
@@ -94,6 +101,7 @@ def test_the_queue_is_handed_back(
     closed.run("scontrol", "requeue", requeued, user="operator")
     closed.run("scontrol", "update", f"JobId={requeued}", "QOS=wait", user="operator")
     wait_for(states, lambda now: now.get(requeued) == "wait PENDING BeginTime")
+    time.sleep(SETTLE_SECONDS)
 
     ran = here("slurm", "release-all", "--partition", "gpu")
     assert ran.code == 0
