@@ -21,6 +21,9 @@ FORMS = ROOT / "docs" / "prefect.md"
 SHARED_BY = 3
 """Commands that have the same argument or option from which on it is documented once."""
 
+WAREHOUSE = "`--warehouse`"
+"""Option that the page describes at its top."""
+
 Option = tuple[str, str, str]
 """Name, default and meaning, as a row of a table."""
 
@@ -46,11 +49,12 @@ def page() -> str:
     parts = [HEAD, "\n".join(list_links(COMMANDS, EVERYDAY, GROUPS))]
     parts += [SHARED, table(("Option", "Default", "Meaning"), shared)]
     for name, command in commands.items():
-        parts.append(f"## {name}\n\n    {usage(name, command)}\n\n{text_of(command)}")
+        shown = [f"## {name}", usage(name, command), text_of(command)]
+        parts.append("\n\n".join(filter(None, shown)))
         own = [row for row in rows[name].values() if row not in shared]
         if own:
             parts.append(table(("Option", "Default", "Meaning"), own))
-        names = [row[0] for row in rows[name].values() if row in shared]
+        names = [row[0] for row in rows[name].values() if row in shared and row[0] != WAREHOUSE]
         if names:
             parts.append(f"Shared: {', '.join(names)}.")
     return "\n\n".join(parts) + "\n"
@@ -130,13 +134,13 @@ def plain(default: Any) -> str:
 
 
 def usage(name: str, command: Any) -> str:
-    """The usage line."""
+    """The usage line of a command with arguments; empty without any."""
     arguments = [
         f"[{parameter.name.upper()}]" if not parameter.required else parameter.name.upper()
         for parameter in command.params
         if parameter.param_type_name == "argument"
     ]
-    return " ".join(["shockwave", name, *arguments, "[OPTIONS]"])
+    return f"    shockwave {name} {' '.join(arguments)}" if arguments else ""
 
 
 def text_of(command: Any) -> str:

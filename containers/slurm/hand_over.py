@@ -14,6 +14,8 @@ from containers.slurm.inventory import UNTYPED, list_nodes
 from containers.slurm.parsing import SlurmAway
 from containers.slurm.queue import SlurmJob, list_queue
 
+WAIT, RUN = "wait", "run"
+"""QOS of users' jobs, which never start by themselves, and of those that Shockwave starts."""
 MOST_IDS = 200
 """Most jobs of one command, which bounds its line and its time."""
 LEAST_KILL_WAIT = 30
@@ -23,20 +25,6 @@ SETTLE_SECONDS = 3
 for killed, and it fails with exit code 1. Slurm itself waits for two minutes."""
 NOWHERE = "shockwave-has-none"
 """A reservation that does not exist: only operators are told so when they delete it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terrain:
-    """A partition whose jobs Shockwave starts.
-
-    Attributes:
-        wait: QOS of users' jobs, which never start by themselves.
-        run: QOS of the jobs that Shockwave starts.
-    """
-
-    partition: str
-    wait: str = "wait"
-    run: str = "run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +42,32 @@ class SlurmFinding:
     remedy: str = ""
 
 
-def check_terrain(commands: Commands, terrain: Terrain) -> list[SlurmFinding]:
+def check_partition(commands: Commands, partition: str) -> list[SlurmFinding]:
     """Check that nothing but Shockwave starts jobs of a partition."""
     try:
-        return list(_check(commands, terrain))
+        return list(_check(commands, partition))
     except (SlurmAway, Refused) as error:
         remedy = "compare scontrol ping, sacctmgr show cluster"
         return [SlurmFinding("answers", "failed", str(error), remedy)]
 
 
-def _check(commands: Commands, terrain: Terrain) -> Iterator[SlurmFinding]:
+def _check(commands: Commands, partition: str) -> Iterator[SlurmFinding]:
     config = read_config(commands.call("scontrol", "show", "config"))
     yield SlurmFinding("answers", "ok", f"Slurm {config.get('SLURM_VERSION', '')}".strip())
-    shown = commands.call("scontrol", "--oneliner", "show", "partition", "--all")
-    partitions = [_read_fields(line) for line in shown.splitlines() if line]
-    own = next((one for one in partitions if one["PartitionName"] == terrain.partition), None)
+    text = commands.call("scontrol", "--oneliner", "show", "partition", "--all")
+    partitions = [_read_fields(line) for line in text.splitlines() if line]
+    own = next((one for one in partitions if one["PartitionName"] == partition), None)
     if own is None:
         names = ", ".join(sorted(one["PartitionName"] for one in partitions))
-        found = f"there is no partition {terrain.partition}"
+        found = f"there is no partition {partition}"
         yield SlurmFinding("partition", "failed", found, f"give one of {names}")
         return
     yield _check_rights(commands)
-    yield from _check_qos(commands, terrain)
-    yield _check_leaks(commands, terrain, own)
+    yield from _check_qos(commands)
+    yield _check_leaks(commands, partition, own)
     yield _check_enforcement(config)
-    yield _check_tres(commands, terrain, config)
-    yield from _check_others(terrain, own, partitions, config)
+    yield _check_tres(commands, partition, config)
+    yield from _check_others(partition, own, partitions, config)
     yield from _check_ends(config)
 
 
@@ -93,10 +81,10 @@ def _check_rights(commands: Commands) -> SlurmFinding:
     return SlurmFinding("rights", "failed", "we are no operator of Slurm", remedy)
 
 
-def _check_qos(commands: Commands, terrain: Terrain) -> Iterator[SlurmFinding]:
+def _check_qos(commands: Commands) -> Iterator[SlurmFinding]:
     rows = _ask(commands, "qos", "Name", "GrpJobs")
     most = {row["Name"]: row["GrpJobs"] for row in rows}
-    for name, closed in ((terrain.wait, True), (terrain.run, False)):
+    for name, closed in ((WAIT, True), (RUN, False)):
         check, set_to = f"qos {name}", most.get(name)
         limit = "GrpJobs=0" if closed else "GrpJobs=-1"
         if set_to is None:
@@ -111,12 +99,10 @@ def _check_qos(commands: Commands, terrain: Terrain) -> Iterator[SlurmFinding]:
             yield SlurmFinding(check, "ok", found)
 
 
-def _check_leaks(
-    commands: Commands, terrain: Terrain, partition: Mapping[str, str]
-) -> SlurmFinding:
+def _check_leaks(commands: Commands, partition: str, shown: Mapping[str, str]) -> SlurmFinding:
     """Find users who can start jobs: by a QOS that the partition accepts."""
-    accounts = _read_list(partition.get("AllowAccounts", "ALL"))
-    accepted = _read_list(partition.get("AllowQos", "ALL"))
+    accounts = _read_list(shown.get("AllowAccounts", "ALL"))
+    accepted = _read_list(shown.get("AllowQos", "ALL"))
     staff = {
         row["User"]
         for row in _ask(commands, "user", "User", "AdminLevel")
@@ -124,19 +110,19 @@ def _check_leaks(
     }
     leaks = dict[str, set[str]]()
     for row in _ask(commands, "association", "User", "Account", "Partition", "QOS"):
-        there = row["Partition"] in ("", terrain.partition)
+        there = row["Partition"] in ("", partition)
         there = there and (not accounts or row["Account"] in accounts)
         if not row["User"] or row["User"] in staff or not there:
             continue
-        others = set(filter(None, row["QOS"].split(","))) - {terrain.wait}
+        others = set(filter(None, row["QOS"].split(","))) - {WAIT}
         if accepted:
             others &= accepted
         if others:
             leaks.setdefault(row["User"], set()).update(others)
     if not leaks:
-        return SlurmFinding("users", "ok", f"all have QOS {terrain.wait} alone")
+        return SlurmFinding("users", "ok", f"all have QOS {WAIT} alone")
     said = [f"{user} has {', '.join(sorted(qos))}" for user, qos in sorted(leaks.items())]
-    remedy = f"sacctmgr modify user NAME set QOS={terrain.wait} DefaultQOS={terrain.wait}"
+    remedy = f"sacctmgr modify user NAME set QOS={WAIT} DefaultQOS={WAIT}"
     return SlurmFinding("users", "failed", "; ".join(said), remedy)
 
 
@@ -149,8 +135,8 @@ def _check_enforcement(config: Mapping[str, str]) -> SlurmFinding:
     return SlurmFinding("enforcement", "failed", f"without {', '.join(lacking)}", remedy)
 
 
-def _check_tres(commands: Commands, terrain: Terrain, config: Mapping[str, str]) -> SlurmFinding:
-    nodes = list_nodes(commands, terrain.partition)
+def _check_tres(commands: Commands, partition: str, config: Mapping[str, str]) -> SlurmFinding:
+    nodes = list_nodes(commands, partition)
     kinds = dict.fromkeys(node.gpu_type for node in nodes if node.gpu_type != UNTYPED)
     wanted = ["gres/gpu", *(f"gres/gpu:{kind}" for kind in kinds)]
     counted = _read_list(config.get("AccountingStorageTRES", ""))
@@ -164,7 +150,7 @@ def _check_tres(commands: Commands, terrain: Terrain, config: Mapping[str, str])
 
 
 def _check_others(
-    terrain: Terrain,
+    partition: str,
     own: Mapping[str, str],
     partitions: Sequence[Mapping[str, str]],
     config: Mapping[str, str],
@@ -183,7 +169,7 @@ def _check_others(
         yield SlurmFinding("partition", "ok", "no other has the same nodes")
     kind = config.get("PreemptType", "preempt/none")
     if kind != "preempt/none":
-        remedy = f"PreemptMode=OFF for partition {terrain.partition}"
+        remedy = f"PreemptMode=OFF for partition {partition}"
         yield SlurmFinding("preemption", "warning", f"Slurm preempts by itself: {kind}", remedy)
     plugins = config.get("JobSubmitPlugins", "(null)")
     if plugins != "(null)":
@@ -247,7 +233,7 @@ def _ask(commands: Commands, what: str, *columns: str) -> list[dict[str, str]]:
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def release_all(commands: Commands, terrain: Terrain, now: float) -> list[SlurmJob]:
+def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob]:
     """Let all waiting jobs of a partition start as Slurm finds it right.
 
     Returns the jobs that still wait in the closed QOS, with Slurm's reasons.
@@ -256,8 +242,8 @@ def release_all(commands: Commands, terrain: Terrain, now: float) -> list[SlurmJ
         Refused: Slurm refuses to list the jobs.
         SlurmAway: It does not answer.
     """
-    waiting = [job for job in list_queue(commands, terrain.partition) if job.waits]
-    closed = [job for job in waiting if job.qos == terrain.wait]
+    waiting = [job for job in list_queue(commands, partition) if job.waits]
+    closed = [job for job in waiting if job.qos == WAIT]
     # Slurm delays requeued jobs; jobs that asked for a later start keep it.
     later = {
         job.id
@@ -265,20 +251,18 @@ def release_all(commands: Commands, terrain: Terrain, now: float) -> list[SlurmJ
         if (job.submitted + SETTLE_SECONDS if job.restarts else job.eligible or 0) > now
     }
     at_once = [job.id for job in closed if job.id not in later]
-    ours = [job.id for job in waiting if job.qos == terrain.run and job.named_nodes]
+    ours = [job.id for job in waiting if job.qos == RUN and job.named_nodes]
     refusals = dict[str, str]()
     for ids, changes in (
-        (at_once, (f"QOS={terrain.run}", "StartTime=now")),
-        (sorted(later), (f"QOS={terrain.run}",)),
+        (at_once, (f"QOS={RUN}", "StartTime=now")),
+        (sorted(later), (f"QOS={RUN}",)),
         (ours, ("ReqNodeList=",)),
     ):
         for some in (ids[at : at + MOST_IDS] for at in range(0, len(ids), MOST_IDS)):
             refusals |= update_jobs(commands, some, changes)
-    left = [job for job in list_queue(commands, terrain.partition) if job.waits]
+    left = [job for job in list_queue(commands, partition) if job.waits]
     return [
-        replace(job, reason=refusals.get(job.id, job.reason))
-        for job in left
-        if job.qos == terrain.wait
+        replace(job, reason=refusals.get(job.id, job.reason)) for job in left if job.qos == WAIT
     ]
 
 

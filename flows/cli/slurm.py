@@ -11,37 +11,31 @@ from flows.cli.output import print_rows, say
 from predictor.errors import InputError
 
 Partition = Annotated[str, typer.Option(help="Partition whose jobs Shockwave starts.")]
-WaitQos = Annotated[str, typer.Option(help="QOS in which users' jobs wait (GrpJobs=0).")]
-RunQos = Annotated[str, typer.Option(help="QOS of the jobs that Shockwave starts.")]
 
 
-def check(
-    partition: Partition, wait_qos: WaitQos = "wait", run_qos: RunQos = "run", as_json: Json = False
-) -> None:
+def check(partition: Partition, as_json: Json = False) -> None:
     """Check that nothing but Shockwave starts jobs of a Slurm partition."""
     from containers.slurm.commands import Commands
-    from containers.slurm.hand_over import Terrain, check_terrain
+    from containers.slurm.hand_over import check_partition
 
-    findings = check_terrain(Commands(), Terrain(partition, wait_qos, run_qos))
+    findings = check_partition(Commands(), partition)
     print_rows([asdict(finding) for finding in findings], as_json)
     if any(finding.result == "failed" for finding in findings):
         raise typer.Exit(1)
 
 
-def release_all(
-    partition: Partition, wait_qos: WaitQos = "wait", run_qos: RunQos = "run", as_json: Json = False
-) -> None:
+def release_all(partition: Partition, as_json: Json = False) -> None:
     """Hand the queue back: Slurm itself starts all waiting jobs of a partition.
 
     Prints the jobs that still wait; exits with 1 if there are any.
     """
     from containers.leasing.engine import Refused
     from containers.slurm.commands import Commands
-    from containers.slurm.hand_over import Terrain, release_all
+    from containers.slurm.hand_over import release_all
     from containers.slurm.parsing import SlurmAway
 
     try:
-        left = release_all(Commands(), Terrain(partition, wait_qos, run_qos), time.time())
+        left = release_all(Commands(), partition, time.time())
     except (SlurmAway, Refused) as error:
         remedy = "see shockwave slurm check"
         raise InputError("slurm", f"jobs were not released: {error}", remedy) from None
@@ -49,4 +43,4 @@ def release_all(
     print_rows(rows, as_json)
     if rows:
         raise typer.Exit(1)
-    say(f"All jobs of partition {partition} have QOS {run_qos}.", err=True)
+    say(f"All jobs of partition {partition} have QOS run.", err=True)

@@ -9,8 +9,7 @@ import pytest
 from containers.slurm.commands import Commands
 from containers.slurm.hand_over import (
     SETTLE_SECONDS,
-    Terrain,
-    check_terrain,
+    check_partition,
     read_config,
     release_all,
 )
@@ -20,7 +19,6 @@ from tests.flows.conftest import Command, assert_refused, here
 
 __all__ = ["here"]
 
-TERRAIN = Terrain("gpu")
 SILENT = ("--parsable", "--chdir=/", "--output=/dev/null")
 
 
@@ -32,8 +30,8 @@ def closed(lab: Slurm) -> Iterator[Slurm]:
     lab.run("scontrol", "update", "PartitionName=gpu", "AllowQos=ALL")
 
 
-def _results(lab: Slurm, user: str = "operator", terrain: Terrain = TERRAIN) -> dict[str, str]:
-    found = check_terrain(Commands(lab.commands(user)), terrain)
+def _results(lab: Slurm, user: str = "operator", partition: str = "gpu") -> dict[str, str]:
+    found = check_partition(Commands(lab.commands(user)), partition)
     return {finding.check: f"{finding.result}: {finding.found}" for finding in found}
 
 
@@ -57,17 +55,14 @@ def test_leaks_are_named(lab: Slurm) -> None:
     lab.run("sacctmgr", "-i", "modify", "qos", "wait", "set", "GrpJobs=-1")
     lab.run("scontrol", "create", "PartitionName=also", "Nodes=n[1-4]")
     try:
-        found = _results(lab, "alice", Terrain("gpu", run="swift"))
+        found = _results(lab, "alice")
         assert found["qos wait"] == "failed: GrpJobs=unlimited: its jobs start"
-        assert found["qos swift"] == "failed: does not exist"
         assert found["rights"] == "failed: we are no operator of Slurm"
         assert found["partition"] == "warning: partitions of the same nodes: also"
     finally:
         lab.run("sacctmgr", "-i", "modify", "qos", "wait", "set", "GrpJobs=0")
         lab.run("scontrol", "delete", "PartitionName=also")
-    assert _results(lab, terrain=Terrain("cpu"))["partition"] == (
-        "failed: there is no partition cpu"
-    )
+    assert _results(lab, partition="cpu")["partition"] == ("failed: there is no partition cpu")
     with lab.stopped("slurmctld", signal.SIGTERM):
         (away,) = _results(lab).items()
     assert away[0] == "answers"
@@ -116,6 +111,6 @@ def test_the_queue_is_handed_back(
     rows = here("slurm", "check", "--partition", "nope", "--json")
     assert rows.code == 1
     assert [row["result"] for row in rows.rows] == ["ok", "failed"]
-    assert release_all(Commands(closed.commands("alice")), TERRAIN, 0.0) == []
+    assert release_all(Commands(closed.commands("alice")), "gpu", 0.0) == []
     monkeypatch.setenv("PATH", "/nowhere")
     assert_refused(here("slurm", "release-all", "--partition", "gpu"), "see shockwave slurm check")
