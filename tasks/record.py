@@ -73,6 +73,12 @@ class RuntimeKind(StrEnum):
     """A virtual clock, with the semantics of containers."""
     DOCKER = "docker"
     """Containers on Docker hosts."""
+    SLURM = "slurm"
+    """Jobs of a Slurm."""
+
+
+ON_MACHINES = (RuntimeKind.DOCKER, RuntimeKind.SLURM)
+"""Runtimes on machines of a cluster file."""
 
 
 @dataclass(frozen=True, slots=True)

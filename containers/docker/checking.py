@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from containers.docker.grants import JobNetwork, Volume
 from containers.docker.health import SKEW_SECONDS, parse_system_time
 from containers.docker.nodes import NVIDIA, Node, Nodes, cdi_name
 from containers.docker.rendering import DATASETS, Rendered, mount_volumes, render
+from containers.leasing.checking import Finding, find
 from containers.leasing.engine import NodeGone, Refused
 from containers.runtime import Lease
 from predictor.errors import InputError
@@ -32,22 +33,6 @@ MOST_PULLS = 16
 """Most images pulled at a time. An engineering bound."""
 NO_DATA = 66
 """Exit code of `PROBE` if it finds no data sets (EX_NOINPUT)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of a check.
-
-    Attributes:
-        node: Name of the node; `storage` for the shared storage.
-        remedy: Remedy; empty if the check passed.
-    """
-
-    node: str
-    check: str
-    sound: bool
-    found: str
-    remedy: str = ""
 
 
 def check_before_run(nodes: Nodes) -> None:
@@ -70,7 +55,7 @@ def check_before_run(nodes: Nodes) -> None:
 
 def check_cluster(nodes: Nodes) -> list[Finding]:
     """Return the findings for the storage, then for each node."""
-    findings = [_find("storage", "writable", lambda: _check_storage(nodes))]
+    findings = [find("storage", "writable", lambda: _check_storage(nodes))]
     daemons: dict[str, list[Node]] = {}
     for place in range(len(nodes.nodes)):
         findings += _check_node(nodes, place, daemons)
@@ -92,14 +77,6 @@ def pull_images(nodes: Nodes, images: Sequence[str]) -> list[Finding]:
     wanted = [(node, image) for node in nodes.nodes for image in images or [node.image]]
     with ThreadPoolExecutor(MOST_PULLS) as pool:
         return list(pool.map(pull, *zip(*wanted, strict=True)))
-
-
-def _find(node: str, check: str, call: Callable[[], str]) -> Finding:
-    """Call a check, which returns what it found and raises `InputError` if that is not sound."""
-    try:
-        return Finding(node, check, True, call())
-    except InputError as error:
-        return Finding(node, check, False, error.problem, error.remedy)
 
 
 def _unsound(node: Node, problem: str, remedy: str) -> InputError:
@@ -199,7 +176,7 @@ def _check_node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Ite
         for volume in nodes.volumes:
             checks[f"volume {volume.name}"] = partial(_check_grant, nodes, place, daemon, volume)
         for check, call in checks.items():
-            yield _find(node.name, check, call)
+            yield find(node.name, check, call)
     except NodeGone as error:
         yield Finding(node.name, "endpoint", False, f"{node.endpoint}: {error}", _reach(node))
     except Refused as error:

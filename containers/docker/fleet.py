@@ -26,7 +26,8 @@ from containers.leasing.engine import (
     Result,
     Usage,
 )
-from predictor.errors import InputError, WarehouseBusy
+from containers.leasing.lock import lock_storage
+from predictor.errors import WarehouseBusy
 from predictor.parts import Mapper
 
 MOST_PARTS = 16
@@ -276,7 +277,7 @@ class Fleet:
         """Keep an ended container's log; a failure to write it does not fail the job's end."""
         if entry.begun:
             with suppress(OSError):
-                path = log_file(self.nodes, self.run, entry.job_id)
+                path = log_file(self.nodes.folder(self.run, entry.job_id))
                 append_log(path, entry.name, daemon.log(entry))
 
     def log(self, entry: Found) -> bytes:
@@ -330,20 +331,7 @@ def lock_cluster(nodes: Nodes, run: str, removed: Collection[int] = ()) -> Itera
         InputError: The cluster's storage cannot be written.
         WarehouseBusy: Another scheduler has the lock, or the nodes run containers of another run.
     """
-    import fcntl
-
-    try:
-        nodes.storage.mkdir(parents=True, exist_ok=True)
-        opened = (nodes.storage / ".scheduler").open("a")
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror})"
-        raise InputError(str(nodes.storage), problem, "see shockwave cluster check") from None
-    with opened as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            remedy = "wait for it or stop it"
-            raise WarehouseBusy(str(nodes.storage), "another scheduler uses it", remedy) from None
+    with lock_storage(nodes.storage):
         fleet = Fleet(nodes, run)
         fleet.leave(removed)
         others = fleet.other_runs()

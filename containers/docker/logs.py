@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from containers.docker.nodes import Nodes
-
 MOST_BYTES = 2**25
 """Size at which a job's log is rotated; one previous log is kept. An engineering bound."""
 
@@ -35,9 +33,12 @@ def unquote(text: bytes) -> bytes:
     return _QUOTED.sub(b"", text)
 
 
-def log_file(nodes: Nodes, run: str, job_id: int) -> Path:
-    """Return the log file of a job's ended containers, which no container can write to."""
-    return nodes.folder(run, job_id).with_suffix(".log")
+def log_file(folder: Path) -> Path:
+    """Return the log file of a job's ended containers, which no container can write to.
+
+    `folder` is the job's.
+    """
+    return folder.with_suffix(".log")
 
 
 def append_log(path: Path, container: str, log: bytes) -> None:
@@ -53,9 +54,9 @@ def append_log(path: Path, container: str, log: bytes) -> None:
         file.write(text if text.endswith(b"\n") else text + b"\n")
 
 
-def read_job_log(nodes: Nodes, run: str, job_id: int) -> Iterator[bytes]:
-    """Yield the logs that `append_log` wrote for a job, the oldest first."""
-    path = log_file(nodes, run, job_id)
+def read_job_log(folder: Path) -> Iterator[bytes]:
+    """Yield the logs that `append_log` wrote for the job of a folder, the oldest first."""
+    path = log_file(folder)
     for file in (path.with_suffix(".log.1"), path):
         if file.is_file():
             yield file.read_bytes()

@@ -101,6 +101,11 @@ class SlurmCluster:
         """See `Cluster.names`."""
         return tuple(node.name for node in self.nodes)
 
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs of all nodes."""
+        return self.inventory.gpus
+
     @cached_property
     def inventory(self) -> Inventory:
         """The nodes and GPUs, as leases number them."""

@@ -22,7 +22,7 @@ from flows.scheduler.admission import (
     check_tenant,
     check_terms,
 )
-from flows.scheduler.intake import refuse_image
+from flows.scheduler.intake import NEW_SERVICE, NODES_OF_SLURM, refuse_image
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.options import NO_OPTIONS
@@ -111,10 +111,15 @@ class ServiceCommands(ServiceQueries):
             hosts = self.read_hosts() if job.image or job.options != NO_OPTIONS else None
         if hosts:
             from containers.docker.own_images import check_needs, check_present
+            from containers.slurm.cluster import SlurmSite
+            from containers.slurm.rendering import check_needs as check_needs_on_slurm
 
             try:
-                check_needs(hosts, [job])
-                check_present(hosts, job)
+                if isinstance(hosts, SlurmSite):
+                    check_needs_on_slurm(hosts.trainer, [job])
+                else:
+                    check_needs(hosts, [job])
+                    check_present(hosts, job)
             except InputError as error:
                 field = error.place.rpartition(", ")[2]
                 raise InputError(field, error.problem, error.remedy) from None
@@ -175,7 +180,9 @@ class ServiceCommands(ServiceQueries):
 
     def _check_image(self, node: int) -> None:
         hosts = self.read_hosts()
-        if hosts is None:
+        from containers.docker.nodes import Nodes
+
+        if not isinstance(hosts, Nodes):
             refuse_image(node, 0)
         else:
             from flows.runs.hosts import read_image
@@ -218,6 +225,10 @@ class ServiceCommands(ServiceQueries):
                 raise InputError("name", "has no effect on a virtual cluster", remedy)
             own = NewNode(gpu_type=last.gpu_type, gpus=last.gpus_per_node, price=last.price)
             return replace(own, **fields)
+        from containers.slurm.cluster import SlurmSite
+
+        if isinstance(hosts, SlurmSite):
+            raise InputError("name", NODES_OF_SLURM, NEW_SERVICE)
         there = next((node for node in hosts.nodes if node.name == name), None)
         if there is None or len(fields) > 1:
             remedy = f"add it to {self.inbox.cluster}, and give only its name"

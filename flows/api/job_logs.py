@@ -12,11 +12,12 @@ from containers.docker.fleet import Fleet
 from containers.docker.logs import read_job_log, unquote
 from containers.docker.nodes import Nodes
 from containers.runtime import Lease
+from containers.slurm.cluster import SlurmSite
 from flows.api.job_history import find_lifetime
 from flows.api.log_format import format_logs
 from flows.api.rows import RoundChanges
 from predictor.errors import InputError
-from tasks.record import RuntimeKind
+from tasks.record import ON_MACHINES
 from warehouse.store.reader import Reader
 
 POLL_SECONDS = 1.0
@@ -57,7 +58,7 @@ def check_has_logs(reader: Reader, run: str, job_id: int, running: Collection[in
         WarehouseError: The records are damaged.
     """
     job, why = f"job {job_id}", f"see shockwave why {job_id} --run {run}"
-    if reader.header(run).settings.runtime != RuntimeKind.DOCKER:
+    if reader.header(run).settings.runtime not in ON_MACHINES:
         raise InputError(job, "is on a virtual cluster, where jobs print nothing", why)
     if job_id in running:
         return
@@ -86,7 +87,7 @@ class JobLogs:
 
     def __init__(
         self,
-        nodes: Nodes,
+        nodes: Nodes | SlurmSite,
         run: str,
         job_id: int,
         shown: Mapping[str, LogPlace] | None = None,
@@ -98,7 +99,8 @@ class JobLogs:
         known = shown or {}
         self._shown = {name: size for name, (size, _) in known.items()}
         self._ends = {name: b64decode(tail, validate=True) for name, (_, tail) in known.items()}
-        self._fleet = Fleet(nodes, run)
+        # The output of a Slurm job is a file in the storage from its beginning.
+        self._fleet = Fleet(nodes, run) if isinstance(nodes, Nodes) else None
 
     @property
     def places(self) -> dict[str, LogPlace]:
@@ -166,11 +168,12 @@ class JobLogs:
 
     def close(self) -> None:
         """Close the connections."""
-        self._fleet.close()
+        if self._fleet:
+            self._fleet.close()
 
 
 def read_logs(
-    nodes: Nodes,
+    nodes: Nodes | SlurmSite,
     run: str,
     job_id: int,
     *,
@@ -187,12 +190,16 @@ def read_logs(
     yield from logs.read_text(follow=follow, sleep=sleep)
 
 
-def _read_logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:
+def _read_logs(
+    fleet: Fleet | None, nodes: Nodes | SlurmSite, run: str, job_id: int
+) -> dict[str, bytes]:
     """Read logs by container: running containers first, as they may end meanwhile."""
-    entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.begun]
-    running = {entry.name: fleet.log(entry) for entry in entries}
+    running = dict[str, bytes]()
+    if fleet:
+        entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.begun]
+        running = {entry.name: fleet.log(entry) for entry in entries}
     logs: dict[str, bytes] = {}
-    for text in read_job_log(nodes, run, job_id):
+    for text in read_job_log(nodes.folder(run, job_id)):
         _, *parts = _BEGINS.split(text)
         for name, log in zip(parts[::2], parts[1::2], strict=True):
             known = name.decode(errors="replace")

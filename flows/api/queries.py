@@ -55,6 +55,7 @@ from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:
     from containers.docker.nodes import Nodes
+    from containers.slurm.cluster import SlurmSite
     from flows.api.job_logs import JobLogs, LogPlace
     from flows.explain.answer import Answer, JobForecast
 
@@ -103,17 +104,17 @@ class ServiceQueries:
             self._header = self._reader.header(self.run)
         return self._header
 
-    def read_hosts(self) -> "Nodes | None":
-        """Read the cluster file of Docker hosts; None for a virtual cluster.
+    def read_hosts(self) -> "Nodes | SlurmSite | None":
+        """Read the cluster file; None for a virtual cluster.
 
         Raises:
             InputError: The cluster file cannot be read.
         """
         if not (path := self.inbox.cluster):
             return None
-        from flows.runs.cluster_file import read_cluster_file
+        from flows.runs.cluster_file import read_site
 
-        return read_cluster_file(Path(path))
+        return read_site(Path(path))
 
     def read_node_names(self) -> list[str]:
         """Read the names of Docker hosts, removed ones included; empty if that fails."""

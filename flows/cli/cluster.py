@@ -27,7 +27,7 @@ from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
-ClusterToml = Annotated[Path, typer.Option(help="Cluster file (TOML): the Docker hosts.")]
+ClusterToml = Annotated[Path, typer.Option(help="Cluster file (TOML): Docker hosts, or a Slurm.")]
 
 
 @expand_settings(source=Source, settings=RunSettings)
@@ -45,28 +45,30 @@ def run(
     """Run a trace in containers until its last job ends."""
     started = perf_counter()
     from containers.docker.checking import check_before_run
-    from flows.runs.cluster_file import read_cluster_file
+    from containers.docker.nodes import Nodes
+    from flows.runs.cluster_file import describe_machines, read_cluster
     from flows.runs.default_profile import add_default_profile
     from flows.runs.live import run_live
-    from flows.runs.pools import Machines
     from flows.runs.start import make_start, read_past_jobs
 
     if source.trace is None:
         raise InputError("trace", "missing: generated jobs cannot be trained", "give a job trace")
-    nodes = read_cluster_file(cluster)
+    nodes = read_cluster(cluster)
+    machines, kind = describe_machines(nodes)
     start = make_start(
         add_default_profile(source, nodes).open(nodes.gpus, nodes.inventory.types),
         make_settings(
             policy,
-            Machines(nodes.inventory.pools, nodes.levels, nodes.cells),
+            machines,
             settings,
             parameters=parse_parameters(parameters or ()),
             seed=source.seed,
-            runtime="docker",
+            runtime=kind,
         ),
         read_past_jobs(warehouse, parse_history(warehouse, history)),
     )
-    check_before_run(nodes)
+    if isinstance(nodes, Nodes):
+        check_before_run(nodes)
     with open_driver(driver) as call:
         name = run_live(
             start, nodes, warehouse, driver=call, progress=get_progress().count_jobs(start)
@@ -183,11 +185,17 @@ def check(
     cluster: Annotated[Path, typer.Argument(help="Cluster file (TOML).")],
     as_json: Json = False,
 ) -> None:
-    """Check that the hosts of a cluster file can run jobs."""
-    from containers.docker.checking import check_cluster
-    from flows.runs.cluster_file import read_cluster_file
+    """Check that the machines of a cluster file can run jobs."""
+    from containers.docker import checking
+    from containers.slurm import checking as slurm_checking
+    from containers.slurm.cluster import SlurmCluster
+    from flows.runs.cluster_file import read_cluster
 
-    findings = check_cluster(read_cluster_file(cluster))
+    found = read_cluster(cluster)
+    if isinstance(found, SlurmCluster):
+        findings = slurm_checking.check_cluster(found)
+    else:
+        findings = checking.check_cluster(found)
     print_rows([asdict(finding) for finding in findings], as_json)
     if not all(finding.sound for finding in findings):
         raise typer.Exit(1)

@@ -202,7 +202,7 @@ def print_logs(
             _print_logs(service.read_logs(job, follow=follow, tail=tail), as_json)
         return
     from flows.api.job_logs import check_has_logs, has_ended, read_logs
-    from flows.runs.cluster_file import read_cluster_file
+    from flows.runs.cluster_file import read_site
     from warehouse.store.reader import Reader
 
     if run is None:
@@ -218,7 +218,7 @@ def print_logs(
     check_has_logs(reader := Reader(warehouse), run, number)
     if cluster is None:
         raise InputError("cluster", "is missing", "give the cluster file of the run")
-    nodes = read_cluster_file(cluster)
+    nodes = read_site(cluster)
     ended = partial(has_ended, reader, run, number)
     _print_logs(read_logs(nodes, run, number, follow=follow, has_ended=ended, tail=tail), as_json)
 

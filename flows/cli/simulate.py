@@ -173,10 +173,10 @@ def resume(
 
             resume_simulation(run, warehouse, driver=call, progress=show)
         else:
-            from flows.runs.cluster_file import read_cluster_file
+            from flows.runs.cluster_file import read_cluster
             from flows.runs.live import resume_live
 
-            nodes = read_cluster_file(cluster)
+            nodes = read_cluster(cluster)
             resume_live(run, nodes, warehouse, driver=call, progress=show)
     if ended:
         say(f"{run} had already ended", err=True)

@@ -18,10 +18,10 @@ from predictor.errors import InputError
 from solver.inventory import Pool
 from tasks.commands import CommandKind
 from tasks.record import (
+    ON_MACHINES,
     Fork,
     Parameter,
     RoundRecord,
-    RuntimeKind,
     Settings,
     Start,
     Timings,
@@ -221,8 +221,8 @@ def fork(
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(start)
     runtime = start.header.settings.runtime
-    if runtime == RuntimeKind.DOCKER or prepared.place.live:
-        where = "in containers" if runtime == RuntimeKind.DOCKER else f"under {runtime}"
+    if runtime in ON_MACHINES or prepared.place.live:
+        where = "in containers" if runtime in ON_MACHINES else f"under {runtime}"
         raise InputError(
             f"run {name!r}",
             f"ran {where}; its rounds cannot be executed again",

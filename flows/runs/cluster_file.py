@@ -1,4 +1,4 @@
-"""A cluster of Docker hosts as a TOML file; errors name the file and the field."""
+"""A cluster of Docker hosts, or of a Slurm, as a TOML file; errors name the file and the field."""
 
 import os
 import re
@@ -10,12 +10,31 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from containers.docker.grants import JobNetwork, Volume
 from containers.docker.nodes import NVIDIA, ContainerLimits, Gpu, Mps, Node, Nodes, is_device
+from containers.leasing.engine import Refused
+from containers.slurm.cluster import SlurmCluster, SlurmSite, find_cluster
+from containers.slurm.parsing import SlurmAway
+from flows.runs.pools import Machines
 from flows.runs.toml_file import LOWER_CASE, read_toml, validate_fields
 from predictor.errors import InputError
 from predictor.options import FILE_NAME
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
+from tasks.record import RuntimeKind
 from warehouse.workloads.tables import LOSSES, MEASURED
+
+AnyCluster = Nodes | SlurmCluster
+"""A cluster of Docker hosts, or of a Slurm."""
+
+SLURM = "slurm"
+"""Table of a cluster file that makes it one of a Slurm."""
+
+OPTION = r"^--[a-z][a-z-]*(=[^\x00-\x1f]*)?$"
+"""Form of an option of `sbatch`."""
+OURS = (
+    *("job-name", "comment", "dependency", "requeue", "no-requeue", "array", "nodes", "nodelist"),
+    *("ntasks", "gres", "gpus", "signal", "chdir", "output", "error", "open-mode", "export"),
+)
+"""Options of `sbatch` that leases set."""
 
 Name = Annotated[str, Field(pattern=LOWER_CASE, max_length=60)]
 Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
@@ -328,6 +347,71 @@ class ClusterFile(_Part):
         )
 
 
+class SlurmPart(_Part):
+    """A Slurm, and what leases ask it for."""
+
+    partition: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]*$", max_length=200)] = ""
+    options: list[Annotated[str, Field(pattern=OPTION, max_length=1000)]] = Field(
+        default_factory=list, max_length=100
+    )
+    trainer: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    commands: str = ""
+    cpus_per_gpu: Annotated[int, Field(ge=0, le=4096)] = 0
+    memory_per_gpu: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "0"
+    start_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
+
+    @field_validator("commands")
+    @classmethod
+    def _absolute(cls, path: str) -> str:
+        return check_path(path) if path else path
+
+    @field_validator("options")
+    @classmethod
+    def _not_ours(cls, options: list[str]) -> list[str]:
+        for option in options:
+            if option.removeprefix("--").partition("=")[0] in OURS:
+                raise ValueError(f"{option!r} is set by leases; leave it out")
+        return options
+
+
+class SlurmFile(_Part):
+    """The fields of a Slurm's cluster file; docs/slurm.md has an example."""
+
+    storage: str
+    slurm: SlurmPart
+    datasets: str = ""
+    folder: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "64g"
+    grace_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 30.0
+    hung_rounds: Annotated[int, Field(ge=1, le=1000)] = 3
+    rendezvous_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
+
+    @field_validator("storage", "datasets")
+    @classmethod
+    def _absolute(cls, path: str) -> str:
+        if "%" in path:  # which Slurm replaces in the names of outputs
+            raise ValueError(f"{path!r} has a '%'; give a path without")
+        return check_path(path) if path else path
+
+    @property
+    def site(self) -> SlurmSite:
+        """The Slurm as the runtime's type."""
+        return SlurmSite(
+            storage=Path(self.storage),
+            partition=self.slurm.partition,
+            options=tuple(self.slurm.options),
+            commands=Path(self.slurm.commands) if self.slurm.commands else None,
+            trainer=tuple(self.slurm.trainer),
+            datasets=Path(self.datasets) if self.datasets else None,
+            cpus_per_gpu=self.slurm.cpus_per_gpu,
+            memory_per_gpu=_bytes(self.slurm.memory_per_gpu),
+            grace_seconds=self.grace_seconds,
+            start_seconds=self.slurm.start_seconds,
+            hung_rounds=self.hung_rounds,
+            folder_bytes=_bytes(self.folder),
+            rendezvous_port=self.rendezvous_port,
+        )
+
+
 def _bytes(text: str) -> int:
     return int(text.rstrip("kmgt")) * BYTES[text.lstrip("0123456789")]
 
@@ -336,10 +420,52 @@ def read_cluster_file(path: Path) -> Nodes:
     """Read a cluster of Docker hosts.
 
     Raises:
+        InputError: The file is missing or no TOML, or a field is invalid, or it is a Slurm's; the
+            error names the file and the field.
+    """
+    found = read_site(path)
+    if isinstance(found, SlurmSite):
+        raise InputError(f"{path}: {SLURM}", "is no Docker host", "give a file of Docker hosts")
+    return found
+
+
+def read_cluster(path: Path) -> AnyCluster:
+    """Read a cluster of Docker hosts, or one of a Slurm, which is asked for its nodes.
+
+    Raises:
+        InputError: See `read_site`; or Slurm has no nodes with GPUs, or does not answer.
+    """
+    found = read_site(path)
+    if isinstance(found, Nodes):
+        return found
+    try:
+        return find_cluster(found)
+    except SlurmAway as error:
+        raise InputError(f"{path}: {SLURM}", str(error), "run it where sinfo works") from None
+    except Refused as error:
+        raise InputError(f"{path}: {SLURM}", str(error), "compare it with sinfo") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error.place}", error.problem, error.remedy) from None
+
+
+def describe_machines(cluster: AnyCluster) -> tuple[Machines, RuntimeKind]:
+    """Return what settings say of a cluster, and its runtime."""
+    if isinstance(cluster, SlurmCluster):
+        return Machines(cluster.inventory.pools), RuntimeKind.SLURM
+    machines = Machines(cluster.inventory.pools, cluster.levels, cluster.cells)
+    return machines, RuntimeKind.DOCKER
+
+
+def read_site(path: Path) -> Nodes | SlurmSite:
+    """Read a cluster file, without asking a Slurm for its nodes.
+
+    Raises:
         InputError: The file is missing or no TOML, or a field is invalid; the error names the
             file and the field.
     """
     fields = read_toml(path, "a cluster's TOML file")
+    if SLURM in fields:
+        return validate_fields(path, SlurmFile, fields, "a Slurm's cluster").site
     file = validate_fields(path, ClusterFile, fields, "a cluster")
     try:
         nodes = file.cluster

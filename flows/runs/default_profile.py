@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from containers.docker.nodes import Nodes
+from flows.runs.cluster_file import AnyCluster
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse.workloads.kinds import Format
@@ -13,7 +14,7 @@ PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
 """Throughput tables measured with the trainer, by GPU type."""
 
 
-def add_default_profile(source: Source, nodes: Nodes) -> Source:
+def add_default_profile(source: Source, nodes: AnyCluster) -> Source:
     """Add the default profile of the nodes' GPU type to a source that has none.
 
     A default table has one GPU type; nodes of several types need a table measured on them.
@@ -26,7 +27,8 @@ def add_default_profile(source: Source, nodes: Nodes) -> Source:
     public = source.trace is not None and source.format == Format.PUBLIC
     if others or not public or source.profile is not None or not known.exists():
         return source
-    gpus = {gpu for node in nodes.nodes for gpu in node.gpus}
+    emulating = nodes.nodes if isinstance(nodes, Nodes) else ()
+    gpus = {gpu for node in emulating for gpu in node.gpus}
     shares = {f"{gpu.cpus:g} cpus" for gpu in gpus if not gpu.device}
     measured = set(read_throughput_table(known)[MEASURED][gpu_type]["gpus"])
     if shares and shares != measured:

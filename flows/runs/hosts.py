@@ -16,6 +16,8 @@ from containers.docker.docker_runtime import DockerRuntime
 from containers.docker.fleet import TAKEN_REMEDY
 from containers.docker.nodes import Gpu, Node, Nodes
 from containers.leasing.engine import NodeGone, Refused
+from containers.slurm.cluster import SlurmSite
+from containers.slurm.inventory import SlurmNode
 from flows.runs.cluster_file import read_cluster_file
 from predictor.errors import InputError
 from solver.inventory import Inventory
@@ -30,8 +32,10 @@ NOWHERE = "unix:///nowhere"
 """Endpoint of a removed node that is no longer in the cluster file."""
 
 
-def node_to_row(node: Node) -> dict[str, Any]:
+def node_to_row(node: Node | SlurmNode) -> dict[str, Any]:
     """Return a node as stored in the run's folder."""
+    if isinstance(node, SlurmNode):
+        return {"name": node.name, "gpu_type": node.gpu_type, "gpus": node.gpus}
     gpus = [asdict(gpu) for gpu in node.gpus]
     return {"name": node.name, "gpu_type": node.gpu_type, "gpus": gpus}
 
@@ -89,7 +93,9 @@ def check_new(name: str, nodes: Collection[str]) -> None:
         raise InputError("name", problem, "give it another name in the cluster file")
 
 
-def read_node_names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders) -> list[str]:
+def read_node_names(
+    nodes: Nodes | SlurmSite, run: str, inventory: Inventory, orders: Orders
+) -> list[str]:
     """Return the names of a service's nodes, removed ones too; empty if they cannot be read."""
     try:
         known = json.loads((nodes.storage / run / NODES).read_text())

@@ -2,27 +2,33 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from containers.clock import RunClock
 from containers.docker.checking import list_images, list_runs
-from containers.docker.docker_runtime import DockerFactory, DockerRuntime
+from containers.docker.docker_runtime import DockerFactory
 from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Node, Nodes
 from containers.docker.own_images import check_needs
-from containers.runtime import ResumePoint
+from containers.leasing.runtime import LeasedRuntime
+from containers.runtime import ResumePoint, Terms
+from containers.slurm import rendering as slurm_rendering
+from containers.slurm.cluster import SlurmCluster
+from containers.slurm.slurm_runtime import SlurmFactory, lock_slurm
+from flows.runs.cluster_file import AnyCluster, describe_machines
 from flows.runs.code_version import list_packages
 from flows.runs.hosts import NODES, node_to_row, read_service_nodes
 from flows.runs.resuming import check_plugins
 from flows.runs.simulation import Driver, Prepared, Progress, finish, make_terms, prepare
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
 from predictor.errors import InputError, Interrupted
+from predictor.job import JobSpec
 from tasks.commands import NodeImage
-from tasks.record import Package, RunHeader, RuntimeKind, Start
+from tasks.record import ON_MACHINES, Package, RunHeader, Start
 from tasks.round import run_round
 from tasks.run import Run
 from warehouse.analytics.catalog import build
@@ -39,12 +45,24 @@ class LiveRun(NamedTuple):
 
     run: Run
     writer: Writer
-    runtime: DockerRuntime
+    runtime: LeasedRuntime
+
+
+def check_jobs(cluster: AnyCluster, jobs: Iterable[JobSpec]) -> None:
+    """Refuse jobs that a cluster never could start.
+
+    Raises:
+        InputError: A job is refused.
+    """
+    if isinstance(cluster, SlurmCluster):
+        slurm_rendering.check_needs(cluster.site.trainer, jobs)
+    else:
+        check_needs(cluster, jobs)
 
 
 def run_live(
     start: Start,
-    nodes: Nodes,
+    nodes: AnyCluster,
     warehouse: Path,
     *,
     driver: Driver = run_round,
@@ -66,7 +84,7 @@ def run_live(
 
 @contextmanager
 def begin_live(
-    start: Start, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
+    start: Start, nodes: AnyCluster, warehouse: Path, snapshots: Path | None = None
 ) -> Iterator[LiveRun]:
     """Open a new run on its nodes, within the context.
 
@@ -76,18 +94,21 @@ def begin_live(
         ShockwaveError: See `run_live`.
     """
     check_nodes(start.header, nodes)
-    check_needs(nodes, start.workload.specs)
+    check_jobs(nodes, start.workload.specs)
     prepared = prepare(start)
 
-    image_ids, there = list_images(nodes.nodes), list_runs(nodes.nodes)
-    nodes = _pinned(nodes, image_ids)
+    image_ids, there = dict[str, str](), set[str]()
+    if isinstance(nodes, Nodes):
+        image_ids, there = list_images(nodes.nodes), list_runs(nodes.nodes)
+        nodes = _pinned(nodes, image_ids)
+    storage = nodes.storage
 
     def taken(name: str) -> bool:  # by a run of another warehouse
-        return name in there or (nodes.storage / name).exists()
+        return name in there or (storage / name).exists()
 
     build(warehouse)
     with (
-        lock_cluster(nodes, ""),
+        _lock(nodes, ""),
         Writer(
             warehouse,
             start,
@@ -103,7 +124,7 @@ def begin_live(
 
 def resume_live(
     name: str,
-    nodes: Nodes,
+    nodes: AnyCluster,
     warehouse: Path,
     *,
     driver: Driver = run_round,
@@ -126,7 +147,7 @@ def resume_live(
 
 @contextmanager
 def continue_live(
-    name: str, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
+    name: str, nodes: AnyCluster, warehouse: Path, snapshots: Path | None = None
 ) -> Iterator[LiveRun]:
     """Open a run after its last recorded round, within the context.
 
@@ -147,7 +168,9 @@ def continue_live(
         position, recorded = read_progress(reader, start, name, past)
         position = position.after_all(header, recorded)
         images_then, removed = _read_images(reader.packages(name)), frozenset[int]()
-        if header.service:  # its images change by command only, whatever the file says
+        if isinstance(nodes, SlurmCluster):
+            removed = position.state.orders.removed
+        elif header.service:  # its images change by command only, whatever the file says
             orders = position.state.orders
             nodes, added = read_service_nodes(nodes, name, header.settings.inventory, orders)
             nodes = _with_changes(_pinned(nodes, images_then | added), orders.images)
@@ -158,7 +181,7 @@ def continue_live(
         began = min(reader.created_at(name).timestamp(), time.time() - resume_point.clock_seconds)
         there = bool(position.state.round)
         with (
-            lock_cluster(nodes, name, removed),
+            _lock(nodes, name, removed),
             _running(prepared, nodes, writer, began, resume_point, begun=there) as live,
         ):
             if snapshots:
@@ -166,15 +189,19 @@ def continue_live(
             yield live
 
 
-def check_nodes(header: RunHeader, nodes: Nodes) -> None:
+def check_nodes(header: RunHeader, nodes: AnyCluster) -> None:
     """Refuse a cluster that differs from the run's.
 
     Raises:
-        InputError: The cluster has other GPUs, or the run is on a virtual cluster.
+        InputError: The cluster has other GPUs or another engine, or the run is on a virtual one.
     """
     settings = header.settings
-    if settings.runtime != RuntimeKind.DOCKER:
+    if settings.runtime not in ON_MACHINES:
         raise InputError("cluster", "the run is on a virtual cluster", "leave the option out")
+    kind = describe_machines(nodes)[1]
+    if settings.runtime != kind:
+        problem = f"is of {kind}, and the run of {settings.runtime}"
+        raise InputError("cluster", problem, "give the cluster that the run began on")
     mine, its = (
         ", ".join(f"{pool.gpus} GPUs, {pool.gpus_per_node} a node" for pool in inventory.pools)
         for inventory in (nodes.inventory, settings.inventory)
@@ -231,7 +258,7 @@ def _same_images(nodes: Sequence[Node], before: Mapping[str, str]) -> dict[str, 
     return {**image_ids, **before}
 
 
-def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
+def _hold_to(nodes: AnyCluster, run: str, *, begun: bool) -> None:
     """Store the nodes of a new run; refuse other nodes when it is resumed.
 
     Endpoints may change, since they do not identify a node.
@@ -254,10 +281,27 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
         raise InputError("cluster", f"its nodes differ from those recorded in {path}", remedy)
 
 
+def _lock(
+    nodes: AnyCluster, run: str, removed: Collection[int] = ()
+) -> AbstractContextManager[None]:
+    """Lock a cluster for a run; `run` is empty for a new one."""
+    if isinstance(nodes, SlurmCluster):
+        return lock_slurm(nodes, run)
+    return lock_cluster(nodes, run, removed)
+
+
+def _open(
+    nodes: AnyCluster, clock: RunClock, terms: Terms, resume_point: ResumePoint
+) -> LeasedRuntime:
+    if isinstance(nodes, SlurmCluster):
+        return SlurmFactory(nodes, clock).open(terms, resume_point)
+    return DockerFactory(nodes, clock).open(terms, resume_point)
+
+
 @contextmanager
 def _running(
     prepared: Prepared,
-    nodes: Nodes,
+    nodes: AnyCluster,
     writer: Writer,
     began: float,
     resume_point: ResumePoint,
@@ -265,14 +309,13 @@ def _running(
     begun: bool,
 ) -> Iterator[LiveRun]:
     """Open a run and its runtime on its nodes, within the context."""
-    place, at = (
-        DockerFactory(nodes, RunClock(time.time() - began)),
-        make_terms(prepared.start.header, writer.run),
-    )
-    if not (begun and prepared.start.header.service):  # `read_service_nodes` checked its nodes
+    clock, at = RunClock(time.time() - began), make_terms(prepared.start.header, writer.run)
+    slurm = isinstance(nodes, SlurmCluster)
+    # `read_service_nodes` has checked the nodes of a service.
+    if slurm or not (begun and prepared.start.header.service):
         _hold_to(nodes, writer.run, begun=begun)
     try:
-        with closing(place.open(at, resume_point)) as runtime:
+        with closing(_open(nodes, clock, at, resume_point)) as runtime:
             yield LiveRun(prepared.on(runtime, writer, writer.run), writer, runtime)
     except Interrupted as error:
         remedy = f"its containers keep running; {error.remedy} --cluster FILE"

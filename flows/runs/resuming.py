@@ -10,7 +10,7 @@ from flows.runs.simulation import Driver, Progress, delay_of, finish, prepare
 from flows.runs.snapshot import RunProgress
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError
-from tasks.record import RoundRecord, RuntimeKind, Start
+from tasks.record import ON_MACHINES, RoundRecord, Start
 from tasks.round import collect, run_round
 from tasks.run import Run
 from warehouse.analytics.catalog import build
@@ -44,8 +44,8 @@ def resume(
         raise InputError(
             f"run {name!r}", "is the run of a service", "continue it with: shockwave up"
         )
-    if header.settings.runtime == RuntimeKind.DOCKER:
-        raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
+    if header.settings.runtime in ON_MACHINES:
+        raise InputError(f"run {name!r}", "runs on a cluster's machines", "give its cluster file")
     check_plugins(name, start, reader)
     check_recorded(name, header.settings)
     build(warehouse)

@@ -60,7 +60,7 @@ DEFAULT_RUNTIME = "virtual"
 VIRTUAL_RUNTIMES = ("virtual", "faithful")
 """Our runtimes on a virtual clock."""
 
-RUNTIMES = (*VIRTUAL_RUNTIMES, "docker")
+RUNTIMES = (*VIRTUAL_RUNTIMES, "docker", "slurm")
 """Mirrors `tasks.record.RuntimeKind`, without its imports."""
 
 POLICY = Setting("Policy", "Scheduling policy; see shockwave policy list.", choices=policy_names)

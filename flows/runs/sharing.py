@@ -19,9 +19,10 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
 
     Raises:
         InputError: Sharing was requested, but the throughputs have no pairs, or the run is a
-            service or on another package's runtime; or it is a fork of a run without pairs.
+            service, on a Slurm or on another package's runtime; or it is a fork of a run without
+            pairs.
     """
-    own = settings.runtime in {*RuntimeKind} and not service
+    own = settings.runtime in {*RuntimeKind} - {RuntimeKind.SLURM} and not service
     asked = bool(get_values(settings.parameters).get(PACKED))
     if asked and not own:
         where = "a service" if service else f"the runtime {settings.runtime}"

@@ -15,7 +15,7 @@ from predictor.throughput import Profile
 from solver.inventory import MOST_GPUS, Inventory, Pool, add_nodes
 from solver.policies import for_several_pools
 from tasks.commands import NewNode, TenantTerms
-from tasks.record import RunHeader, RuntimeKind
+from tasks.record import ON_MACHINES, RunHeader
 from tasks.tenancy import may_use_image
 from warehouse.workloads.generator import declared_truth
 
@@ -34,7 +34,7 @@ LEAST_BUDGET, LARGEST_BUDGET = 1e-6, 1e6
 
 def find_truth_maker(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
     """Return the function that makes a job's ground truth; None if jobs are real."""
-    if header.settings.runtime == RuntimeKind.DOCKER:
+    if header.settings.runtime in ON_MACHINES:
         return None
     return partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
 

@@ -14,14 +14,19 @@ from tasks.sources import Intake, SourcePosition, Trace
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import Inbox
 
+NODES_OF_SLURM = "cannot be given: a service on a Slurm has the nodes that it began with"
+"""Why a node cannot be added."""
+NEW_SERVICE = "begin another service, in a new warehouse, for more nodes"
+"""What to do instead."""
+
 
 def refuse_image(node: int, number: int) -> str:
     """Refuse a new image of a node.
 
     Raises:
-        InputError: Always, as the nodes are virtual.
+        InputError: Always, as the nodes have none.
     """
-    raise InputError("node", "has no image on a virtual cluster", "change images of Docker hosts")
+    raise InputError("node", "has no image on this cluster", "change images of Docker hosts")
 
 
 @dataclass(frozen=True)

@@ -94,11 +94,9 @@ class ServiceOptions(RunSettings):
         if self.cluster is None:
             size, kind = ClusterSize(self.gpus, self.gpus_per_node), RuntimeKind.FAITHFUL
             return make_settings(self.policy, size, self, seed=self.seed, runtime=kind)
-        from flows.runs.cluster_file import read_cluster_file
-        from flows.runs.pools import Machines
+        from flows.runs.cluster_file import describe_machines, read_cluster
 
-        nodes, kind = read_cluster_file(self.cluster), RuntimeKind.DOCKER
-        machines = Machines(nodes.inventory.pools, nodes.levels, nodes.cells)
+        machines, kind = describe_machines(read_cluster(self.cluster))
         return make_settings(self.policy, machines, self, seed=self.seed, runtime=kind)
 
     def read_profile(self) -> "Profile":
@@ -112,10 +110,10 @@ class ServiceOptions(RunSettings):
 
         if self.cluster is None:
             return read_throughputs(self.profile) if self.profile else generated_profile()
-        from flows.runs.cluster_file import read_cluster_file
+        from flows.runs.cluster_file import read_cluster
         from flows.runs.default_profile import PROFILES
 
-        kinds = read_cluster_file(self.cluster).inventory.types
+        kinds = read_cluster(self.cluster).inventory.types
         table = self.profile or PROFILES / f"{'+'.join(kinds)}.json"
         if not table.exists():
             raise InputError(

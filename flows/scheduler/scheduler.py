@@ -18,28 +18,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from containers.clock import RunClock
-from containers.docker.own_images import check_needs
+from containers.docker.docker_runtime import DockerRuntime
 from containers.virtual.real_time import RealTimeCluster
 from containers.virtual.truth import GroundTruth
 from flows.prefect_server.children import ALIVE, READY, end_with_parent
 from flows.prefect_server.garbage import collect_rarely
 from flows.prefect_server.logs import is_structured, log_line, start_log
 from flows.prefect_server.teardown import end_process
-from flows.runs.cluster_file import read_cluster_file
+from flows.runs.cluster_file import read_cluster
 from flows.runs.code_version import list_packages
 from flows.runs.hosts import Hosts
-from flows.runs.live import begin_live, continue_live
+from flows.runs.live import begin_live, check_jobs, continue_live
 from flows.runs.resuming import check_plugins, repeat_round
 from flows.runs.simulation import Driver, make_terms, prepare
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
 from flows.scheduler.admission import check_job, check_node, check_tenant, find_truth_maker
-from flows.scheduler.intake import InboxSource, ReplaySource, refuse_image
+from flows.scheduler.intake import (
+    NEW_SERVICE,
+    NODES_OF_SLURM,
+    InboxSource,
+    ReplaySource,
+    refuse_image,
+)
 from flows.scheduler.leadership import TOKEN
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.pause import Pause
 from flows.scheduler.process import write_prefect_state
 from flows.scheduler.sinks import FencedSink, LoggingSink
-from predictor.errors import WarehouseBusy
+from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import NewNode, TenantTerms
 from tasks.record import RoundRecord, RunHeader
@@ -179,16 +185,17 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
     hosts: Hosts | None = None
     with ExitStack() as opened:
         if options.cluster is not None:
-            nodes = read_cluster_file(options.cluster)
+            nodes = read_cluster(options.cluster)
             at = warehouse / SNAPSHOT
             going = continue_live(name, nodes, warehouse, at) if name else None
             live = opened.enter_context(
                 going or begin_live(options.make_start(), nodes, warehouse, at)
             )
             run, now, speed, truth = live.run, live.runtime.clock.now, 1.0, None
-            checks.append(lambda spec: check_needs(nodes, [spec]))
+            checks.append(lambda spec: check_jobs(nodes, [spec]))
             inbox.set_cluster(options.cluster.absolute())
-            hosts = Hosts(options.cluster, run, live.runtime)
+            if isinstance(live.runtime, DockerRuntime):
+                hosts = Hosts(options.cluster, run, live.runtime)
         else:
             run, pace, truth = opened.enter_context(_open_virtual(name, warehouse, options))
             now, speed = pace.now, pace.speed
@@ -204,7 +211,9 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
             added = (*run.state.orders.added, *(other.pool for other in before))
             there = run.header.settings.inventory_in(run.state.round, added)
             check_node(node, run.header, there)
-            if hosts:
+            if options.cluster is not None:
+                if hosts is None:
+                    raise InputError("name", NODES_OF_SLURM, NEW_SERVICE)
                 hosts.add(node)
 
         change = hosts.change_image if hosts else refuse_image

@@ -188,6 +188,11 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
     )
 
 
+AWAY_SECONDS = 900.0
+"""Time for which a scheduler waits for a Slurm that does not answer, before it begins anew. An
+engineering choice."""
+
+
 def _longest_wait(options: ServiceOptions) -> float:
     """Return the longest time in seconds for which a round waits for containers.
 
@@ -197,9 +202,13 @@ def _longest_wait(options: ServiceOptions) -> float:
     if options.cluster is None:
         return 0.0
     from containers.docker.daemon import WORK_SECONDS
-    from flows.runs.cluster_file import read_cluster_file
+    from containers.slurm.cluster import SlurmSite
+    from containers.slurm.engine import KILL_SECONDS
+    from flows.runs.cluster_file import read_site
 
-    nodes = read_cluster_file(options.cluster)
+    nodes = read_site(options.cluster)
+    if isinstance(nodes, SlurmSite):
+        return 2.0 * (nodes.grace_seconds + KILL_SECONDS) + AWAY_SECONDS
     return 2.0 * (nodes.grace_seconds + WORK_SECONDS) + len(nodes.nodes) * WORK_SECONDS
 
 

@@ -55,7 +55,7 @@ def workload(*specs: JobSpec) -> Workload:
 
 
 def log(nodes: Nodes, run: str, job_id: int) -> str:
-    return b"".join(read_job_log(nodes, run, job_id)).decode()
+    return b"".join(read_job_log(nodes.folder(run, job_id))).decode()
 
 
 def test_eight_jobs_of_others_run_are_preempted_go_on_and_end(

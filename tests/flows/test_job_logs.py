@@ -40,7 +40,7 @@ def nodes(tmp_path: Path) -> Nodes:
 @pytest.fixture
 def log(nodes: Nodes) -> Path:
     """The file of a job's log, in its folder."""
-    file = log_file(nodes, RUN, 1)
+    file = log_file(nodes.folder(RUN, 1))
     file.parent.mkdir(parents=True)
     return file
 

@@ -22,7 +22,7 @@ from flows.runs.simulation import simulate
 from flows.runs.start import make_simulation_start
 from predictor.errors import InputError, PluginError
 from shockwave.testing import check_runtime
-from tasks.record import RuntimeKind
+from tasks.record import ON_MACHINES, RuntimeKind
 from tests.documents import blocks, check_commands
 from tests.flows.conftest import Command, assert_refused
 from tests.flows.test_own_formats import installed
@@ -51,7 +51,7 @@ def own(warehouse: Path, rounds: int | None = None, runtime: str = "slower") -> 
 
 def test_what_is_known_of_runtimes_without_an_import_is_true() -> None:
     assert tuple(RuntimeKind) == RUNTIMES
-    assert set(RUNTIMES) - set(VIRTUAL_RUNTIMES) == {RuntimeKind.DOCKER}
+    assert set(RUNTIMES) - set(VIRTUAL_RUNTIMES) == {*ON_MACHINES}
 
 
 def test_the_page_runs_as_it_stands(
