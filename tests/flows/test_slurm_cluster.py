@@ -1,6 +1,7 @@
 """Cluster files of a Slurm, and a service on one."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,17 @@ cpus_per_gpu = 8
 memory_per_gpu = "32g"
 start_seconds = 90
 """
+
+
+def test_the_example_of_the_docs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text()
+    example = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert example is not None
+    (path := tmp_path / "cluster.toml").write_text(example[1])
+    site = read_site(path)
+    assert isinstance(site, SlurmSite)
+    assert (site.partition, site.options) == ("gpu", ("--account=research",))
+    assert site.trainer[1:] == ("-m", "trainer")
 
 
 def test_every_field_says_what_it_says(tmp_path: Path) -> None:
