@@ -74,11 +74,11 @@ class RuntimeKind(StrEnum):
     DOCKER = "docker"
     """Containers on Docker hosts."""
     SLURM = "slurm"
-    """Jobs of a Slurm."""
+    """Jobs of a Slurm: leases of a cluster file, or users' own jobs of a partition."""
 
 
 ON_MACHINES = (RuntimeKind.DOCKER, RuntimeKind.SLURM)
-"""Runtimes on machines of a cluster file."""
+"""Runtimes on machines."""
 
 
 @dataclass(frozen=True, slots=True)

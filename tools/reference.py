@@ -24,6 +24,9 @@ SHARED_BY = 3
 WAREHOUSE = "`--warehouse`"
 """Option that the page describes at its top."""
 
+FIRST, LAST = "`--trace`", "`--seed`"
+"""First and last option of a workload, in the order of the table of shared options."""
+
 Option = tuple[str, str, str]
 """Name, default and meaning, as a row of a table."""
 
@@ -56,7 +59,7 @@ def page() -> str:
             parts.append(table(("Option", "Default", "Meaning"), own))
         names = [row[0] for row in rows[name].values() if row in shared and row[0] != WAREHOUSE]
         if names:
-            parts.append(f"Shared: {', '.join(names)}.")
+            parts.append(f"Shared: {', '.join(join_workload(names))}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -83,6 +86,14 @@ these seconds; 0 turns progress off. Exit codes:
 SHARED = """## Shared options
 
 Arguments and options that several commands have, with the same meaning and default."""
+
+
+def join_workload(names: list[str]) -> list[str]:
+    """The options of a command, with those of a workload, which stand together, as one."""
+    if {FIRST, LAST} <= {*names}:
+        first, last = names.index(FIRST), names.index(LAST)
+        return [*names[:first], f"{FIRST} to {LAST}", *names[last + 1 :]]
+    return names
 
 
 def find(group: Any, name: str) -> Any:

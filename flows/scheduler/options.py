@@ -20,6 +20,7 @@ from predictor.errors import InputError
 
 if TYPE_CHECKING:
     from predictor.throughput import Profile
+    from solver.inventory import Inventory
     from tasks.record import RunHeader, Settings, Start
 
 DATABASE_URL = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
@@ -47,6 +48,10 @@ class ServiceOptions(RunSettings):
         Path | None,
         Setting("Cluster", "Cluster file (TOML) of Docker hosts, instead of a virtual cluster."),
     ] = None
+    partition: Annotated[
+        str,
+        Setting("Partition", "Slurm partition whose users' jobs it starts, instead of a cluster."),
+    ] = ""
     profile: Annotated[
         Path | None,
         Setting("Profile", "Throughput table (JSON) of the models that jobs may train."),
@@ -75,6 +80,8 @@ class ServiceOptions(RunSettings):
             InputError: A setting is invalid.
         """
         check_bounds(type(self), self)
+        if self.partition and self.cluster is not None:
+            raise InputError("partition", "is given beside a cluster file", "give one of them")
         if self.driver not in ("plain", "prefect"):
             raise InputError("driver", f"unknown driver {self.driver!r}", "give prefect or plain")
         self.make_start()
@@ -91,6 +98,11 @@ class ServiceOptions(RunSettings):
         """Make the settings that the header of its run records."""
         from tasks.record import RuntimeKind
 
+        if self.partition:
+            from flows.runs.pools import Machines
+
+            machines, kind = Machines(self._read_partition().pools), RuntimeKind.SLURM
+            return make_settings(self.policy, machines, self, seed=self.seed, runtime=kind)
         if self.cluster is None:
             size, kind = ClusterSize(self.gpus, self.gpus_per_node), RuntimeKind.FAITHFUL
             return make_settings(self.policy, size, self, seed=self.seed, runtime=kind)
@@ -99,15 +111,27 @@ class ServiceOptions(RunSettings):
         machines, kind = describe_machines(read_cluster(self.cluster))
         return make_settings(self.policy, machines, self, seed=self.seed, runtime=kind)
 
+    def _read_partition(self) -> "Inventory":
+        from containers.slurm.commands import Commands
+        from containers.slurm.inventory import make_inventory
+        from flows.runs.queue_run import read_partition
+
+        return make_inventory(read_partition(self.partition, Commands()))
+
     def read_profile(self) -> "Profile":
         """Read the throughputs of the models that jobs may train.
 
         Raises:
             InputError: The table is invalid, or there is no table for the cluster's GPUs.
         """
+        from predictor.job import JobKind
+        from predictor.throughput import Profile
         from warehouse.workloads.families import generated_profile
         from warehouse.workloads.tables import read_throughputs
 
+        if self.partition:
+            kinds = self._read_partition().types
+            return Profile({(JobKind.OPAQUE.value, 1, kind, 1): 1.0 for kind in kinds})
         if self.cluster is None:
             return read_throughputs(self.profile) if self.profile else generated_profile()
         from flows.runs.cluster_file import read_cluster
@@ -130,7 +154,8 @@ class ServiceOptions(RunSettings):
             InputError: A setting differs; the error names it.
         """
         mine = self.make_start().header.settings
-        default = type(self)(cluster=self.cluster).make_start().header.settings
+        mine_alone = type(self)(cluster=self.cluster, partition=self.partition)
+        default = mine_alone.make_start().header.settings
         for field in fields(mine):
             asked, began = getattr(mine, field.name), getattr(header.settings, field.name)
             if asked not in (began, getattr(default, field.name)):

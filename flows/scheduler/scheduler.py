@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 from containers.clock import RunClock
 from containers.docker.docker_runtime import DockerRuntime
+from containers.slurm.brain import SlurmBrain
+from containers.slurm.commands import Commands
 from containers.virtual.real_time import RealTimeCluster
 from containers.virtual.truth import GroundTruth
 from flows.prefect_server.children import ALIVE, READY, end_with_parent
@@ -29,6 +31,7 @@ from flows.runs.cluster_file import read_cluster
 from flows.runs.code_version import list_packages
 from flows.runs.hosts import Hosts
 from flows.runs.live import begin_live, check_jobs, continue_live
+from flows.runs.queue_run import open_queue_run
 from flows.runs.resuming import check_plugins, repeat_round
 from flows.runs.simulation import Driver, make_terms, prepare
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
@@ -44,6 +47,7 @@ from flows.scheduler.leadership import TOKEN
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.pause import Pause
 from flows.scheduler.process import write_prefect_state
+from flows.scheduler.queue_intake import QueueSource
 from flows.scheduler.sinks import FencedSink, LoggingSink
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
@@ -184,7 +188,15 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
     name, checks = inbox.run, list[Callable[[JobSpec], None]]()
     hosts: Hosts | None = None
     with ExitStack() as opened:
-        if options.cluster is not None:
+        brain: SlurmBrain | None = None
+        commands = Commands()
+        if options.partition:
+            start, at = options.make_start(), warehouse / SNAPSHOT
+            run, brain = opened.enter_context(
+                open_queue_run(name, start, commands, options.partition, warehouse, at)
+            )
+            now, speed, truth = brain.clock.now, 1.0, None
+        elif options.cluster is not None:
             nodes = read_cluster(options.cluster)
             at = warehouse / SNAPSHOT
             going = continue_live(name, nodes, warehouse, at) if name else None
@@ -211,13 +223,19 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
             added = (*run.state.orders.added, *(other.pool for other in before))
             there = run.header.settings.inventory_in(run.state.round, added)
             check_node(node, run.header, there)
+            if brain:
+                raise InputError("name", NODES_OF_SLURM, NEW_SERVICE)
             if options.cluster is not None:
                 if hosts is None:
                     raise InputError("name", NODES_OF_SLURM, NEW_SERVICE)
                 hosts.add(node)
 
         change = hosts.change_image if hosts else refuse_image
-        run.source = InboxSource(inbox, now, speed, check, add, truth, change)
+        entries = InboxSource(inbox, now, speed, check, add, truth, change)
+        run.source = entries
+        if brain:
+            inventory = run.header.settings.inventory
+            run.source = QueueSource(inbox, entries, brain, commands, inventory)
         yield run
 
 

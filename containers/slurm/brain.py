@@ -1,0 +1,508 @@
+"""The runtime of users' own Slurm jobs, which wait in a QOS that never starts them.
+
+Slurm's queue is the only state: it is read anew at each step, and an order is repeated until the
+queue shows its effect. A job whose effect came too late, such as one that did not start within its
+round, is held again. Only jobs whose owners said that they save on SIGTERM are ever preempted.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from containers.clock import RunClock
+from containers.leasing.engine import Refused
+from containers.leasing.timing import TimedLog
+from containers.runtime import (
+    BY_ITS_OWNER,
+    ContainerEvent,
+    EventKind,
+    Lease,
+    NodeProblem,
+    Observation,
+    ResumePoint,
+    Terms,
+)
+from containers.slurm.commands import Commands
+from containers.slurm.hand_over import RUN, SETTLE_SECONDS, WAIT, update_jobs
+from containers.slurm.inventory import SlurmNode, find_foreign, list_nodes
+from containers.slurm.parsing import SlurmAway
+from containers.slurm.queue import SlurmJob, get_details, list_queue
+from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.parts import Mapper
+from solver.inventory import Inventory
+
+LOOK_SECONDS = 1.0
+"""Poll interval of the queue within a round. An engineering bound; no sweep is recorded."""
+END_SECONDS = 30.0
+"""Longest wait for preempted jobs beyond `KillWait`, as Slurm cleans up after them. An engineering
+bound."""
+
+ENDS: Mapping[str, tuple[EventKind, str]] = {
+    "COMPLETED": (EventKind.FINISHED, ""),
+    "CANCELLED": (EventKind.WITHDRAWN, "cancelled in Slurm"),
+    "TIMEOUT": (EventKind.FAILED, "reached its time limit in Slurm"),
+    "DEADLINE": (EventKind.FAILED, "missed its deadline in Slurm"),
+    "OUT_OF_MEMORY": (EventKind.FAILED, "out of memory"),
+    "NODE_FAIL": (EventKind.FAILED, "its node failed"),
+    "BOOT_FAIL": (EventKind.FAILED, "its node did not boot"),
+    "PREEMPTED": (EventKind.FAILED, "preempted by Slurm itself"),
+}
+"""How jobs end by Slurm's states; in others they end with their exit code."""
+
+_ID, _SUBMITTED, _RESTARTS, _USER = (
+    *("SLURM_JOB_ID", "SLURM_JOB_SUBMITTED", "SLURM_JOB_RESTARTS"),
+    "SLURM_JOB_USER",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmIdentity:
+    """Which job of Slurm's a job is: ids alone come again after a controller's crash.
+
+    Attributes:
+        submitted: See `SlurmJob`; a requeue changes it.
+    """
+
+    id: str
+    submitted: int
+    restarts: int
+    user: str
+
+    @classmethod
+    def of(cls, job: SlurmJob) -> "SlurmIdentity":
+        """Return the identity of a job of the queue."""
+        return cls(job.id, job.submitted, job.restarts, job.user)
+
+    @classmethod
+    def read(cls, spec: JobSpec) -> "SlurmIdentity":
+        """Return the identity that a job was declared with (`variables`)."""
+        found = dict(variable.split("=", 1) for variable in spec.environment)
+        return cls(found[_ID], int(found[_SUBMITTED]), int(found[_RESTARTS]), found[_USER])
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The identity as variables of a job's declaration, which records keep."""
+        values = {
+            _ID: self.id,
+            _SUBMITTED: self.submitted,
+            _RESTARTS: self.restarts,
+            _USER: self.user,
+        }
+        return tuple(f"{name}={value}" for name, value in values.items())
+
+    def is_of(self, job: SlurmJob) -> bool:
+        """Return whether a job of the queue is this one, perhaps requeued since."""
+        if (job.id, job.user) != (self.id, self.user):
+            return False
+        same = (job.submitted, job.restarts) == (self.submitted, self.restarts)
+        return same or (job.restarts > self.restarts and job.submitted >= self.submitted)
+
+
+@dataclass
+class _Known:
+    """A job of the run.
+
+    Attributes:
+        identity: Its last known identity.
+        gpus: GPUs of its lease; empty without one.
+        began: The clock when its lease began.
+        end: Kind, clock and reason of the end of its lease or itself.
+        ran: Whether it was seen to run in its lease.
+        left_on: Nodes on which it may still run, as Slurm requeued it by itself.
+    """
+
+    log: TimedLog
+    identity: SlurmIdentity
+    gpus: tuple[int, ...] = ()
+    began: float = 0.0
+    end: tuple[EventKind, float, str] | None = None
+    ran: bool = False
+    left_on: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.log.spec
+
+
+class SlurmBrain:
+    """A `Runtime` of the jobs of a partition, which their users submitted.
+
+    Args:
+        nodes: Names of the partition's nodes, as the cluster numbers them.
+        kill_wait: Time from SIGTERM to SIGKILL, in seconds.
+        now: Returns the time as Slurm knows it, in Unix seconds.
+
+    Attributes:
+        clock: Clock of the run.
+        queue: The partition's jobs as last read.
+    """
+
+    def __init__(
+        self,
+        commands: Commands,
+        partition: str,
+        nodes: Sequence[str],
+        clock: RunClock,
+        terms: Terms,
+        resume_point: ResumePoint,
+        kill_wait: float = 30.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        assert terms.inventory
+        self._commands, self._partition, self._names = commands, partition, tuple(nodes)
+        self._inventory, self.clock = terms.inventory, clock
+        self._round_seconds, self._began = terms.round_seconds, resume_point.clock_seconds
+        self._kill_wait, self._now = kill_wait, now
+        self._started = set(resume_point.started)
+        self._withdrawn: dict[int, str] = {}
+        self._jobs: dict[int, _Known] = {}
+        self._problems: dict[int, str] = {}
+        self._full: dict[int, str] = {}
+        self._down: set[str] = set()
+        self.queue: tuple[SlurmJob, ...] = ()
+        for spec in resume_point.jobs:
+            self._add(spec, resume_point)
+        for job_id, gpus in resume_point.leases.items():
+            self._jobs[job_id].gpus = gpus
+
+    def _add(self, spec: JobSpec, resume_point: ResumePoint) -> None:
+        epochs = resume_point.epochs.get(spec.job_id, 0)
+        seconds = resume_point.run_seconds.get(spec.job_id, 0.0)
+        log = TimedLog(Path("/nonexistent"), spec, epochs, seconds)
+        self._jobs[spec.job_id] = _Known(log, SlurmIdentity.read(spec))
+
+    def close(self) -> None:
+        """See `Runtime.close`; nothing is held, and jobs run on."""
+
+    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
+        """See `Runtime.resize`; Slurm's administrators add and remove nodes."""
+
+    def admit(self, jobs: Sequence[JobSpec]) -> None:
+        """See `Runtime.admit`."""
+        for spec in jobs:
+            if spec.job_id not in self._jobs:
+                self._add(spec, ResumePoint())
+
+    def reap(self, job_ids: Sequence[int]) -> None:
+        """See `Runtime.reap`."""
+        for job_id in job_ids:
+            self._jobs.pop(job_id, None)
+
+    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
+        """See `Runtime.withdraw`."""
+        self._withdrawn[job_id] = reason
+
+    def knows(self, job: SlurmJob) -> bool:
+        """Return whether a job of the queue is one of the run's."""
+        return any(known.is_of(job) for known in self._identities.get(job.id, ()))
+
+    @property
+    def _identities(self) -> dict[str, list[SlurmIdentity]]:
+        found: dict[str, list[SlurmIdentity]] = {}
+        for known in self._jobs.values():
+            found.setdefault(known.identity.id, []).append(known.identity)
+        return found
+
+    def look(self) -> bool:
+        """Read the queue; return whether Slurm answered."""
+        try:
+            self.queue = list_queue(self._commands, self._partition)
+        except (SlurmAway, Refused):
+            return False
+        return True
+
+    def _rows(self) -> dict[int, SlurmJob]:
+        """Return the queue's rows of the run's jobs, by job id."""
+        by_id = {job.id: job for job in self.queue}
+        found = {}
+        for job_id, known in self._jobs.items():
+            row = by_id.get(known.identity.id)
+            if row and known.identity.is_of(row):
+                found[job_id] = row
+        return found
+
+    def _nodes_of(self, gpus: Iterable[int]) -> list[str]:
+        """Return the names of the nodes of GPUs, in order."""
+        return [self._names[node] for node in sorted({self._inventory.node(g) for g in gpus})]
+
+    def launch(
+        self, number: int, leases: Sequence[Lease], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
+        """See `Runtime.launch`; a job on other nodes is preempted first."""
+        self.look()
+        rows, now = self._rows(), self.clock.now()
+        moving = [
+            lease.job_id
+            for lease in leases
+            if (row := rows.get(lease.job_id))
+            and row.holds_gpus
+            and {*row.nodes} != {*self._nodes_of(lease.gpus)}
+        ]
+        self._take_back(moving)
+        events = []
+        for lease in leases:
+            known = self._jobs[lease.job_id]
+            renewed = known.gpus == lease.gpus
+            known.gpus, known.end, known.began, known.ran = lease.gpus, None, now, False
+            first = lease.job_id not in self._started
+            self._started.add(lease.job_id)
+            kind = EventKind.RENEWED if renewed else EventKind.RESUMED
+            kind = EventKind.STARTED if first else kind
+            events.append(ContainerEvent(lease.job_id, kind, now, lease.gpus))
+        if self.look():
+            self._release()
+        return tuple(events)
+
+    def _release(self) -> None:
+        """Start the jobs that have a lease and still wait in the closed QOS."""
+        for job_id, row in self._rows().items():
+            known = self._jobs[job_id]
+            if not known.gpus or known.end or not row.waits or row.qos != WAIT:
+                continue
+            if row.restarts > known.identity.restarts:
+                continue  # it ran in this lease already; the round's end holds it
+            if row.restarts and self._now() < row.submitted + SETTLE_SECONDS:
+                continue  # a later look starts it
+            if down := self._down.intersection(known.left_on):
+                reason = f"it may still run on node {min(down)}, which does not answer"
+                known.end = (EventKind.LOST, self.clock.now(), reason)
+                continue
+            full = [node for gpu in known.gpus if (node := self._inventory.node(gpu)) in self._full]
+            if full:
+                reason = f"node {self._names[full[0]]}: {self._full[full[0]]}"
+                known.end = (EventKind.LOST, self.clock.now(), reason)
+                continue
+            nodes = ",".join(self._nodes_of(known.gpus))
+            order = (f"QOS={RUN}", f"ReqNodeList={nodes}", "StartTime=now")
+            with suppress(SlurmAway):  # the next look shows whether it was carried out
+                refusals = update_jobs(self._commands, [row.id], order)
+                if row.id in refusals:
+                    said = f"could not be started: {refusals[row.id]}"
+                    known.end = (EventKind.LOST, self.clock.now(), said)
+
+    def _hold(self, ids: Sequence[str]) -> None:
+        """Keep waiting jobs from starting by themselves."""
+        with suppress(SlurmAway):  # the next look repeats it
+            update_jobs(self._commands, ids, (f"QOS={WAIT}", "ReqNodeList="))
+
+    def preempt(
+        self, reasons: Mapping[int, str], each: Mapper | None = None
+    ) -> tuple[ContainerEvent, ...]:
+        """See `Runtime.preempt`; waits until Slurm has the jobs' GPUs back."""
+        if reasons:
+            self.look()
+        remarks = self._take_back(list(reasons))
+        events = []
+        for job_id, reason in reasons.items():
+            known = self._jobs[job_id]
+            words = "; ".join(filter(None, (reason, remarks.get(job_id))))
+            now = self.clock.now()
+            events.append(ContainerEvent(job_id, EventKind.PREEMPTED, now, known.gpus, words))
+            known.gpus, known.end = (), None
+        return tuple(events)
+
+    def _take_back(self, job_ids: Sequence[int]) -> dict[int, str]:
+        """Requeue jobs that run and may be preempted, and hold them; return remarks."""
+        rows, remarks = self._rows(), dict[int, str]()
+        holding = {j for j in job_ids if j in rows and rows[j].holds_gpus}
+        going = sorted(j for j in holding if self._jobs[j].spec.preemptible)
+        for job_id in holding.difference(going):
+            remarks[job_id] = "its owner did not say that it saves: it runs on"
+        waiting = [rows[j].id for j in job_ids if j in rows and rows[j].waits]
+        if waiting:
+            self._hold(waiting)
+        if not going:
+            return remarks
+        try:
+            self._commands.call("scontrol", "requeue", ",".join(rows[j].id for j in going))
+        except (SlurmAway, Refused) as error:
+            remarks |= dict.fromkeys(going, str(error))  # some may have been requeued
+        self._hold([rows[j].id for j in going])
+        left, until = going, self.clock.now() + self._kill_wait + END_SECONDS
+        while left and self.clock.now() < until:
+            self.clock.wait_for(self.clock.now() + LOOK_SECONDS / 4)
+            if self.look():
+                rows = self._rows()
+                # Without a reason, Slurm has not finished its requeue and would forget an order.
+                left = [
+                    j
+                    for j in left
+                    if j in rows and not (rows[j].waits and rows[j].reason != "None")
+                    if rows[j].waits or rows[j].holds_gpus
+                ]
+        for job_id in going:
+            if job_id in left:
+                remarks[job_id] = "still ends"
+            elif job_id in rows:
+                self._jobs[job_id].identity = SlurmIdentity.of(rows[job_id])
+        return remarks
+
+    def advance(self, idle_until: float | None) -> None:
+        """See `Runtime.advance`; repeats orders that Slurm has not carried out."""
+        end = self._began + self._round_seconds
+        leased = [known for known in self._jobs.values() if known.gpus]
+        if not leased and idle_until is not None:
+            end = min(end, idle_until)
+        while (now := self.clock.now()) < end:
+            self.clock.wait_for(min(now + LOOK_SECONDS, end))
+            if leased and self.look():
+                self._release()
+                self._note_ends()
+                if all(known.end for known in leased):
+                    break
+
+    def _note_ends(self) -> None:
+        """Set the end of jobs that ended, were cancelled or are gone."""
+        rows, now = self._rows(), self.clock.now()
+        for job_id, known in self._jobs.items():
+            row = rows.get(job_id)
+            known.ran = known.ran or (row is not None and not row.waits)
+            if known.end and known.end[0] is not EventKind.LOST:
+                continue
+            if row is None:
+                if self._is_gone(known):
+                    words = "Slurm does not know it any more: cancelled, or forgotten"
+                    known.end = (EventKind.WITHDRAWN, now, words)
+            elif not (row.waits or row.holds_gpus):
+                ended = f"{row.state.lower().replace('_', ' ')}, exit code {row.exit_code}"
+                kind, words = ENDS.get(row.state, (EventKind.FAILED, ended))
+                known.end = (kind, now, words)
+
+    def _is_gone(self, known: _Known) -> bool:
+        """Return whether Slurm denies a job that a listing lacked; it may do so in passing."""
+        try:
+            get_details(self._commands, known.identity.id)
+        except Refused:
+            return True
+        except SlurmAway:
+            return False
+        return any(
+            job.id == known.identity.id and not known.identity.is_of(job) for job in self.queue
+        )
+
+    def observe(self, each: Mapper | None = None) -> Observation:
+        """See `Runtime.observe`; while Slurm is away, nothing is known to have changed."""
+        now = self.clock.now()
+        if self.look():
+            self._note_ends()
+            self._hold_again()
+            self._cancel()
+            with suppress(SlurmAway, Refused):
+                self._judge(list_nodes(self._commands, self._partition))
+        progress, reports = list[JobProgress](), list[EpochReport]()
+        for _, known in sorted(self._jobs.items()):
+            if not known.gpus:
+                continue
+            held = (known.end[1] if known.end else now) - max(known.began, self._began)
+            held *= known.ran
+            trained = known.end is not None and known.end[0] is EventKind.FINISHED
+            news = known.log.read(trained=trained, held_seconds=max(held, 0.0), most_seconds=0.0)
+            progress.append(news.progress)
+            reports += news.reports
+        finished = sorted(self._ended(), key=lambda event: (event.at_seconds, event.job_id))
+        self._began = self.clock.now()
+        return Observation(
+            clock_seconds=self._began,
+            finished=tuple(finished),
+            reports=tuple(reports),
+            progress=tuple(progress),
+            drained=tuple(sorted(self._problems)),
+            problems=tuple(
+                NodeProblem(node, self._problems[node]) for node in sorted(self._problems)
+            ),
+        )
+
+    def _ended(self) -> list[ContainerEvent]:
+        events = []
+        for job_id, known in self._jobs.items():
+            if known.end:
+                kind, at, reason = known.end
+                at = max(at, known.began)
+                events.append(ContainerEvent(job_id, kind, at, known.gpus, reason))
+                known.gpus, known.end = (), None
+        return events
+
+    def _hold_again(self) -> None:
+        """Hold jobs that would start without a lease, or that Slurm requeued by itself.
+
+        A job that runs on after its preemption, as Slurm did not answer then, is preempted again.
+        """
+        stray = [
+            row.id
+            for job_id, row in self._rows().items()
+            if row.state == "RUNNING" and not self._jobs[job_id].gpus
+            if self._jobs[job_id].spec.preemptible and not self._jobs[job_id].end
+        ]
+        if stray:
+            with suppress(SlurmAway, Refused):
+                self._commands.call("scontrol", "requeue", ",".join(stray))
+            self._hold(stray)
+        late = [row.id for row in self._rows().values() if self._must_wait(row)]
+        if late:
+            self._hold(late)
+            if not self.look():
+                return
+        now = self.clock.now()
+        for job_id, row in self._rows().items():
+            known = self._jobs[job_id]
+            if row.waits:
+                requeued = row.restarts > known.identity.restarts
+                if requeued:
+                    known.left_on = tuple(self._nodes_of(known.gpus))
+                if known.gpus and not known.end:
+                    what = "Slurm requeued it" if requeued else f"did not start: {row.reason}"
+                    known.end = (EventKind.LOST, now, what)
+                known.identity = SlurmIdentity.of(row)
+            elif (
+                row.id in late and known.gpus
+            ):  # it has started in the meantime, so it keeps its lease
+                known.ran = True
+                with suppress(SlurmAway):
+                    update_jobs(self._commands, [row.id], (f"QOS={RUN}",))
+
+    def _must_wait(self, row: SlurmJob) -> bool:
+        return row.waits and row.qos != WAIT
+
+    def _cancel(self) -> None:
+        """Cancel the jobs that were withdrawn here."""
+        ids = []
+        for job_id in sorted(self._withdrawn.keys() & self._jobs.keys()):
+            known = self._jobs[job_id]
+            if not (known.end and known.end[0] is not EventKind.LOST):
+                ids.append(known.identity.id)
+                known.end = (EventKind.WITHDRAWN, self.clock.now(), self._withdrawn[job_id])
+        self._withdrawn.clear()
+        if ids:
+            with suppress(SlurmAway, Refused):
+                self._commands.call("scancel", *ids)
+
+    def _judge(self, nodes: Sequence[SlurmNode]) -> None:
+        """Find nodes that take no jobs: out of service, gone, or in part taken by others.
+
+        A node on which a job of the run still runs stays in service, as its lease must; nothing is
+        started there.
+        """
+        rows = self._rows()
+        own: dict[str, int] = {}
+        for job_id, known in self._jobs.items():
+            row = rows.get(job_id)
+            if known.gpus and not known.end and row and row.holds_gpus:
+                for node, gpus in row.gpus_by_node.items():
+                    own[node] = own.get(node, 0) + gpus
+        there = {node.name: node for node in nodes}
+        self._down = {node.name for node in nodes if "down" in node.state}
+        foreign = find_foreign(nodes, own)
+        self._full = {}
+        for place, name in enumerate(self._names):
+            problem = there[name].problem if name in there else "is no more in the partition"
+            if not problem and name in foreign:
+                problem = f"others hold {foreign[name]} of its GPUs"
+            if problem:
+                self._full[place] = problem
+        self._problems = {
+            place: problem
+            for place, problem in self._full.items()
+            if not own.get(self._names[place])
+        }

@@ -1,0 +1,83 @@
+"""Start and resume runs of users' own Slurm jobs."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from containers.clock import RunClock
+from containers.leasing.engine import Refused
+from containers.runtime import ResumePoint
+from containers.slurm.brain import SlurmBrain
+from containers.slurm.commands import Commands
+from containers.slurm.hand_over import read_config, read_kill_wait
+from containers.slurm.inventory import SlurmNode, list_nodes, sort_nodes
+from containers.slurm.parsing import SlurmAway
+from flows.runs.code_version import list_packages
+from flows.runs.resuming import check_plugins
+from flows.runs.simulation import make_terms, prepare
+from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
+from predictor.errors import InputError
+from tasks.record import Package, RuntimeKind, Start
+from tasks.run import Run
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
+
+NODE = "Slurm node "
+"""Prefix of the names of packages that number the partition's nodes; the version is a name."""
+
+
+def read_partition(partition: str, commands: Commands) -> tuple[SlurmNode, ...]:
+    """Return the nodes of a partition that have GPUs, as a cluster numbers them.
+
+    Raises:
+        InputError: Slurm does not answer, or a node has GPUs of several types.
+    """
+    try:
+        return sort_nodes(list_nodes(commands, partition))
+    except (SlurmAway, Refused) as error:
+        remedy = f"see shockwave slurm check --partition {partition}"
+        raise InputError("partition", str(error), remedy) from None
+
+
+@contextmanager
+def open_queue_run(
+    name: str, start: Start, commands: Commands, partition: str, warehouse: Path, snapshots: Path
+) -> Iterator[tuple[Run, SlurmBrain]]:
+    """Open a run of a partition's jobs, new or after its last recorded round.
+
+    A new run has no `name` and begins with `start`.
+
+    Raises:
+        ShockwaveError: The records are damaged, or Slurm does not answer.
+    """
+    reader = Reader(warehouse)
+    if name:
+        start = reader.original_start(name)
+        if start.header.settings.runtime != RuntimeKind.SLURM:
+            problem = "this warehouse has a service that runs its jobs elsewhere"
+            raise InputError("partition", problem, "give another warehouse")
+        check_plugins(name, start, reader)
+    nodes = [node.name for node in read_partition(partition, commands)]
+    numbered = tuple(Package(f"{NODE}{place}", node) for place, node in enumerate(nodes))
+    packages = () if name else (*list_packages(start.header.settings), *numbered)
+    with Writer(warehouse, start, run=name or None, packages=packages) as writer:
+        prepared, resume_point, began = prepare(start), ResumePoint(), time.time()
+        position = RunProgress(prepared.state)
+        if name:
+            past = read_snapshot(snapshots, name)
+            position, recorded = read_progress(reader, start, name, past)
+            position = position.after_all(start.header, recorded)
+            prepared, resume_point = prepared.at(position)
+            began = min(reader.created_at(name).timestamp(), began - resume_point.clock_seconds)
+            found = {part.name: part.version for part in reader.packages(name)}
+            nodes = [
+                found[f"{NODE}{place}"] for place in range(start.header.settings.inventory.nodes)
+            ]
+        wait = read_kill_wait(read_config(commands.call("scontrol", "show", "config")))
+        clock, terms = RunClock(time.time() - began), make_terms(start.header, writer.run)
+        runtime = SlurmBrain(commands, partition, nodes, clock, terms, resume_point, wait)
+        with closing(runtime):
+            run = prepared.on(runtime, writer, writer.run)
+            run.sink = SnapshotSink(writer, run, snapshots, position)
+            yield run, runtime
