@@ -5,10 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from containers.leasing.engine import Refused
-from containers.slurm.brain import SlurmBrain
+from containers.slurm.brain import SlurmBrain, SlurmIdentity
 from containers.slurm.commands import Commands
 from containers.slurm.declaring import declare
 from containers.slurm.hand_over import RUN, WAIT, update_jobs
@@ -17,6 +17,7 @@ from containers.slurm.queue import JobDetails, SlurmJob, get_details
 from flows.prefect_server.logs import log_line
 from flows.scheduler.intake import InboxSource
 from predictor.errors import InputError
+from predictor.job import JobSpec
 from solver.inventory import Inventory
 from tasks.sources import Intake, SourcePosition
 from warehouse.inbox.entries import SUBMIT, Submission
@@ -59,6 +60,21 @@ class QueueSource:
     def is_exhausted(self, taken: SourcePosition) -> bool:
         """See `JobSource.is_exhausted`."""
         return False
+
+    def check(self, spec: JobSpec) -> None:
+        """Refuse what is not, word for word, what a waiting job of the queue was declared as.
+
+        Raises:
+            InputError: The job came from elsewhere, or does not wait any more.
+        """
+        for job in self.brain.queue:
+            if SlurmIdentity.of(job).variables == spec.environment and job.waits:
+                with suppress(SlurmAway, Refused):
+                    declared = declare(job, self._describe(job), self.inventory)
+                    at = spec.arrival_seconds
+                    if replace(declared, job_id=spec.job_id, arrival_seconds=at) == spec:
+                        return
+        raise InputError("job", "does not wait in Slurm", "submit jobs with sbatch")
 
     def _take(self) -> None:
         """Submit the queue's new jobs."""

@@ -235,7 +235,9 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
         run.source = entries
         if brain:
             inventory = run.header.settings.inventory
-            run.source = QueueSource(inbox, entries, brain, commands, inventory)
+            queue = QueueSource(inbox, entries, brain, commands, inventory)
+            checks.append(queue.check)
+            run.source = queue
         yield run
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,9 @@ def test_users_jobs_are_started_placed_preempted_and_left_alone(
             if states[saver] == "RUNNING":
                 break
         (first,) = inbox.find_all("saver")
+        assert first.job
+        # Nobody but Slurm's users submits, and nobody in the name of another's job.
+        forged = inbox.submit(replace(first.job, tenant="production"), by="mallory")
         inbox.command(CommandKind.REQUEUE, first.number)
         closed.run("scancel", gone, user="bob")
         schedule(run, tmp_path, rounds=1)
@@ -117,6 +121,8 @@ def test_users_jobs_are_started_placed_preempted_and_left_alone(
     records = [record for record, _ in Reader(tmp_path).records(name)]
     specs = {spec.job_id: spec for record in records for spec in record.arrivals}
     ends = {e.job_id: e.kind for record in records for e in record.finished if e.ends_job}
+    commands = {c.number: c for record in records for c in record.commands}
+    assert "does not wait in Slurm" in commands[forged.number].reason
     # The job without GPUs was none of Shockwave's.
     assert len(specs) == len(all_jobs)
     named = {spec.name: number for number, spec in specs.items()}
