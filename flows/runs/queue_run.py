@@ -18,7 +18,7 @@ from flows.runs.resuming import check_plugins
 from flows.runs.simulation import make_terms, prepare
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
 from predictor.errors import InputError
-from tasks.record import Package, RuntimeKind, Start
+from tasks.record import Package, Start
 from tasks.run import Run
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -54,9 +54,6 @@ def open_queue_run(
     reader = Reader(warehouse)
     if name:
         start = reader.original_start(name)
-        if start.header.settings.runtime != RuntimeKind.SLURM:
-            problem = "this warehouse has a service that runs its jobs elsewhere"
-            raise InputError("partition", problem, "give another warehouse")
         check_plugins(name, start, reader)
     nodes = [node.name for node in read_partition(partition, commands)]
     numbered = tuple(Package(f"{NODE}{place}", node) for place, node in enumerate(nodes))
@@ -71,6 +68,9 @@ def open_queue_run(
             prepared, resume_point = prepared.at(position)
             began = min(reader.created_at(name).timestamp(), began - resume_point.clock_seconds)
             found = {part.name: part.version for part in reader.packages(name)}
+            if f"{NODE}0" not in found:
+                problem = "this warehouse has a service that runs its jobs elsewhere"
+                raise InputError("partition", problem, "give another warehouse")
             nodes = [
                 found[f"{NODE}{place}"] for place in range(start.header.settings.inventory.nodes)
             ]

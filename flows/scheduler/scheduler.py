@@ -223,12 +223,10 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
             added = (*run.state.orders.added, *(other.pool for other in before))
             there = run.header.settings.inventory_in(run.state.round, added)
             check_node(node, run.header, there)
-            if brain:
-                raise InputError("name", NODES_OF_SLURM, NEW_SERVICE)
-            if options.cluster is not None:
-                if hosts is None:
-                    raise InputError("name", NODES_OF_SLURM, NEW_SERVICE)
+            if hosts:
                 hosts.add(node)
+            elif brain or options.cluster is not None:
+                raise InputError("name", NODES_OF_SLURM, NEW_SERVICE)
 
         change = hosts.change_image if hosts else refuse_image
         entries = InboxSource(inbox, now, speed, check, add, truth, change)
