@@ -8,7 +8,7 @@ Tests fail while the pages differ from what this writes.
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,14 @@ def page() -> str:
     import typer
 
     from flows.cli.app import build_application
-    from flows.cli.commands import COMMANDS, EVERYDAY, GROUPS
+    from flows.cli.commands import COMMANDS
 
     group: Any = typer.main.get_command(build_application())
     commands = {name: find(group, name) for name in COMMANDS}
     rows = {name: dict(options(command)) for name, command in commands.items()}
     count = Counter(row for of in rows.values() for row in of.values())
     shared = [row for row in count if count[row] >= SHARED_BY]
-    parts = [HEAD, "\n".join(list_links(COMMANDS, EVERYDAY, GROUPS))]
-    parts += [SHARED, table(("Option", "Default", "Meaning"), shared)]
+    parts = [HEAD, SHARED, table(("Option", "Default", "Meaning"), shared)]
     for name, command in commands.items():
         shown = [f"## {name}", usage(name, command), text_of(command)]
         parts.append("\n\n".join(filter(None, shown)))
@@ -79,9 +78,7 @@ these seconds; 0 turns progress off. Exit codes:
 | 0 | The command succeeded. |
 | 1 | A check failed: an audit, a replay, a check of hosts, or cells of a campaign. |
 | 2 | The input was wrong; one line names the place, the problem and the remedy. |
-| 130 | Interrupted. What was recorded is kept. |
-
-## Commands"""
+| 130 | Interrupted. What was recorded is kept. |"""
 
 SHARED = """## Shared options
 
@@ -101,21 +98,6 @@ def find(group: Any, name: str) -> Any:
     for word in name.split():
         group = group.commands[word]
     return group
-
-
-def list_links(
-    commands: Iterable[str], everyday: Iterable[str], groups: Mapping[str, str]
-) -> Iterator[str]:
-    """Lines of links to the commands' sections: everyday commands first, then group by group."""
-    yield f"- {', '.join(map(link, everyday))}"
-    for group, about in groups.items():
-        own = [name for name in commands if name.startswith(f"{group} ")]
-        yield f"- **{group}** ({about[:-1]}): {', '.join(map(link, own))}"
-
-
-def link(name: str) -> str:
-    """A link to a command's section, under its last word."""
-    return f"[`{name.split()[-1]}`](#{name.replace(' ', '-')})"
 
 
 def options(command: Any) -> Iterator[tuple[str, Option]]:
@@ -145,13 +127,13 @@ def plain(default: Any) -> str:
 
 
 def usage(name: str, command: Any) -> str:
-    """The usage line of a command with arguments; empty without any."""
+    """The usage line of a command with several arguments, whose order matters; else empty."""
     arguments = [
         f"[{parameter.name.upper()}]" if not parameter.required else parameter.name.upper()
         for parameter in command.params
         if parameter.param_type_name == "argument"
     ]
-    return f"    shockwave {name} {' '.join(arguments)}" if arguments else ""
+    return f"    shockwave {name} {' '.join(arguments)}" if len(arguments) > 1 else ""
 
 
 def text_of(command: Any) -> str:
