@@ -3,15 +3,24 @@
 A job bids on configurations, entries of its menu: a power of two of GPUs on a node, or whole nodes.
 An hour less of its run time is worth its delay price λ_j, in hours of all active jobs, so it bids
 
-    U_j(c) = B_j λ_j s_j(c) (1 - r / stay_j(c)) + L_j(c)
+    U_j(c) = λ_j s_j(c) (1 - r / stay_j(c))
 
 on configuration c. s_j is its speed there over its speed on one GPU. A restart of r seconds, if c
 is not what it holds, is paid off while it stays: until its end, but no longer than `LONGEST_STAY`.
-L_j is the lateness that it avoids if it keeps c: all active work is due by a common horizon.
 
-If k GPUs are k^q times as fast as one, Σ λ_j s_j is greatest, at every moment, under the allocation
-with the least mean completion time, where λ_j = (i^a - (i - 1)^a)^(1/a) for the job with the i-th
-most work left, and a = 1 / (1 - q) (heSRPT: Berg, Vesilo and Harchol-Balter, 2020).
+Delay prices are those of a fluid: jobs run at their present speeds to their ends, the one with the
+most work last, GPUs are divisible, and no job arrives. At its optimum the market is worth at every
+moment what waiting then costs (Pontryagin's principle), so for the i jobs with the most work left
+
+    max { Σ λ_j s_j(c_j) : Σ k(c_j) ≤ G } = Σ B_j + μ
+
+where B_j is a job's budget and μ the worth of makespan. By duality, one job after the other,
+
+    λ_i = max_π min_c (B_1 + … + B_i + μ - Φ_{i-1}(π) + π k(c)) / s_i(c)
+    Φ_i(π) = π G + Σ_{j ≤ i} max(0, max_c λ_j s_j(c) - π k(c))
+
+With speeds k^q these are the prices of heSRPT (Berg, Vesilo and Harchol-Balter, 2020); with jobs of
+one GPU they are those of shortest remaining processing time.
 """
 
 from collections import defaultdict
@@ -35,18 +44,17 @@ from solver.list_scheduling import Claim, next_round
 from solver.market import Market
 from solver.plan import ActiveJob, Plan, Situation
 
-EXPONENT = 0.7
-"""q, with which speed is taken to grow with GPUs: 0.6 to 0.8 are within 1 % of each other."""
-
 LONGEST_STAY = 300.0
 """Longest time, in seconds, for which a job is expected to keep its GPUs."""
 
-LATENESS, LATEST = 2.0, 3.0
-"""Worth of avoiding a horizon of lateness, in speeds of a one-GPU job, and the most horizons that
-count."""
+MAKESPAN = 1.0
+"""μ, the worth of a second of makespan, in seconds of completion of a job."""
 
-SPREAD, LEAST_HORIZON = 1.15, 1_800.0
-"""Horizon over the work of all jobs on one GPU each, and its least value in seconds."""
+PRICES = 240
+"""Prices π that are compared, in equal ratios: they are 3 % apart. A numerical bound."""
+
+LEAST_PRICE = 1e-3
+"""The least of them, as a share of the greatest."""
 
 FIRST_GUESS = 3_600.0
 """Seconds on one GPU that are expected of a job of an application of which nothing is known."""
@@ -172,24 +180,43 @@ def _predict_seconds(
 
 def value_offers(situation: Situation, offers: Offers) -> Floats:
     """Return what each offer is worth, U, shape (rows,), at least 0; 0 where a job cannot run."""
-    job_of, left, firsts = offers.job_of, offers.left, offers.firsts
-    alone = (left * offers.gpus)[firsts]
-    speeds = alone[job_of] / left
-    stay = np.minimum(LONGEST_STAY, left + situation.restart_seconds)
-    kept = np.where(offers.moves, np.maximum(1.0 - situation.restart_seconds / stay, 0.0), 1.0)
-    fastest = float(np.minimum.reduceat(left, firsts).max())
-    spread = SPREAD * float(alone.sum()) / situation.inventory.gpus
-    late = np.clip(left / max(fastest, spread, LEAST_HORIZON) - 1.0, 0.0, LATEST)
-    worth = price_delays(alone)[job_of] * speeds * kept + LATENESS * (LATEST - late)
-    return np.where(left < np.inf, _budgets(situation)[job_of] * worth, 0.0)
+    job_of, left, restart = offers.job_of, offers.left, situation.restart_seconds
+    work = (left * offers.gpus)[offers.firsts]
+    speeds = work[job_of] / left
+    stay = np.minimum(LONGEST_STAY, left + restart)
+    kept = np.where(offers.moves, np.maximum(1.0 - restart / stay, 0.0), 1.0)
+    budgets, gpus = _budgets(situation), situation.inventory.gpus
+    prices = price_delays(job_of, offers.gpus, speeds, work, budgets, gpus)
+    return np.asarray(prices[job_of] * speeds * kept)
 
 
-def price_delays(work: Floats) -> Floats:
-    """Return the delay prices λ of jobs with seconds of work on one GPU, of the same shape."""
-    order, power = np.argsort(-work, kind="stable"), 1.0 / (1.0 - EXPONENT)
-    ranks = np.empty(len(work))
-    ranks[order] = np.arange(1, len(work) + 1)
-    return np.asarray((ranks**power - (ranks - 1.0) ** power) ** (1.0 / power))
+def price_delays(
+    job_of: Ints, gpus: Ints, speeds: Floats, work: Floats, budgets: Floats, capacity: int
+) -> Floats:
+    """Return the delay prices λ, shape (jobs,), at least 0.
+
+    Args:
+        job_of: Job of each configuration, ascending, shape (rows,).
+        gpus: GPUs of each configuration, shape (rows,).
+        speeds: Speed there over that on one GPU, shape (rows,); 0 where a job cannot run.
+        work: Seconds of work left on one GPU, shape (jobs,).
+        budgets: B, shape (jobs,).
+        capacity: G, GPUs of all types.
+    """
+    dearest = (budgets.sum() + MAKESPAN) / capacity
+    grid = dearest * np.append(0.0, np.geomspace(LEAST_PRICE, 1.0, PRICES))
+    worth, cost, found = grid * capacity, MAKESPAN, np.zeros(len(work))
+    starts = np.searchsorted(job_of, np.arange(len(work) + 1))
+    for job in np.argsort(-work / budgets, kind="stable").tolist():
+        cost += budgets[job]
+        rows = np.arange(starts[job], starts[job + 1])
+        rows = rows[speeds[rows] > 0.0]
+        if len(rows):
+            rent = grid[:, None] * gpus[rows]
+            needed = ((cost - worth)[:, None] + rent) / speeds[rows]
+            found[job] = max(float(needed.min(axis=1).max()), 0.0)
+            worth = worth + np.maximum((found[job] * speeds[rows] - rent).max(axis=1), 0.0)
+    return found
 
 
 def _budgets(situation: Situation) -> Floats:

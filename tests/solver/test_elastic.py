@@ -15,7 +15,14 @@ from predictor.goodput import Agent
 from predictor.rows import from_json
 from predictor.throughput import UNTYPED
 from solver.backends.configurations import price_gpus
-from solver.elastic import Experience, make_offers, plan_sizes, price_delays, value_offers
+from solver.elastic import (
+    MAKESPAN,
+    Experience,
+    make_offers,
+    plan_sizes,
+    price_delays,
+    value_offers,
+)
 from solver.inventory import Inventory, Pool
 from solver.plan import ActiveJob, Situation
 from tasks.round import run_round
@@ -45,11 +52,27 @@ def test_prices_bound_every_choice(table: list[dict[Allocation, float]]) -> None
     assert {choice.gpu_type for choice in CHOICES} == prices.keys()
 
 
-def test_delay_prices_by_hand() -> None:
-    """With q of 0.7 the price of rank i is (i^(10/3) - (i - 1)^(10/3))^0.3, the longest first."""
-    found = price_delays(np.array([10.0, 30.0, 20.0]))
-    second, third = (2 ** (10 / 3) - 1) ** 0.3, (3 ** (10 / 3) - 2 ** (10 / 3)) ** 0.3
-    assert found == pytest.approx([third, 1.0, second])
+def test_delay_prices_of_one_gpu_jobs_are_those_of_shortest_remaining_time() -> None:
+    """The two that run are worth one more with each job: 2, 2 + 1, 2 + 2, 3 + 2, 3 + 3."""
+    work = np.array([50.0, 40.0, 30.0, 20.0, 10.0])
+    ones = np.ones(5, np.int64)
+    found = price_delays(np.arange(5), ones, np.ones(5), work, np.ones(5), 2)
+    assert found == pytest.approx([2.0, 1.0, 2.0, 3.0, 3.0], rel=0.04)
+
+
+def test_delay_prices_make_the_market_worth_what_waiting_costs() -> None:
+    """Three jobs with speeds k ** 0.7 on 16 GPUs; a bound on the market is 3 jobs and makespan."""
+    sizes = np.tile(np.arange(1, 17), 3)
+    job_of, speeds = np.repeat(np.arange(3), 16), sizes**0.7
+    work, budgets = np.array([100.0, 900.0, 300.0]), np.ones(3)
+    prices = price_delays(job_of, sizes, speeds, work, budgets, 16)
+    assert prices[0] > prices[2] > prices[1]  # short jobs first
+    table = [
+        {Allocation("a", k): float(prices[row] * k**0.7) for k in range(1, 17)} for row in range(3)
+    ]
+    price = price_gpus(table, {"a": 16})["a"]
+    gains = (max(worth - price * c.gpus for c, worth in row.items()) for row in table)
+    assert 16 * price + sum(gains) == pytest.approx(3.0 + MAKESPAN, rel=0.01)
 
 
 def faster(seen: ActiveJob, speeds: tuple[float, ...]) -> ActiveJob:
@@ -70,20 +93,20 @@ def holding(seen: ActiveJob) -> ActiveJob:
 
 
 def test_what_a_configuration_is_worth_by_hand() -> None:
-    """20 rounds are left on one GPU, 12.5 on two: 1.6 times as fast, at a delay price of 1."""
+    """20 rounds are left on one GPU; on two it is 1.6 times as fast.
+
+    Alone it runs on both, so its delay price is (1 + makespan) / 1.6.
+    """
     waits = faster(job(0, 20.0), (1.0, 1.6))
-    here = replace(situate(waits, gpus=4), restart_seconds=30.0)
+    here = replace(situate(waits, gpus=2), restart_seconds=30.0)
     offers = make_offers(here, Experience())
     assert offers.left == pytest.approx([20 * ROUND_SECONDS, 12.5 * ROUND_SECONDS])
-    on_time = 2.0 * 3.0
+    price = (1.0 + MAKESPAN) / 1.6
     # Its restart takes a tenth of the 300 s that it is expected to stay.
-    horizon = max(12.5 * ROUND_SECONDS, 1_800.0)
-    late = 20 * ROUND_SECONDS / horizon - 1.0
-    expected = [0.9 + on_time - 2.0 * late, 1.6 * 0.9 + on_time]
-    assert value_offers(here, offers) == pytest.approx(expected)
+    assert value_offers(here, offers) == pytest.approx([0.9 * price, 0.9 * 1.6 * price])
     stays = replace(here, jobs=(faster(holding(job(0, 20.0)), (1.0, 1.6)),))
-    expected[0] += 0.1
-    assert value_offers(stays, make_offers(stays, Experience())) == pytest.approx(expected)
+    offers = make_offers(stays, Experience())
+    assert value_offers(stays, offers) == pytest.approx([price, 0.9 * 1.6 * price])
 
 
 def test_a_job_that_restarts_keeps_its_size() -> None:
