@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.api.commands import ServiceCommands
 from flows.api.forecast import ForecastRow, forecast_change
-from flows.api.job_history import JobHistory, PriceRow, TenantRow
+from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
 from flows.api.named_commands import NamedCommands
 from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
 from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, censor
@@ -216,6 +216,10 @@ class AuthorizedApi(NamedCommands):
     def list_prices(self) -> list[PriceRow]:
         """List the market prices of the last rounds."""
         return self.service.list_prices()
+
+    def list_usage(self) -> list[UsageRow]:
+        """List how the last rounds used the cluster."""
+        return self.service.list_usage()
 
     def explain(self, job: str) -> "Answer":
         """Explain why a job holds GPUs or not, in the last round in which it was active.

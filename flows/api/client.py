@@ -22,7 +22,7 @@ from tasks.commands import CommandKind
 
 if TYPE_CHECKING:
     from flows.api.forecast import ForecastRow
-    from flows.api.job_history import JobHistory, PriceRow, TenantRow
+    from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
     from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
     from flows.explain.answer import Answer
     from flows.runs.job_file import JobFile
@@ -145,6 +145,12 @@ class Client(NamedCommands):
         from flows.api.job_history import PriceRow
 
         return self._get(list[PriceRow], "/prices")
+
+    def list_usage(self) -> "list[UsageRow]":
+        """List how the last rounds used the cluster."""
+        from flows.api.job_history import UsageRow
+
+        return self._get(list[UsageRow], "/usage")
 
     def explain(self, job: str) -> "Answer":
         """Explain why a job holds GPUs or not; see `AuthorizedApi.explain`."""

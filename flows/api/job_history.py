@@ -1,6 +1,7 @@
 """Rows about tenants, prices and single jobs, made from records of rounds."""
 
 import sys
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,15 @@ class RoundPrices:
     round: int
     clock_seconds: float
     solve: SolveReport
+
+
+@dataclass(frozen=True, slots=True)
+class RoundUse:
+    """Leases of a round: fields of its record."""
+
+    round: int
+    clock_seconds: float
+    leases: tuple[Lease, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,24 @@ class PriceRow:
     at_s: float
     gpu_type: str
     price: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """The use of the cluster in a round.
+
+    Attributes:
+        at_s: Start of the round on the run's clock in seconds.
+        held_gpus: GPUs that jobs hold.
+        running: Jobs that hold GPUs.
+        waiting: Other active jobs.
+    """
+
+    round: int
+    at_s: float
+    held_gpus: int
+    running: int
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +243,23 @@ def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
         "used_hours": usage.used / 3600.0,
         "window_ends_s": (usage.window + 1) * terms.window_hours * 3600.0,
     }
+
+
+def make_usage_rows(rounds: Iterable[RoundUse], changes: Iterable[RoundChanges]) -> list[UsageRow]:
+    """Return how rounds used the cluster; `changes` are those of all rounds."""
+    active, total = dict[int, int](), 0
+    for change in changes:
+        total += len(change.arrivals) - sum(event.ends_job for event in change.finished)
+        active[change.round] = total
+    rows, count = list[UsageRow](), 0
+    known = sorted(active)
+    for each in rounds:
+        at = bisect_right(known, each.round)
+        count = active[known[at - 1]] if at else 0
+        held = len({gpu for lease in each.leases for gpu in lease.gpus})
+        running = len(each.leases)
+        rows.append(UsageRow(each.round, each.clock_seconds, held, running, count - running))
+    return rows
 
 
 def make_price_rows(rounds: Iterable[RoundPrices]) -> list[PriceRow]:

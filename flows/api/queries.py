@@ -19,11 +19,14 @@ from flows.api.job_history import (
     RoundOutcome,
     RoundPrices,
     RoundTimings,
+    RoundUse,
     TenantRow,
+    UsageRow,
     find_lifetime,
     make_job_history,
     make_price_rows,
     make_tenant_rows,
+    make_usage_rows,
 )
 from flows.api.queue import find_gpu_shortages, make_queue_rows
 from flows.api.round_forecasts import ForecastFile, RoundForecasts, make_round_forecasts
@@ -335,6 +338,17 @@ class ServiceQueries:
         """List the market prices of the last rounds, in order."""
         first = max(self.read_history().state.round - MOST_PRICES, 0)
         return make_price_rows(self._reader.parts(self.run, RoundPrices, first))
+
+    def list_usage(self) -> list[UsageRow]:
+        """List how the last rounds used the cluster, in order."""
+        history = self.read_history()
+
+        def make() -> list[UsageRow]:
+            first = max(history.state.round - MOST_PRICES, 0)
+            rounds = self._reader.parts(self.run, RoundUse, first)
+            return make_usage_rows(rounds, self._read_changes(history))
+
+        return self._cache(history, "usage", make)
 
     def list_timings(self, number: int) -> list[RoundTimings]:
         """List how long the steps of a round and its successors took."""

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from flows.api.authorization import AuthorizedApi
 from flows.api.forecast import ForecastRow
-from flows.api.job_history import JobHistory, PriceRow, TenantRow
+from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
 from flows.api.log_format import format_logs
 from flows.api.named_commands import NamedCommands
 from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
@@ -98,6 +98,7 @@ for _path, _query, _answer in (
     ("/nodes", AuthorizedApi.list_nodes, list[NodeRow]),
     ("/tenants", AuthorizedApi.list_tenants, list[TenantRow]),
     ("/prices", AuthorizedApi.list_prices, list[PriceRow]),
+    ("/usage", AuthorizedApi.list_usage, list[UsageRow]),
     ("/status", AuthorizedApi.get_status, Status),
 ):
     _add_query(_path, _query, _answer)

@@ -101,7 +101,15 @@ def test_what_was_accepted_stays_so_whatever_holds_by_now(opens: Opens, tmp_path
     api.cancel("train")
 
 
-LISTS = ("get_status", "list_jobs", "list_queue", "list_nodes", "list_tenants", "list_prices")
+LISTS = (
+    "get_status",
+    "list_jobs",
+    "list_queue",
+    "list_nodes",
+    "list_tenants",
+    "list_prices",
+    "list_usage",
+)
 
 
 def test_both_have_the_same_methods() -> None:

@@ -134,6 +134,7 @@ ACCESS: dict[tuple[str, str, str | None], tuple[int | None, ...]] = {
     ("GET", "/jobs/2/logs/stream", None): (401, 422, 404, 404, 422, 422),
     ("GET", "/tenants", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/prices", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/usage", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/jobs/1/why", None): (401, 200, 200, 404, 200, 200),
     ("GET", "/jobs/2/why", None): (401, 422, 404, 404, 422, 422),  # not taken in yet
     ("GET", "/jobs/1/history", None): (401, 200, 200, 404, 200, 200),

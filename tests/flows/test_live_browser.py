@@ -51,7 +51,7 @@ class Opened:
         self.page.on("request", lambda request: self.requests.add(request.url))
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("button", name="Log in").click()
-        self.page.wait_for_selector("#tiles")
+        self.page.wait_for_selector("#tiles, #jobs")
 
 
 def violations(page: Any) -> list[tuple[str, list[str]]]:
@@ -62,16 +62,19 @@ def violations(page: Any) -> list[tuple[str, list[str]]]:
     return [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found]
 
 
-@pytest.mark.parametrize("path", ["/live", "/live/jobs/1"])
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1600), ("dark", 500)])
+@pytest.mark.parametrize(("path", "lines"), [("/live", 3), ("/live/jobs", 0), ("/live/jobs/1", 1)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1600), ("dark", 400)])
 def test_nothing_bars_anybody_from_it(
-    shown: SimpleNamespace, path: str, scheme: str, width: int
+    shown: SimpleNamespace, path: str, lines: int, scheme: str, width: int
 ) -> None:
     size = {"width": width, "height": 900}
     opened = Opened(shown, path, color_scheme=scheme, viewport=size)
     assert violations(opened.page) == []
     assert opened.page.evaluate("document.documentElement.scrollWidth") == width
-    assert opened.page.locator("svg .line").count() == 1
+    assert opened.page.locator("svg .line").count() == lines
+    if width == 400:
+        for part in opened.page.locator(".scroll").all():
+            assert part.evaluate("part => part.scrollWidth <= part.clientWidth")
     dark = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (dark == "rgb(20, 23, 27)") == (scheme == "dark")
     assert opened.messages == []
@@ -128,6 +131,29 @@ def test_it_refreshes_itself_and_commands(shown: SimpleNamespace) -> None:
     opened.page.get_by_role("button", name="Log out").click()
     opened.page.get_by_label("Token").wait_for()
     assert not [message for message in opened.messages if "401" not in message]
+
+
+def test_a_node_is_removed_only_once_that_is_confirmed(shown: SimpleNamespace) -> None:
+    page, answers = Opened(shown, "/live").page, list[str]()
+
+    def answer(dialog: Any) -> None:
+        answers.append(dialog.message)
+        if len(answers) == 1:
+            dialog.dismiss()
+        else:
+            dialog.accept()
+
+    page.on("dialog", answer)
+    with Inbox(shown.warehouse) as inbox:
+        before = inbox.last()
+        page.locator("#nodes summary").first.click()
+        button = page.locator("#nodes").get_by_role("button", name="Remove").first
+        button.click()
+        button.click()
+        page.wait_for_url("**/live")
+        (entry,) = inbox.entries_after(before)
+    assert (entry.kind, entry.target) == ("remove", 0)
+    assert answers == ["Remove node 0? Its jobs are preempted."] * 2
 
 
 def test_a_job_is_handed_in_by_a_form(shown: SimpleNamespace) -> None:

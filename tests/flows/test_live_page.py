@@ -17,6 +17,7 @@ from markupsafe import escape
 from flows.runs.job_file import JobFile
 from flows.web.backend import ServiceBackend
 from flows.web.page.app import Page
+from flows.web.page.views import MOST_LISTED
 from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import ACCESS as API
@@ -103,6 +104,7 @@ ACCESS: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/live/submit?do=forecast"): (401, 200, 200, 200, 200, 200),
     ("POST", "/live/submit?do=foresee"): (401, 400, 400, 400, 400, 400),
     ("POST", "/live/submit?epochs=none"): (401, 422, 422, 422, 422, 422),
+    ("GET", "/live/jobs"): (401, 200, 200, 200, 200, 200),
     ("GET", "/live/jobs/1"): (401, 200, 200, 404, 200, 200),
     ("GET", "/live/jobs/2"): (401, 200, 404, 404, 200, 200),
     ("GET", "/live/jobs/99"): (401, 404, 404, 404, 404, 404),
@@ -196,6 +198,41 @@ def test_a_job_of_the_form_that_is_refused_is_there_to_be_mended(shown: SimpleNa
     assert last(shown) == before
 
 
+def test_all_jobs_are_found_by_what_is_said_of_them(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        for number in range(MOST_LISTED + 5):
+            inbox.submit(replace(JOB, name=f"n{number}", tenant="ab"[number % 2]), by="Ann")
+        inbox.submit(replace(JOB, name="<b>last", tenant="c"))
+        go(tmp_path, 1)
+        inbox.submit(replace(JOB, name="later", tenant="c"))
+    tokens = {}
+    with Tokens(tmp_path) as made:
+        tokens["c"] = made.add("carol", Role.TENANT, "c")
+    with served(tmp_path) as url:
+        opened = {name: Browser(url) for name in ("all", "c")}
+        for name, browser in opened.items():
+            browser.log_in(tokens.get(name, SECRET))
+
+        def find(asked: str, caller: str = "all") -> list[str]:
+            page = opened[caller].get(f"/live/jobs?{asked}").text
+            return re.findall(r'<a href="/live/jobs/\d+">\d+ ([^<]*)</a>', page)
+
+        assert find("search=later") == ["later"]
+        assert find("status=accepted") == ["later"]
+        assert find("search=LAST&tenant=c") == ["&lt;b&gt;last"]
+        assert find("search=n7+ann&tenant=b")[-1] == "n7"
+        assert find("search=n7+ann&tenant=a") == [f"n{n}" for n in (78, 76, 74, 72, 70)]
+        assert len(find("search=ann")) == MOST_LISTED
+        assert find("search=ann&page=2") == ["n4", "n3", "n2", "n1", "n0"]
+        assert find("search=ann&page=99") == find("search=ann&page=2")
+        assert find("search=ann&page=x") == find("search=ann&page=0") == find("search=ann")
+        assert "Page 2 of 2" in opened["all"].get("/live/jobs?search=ann&page=2").text
+        assert find("", "c") == ["later", "&lt;b&gt;last"]
+        assert find("search=ann", "c") == []
+        for browser in opened.values():
+            browser.client.close()
+
+
 def test_what_tenants_and_jobs_cost_is_there(shown: SimpleNamespace) -> None:
     asked = shown.of["reader"].get
     assert "market cost</th>" in asked().text
@@ -212,7 +249,7 @@ def test_it_says_from_when_on_a_job_goes_before_all_others(tmp_path: Path) -> No
         browser = Browser(url)
         opened.enter_context(browser.client)
         browser.log_in(SECRET)
-        (last,) = (part for part in browser.get().text.split("<tr>") if "<td>waits</td>" in part)
+        (last,) = (part for part in browser.get().text.split("<tr>") if ">waits</td>" in part)
         assert re.search(r", first by [\d.]+ (s|min|h)</td>", last)
         (job,) = re.findall(r"/live/jobs/\d+", last)
         assert "before all others: whatever arrives" in browser.get(job).text
@@ -224,7 +261,7 @@ def test_tenants_see_their_own_jobs_only(shown: SimpleNamespace) -> None:
     assert "theirs" not in seen["tenant"] + seen["other"]
     assert "1 mine" in seen["tenant"]
     assert "mine" not in seen["other"]
-    assert seen["other"].count("<small>held</small>") == 2  # without its job
+    assert seen["other"].count(': held">•') == 2  # without its job
     assert "<button>Cancel" in shown.of["tenant"].get("/live/jobs/1").text
     assert "<button>Cancel" not in shown.of["reader"].get("/live/jobs/1").text
 

@@ -33,6 +33,7 @@ from flows.web.page.views import (
     NODE_COMMANDS,
     load_templates,
     make_job_page,
+    make_jobs_page,
     make_log_page,
     make_overview,
     make_whatif_page,
@@ -46,7 +47,7 @@ PAGE = "/live"
 
 _STYLE = LOOK.read_text(encoding="utf-8") + (FOLDER / "live.css").read_text(encoding="utf-8")
 _SCRIPT = (FOLDER / "live.js").read_text(encoding="utf-8")
-_BELOW = re.compile(rf"{PAGE}(/whatif|/submit|/jobs/[\w%.~-]{{1,300}})?")
+_BELOW = re.compile(rf"{PAGE}(/whatif|/submit|/jobs|/jobs/[\w%.~-]{{1,300}})?")
 
 
 def _hash(text: str) -> str:
@@ -138,6 +139,11 @@ class Page:
     async def show_overview(self, request: Request) -> Response:
         """Show the cluster."""
         return await self._show(request, "overview.html.j2", make_overview)
+
+    async def show_jobs(self, request: Request) -> Response:
+        """Show all jobs that fit a form."""
+        fields = dict(request.query_params)
+        return await self._show(request, "jobs.html.j2", lambda api: make_jobs_page(api, fields))
 
     async def show_job(self, request: Request) -> Response:
         """Show a job."""
@@ -239,6 +245,7 @@ class Page:
             Route(f"{PAGE}/whatif", self.show_whatif),
             Route(f"{PAGE}/submit", self.show_form),
             Route(f"{PAGE}/submit", self.submit, methods=["POST"]),
+            Route(f"{PAGE}/jobs", self.show_jobs),
             Route(f"{PAGE}/jobs/{{job}}", self.show_job),
             Route(f"{PAGE}/jobs/{{job}}/logs", self.show_logs),
             Route(f"{PAGE}/nodes", self.add_node, methods=["POST"]),

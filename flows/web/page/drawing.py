@@ -1,4 +1,4 @@
-"""Line charts with a band, as SVG without scripts."""
+"""Line charts with a band, and values to hover over, as SVG without scripts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +41,11 @@ def draw_chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
         parts.append(f'<polygon class="band" points="{placed}"/>')
     placed = " ".join(f"{across.at(p.x):.1f},{up.at(p.y):.1f}" for p in points)
     parts.append(f'<polyline class="line" points="{placed}"/>')
+    parts += [
+        f'<circle class="dot" cx="{across.at(p.x):.1f}" cy="{up.at(p.y):.1f}" r="5">'
+        f"<title>{p.x:,.3g} {escape(x)}: {p.y:,.4g} {escape(y)}</title></circle>"
+        for p in points
+    ]
     attributes = f'role="img" aria-label="{escape(about)}"'
     return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {attributes}>{"".join(parts)}</svg>')
 

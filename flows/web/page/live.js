@@ -35,5 +35,10 @@
     }
   }
 
+  addEventListener("submit", (sent) => {
+    const question = sent.target.dataset.confirm;
+    if (question && !confirm(question)) sent.preventDefault();
+  });
+
   if (document.querySelector("[data-live]")) setInterval(() => { if (box?.checked && !document.hidden) refresh(); }, EVERY);
 })();

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 import warehouse
 from flows.api.authorization import AuthorizedApi
-from flows.api.job_history import PriceRow
+from flows.api.job_history import PriceRow, UsageRow
 from flows.api.log_format import format_logs
 from flows.api.requests import WhatIf, parse_budget_factor
 from flows.api.rows import JobRow
@@ -33,6 +33,12 @@ MOST_LOG = 2**18
 
 MOST_QUEUED, MOST_ENDED = 300, 15
 """Most rows of the tables. A choice of layout."""
+
+MOST_LISTED = 200
+"""Most jobs on a page of all jobs. A choice of layout."""
+
+CONFIRMED = ("cancel", "drain", "remove")
+"""Commands that a browser asks about before it sends them."""
 
 COMMANDS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
 """Commands with a button on a job's page."""
@@ -71,12 +77,14 @@ def make_overview(api: AuthorizedApi) -> dict[str, Any]:
         "commands": [kind.value for kind in NODE_COMMANDS]
         if api.caller.role is Role.OPERATOR
         else [],
+        "confirmed": CONFIRMED,
         "named": bool(api.service.inbox.cluster),
         "types": len({node.gpu_type for node in nodes}),
         "queue": queue[:MOST_QUEUED],
         "more": max(len(queue) - MOST_QUEUED, 0),
         "tenants": api.list_tenants(),
         "prices": _draw_prices(api.list_prices()),
+        "usage": _draw_usage(api.list_usage()),
         "ended": ended[:MOST_ENDED],
     }
 
@@ -93,6 +101,50 @@ def _draw_prices(rows: Sequence[PriceRow]) -> list[tuple[str, float, Markup]]:
         chart = draw_chart(points, "hours on the run's clock", "price", about)
         drawn.append((kind, typed[-1].price, chart))
     return drawn
+
+
+def _draw_usage(rows: Sequence[UsageRow]) -> list[Markup]:
+    """Return the charts of held GPUs and waiting jobs; none before the second round."""
+    hours = "hours on the run's clock"
+    held = [Point(row.at_s / 3600.0, row.held_gpus) for row in rows]
+    waiting = [Point(row.at_s / 3600.0, row.waiting) for row in rows]
+    charts = (
+        draw_chart(held, hours, "GPUs held", f"GPUs held in the last {len(rows)} rounds"),
+        draw_chart(waiting, hours, "jobs waiting", f"Jobs waiting in the last {len(rows)} rounds"),
+    )
+    return [chart for chart in charts if chart]
+
+
+def make_jobs_page(api: AuthorizedApi, fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return a page of all jobs, the newest first, that fit the fields of its form."""
+    asked = {name: fields.get(name, "").strip()[:100] for name in ("search", "status", "tenant")}
+    jobs = api.list_jobs()
+    words = asked["search"].casefold().split()
+    found = [
+        row
+        for row in reversed(jobs)
+        if asked["status"] in ("", row.status)
+        and asked["tenant"] in ("", row.tenant)
+        and all(word in _to_text(row) for word in words)
+    ]
+    text = fields.get("page", "")
+    pages = max(-(-len(found) // MOST_LISTED), 1)
+    page = min(int(text), pages) if text.isascii() and text.isdigit() and 0 < len(text) < 7 else 1
+    page = max(page, 1)
+    return {
+        "asked": asked,
+        "statuses": sorted({row.status for row in jobs}),
+        "tenants": sorted({row.tenant for row in jobs}),
+        "found": len(found),
+        "rows": found[(page - 1) * MOST_LISTED : page * MOST_LISTED],
+        "page": page,
+        "pages": pages,
+    }
+
+
+def _to_text(row: JobRow) -> str:
+    """Return what a search among jobs looks at."""
+    return f"{row.job_id} {row.name} {row.tenant} {row.by} {row.model} {row.reason}".casefold()
 
 
 def make_job_page(api: AuthorizedApi, target: str) -> dict[str, Any]:
@@ -120,6 +172,7 @@ def make_job_page(api: AuthorizedApi, target: str) -> dict[str, Any]:
         "queued": queued,
         "why": why,
         "commands": [kind.value for kind in COMMANDS] if may else [],
+        "confirmed": CONFIRMED,
         "forecast": draw_chart(
             hours, "run time so far (h)", "still needed (h)", f"Forecasts of job {row.job_id}"
         ),
