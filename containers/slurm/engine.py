@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from containers.leasing.engine import (
     KILLED,
@@ -24,6 +25,7 @@ from containers.leasing.engine import (
     Result,
     Usage,
 )
+from containers.leasing.folder import replace_file
 from containers.leasing.telemetry import read_end, read_part
 from containers.runtime import Lease
 from containers.slurm.cluster import SlurmCluster
@@ -190,8 +192,23 @@ class SlurmEngine:
         self._pool.shutdown()
 
     def check(self, jobs: Iterable[JobSpec]) -> None:
-        """See `Engine.check`."""
-        check_needs(self._cluster.site.trainer, jobs)
+        """See `Engine.check`; what was submitted for these jobs is known from then on."""
+        specs = [*jobs]
+        check_needs(self._cluster.site.trainer, specs)
+        for spec in specs:
+            if (last := self._read_submitted(spec.job_id)) and last.name not in self._removed:
+                self._known.setdefault(last.name, last)
+
+    def _submitted(self, job_id: int) -> Path:
+        """Return the file with a job's last Slurm job, where no job can write."""
+        return self._cluster.folder(self.run, job_id).with_suffix(".slurm")
+
+    def _read_submitted(self, job_id: int) -> SeenJob | None:
+        with suppress(OSError, ValueError):
+            number, comment = self._submitted(job_id).read_text().split(" ", 1)
+            if (mark := read_mark(comment)) and mark.run == self.run:
+                return SeenJob(mark.lease, mark, (int(number), 0, 0), WAITING)
+        return None
 
     def map(
         self,
@@ -364,6 +381,9 @@ class SlurmEngine:
                 known = SeenJob(job.mark.lease, job.mark, (number, 0, 0), WAITING)
                 self._known[known.name] = known
                 self._changed = True
+                with suppress(OSError):  # it is needed only if accounting has to be asked
+                    text = f"{number} {job.mark.comment}"
+                    replace_file(self._submitted(job.mark.job_id), text)
 
     def end(
         self, found: Iterable[Found], grace_seconds: float, each: Mapper | None = None

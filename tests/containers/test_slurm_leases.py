@@ -1,15 +1,21 @@
 """Leases on a Slurm in trouble: its daemons are killed, and others order its jobs about."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-from containers.runtime import EventKind
+import pytest
+
+from containers.runtime import EventKind, Lease, ResumePoint
 from containers.slurm.cluster import SlurmCluster
+from containers.slurm.slurm_runtime import lock_slurm
 from harness.slurm import Slurm
 from harness.slurm_files import GPUS
 from harness.waiting import wait_for
+from predictor.errors import WarehouseBusy
 from tests.containers.contract.places import SlurmPlace
-from tests.containers.driver import Driver, driven, job, long
+from tests.containers.driver import Driver, driven, job, long, open_runtime
 
 
 def _jobs(lab: Slurm, states: str = "all") -> list[list[str]]:
@@ -153,3 +159,46 @@ def test_a_lease_runs_once_even_if_submitted_again(lab: Slurm, storage: Path) ->
         lab.run(*again, check=False)
         assert not (folder / "begun").exists()
         (folder / "lease").write_text(attempt.strip())
+
+
+def test_accounting_knows_ends_that_the_controller_has_forgotten(lab: Slurm, storage: Path) -> None:
+    nodes, spec = _cluster(lab, storage), job(0)
+    with closing(open_runtime(nodes, "ended", ResumePoint(jobs=(spec,)))) as first:
+        first.launch(0, [Lease(0, (0,))])
+        name = "shockwave-ended-job-0-round-0"
+        wait_for(
+            lambda: lab.run("sacct", "-X", "-n", "-o", "State", f"--name={name}"),
+            lambda state: "COMPLETED" in state,
+        )
+    forgetful = storage / "bin"
+    forgetful.mkdir()
+    for command in lab.commands().iterdir():
+        (forgetful / command.name).symlink_to(command)
+    (forgetful / "squeue").unlink()
+    (forgetful / "squeue").write_text("#!/bin/sh\n")  # it has no jobs
+    (forgetful / "squeue").chmod(0o755)
+    later = replace(nodes, site=replace(nodes.site, commands=forgetful))
+    point = ResumePoint(jobs=(spec,), leases={0: (0,)}, started=frozenset({0}))
+    with closing(open_runtime(later, "ended", point)) as second:
+        (event,) = second.observe().finished
+        assert event.kind is EventKind.FINISHED
+
+
+def test_one_scheduler_at_a_time(lab: Slurm, storage: Path) -> None:
+    nodes = _cluster(lab, storage)
+    other = replace(nodes, site=replace(nodes.site, storage=storage / "other"))
+    with lock_slurm(nodes, "first"):
+        with (
+            pytest.raises(WarehouseBusy, match="another scheduler uses it"),
+            lock_slurm(nodes, "second"),
+        ):
+            pass
+        with driven(nodes, "first", [long(0)]) as driver:
+            driver.play({0: (0,)})
+            with (
+                pytest.raises(WarehouseBusy, match="slurm: runs jobs of run first"),
+                lock_slurm(other, "second"),
+            ):
+                pass
+    with lock_slurm(other, "second"):
+        pass

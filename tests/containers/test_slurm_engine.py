@@ -1,0 +1,169 @@
+"""What the engine makes of Slurm's text: jobs, their ends, and the scripts that it submits."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from containers.leasing.ends import WAS_KILLED, interpret_exit
+from containers.runtime import EventKind
+from containers.slurm.cluster import SlurmCluster, SlurmSite
+from containers.slurm.engine import COLUMNS, SlurmEngine
+from containers.slurm.inventory import SlurmNode
+from containers.slurm.parsing import SEPARATOR
+from containers.slurm.rendering import LeaseMark, check_needs, read_mark, render
+from predictor.allocation import Demand
+from predictor.errors import InputError
+from predictor.job import JobKind, make_timed_job
+from predictor.options import JobOptions
+from tests.containers.driver import job
+
+IDLE = frozenset({"idle"})
+NODES = (
+    *(SlurmNode(name, "a100", 4, 0, IDLE) for name in ("n1", "n2")),
+    SlurmNode("n3", "gpu", 2, 0, IDLE),
+)
+
+
+def make_cluster(storage: Path, commands: Path | None = None) -> SlurmCluster:
+    site = SlurmSite(
+        storage, "gpu", ("--account=a",), commands, ("train",), Path("/data"), 8, 2**34
+    )
+    return SlurmCluster(site, NODES)
+
+
+def line(mark: LeaseMark, state: str, **fields: str) -> str:
+    """A row of `squeue`."""
+    row = {
+        **{"JobID": "7", "Name": mark.job_name, "State": state, "Reason": "None"},
+        **{"SubmitTime": "1700000000", "RestartCnt": "0", "exit_code": "0"},
+        "Comment": mark.comment,
+    } | fields
+    return "".join(row[name].ljust(width) + SEPARATOR for name, width in COLUMNS.items()) + "\n"
+
+
+def write_squeue(folder: Path, text: str) -> None:
+    (folder / "answer").write_text(text)
+    (folder / "squeue").write_text(f'#!/bin/sh\ncat "{folder}/answer"\n')
+    (folder / "squeue").chmod(0o755)
+
+
+STATES = {
+    ("COMPLETED", "0", "None"): (EventKind.FINISHED, ""),
+    ("FAILED", "256", "NonZeroExitCode"): (EventKind.CRASHED, "exited with code 1: no such data"),
+    ("FAILED", "9", "RaisedSignal:9(Killed)"): (EventKind.STOPPED, WAS_KILLED),
+    ("FAILED", "0", "JobLaunchFailure"): (EventKind.STOPPED, WAS_KILLED),
+    ("OUT_OF_MEMORY", "9", "OutOfMemory"): (
+        EventKind.CRASHED,
+        "out of memory: its limit is 32 GiB",
+    ),
+    ("TIMEOUT", "0", "TimeLimit"): (EventKind.LOST, "it reached the time limit of its Slurm job"),
+    ("NODE_FAIL", "1", "NodeDown"): (EventKind.LOST, "its node failed"),
+    ("PREEMPTED", "15", "None"): (EventKind.LOST, "Slurm preempted it"),
+    ("CANCELLED", "0", "None"): (
+        EventKind.STOPPED,
+        "stopped without being asked to from here (exit code 143)",
+    ),
+    ("SPECIAL_EXIT", "0", "JobHeldUser"): (EventKind.LOST, "Slurm requeued it"),
+}
+"""Kind and words of ends, by state, status and reason of a job."""
+
+
+@pytest.mark.process
+def test_each_state_of_a_job_has_its_kind_and_words(tmp_path: Path) -> None:
+    cluster = make_cluster(tmp_path, tmp_path)
+    marks = [LeaseMark("r", number, 3, 1, (0, 4)) for number in range(len(STATES))]
+    rows = []
+    for mark, (state, status, reason) in zip(marks, STATES, strict=True):
+        folder = cluster.folder("r", mark.job_id)
+        folder.mkdir(parents=True)
+        (folder / "lease").write_text(mark.lease)
+        said = "--- a\nno such data\nslurmstepd: error: ended\n"
+        folder.with_suffix(".log").write_text(said)
+        number = str(mark.job_id + 1)
+        rows.append(line(mark, state, exit_code=status, Reason=reason, JobID=number))
+    running = LeaseMark("r", 100, 0, 1, (8,))
+    stale = LeaseMark("r", 0, 2, 1, (0, 4))
+    others = [LeaseMark("other", 5, 3, 1, (0,)), LeaseMark("r", 101, 3, 1, (1,))]
+    rows += [line(running, "COMPLETING"), line(stale, "COMPLETED"), line(others[0], "RUNNING")]
+    rows += [line(others[1], "RUNNING", Name="by-hand"), line(running, "RUNNING", Comment="mine")]
+    write_squeue(tmp_path, "".join(rows))
+    with closing(SlurmEngine(cluster, "r")) as engine:
+        found = engine.look()
+        assert {entry.job_id for entry in found} == {*range(len(STATES)), 100}
+        (alive,) = [entry for entry in found if entry.running]
+        assert (alive.job_id, alive.node, alive.name) == (100, 2, running.lease)
+        assert [(e.node, e.rank) for e in found if e.job_id == 1] == [(0, 0), (1, 1)]
+        first = {entry.job_id: entry for entry in found if entry.rank == 0}
+        ends = [interpret_exit(engine.exit(first[mark.job_id]), engine.program) for mark in marks]
+        assert ends == [*STATES.values()]
+        write_squeue(tmp_path, line(running, "PENDING", RestartCnt="1"))
+        (again,) = [e for e in engine.look(again=True) if e.job_id == 100]
+        assert not again.running
+        end = interpret_exit(engine.exit(again), engine.program)
+        assert end == (EventKind.LOST, "Slurm requeued it")
+
+
+def test_a_lease_is_rendered_as_a_job_of_its_nodes(tmp_path: Path) -> None:
+    cluster = make_cluster(tmp_path)
+    one = render(cluster, LeaseMark("r", 5, 7, 2, (1, 2, 3)), job(5, gpus=3))
+    assert {
+        *("--account=a", "--partition=gpu", "--cpus-per-gpu=8", f"--mem-per-gpu={2**24}K"),
+        *("--job-name=shockwave-r-job-5-round-7", "--comment=shockwave-lease:r:5:7:2:1-3"),
+        *("--dependency=singleton", "--no-requeue", "--nodes=1", "--nodelist=n1"),
+        *("--gres=gpu:a100:3", "--signal=B:TERM@30", f"--output={tmp_path}/r/job-5.log"),
+    } <= {*one.options}
+    assert one.script.endswith(f"\nexec train {tmp_path}/r/job-5\n")
+    assert "export SHOCKWAVE_LEASE=shockwave-r-job-5-round-7.2\n" in one.script
+    assert "export SHOCKWAVE_DATA_FOLDER=/data\n" in one.script
+    untyped = render(cluster, LeaseMark("r", 5, 7, 1, (9,)), job(5))
+    assert {"--nodelist=n3", "--gres=gpu:1"} <= {*untyped.options}
+    gang = render(cluster, LeaseMark("r", 5, 7, 1, (2, 3, 4, 5)), job(5, gpus=4))
+    assert {"--nodes=2", "--nodelist=n1,n2", "--gres=gpu:a100:2"} <= {*gang.options}
+    assert "--signal=TERM@30" in gang.options
+    assert "LOCAL_WORKERS=2" in gang.script
+    uneven = render(cluster, LeaseMark("r", 5, 7, 1, (3, 4, 5)), job(5, gpus=3))
+    assert "--gpus=a100:3" in uneven.options
+    assert "LOCAL_WORKERS=$(echo" in uneven.script
+
+
+def test_commands_and_variables_are_never_read_by_the_shell(tmp_path: Path) -> None:
+    evil = "'; rm -rf / #"
+    spec = replace(job(5), command=("echo", evil), environment=(f"A={evil}",))
+    script = render(make_cluster(tmp_path), LeaseMark("r", 5, 7, 1, (0,)), spec).script
+    quoted = """''"'"'; rm -rf / #'"""
+    assert f"exec echo {quoted}\n" in script
+    assert f"export A={quoted}\n" in script
+
+
+@given(
+    st.builds(
+        LeaseMark,
+        st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True),
+        st.integers(0, 10**6),
+        st.integers(0, 10**6),
+        st.integers(1, 99),
+        st.sets(st.integers(0, 300), min_size=1).map(lambda gpus: tuple(sorted(gpus))),
+    )
+)
+def test_a_comment_is_read_as_written(mark: LeaseMark) -> None:
+    assert read_mark(mark.comment) == mark
+
+
+def test_jobs_that_slurm_cannot_run_are_refused() -> None:
+    timed = make_timed_job(1, JobKind.OPAQUE, Demand.gang(1), 60.0, 0.0)
+    check_needs(("train",), [job(0), replace(timed, command=("true",))])
+    check_needs((), [replace(job(0), command=("true",))])
+    for spec, said in (
+        (replace(job(3), image="a"), "job 3, image: has no meaning on Slurm"),
+        (replace(job(3), options=JobOptions(volumes=("v",))), "job 3, volumes: has no meaning"),
+        (replace(job(3), options=JobOptions(network="n")), "job 3, network: has no meaning"),
+        (timed, "job 1, command: is missing"),
+    ):
+        with pytest.raises(InputError, match=said):
+            check_needs(("train",), [spec])
+    with pytest.raises(InputError, match="give the job a command, or the cluster file a trainer"):
+        check_needs((), [job(0)])
