@@ -17,6 +17,7 @@ from containers.runtime import EventKind, Lease
 from containers.slurm.cluster import SlurmCluster
 from containers.slurm.commands import Commands
 from containers.slurm.engine import SlurmEngine
+from containers.slurm.inventory import SlurmNode
 from containers.slurm.parsing import SlurmAway
 from predictor.allocation import Demand
 from predictor.errors import InputError
@@ -37,6 +38,11 @@ def check_cluster(cluster: SlurmCluster) -> list[Finding]:
     if findings[0].sound:
         findings += _check_nodes(cluster)
     return findings
+
+
+def describe_slurm(node: SlurmNode) -> dict[str, str | int]:
+    """Describe a node, for the profiles measured on it."""
+    return {"node": node.name, "system": "Slurm"}
 
 
 def _check_storage(cluster: SlurmCluster) -> str:

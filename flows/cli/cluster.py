@@ -107,7 +107,9 @@ def profile(
 ) -> None:
     """Measure throughputs by training, for the predictor."""
     from containers.docker.checking import check_before_run, describe_machine
-    from flows.runs.cluster_file import read_cluster_file
+    from containers.docker.nodes import Node, Nodes
+    from containers.slurm.checking import describe_slurm
+    from flows.runs.cluster_file import read_cluster
     from flows.runs.pair_profiling import add_pairs, list_pairs, measure_pairs
     from flows.runs.profiling import (
         describe_method,
@@ -119,15 +121,19 @@ def profile(
     )
 
     wanted = parse_combinations(trace, models, batch_sizes, scale_factors)
-    nodes = read_cluster_file(cluster)
+    nodes = read_cluster(cluster)
     before = read_table(out, nodes.inventory.types)
-    check_before_run(nodes)
+    hosts = nodes if isinstance(nodes, Nodes) else None
+    if hosts:
+        check_before_run(hosts)
+    elif pairs:
+        raise InputError("pairs", "cannot be measured: Slurm shares no GPU", "leave it out")
     rows = []
     for kind in nodes.inventory.types:
         node = next(node for node in nodes.nodes if node.gpu_type == kind)
         # Queried before measuring: results are not lost if the host stops responding.
         about = {
-            **describe_machine(node),
+            **(describe_machine(node) if isinstance(node, Node) else describe_slurm(node)),
             "method": describe_method(epochs, steps, together=together),
         }
         show = get_progress().count("measuring", "combinations")
@@ -144,10 +150,10 @@ def profile(
             before = make_table(results, node, about, before)
             write_table(out, before)
         rows += [{"gpu_type": kind, **measured.row} for measured in results]
-        if pairs:
+        if hosts and pairs:
             alone = [measured.combination for measured in results if not measured.problem]
             both = measure_pairs(
-                nodes,
+                hosts,
                 list_pairs(alone),
                 epochs=epochs,
                 steps=steps,

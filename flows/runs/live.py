@@ -2,26 +2,24 @@
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from containers.clock import RunClock
 from containers.docker.checking import list_images, list_runs
-from containers.docker.docker_runtime import DockerFactory
-from containers.docker.fleet import lock_cluster
 from containers.docker.nodes import Node, Nodes
 from containers.docker.own_images import check_needs
 from containers.leasing.runtime import LeasedRuntime
-from containers.runtime import ResumePoint, Terms
+from containers.runtime import ResumePoint
 from containers.slurm import rendering as slurm_rendering
 from containers.slurm.cluster import SlurmCluster
-from containers.slurm.slurm_runtime import SlurmFactory, lock_slurm
 from flows.runs.cluster_file import AnyCluster, describe_machines
 from flows.runs.code_version import list_packages
 from flows.runs.hosts import NODES, node_to_row, read_service_nodes
+from flows.runs.machines import lock_machines, open_machines
 from flows.runs.resuming import check_plugins
 from flows.runs.simulation import Driver, Prepared, Progress, finish, make_terms, prepare
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
@@ -108,7 +106,7 @@ def begin_live(
 
     build(warehouse)
     with (
-        _lock(nodes, ""),
+        lock_machines(nodes, ""),
         Writer(
             warehouse,
             start,
@@ -181,7 +179,7 @@ def continue_live(
         began = min(reader.created_at(name).timestamp(), time.time() - resume_point.clock_seconds)
         there = bool(position.state.round)
         with (
-            _lock(nodes, name, removed),
+            lock_machines(nodes, name, removed),
             _running(prepared, nodes, writer, began, resume_point, begun=there) as live,
         ):
             if snapshots:
@@ -281,23 +279,6 @@ def _hold_to(nodes: AnyCluster, run: str, *, begun: bool) -> None:
         raise InputError("cluster", f"its nodes differ from those recorded in {path}", remedy)
 
 
-def _lock(
-    nodes: AnyCluster, run: str, removed: Collection[int] = ()
-) -> AbstractContextManager[None]:
-    """Lock a cluster for a run; `run` is empty for a new one."""
-    if isinstance(nodes, SlurmCluster):
-        return lock_slurm(nodes, run)
-    return lock_cluster(nodes, run, removed)
-
-
-def _open(
-    nodes: AnyCluster, clock: RunClock, terms: Terms, resume_point: ResumePoint
-) -> LeasedRuntime:
-    if isinstance(nodes, SlurmCluster):
-        return SlurmFactory(nodes, clock).open(terms, resume_point)
-    return DockerFactory(nodes, clock).open(terms, resume_point)
-
-
 @contextmanager
 def _running(
     prepared: Prepared,
@@ -315,7 +296,7 @@ def _running(
     if slurm or not (begun and prepared.start.header.service):
         _hold_to(nodes, writer.run, begun=begun)
     try:
-        with closing(_open(nodes, clock, at, resume_point)) as runtime:
+        with closing(open_machines(nodes, clock, at, resume_point)) as runtime:
             yield LiveRun(prepared.on(runtime, writer, writer.run), writer, runtime)
     except Interrupted as error:
         remedy = f"its containers keep running; {error.remedy} --cluster FILE"

@@ -16,11 +16,12 @@ from typing import Any
 from uuid import uuid4
 
 from containers.clock import RunClock
-from containers.docker.docker_runtime import DockerFactory
-from containers.docker.fleet import lock_cluster
-from containers.docker.nodes import Node, Nodes
+from containers.docker.nodes import Node
 from containers.leasing.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
 from containers.runtime import ContainerEvent, EventKind, Lease, ResumePoint, Terms
+from containers.slurm.inventory import SlurmNode
+from flows.runs.cluster_file import AnyCluster
+from flows.runs.machines import lock_machines, open_machines
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
@@ -129,7 +130,7 @@ def _counts(option: str, text: str) -> list[int]:
 
 
 def measure(
-    nodes: Nodes,
+    nodes: AnyCluster,
     combinations: Sequence[Combination],
     *,
     epochs: int,
@@ -159,7 +160,7 @@ def measure(
             raise InputError(str(combination), problem, "measure on a larger cluster")
     idle = [gpu for n in inventory.pools_of[kind] for gpu in inventory.gpus_in(n)]
     run = new_run()
-    with lock_cluster(nodes, run):
+    with lock_machines(nodes, run):
         measured = _run(nodes, run, combinations, epochs, steps, idle, progress, together=together)
     return [measured[job_id] for job_id in range(len(combinations))]
 
@@ -176,7 +177,7 @@ def describe_method(epochs: int, steps: int, *, together: bool) -> str:
 
 
 def _run(
-    nodes: Nodes,
+    nodes: AnyCluster,
     run: str,
     combinations: Sequence[Combination],
     epochs: int,
@@ -189,9 +190,8 @@ def _run(
     """Run each combination's job to its end on idle GPUs; return the measurements by job id."""
     clock = RunClock()
     specs = [make_spec(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
-    runtime = DockerFactory(nodes, clock).open(
-        Terms(run, LOOK_SECONDS), ResumePoint(jobs=tuple(specs))
-    )
+    begin = ResumePoint(jobs=tuple(specs))
+    runtime = open_machines(nodes, clock, Terms(run, LOOK_SECONDS), begin)
     waiting, measured, number = list(specs), dict[int, Measured](), 0
     began: dict[int, float] = {}
     free = list(idle)
@@ -315,7 +315,10 @@ def write_table(out: Path, measured: dict[str, Any]) -> None:
 
 
 def make_table(
-    measured: Iterable[Measured], node: Node, about: dict[str, Any], before: dict[str, Any]
+    measured: Iterable[Measured],
+    node: Node | SlurmNode,
+    about: dict[str, Any],
+    before: dict[str, Any],
 ) -> dict[str, Any]:
     """Make a throughput table with metadata on how and where it was measured.
 
@@ -350,11 +353,11 @@ def make_table(
         }
         for key, entry in zip(keys, complete, strict=True)
     }
-    about = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        **about,
-        "gpus": [f"{gpu.device or f'{gpu.cpus:g} cpus'}" for gpu in node.gpus],
-    }
+    if isinstance(node, SlurmNode):
+        gpus = [gpu_type] * node.gpus
+    else:
+        gpus = [gpu.device or f"{gpu.cpus:g} cpus" for gpu in node.gpus]
+    about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **about, "gpus": gpus}
     kept = before.get(MEASURED, {}).get(gpu_type, {})
     return {
         **before,

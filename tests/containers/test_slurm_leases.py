@@ -44,8 +44,9 @@ def test_without_a_controller_no_lease_changes(lab: Slurm, storage: Path) -> Non
         _begin(driver, lab, 0)
         driver.dispatch({**driver.leases, 1: (1,)})
         wait_for(lambda: len(_jobs(lab, "RUNNING")), lambda number: number == 2)
-        lab.saved()
         folder = storage / "away"
+        wait_for((folder / "job-1" / "progress.json").exists)
+        lab.saved()
         with ThreadPoolExecutor() as pool:
             with lab.stopped("slurmctld"):
                 waiting = pool.submit(driver.play, driver.leases)

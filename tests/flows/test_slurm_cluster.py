@@ -164,3 +164,19 @@ def test_a_service_runs_jobs_on_a_slurm(lab: Slurm, storage: Path, tmp_path: Pat
     assert b"hello" in b"".join(read_logs(site, name, 3))
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
+
+
+def test_throughputs_are_measured_on_a_slurm(
+    lab: Slurm, here: Command, storage: Path, tmp_path: Path
+) -> None:
+    path, out = write_file(lab, storage, tmp_path), tmp_path / "table.json"
+    asked = ("--models", "Recommendation", "--batch-sizes", "32", "--steps", "4", "--epochs", "2")
+    measure = ("cluster", "profile", "--cluster", path, "--out", out, *asked, "--together")
+    assert_refused(here(*measure, "--pairs"), "pairs: cannot be measured")
+    assert here(*measure).code == 0
+    table = json.loads(out.read_text())
+    key = "('Recommendation (batch size 32)', 1)"
+    assert {kind: 0 < table[kind][key]["null"] <= 20.0 for kind in ("a100", "v100")} == {
+        "a100": True,
+        "v100": True,
+    }
