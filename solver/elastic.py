@@ -290,4 +290,5 @@ def plan_sizes(policy: str, situation: Situation) -> Plan:
         memory="" if experience is before else to_json(experience),
         order=order,
         worth=tuple(leading[job_id] for job_id in order),
+        offers=market.bids,
     )

@@ -192,7 +192,8 @@ class SolveReport:
 class Plan:
     """A policy's plan, from the coming round on.
 
-    `order`, `first_by` and `promised` are not recorded: solving the round again reproduces them.
+    `order`, `first_by`, `promised` and `offers` are not recorded: solving the round again
+    reproduces them.
 
     Attributes:
         placement: GPUs by job for the coming round.
@@ -209,6 +210,8 @@ class Plan:
         first_by: Seconds until each job is overdue at the present load, and so goes before all
             jobs that are not overdue, in the order of `order`; empty if the policy does not
             bound postponement.
+        offers: All bids on configurations, if jobs choose sizes; `bids` has one per job and GPU
+            type.
     """
 
     placement: Mapping[int, tuple[int, ...]]
@@ -220,6 +223,7 @@ class Plan:
     promised: Mapping[int, str] = field(default_factory=dict)
     pairs: tuple[tuple[int, ...], ...] = ()
     first_by: tuple[float, ...] = ()
+    offers: tuple[Bid, ...] = ()
 
 
 class Policy(Protocol):

@@ -183,6 +183,7 @@ def _line(this: Round, job: ActiveJob, inventory: Inventory) -> Line:
         speeds=worths.speeds(job),
         holders=tuple(worths.holders()),
         promised=plan.promised.get(job.job_id),
+        wider=worths.wider(job.job_id),
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from flows.explain.worths import GpuHolder, Speed
+from flows.explain.worths import GpuHolder, Speed, Wider
 from tasks.rollouts import Predicted
 
 
@@ -152,6 +152,7 @@ class Line:
         speeds: With several GPU types, its types, the fastest first.
         holders: Running jobs by descending worth.
         promised: For a tenant with cells: the cells that the job runs in, or why it has none.
+        wider: The next larger configuration, of a job that runs and chooses its size.
     """
 
     place: int | None
@@ -164,6 +165,7 @@ class Line:
     speeds: tuple[Speed, ...]
     holders: tuple[GpuHolder, ...]
     promised: str | None
+    wider: Wider | None = None
 
     @property
     def before(self) -> list[GpuHolder]:

@@ -199,6 +199,12 @@ def _describe_holding(held: Holding, line: Line) -> Iterator[str]:
         slower = f", at {there.speed:.2f} of its speed on {fastest}"
         kind = f" ({there.gpu_type}{slower * (there.gpu_type != fastest)})"
     yield f"It holds GPU{'s' * (len(held.gpus) > 1)} {', '.join(map(str, held.gpus))}{kind}."
+    if wider := line.wider:
+        gain = f"are worth {wider.gain:.4g}" if wider.gain > 0.0 else "are worth nothing"
+        yield (
+            f"It runs on {len(held.gpus)}, not {wider.gpus}: {wider.gpus - len(held.gpus)} more "
+            f"{gain} to it in this round, and {wider.price:.4g} at the market's price."
+        )
     if held.spread:
         fewest = counted(held.spread.fewest_nodes, "node")
         yield (

@@ -41,6 +41,21 @@ class Speed:
     worth: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Wider:
+    """The next larger configuration of a job that chooses its size.
+
+    Attributes:
+        gpus: Its number of GPUs.
+        gain: What the round is worth more to the job there.
+        price: Price of the GPUs between.
+    """
+
+    gpus: int
+    gain: float
+    price: float
+
+
 class Worths:
     """The worth of a GPU in the coming round to jobs in line, by their bids.
 
@@ -96,6 +111,21 @@ class Worths:
                 self._places.get(job_id),
                 self._held.get(job_id),
             )
+
+    def wider(self, job_id: int) -> Wider | None:
+        """Return the next larger configuration on the type of GPUs that a job gets, if any."""
+        gpus = len(self._plan.placement.get(job_id, ()))
+        own = [bid for bid in self._plan.offers if bid.job_id == job_id]
+        held = next((bid for bid in self._plan.bids if bid.job_id == job_id), None)
+        if not gpus or not held:
+            return None
+        kind = held.allocation.gpu_type
+        there = {b.allocation.gpus: b.utility for b in own if b.allocation.gpu_type == kind}
+        more = min((other for other in there if other > gpus), default=None)
+        if more is None or gpus not in there:
+            return None
+        price = self._plan.report.price_of[kind]
+        return Wider(more, there[more] - there[gpus], price * (more - gpus))
 
     def speeds(self, job: ActiveJob) -> tuple[Speed, ...]:
         """Return a job's speeds by GPU type, the fastest first; empty on a cluster of one type."""

@@ -17,6 +17,8 @@ from solver.plan import Plan, SolveReport
 from tasks.record import Parameter
 from tasks.rollouts import SIMULATIONS
 from tests.runs import POOLS, SPEED, make, mixed, write
+from tests.solver.test_pollux import FOUR
+from tests.solver.test_pollux import start as elastic_start
 from tests.tasks import test_spread_gangs as by_nodes
 
 
@@ -211,3 +213,23 @@ def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path)
         f"{speed.price:.4g} on {speed.gpu_type}" for speed in answer.line.speeds
     )
     assert f"The market prices one more GPU-round at {shown_prices}." in str(answer)
+
+
+@pytest.mark.slow
+def test_an_elastic_job_is_told_why_it_gets_no_more_gpus(tmp_path: Path) -> None:
+    made = make(elastic_start(tmp_path, *FOUR, policy="shockwave"))
+    run, said = write(tmp_path, made.start, made.rounds), 0
+    for record in made.records:
+        for lease in record.leases:
+            answer = why(lease.job_id, tmp_path, run, record.round)
+            wider, gpus = answer.line.wider, len(lease.gpus)
+            if wider is None:
+                continue
+            said += 1
+            (price,) = record.solve.prices
+            assert wider.gpus == 2 * gpus  # powers of two, or whole nodes of two GPUs
+            assert wider.price == pytest.approx(price.price * gpus)
+            assert f"It runs on {gpus}, not {wider.gpus}: {gpus} more are worth " in str(answer)
+            idle = 4 - sum(len(other.gpus) for other in record.leases)
+            assert idle < gpus or wider.gain <= 1e-6  # else the market would not be optimal
+    assert said
