@@ -22,7 +22,7 @@ def may_run(nodes: Nodes, spec: JobSpec) -> bool:
 
 
 def check_needs(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
-    """Refuse jobs that name an image, network or volume not meant for them, or missing secrets.
+    """Refuse jobs that name what is not meant for them, or lack an image or a secret.
 
     Raises:
         InputError: A job is refused.
@@ -31,6 +31,9 @@ def check_needs(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
         if not may_run(nodes, spec):
             problem = f"{spec.image} is none of the images that jobs may name here"
             raise InputError(f"job {spec.job_id}, image", problem, REMEDY)
+        if spec.timed and not spec.image:
+            remedy = "give the image of its containers"
+            raise InputError(f"job {spec.job_id}, image", "is missing", remedy)
         if spec.options.secrets and nodes.secrets is None:
             problem = "the cluster has none"
             remedy = "leave them out, or give it a folder of secrets in its cluster file"

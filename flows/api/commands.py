@@ -108,7 +108,9 @@ class ServiceCommands(ServiceQueries):
             check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None
         with suppress(InputError):  # without its cluster file, the next round refuses the job
-            hosts = self.read_hosts() if job.image or job.options != NO_OPTIONS else None
+            hosts = (
+                self.read_hosts() if job.image or job.timed or job.options != NO_OPTIONS else None
+            )
         if hosts:
             from containers.docker.own_images import check_needs, check_present
             from containers.slurm.cluster import SlurmSite

@@ -173,8 +173,8 @@ class JobFile(BaseModel):
             return f"{unfit[0]}: is of adaptive jobs only; leave it out"
         if not self.max_seconds:
             return "max_seconds: is missing; give the seconds for which it may hold GPUs"
-        if not self.image:
-            return "image: is missing; give the image of its containers"
+        if not self.image and not self.command:
+            return "image: is missing; give the image of its containers, or on a Slurm a command"
         return ""
 
     def _adaptive_problem(self) -> str:

@@ -291,5 +291,7 @@ def test_a_task_gets_its_index_and_a_secret_is_a_file_of_its_tenant() -> None:
     check_needs(replace(safe, images=("a",)), [spec])
     with pytest.raises(InputError, match="secrets: the cluster has none"):
         check_needs(replace(nodes(), images=("a",)), [spec])
+    with pytest.raises(InputError, match="job 3, image: is missing"):
+        check_needs(safe, [replace(spec, image="")])
     with pytest.raises(InputError, match="would show /etc/keys to every job"):
         replace(safe, mounts=(Path("/etc"),))

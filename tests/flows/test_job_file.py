@@ -43,6 +43,13 @@ def test_an_opaque_job_declares_what_it_runs_and_for_how_long(tmp_path: Path) ->
     assert (truth.isolated_seconds, truth.targets) == (450.5, (Regime(1, 1),))
 
 
+def test_a_timed_job_may_have_a_command_only(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('kind = "opaque"\nmax_seconds = 600\ncommand = ["true"]\n')
+    spec, _ = read_job(path, 3, 60.0, NOTHING)
+    assert (spec.image, spec.command) == ("", ("true",))
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
