@@ -317,7 +317,9 @@ class SlurmBrain:
             return remarks
         try:
             self._commands.call("scontrol", "requeue", ",".join(rows[j].id for j in going))
-        except (SlurmAway, Refused) as error:
+        except SlurmAway as error:  # the next round's end repeats it
+            return remarks | dict.fromkeys(going, str(error))
+        except Refused as error:
             remarks |= dict.fromkeys(going, str(error))  # some may have been requeued
         self._hold([rows[j].id for j in going])
         left, until = going, self.clock.now() + self._kill_wait + END_SECONDS

@@ -47,7 +47,7 @@ from flows.scheduler.process import is_locked
 from predictor.errors import InputError, WarehouseError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
-from tasks.record import RoundRecord, RunHeader
+from tasks.record import RoundRecord, RunHeader, RuntimeKind
 from tasks.rollouts import ExpectedTimes
 from tasks.round import Round
 from tasks.run import Run
@@ -120,13 +120,17 @@ class ServiceQueries:
         return read_site(Path(path))
 
     def read_node_names(self) -> list[str]:
-        """Read the names of Docker hosts, removed ones included; empty if that fails."""
+        """Read the names of the nodes, removed ones included; empty if that fails."""
         with suppress(InputError):
             if hosts := self.read_hosts():
                 from flows.runs.hosts import read_node_names
 
                 orders = self.read_history().state.orders
                 return read_node_names(hosts, self.run, self.header.settings.inventory, orders)
+        if self.header.settings.runtime == RuntimeKind.SLURM:
+            from flows.runs.queue_run import list_numbered
+
+            return list_numbered(self._reader.packages(self.run))
         return []
 
     def read_history(self) -> ServiceHistory:
@@ -406,6 +410,9 @@ class ServiceQueries:
 
         check_has_logs(self._reader, self.run, job_id, self.read_history().state.leases)
         hosts = self.read_hosts()
+        if hosts is None and self.header.settings.runtime == RuntimeKind.SLURM:
+            place, problem = f"job {job_id}", "is a user's own Slurm job"
+            raise InputError(place, problem, "read the file that its sbatch named")
         if hosts is None:
             raise InputError("cluster", "is missing", "give the cluster file of the run")
         return JobLogs(hosts, self.run, job_id, shown, lambda: self.has_ended(job_id), tail)

@@ -1,8 +1,9 @@
 """Start and resume runs of users' own Slurm jobs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from itertools import count, takewhile
 from pathlib import Path
 
 from containers.clock import RunClock
@@ -40,6 +41,13 @@ def read_partition(partition: str, commands: Commands) -> tuple[SlurmNode, ...]:
         raise InputError("partition", str(error), remedy) from None
 
 
+def list_numbered(packages: Iterable[Package]) -> list[str]:
+    """Return the names of a run's nodes in their order; empty for a run of another kind."""
+    found = {part.name: part.version for part in packages}
+    names = (found.get(f"{NODE}{place}", "") for place in count())
+    return list(takewhile(bool, names))
+
+
 @contextmanager
 def open_queue_run(
     name: str, start: Start, commands: Commands, partition: str, warehouse: Path, snapshots: Path
@@ -67,13 +75,10 @@ def open_queue_run(
             position = position.after_all(start.header, recorded)
             prepared, resume_point = prepared.at(position)
             began = min(reader.created_at(name).timestamp(), began - resume_point.clock_seconds)
-            found = {part.name: part.version for part in reader.packages(name)}
-            if f"{NODE}0" not in found:
+            nodes = list_numbered(reader.packages(name))
+            if not nodes:
                 problem = "this warehouse has a service that runs its jobs elsewhere"
                 raise InputError("partition", problem, "give another warehouse")
-            nodes = [
-                found[f"{NODE}{place}"] for place in range(start.header.settings.inventory.nodes)
-            ]
         wait = read_kill_wait(read_config(commands.call("scontrol", "show", "config")))
         clock, terms = RunClock(time.time() - began), make_terms(start.header, writer.run)
         runtime = SlurmBrain(commands, partition, nodes, clock, terms, resume_point, wait)
