@@ -36,7 +36,11 @@ from predictor.goodput import find_goodputs, fit_step_model
 from predictor.rows import from_json, to_json
 from solver.backends import RELATIVE_GAP
 from solver.backends.choice import Solution, relative_gap
-from solver.backends.configurations import choose_configurations, price_gpus
+from solver.backends.configurations import (
+    choose_configurations,
+    choose_on_one_type,
+    price_gpus,
+)
 from solver.clearing import certify
 from solver.configurations import list_configurations, node_sizes
 from solver.guarantees import audit_types
@@ -243,7 +247,12 @@ def plan_sizes(policy: str, situation: Situation) -> Plan:
         offers.job_of.tolist(), offers.allocations, worth.tolist(), strict=True
     ):
         values[job][entry] = value
-    chosen, bound = choose_configurations(values, capacities)
+    one_type = len(kinds) == 1
+    chosen, bound = (
+        choose_on_one_type(values, int(limits[0]))
+        if one_type
+        else choose_configurations(values, capacities)
+    )
     per_gpu = price_gpus(values, capacities)
     prices = np.array([per_gpu[kind] for kind in kinds])
     claims = [
@@ -259,7 +268,7 @@ def plan_sizes(policy: str, situation: Situation) -> Plan:
             for job, entry in zip(offers.job_of.tolist(), offers.allocations, strict=True)
         ]
     )
-    net = worth - offers.gpus * prices[market.type_of]
+    net = worth - market.gangs * prices[market.type_of]
     shown = np.lexsort((-net, ~runs, market.type_of, market.job_of))
     first = np.diff(market.job_of[shown] * len(kinds) + market.type_of[shown], prepend=-1) > 0
     bids = shown[first]
@@ -273,15 +282,15 @@ def plan_sizes(policy: str, situation: Situation) -> Plan:
         bound=bound,
         objective=objective,
         prices=prices,
-        backend="highs",
+        backend="lagrangian" if one_type else "highs",
         reason="jobs choose among configurations",
         status="optimal"
         if relative_gap(max(bound, objective), objective) <= RELATIVE_GAP
         else "work_limit",
     )
     kept = audit_types(market, rows, budgets, prices, max(dual - objective, 0.0))
-    line = sorted(bids.tolist(), key=lambda row: (not runs[row], -worth[row] / offers.gpus[row]))
-    leading = {int(ids[row]): float(worth[row] / offers.gpus[row]) for row in reversed(line)}
+    line = sorted(bids.tolist(), key=lambda row: (not runs[row], -worth[row] / market.gangs[row]))
+    leading = {int(ids[row]): float(worth[row] / market.gangs[row]) for row in reversed(line)}
     order = tuple(dict.fromkeys(int(ids[row]) for row in line))
     return Plan(
         placement=placement,

@@ -1,7 +1,9 @@
-"""At most one configuration for each job, within the GPUs of each type, by HiGHS."""
+"""At most one configuration for each job, within the GPUs of each type."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from predictor.allocation import Allocation
 from solver.backends import RELATIVE_GAP
@@ -42,6 +44,34 @@ def choose_configurations(
         if share > 0.5:
             chosen[job] = found
     return chosen, figures.mip_dual_bound
+
+
+def choose_on_one_type(
+    values: Sequence[Mapping[Allocation, float]], gpus: int
+) -> tuple[list[Allocation | None], float]:
+    """Choose the configurations with the greatest total value on one GPU type, exactly.
+
+    A dynamic programme over jobs and GPUs. Arguments and results are those of
+    `choose_configurations`; the bound is the total.
+    """
+    best, picks = np.zeros(gpus + 1), []
+    for options in values:
+        after, pick = best.copy(), np.full(gpus + 1, -1)
+        for number, (found, value) in enumerate(options.items()):
+            if value > 0.0 and found.gpus <= gpus:
+                total = best[: gpus + 1 - found.gpus] + value
+                better = total > after[found.gpus :]
+                after[found.gpus :][better] = total[better]
+                pick[found.gpus :][better] = number
+        picks.append(pick)
+        best = after
+    chosen: list[Allocation | None] = []
+    free = gpus
+    for options, pick in zip(reversed(values), reversed(picks), strict=True):
+        number = int(pick[free])
+        chosen.append([*options][number] if number >= 0 else None)
+        free -= chosen[-1].gpus if chosen[-1] else 0
+    return chosen[::-1], float(best[gpus])
 
 
 def price_gpus(

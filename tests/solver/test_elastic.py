@@ -14,7 +14,11 @@ from predictor.allocation import Allocation, Demand
 from predictor.goodput import Agent
 from predictor.rows import from_json
 from predictor.throughput import UNTYPED
-from solver.backends.configurations import price_gpus
+from solver.backends.configurations import (
+    choose_configurations,
+    choose_on_one_type,
+    price_gpus,
+)
 from solver.elastic import (
     MAKESPAN,
     Experience,
@@ -50,6 +54,18 @@ def test_prices_bound_every_choice(table: list[dict[Allocation, float]]) -> None
             assert sum(row[c] for row, c in zip(table, every, strict=True) if c) <= bound + 1e-6
     assert min(prices.values()) >= 0.0
     assert {choice.gpu_type for choice in CHOICES} == prices.keys()
+
+
+@given(st.lists(values, min_size=1, max_size=4))
+@examples(40)
+def test_one_type_is_divided_exactly(table: list[dict[Allocation, float]]) -> None:
+    on_one = [{c: worth for c, worth in row.items() if c.gpu_type == "a"} for row in table]
+    chosen, total = choose_on_one_type(on_one, 3)
+    _, bound = choose_configurations(on_one, {"a": 3})
+    assert total == pytest.approx(bound, abs=1e-6)
+    assert sum(c.gpus for c in chosen if c) <= 3
+    got = sum(row[c] for row, c in zip(on_one, chosen, strict=True) if c)
+    assert got == pytest.approx(total)
 
 
 def test_delay_prices_of_one_gpu_jobs_are_those_of_shortest_remaining_time() -> None:
@@ -122,7 +138,7 @@ def test_gpus_go_where_they_save_most_time() -> None:
     sizes = {job_id: len(gpus) for job_id, gpus in plan.placement.items()}
     assert sizes == {0: 1, 1: 3}
     report = plan.report
-    assert (report.status, report.backend, report.wanting) == ("optimal", "highs", 0)
+    assert (report.status, report.backend, report.wanting) == ("optimal", "lagrangian", 0)
     assert report.objective == pytest.approx(report.bound)
     assert {bid.job_id: bid.allocation.gpus for bid in plan.bids} == sizes
     assert sorted(plan.order) == [0, 1]
