@@ -113,3 +113,25 @@ def test_a_job_that_does_not_start_in_its_round_waits_again(brain: Brain) -> Non
     assert (row.qos, row.named_nodes) == ("wait", ())
     brain.lab.run("scancel", slurm_id, user="alice")
     assert brain.ends() == [(job, EventKind.WITHDRAWN, "cancelled in Slurm")]
+
+
+@pytest.mark.slow
+def test_a_job_of_a_dead_node_waits_until_the_node_is_back(brain: Brain) -> None:
+    job, slurm_id = brain.take("--gpus=2")
+    brain.runtime.launch(0, [Lease(job, (8, 9))])
+    brain.until(slurm_id, "RUNNING")
+    brain.runtime.observe()
+    with brain.lab.stopped("n3"):
+        brain.until(slurm_id, "PENDING")
+        assert brain.ends() == [(job, EventKind.LOST, "Slurm requeued it")]
+
+        def launch() -> list[tuple[int, EventKind, str]]:
+            brain.runtime.launch(1, [Lease(job, (0, 1))])
+            return brain.ends()
+
+        reason = "it may still run on node n3, which does not answer"
+        wait_for(launch, lambda ends: ends == [(job, EventKind.LOST, reason)], every=1.0)
+    wait_for(lambda: brain.runtime.observe().drained, lambda drained: not drained, every=1.0)
+    brain.runtime.launch(2, [Lease(job, (0, 1))])
+    brain.runtime.advance(None)
+    brain.until(slurm_id, "RUNNING")
