@@ -95,7 +95,7 @@ GROUPED = {
         "policy:print_policies",
         "List the policies, their sources and parameters.",
     ),
-    "cluster check": ("cluster:check", "Check that the hosts of a cluster file can run jobs."),
+    "cluster check": ("cluster:check", "Check that the machines of a cluster file can run jobs."),
     "cluster profile": ("cluster:profile", "Measure throughputs by training, for the predictor."),
     "cluster pull": ("cluster:pull", "Pull images on the hosts of a cluster file."),
     "cluster run": ("cluster:run", "Run a trace in containers until its last job ends."),

@@ -92,6 +92,7 @@ def test_wrong_fields_are_refused(
     assert_refused(here("cluster", "check", path), "cluster.toml", said)
 
 
+@pytest.mark.process
 def test_a_slurm_that_is_not_there_is_refused(here: Command, tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text(WHOLE.replace("/opt/slurm/bin", str(tmp_path)))
