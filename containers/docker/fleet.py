@@ -234,7 +234,7 @@ class Fleet:
             return f"the pull of {place} has begun"
         if pull.is_alive():
             return f"the pull of {place} is under way"
-        del self._pulls[node, name]
+        self._pulls.pop((node, name), None)  # another job may have asked meanwhile
         return f"{place} could not be pulled: {pull.problem or 'it is gone again'}"
 
     def end(

@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from io import BytesIO
 
 from containers.docker.fleet import Fleet
 from containers.docker.logs import read_job_log, unquote
@@ -132,7 +133,7 @@ class JobLogs:
     def _skip(self, logs: Mapping[str, bytes], tail: int) -> None:
         """Count all but the last `tail` lines as shown."""
         for name, log in reversed([*logs.items()]):
-            lines = log.splitlines(keepends=True)
+            lines = BytesIO(log).readlines()  # a progress bar with \r is one line
             self._set_shown(name, log, sum(map(len, lines[: max(0, len(lines) - tail)])))
             tail = max(0, tail - len(lines))
 

@@ -105,7 +105,7 @@ GROUPED = {
     ),
     "slurm release-all": (
         "slurm:release_all",
-        "Hand the queue back: Slurm itself starts all waiting jobs.",
+        "Hand the queue back: Slurm itself starts all waiting jobs of a partition.",
     ),
     "job list": ("job:print_jobs", "List the jobs of the service."),
     "job wait": ("job:wait", "Wait until jobs have ended; exit code 1 if one did not finish."),

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_filled, print_log, print_rows, say
 from flows.scheduler.options import DATABASE_URL
 from flows.scheduler.process import is_locked
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseBusy
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
@@ -174,7 +175,8 @@ def wait(jobs: JobNames, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json
 def _wait_for(service: "AuthorizedApi | Client", row: "JobRow") -> "JobRow":
     while row.ended_s is None and row.status != "refused":
         time.sleep(POLL_SECONDS)
-        row = service.get_job(str(row.job_id))
+        with suppress(WarehouseBusy):  # its server may be starting again
+            row = service.get_job(str(row.job_id))
     return row
 
 

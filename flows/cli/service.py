@@ -172,10 +172,13 @@ def login(
 
 def whoami(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """Print the caller's name, role and tenant, and the service."""
+    from flows.api.notices import name_user_block
+
     login = find_login()
     with connect(warehouse) as service:
         caller = service.get_caller()
     about = {"name": caller.name, "role": caller.role.value, "tenant": caller.tenant}
+    about["notices"] = name_user_block(caller.name)
     rows = about | {"service": login.url if login else str(Path(warehouse).absolute())}
     if as_json:
         print_rows([rows], as_json)

@@ -23,16 +23,19 @@ from prefect.events import ResourceSpecification, emit_event
 from prefect.exceptions import PrefectException
 
 from flows.api.alerts import Alert, AlertKind, Known, Watch
-from flows.api.notices import Notice, NoticeKind, Told, list_notices, tell_all
-from flows.api.queries import ServiceQueries
-from flows.prefect_server.blocks import (
-    ALERTS_BLOCK,
+from flows.api.notices import (
     TENANT_BLOCKS,
     USER_BLOCKS,
-    list_notifiers,
+    Notice,
+    NoticeKind,
+    Told,
+    list_notices,
     name_tenant_block,
     name_user_block,
+    tell_all,
 )
+from flows.api.queries import ServiceQueries
+from flows.prefect_server.blocks import ALERTS_BLOCK, list_notifiers
 from flows.prefect_server.logs import log_line
 from flows.scheduler.process import FOLDER, find_service
 from predictor.errors import ShockwaveError

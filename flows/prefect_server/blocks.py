@@ -1,6 +1,5 @@
 """Blocks of Prefect that Shockwave reads: the warehouse's folder, and where alerts are sent."""
 
-import re
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -16,9 +15,6 @@ WAREHOUSE_BLOCK = "shockwave-warehouse"
 
 ALERTS_BLOCK = "shockwave-alerts"
 """Block of any type that sends notifications."""
-
-TENANT_BLOCKS, USER_BLOCKS = "shockwave-tenant-", "shockwave-user-"
-"""Beginnings of the names of blocks that tell tenants and users of their jobs."""
 
 MOST_BLOCKS = 200
 """Most blocks per request, the server's limit."""
@@ -62,18 +58,3 @@ def list_notifiers(client: SyncPrefectClient) -> dict[str, UUID]:
                 found[block.name] = block.id
         offset += len(blocks)
     return found
-
-
-def name_tenant_block(tenant: str) -> str:
-    """Return the name of the block that tells a tenant of its jobs."""
-    return TENANT_BLOCKS + _to_block_name(tenant)
-
-
-def name_user_block(user: str) -> str:
-    """Return the name of the block that tells a user of the jobs that they submitted."""
-    return USER_BLOCKS + _to_block_name(user)
-
-
-def _to_block_name(name: str) -> str:
-    """Return a name in the letters that Prefect allows for blocks: small ones, digits, dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,7 +18,7 @@ from containers.runtime import NodeProblem
 from flows.api.alerts import PATIENT_SECONDS, Alert, AlertKind, Watch
 from flows.api.commands import ServiceCommands
 from flows.api.history import ServiceHistory
-from flows.api.notices import Notice, NoticeKind, Told, list_notices, tell_all
+from flows.api.notices import Notice, NoticeKind, Told, list_notices, name_user_block, tell_all
 from flows.api.queries import ServiceQueries
 from flows.deployments.alerting import (
     AUTOMATIONS,
@@ -257,7 +258,7 @@ def test_prefect_has_an_automation_for_each_alert_and_fires_it(client: SyncPrefe
 
 @pytest.mark.prefect
 def test_tenants_and_users_with_a_block_hear_of_their_own_jobs(client: SyncPrefectClient) -> None:
-    blocks = {"user": "shockwave-user-ann-lee", "tenant": "shockwave-tenant-vision"}
+    blocks = {"user": name_user_block("Ann.Lee"), "tenant": "shockwave-tenant-vision"}
     names = [f"shockwave: jobs of {block.removeprefix('shockwave-')}" for block in blocks.values()]
     names = [name.replace("user-", "user ").replace("tenant-", "tenant ") for name in names]
     with listening() as (url, heard):
@@ -277,9 +278,11 @@ def test_tenants_and_users_with_a_block_hear_of_their_own_jobs(client: SyncPrefe
         emit_notice(replace(notice, kind=NoticeKind.ENDED, tenant="vision", user="", text="theirs"))
         emit_notice(replace(notice, user="bo", text="nobody's"))
         unfair = Alert(AlertKind.UNFAIR, "service-1", 6, "it is late", 8)
-        emit_alert(unfair, label_owner("vision", "ann-lee"))
+        emit_alert(unfair, label_owner("vision", "Ann.Lee"))
         wait_for(lambda: heard, lambda found: len(found) == 4, every=0.2)
     got = sorted((found["to"], found["text"]) for found in map(json.loads, heard))
+    assert blocks["user"] == "shockwave-user-ann-lee-" + sha256(b"Ann.Lee").hexdigest()[:6]
+    assert len({name_user_block(name) for name in ("a-b", "a_b", "A-b", "ä", "ö")}) == 5
     assert got == [
         ("tenant", "it is late"),
         ("tenant", "theirs"),

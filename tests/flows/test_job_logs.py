@@ -69,12 +69,12 @@ def test_no_output_is_missed_or_repeated(nodes: Nodes, log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tail", "shown"), [(0, b""), (2, b"3\n4\n"), (3, b"2\n3\n4\n"), (9, b"1\n2\n3\n4\n")]
+    ("tail", "shown"), [(0, b""), (2, b"3\n4\n"), (3, b"2\r2\n3\n4\n"), (9, b"1\n2\r2\n3\n4\n")]
 )
 def test_the_last_lines_come_first_and_then_all(
     nodes: Nodes, log: Path, tail: int, shown: bytes
 ) -> None:
-    append_log(log, "first", b"1\n2\n")
+    append_log(log, "first", b"1\n2\r2\n")
     append_log(log, "second", b"3\n4\n")
     with closing(JobLogs(nodes, RUN, 1, tail=tail)) as found:
         assert b"".join(text for _, text in found.read_new()) == shown

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, log10
+from math import ceil, floor, log10
 
 from markupsafe import Markup, escape
 
@@ -11,6 +11,10 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 190, 56, 12, 10, 40
 
 TICKS = 4
 """Approximate number of grid intervals. A choice of layout."""
+
+
+MOST_DOTS = 300
+"""Most points of a line with a value to hover over. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def draw_chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
     parts += [
         f'<circle class="dot" cx="{across.at(p.x):.1f}" cy="{up.at(p.y):.1f}" r="5">'
         f"<title>{p.x:,.3g} {escape(x)}: {p.y:,.4g} {escape(y)}</title></circle>"
-        for p in points
+        for p in points[:: ceil(len(points) / MOST_DOTS)]
     ]
     attributes = f'role="img" aria-label="{escape(about)}"'
     return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {attributes}>{"".join(parts)}</svg>')
