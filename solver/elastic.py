@@ -187,7 +187,8 @@ def value_offers(situation: Situation, offers: Offers) -> Floats:
     job_of, left, restart = offers.job_of, offers.left, situation.restart_seconds
     work = (left * offers.gpus)[offers.firsts]
     speeds = work[job_of] / left
-    stay = np.minimum(LONGEST_STAY, left + restart)
+    # Even where restarts are long, a job that holds nothing is worth a start.
+    stay = np.minimum(max(LONGEST_STAY, 2.0 * restart), left + restart)
     kept = np.where(offers.moves, np.maximum(1.0 - restart / stay, 0.0), 1.0)
     budgets, gpus = _budgets(situation), situation.inventory.gpus
     prices = price_delays(job_of, offers.gpus, speeds, work, budgets, gpus)

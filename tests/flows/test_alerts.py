@@ -38,6 +38,7 @@ from flows.prefect_server.access import Access
 from flows.scheduler.process import FOLDER
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
+from predictor.options import JobOptions
 from tasks.commands import CommandKind
 from tests.flows.test_scheduler import FAST, JOB, go
 from tests.ui.attacks import ask, authorization
@@ -173,15 +174,21 @@ def test_owners_hear_once_that_their_jobs_started_and_ended(tmp_path: Path) -> N
         text = f"job {number} (train) has started on 2 GPUs"
         run = inbox.run
         assert notice == Notice(NoticeKind.STARTED, run, 1, number, "vision", "Ann", text)
+        after = replace(JOB, tenant="nlp", options=JobOptions(after=(number,)))
+        waiting = inbox.submit(after, by="bo").number
         inbox.command(CommandKind.CANCEL, number)
-        go(tmp_path, 2)
+        go(tmp_path, 3)
     with ServiceQueries(tmp_path) as service:
         new, now = list_notices(service, read_told(tmp_path) or Told())
         assert list_notices(service, now) == ([], now)
         history = service.read_history()
         assert now == tell_all(history)
         assert list_notices(service, Told())[0] == new  # ends are told without a start
-    (notice,) = new
+    notice, other = new
+    assert (other.kind, other.job, other.tenant) == (NoticeKind.ENDED, waiting, "nlp")
+    assert (
+        other.text == f"job {waiting} has ended: withdrawn: other jobs, before it, did not end well"
+    )
     assert (notice.kind, notice.job, notice.user) == (NoticeKind.ENDED, number, "Ann")
     assert notice.text.startswith(f"job {number} (train) has ended: withdrawn: ")
     (tmp_path / FOLDER / TOLD).write_text("[0]")

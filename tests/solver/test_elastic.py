@@ -120,6 +120,9 @@ def test_what_a_configuration_is_worth_by_hand() -> None:
     price = (1.0 + MAKESPAN) / 1.6
     # Its restart takes a tenth of the 300 s that it is expected to stay.
     assert value_offers(here, offers) == pytest.approx([0.9 * price, 0.9 * 1.6 * price])
+    # One of ten minutes is worth it for a job that holds nothing.
+    slow = value_offers(replace(here, restart_seconds=600.0), offers)
+    assert slow == pytest.approx([0.5 * price, 0.5 * 1.6 * price])
     stays = replace(here, jobs=(faster(holding(job(0, 20.0)), (1.0, 1.6)),))
     offers = make_offers(stays, Experience())
     assert value_offers(stays, offers) == pytest.approx([price, 0.9 * 1.6 * price])
