@@ -39,6 +39,12 @@ def _begin(driver: Driver, lab: Slurm, *job_ids: int) -> dict[int, str]:
     return {job_id: names[job_id] for job_id in job_ids}
 
 
+def _save(lab: Slurm) -> None:
+    """Change a job, without which the controller saves nothing, and wait until it has saved it."""
+    lab.run("scontrol", "update", f"JobId={_jobs(lab, 'RUNNING')[0][0]}", "AdminComment=saved")
+    lab.saved()
+
+
 def test_without_a_controller_no_lease_changes(lab: Slurm, storage: Path) -> None:
     with driven(_cluster(lab, storage), "away", [job(0, epochs=60), job(1)]) as driver:
         _begin(driver, lab, 0)
@@ -46,7 +52,7 @@ def test_without_a_controller_no_lease_changes(lab: Slurm, storage: Path) -> Non
         wait_for(lambda: len(_jobs(lab, "RUNNING")), lambda number: number == 2)
         folder = storage / "away"
         wait_for((folder / "job-1" / "progress.json").exists)
-        lab.saved()
+        _save(lab)
         with ThreadPoolExecutor() as pool:
             with lab.stopped("slurmctld"):
                 waiting = pool.submit(driver.play, driver.leases)
@@ -126,7 +132,7 @@ def test_what_others_hold_is_out_of_service(lab: Slurm, storage: Path) -> None:
 def test_a_node_that_fails_loses_its_leases(lab: Slurm, storage: Path) -> None:
     with driven(_cluster(lab, storage), "failed", [long(0)]) as driver:
         _begin(driver, lab, 0)
-        lab.saved()
+        _save(lab)
         with lab.stopped("n1"):
             lab.run("scontrol", "update", "NodeName=n1", "State=DOWN", "Reason=it burns")
             while driver.leases:
