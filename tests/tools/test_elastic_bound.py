@@ -1,0 +1,40 @@
+"""The bounds beside the figures of elastic jobs bound every schedule."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.elastic import bound_schedules, find_least, find_mean_busy_times
+from solver.inventory import Pool
+from tests.applications import toy_profile
+from tests.runs import make
+from tests.solver.test_pollux import FOUR, start
+
+POOL = Pool("t4", 4, 2)
+
+
+def test_one_machine_serves_the_present_job_with_the_least_service() -> None:
+    busy = find_mean_busy_times(np.array([0.0, 1.0, 9.0]), np.array([4.0, 1.0, 2.0]))
+    assert busy == pytest.approx([(1.0 * 0.5 + 3.0 * 3.5) / 4.0, 1.5, 10.0])
+
+
+def test_the_least_of_an_application_by_hand(tmp_path: Path) -> None:
+    """On one GPU a step of 10 samples takes 1 s and makes a step of progress, of 100 an epoch."""
+    least = find_least(toy_profile(tmp_path).applications["toy"], POOL)
+    assert (least.work <= 100.0 + 1e-9).all()
+    assert (least.seconds < least.work).all()
+    assert least.seconds.sum() / 2.0 * 0.5 < least.lag < least.seconds.sum()
+
+
+@pytest.mark.parametrize("policy", ["shockwave", "sia", "pollux", "optimus"])
+def test_no_run_is_below_its_bounds(policy: str, tmp_path: Path) -> None:
+    made = make(start(tmp_path, *FOUR, policy=policy))
+    workload = made.start.workload
+    ends = {e.job_id: e.at_seconds for record in made.records for e in record.finished}
+    jct = np.mean([ends[spec.job_id] - spec.arrival_seconds for spec in workload.specs])
+    apps = [workload.profile.applications[spec.model] for spec in workload.specs]
+    bound = bound_schedules(workload.specs, apps, POOL)
+    begun = min(spec.arrival_seconds for spec in workload.specs)
+    assert 0.1 * jct < bound["mean_jct_s"] <= jct
+    assert 0.1 * (max(ends.values()) - begun) < bound["makespan_s"] <= max(ends.values()) - begun
