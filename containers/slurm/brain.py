@@ -25,10 +25,12 @@ from containers.runtime import (
     Terms,
 )
 from containers.slurm.commands import Commands
+from containers.slurm.declaring import SlurmIdentity, is_as_declared
 from containers.slurm.hand_over import RUN, SETTLE_SECONDS, WAIT, update_jobs
+from containers.slurm.history import list_history
 from containers.slurm.inventory import SlurmNode, find_foreign, list_nodes
 from containers.slurm.parsing import SlurmAway
-from containers.slurm.queue import SlurmJob, get_details, list_queue
+from containers.slurm.queue import HELD, HOLDING, WAITING, SlurmJob, get_details, list_queue
 from predictor.job import EpochReport, JobProgress, JobSpec
 from predictor.parts import Mapper
 from solver.inventory import Inventory
@@ -50,54 +52,20 @@ ENDS: Mapping[str, tuple[EventKind, str]] = {
     "PREEMPTED": (EventKind.FAILED, "preempted by Slurm itself"),
 }
 """How jobs end by Slurm's states; in others they end with their exit code."""
+GOING_ON = WAITING | HOLDING
+"""States of jobs that have not ended."""
+COMPLETING = "COMPLETING"
+"""State of a job that has ended or was requeued, while Slurm cleans up after it."""
+UNKNOWN = "Invalid job id"
+"""What Slurm says of a job that it does not know."""
+FORGOTTEN = "Slurm does not know it any more: cancelled, or forgotten"
+"""Why a job ended of which nothing else is known."""
 
-_ID, _SUBMITTED, _RESTARTS, _USER = (
-    *("SLURM_JOB_ID", "SLURM_JOB_SUBMITTED", "SLURM_JOB_RESTARTS"),
-    "SLURM_JOB_USER",
-)
 
-
-@dataclass(frozen=True, slots=True)
-class SlurmIdentity:
-    """Which job of Slurm's a job is: ids alone come again after a controller's crash.
-
-    Attributes:
-        submitted: See `SlurmJob`; a requeue changes it.
-    """
-
-    id: str
-    submitted: int
-    restarts: int
-    user: str
-
-    @classmethod
-    def of(cls, job: SlurmJob) -> "SlurmIdentity":
-        """Return the identity of a job of the queue."""
-        return cls(job.id, job.submitted, job.restarts, job.user)
-
-    @classmethod
-    def read(cls, spec: JobSpec) -> "SlurmIdentity":
-        """Return the identity that a job was declared with (`variables`)."""
-        found = dict(variable.split("=", 1) for variable in spec.environment)
-        return cls(found[_ID], int(found[_SUBMITTED]), int(found[_RESTARTS]), found[_USER])
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The identity as variables of a job's declaration, which records keep."""
-        values = {
-            _ID: self.id,
-            _SUBMITTED: self.submitted,
-            _RESTARTS: self.restarts,
-            _USER: self.user,
-        }
-        return tuple(f"{name}={value}" for name, value in values.items())
-
-    def is_of(self, job: SlurmJob) -> bool:
-        """Return whether a job of the queue is this one, perhaps requeued since."""
-        if (job.id, job.user) != (self.id, self.user):
-            return False
-        same = (job.submitted, job.restarts) == (self.submitted, self.restarts)
-        return same or (job.restarts > self.restarts and job.submitted >= self.submitted)
+def judge_end(state: str, code: int) -> tuple[EventKind, str]:
+    """Return how a job ended, by Slurm's state and its exit code."""
+    ended = f"{state.lower().replace('_', ' ')}, exit code {code}"
+    return ENDS.get(state, (EventKind.FAILED, ended))
 
 
 @dataclass
@@ -110,7 +78,8 @@ class _Known:
         began: The clock when its lease began.
         end: Kind, clock and reason of the end of its lease or itself.
         ran: Whether it was seen to run in its lease.
-        left_on: Nodes on which it may still run, as Slurm requeued it by itself.
+        left_on: Nodes on which it may still run, as Slurm requeued it by itself; none once it
+            runs again.
     """
 
     log: TimedLog
@@ -157,6 +126,7 @@ class SlurmBrain:
         self._kill_wait, self._now = kill_wait, now
         self._started = set(resume_point.started)
         self._withdrawn: dict[int, str] = {}
+        self._cancelled: set[SlurmIdentity] = set()
         self._jobs: dict[int, _Known] = {}
         self._problems: dict[int, str] = {}
         self._full: dict[int, str] = {}
@@ -196,7 +166,8 @@ class SlurmBrain:
 
     def knows(self, job: SlurmJob) -> bool:
         """Return whether a job of the queue is one of the run's."""
-        return any(known.is_of(job) for known in self._identities.get(job.id, ()))
+        known = *self._identities.get(job.id, ()), *self._cancelled
+        return any(one.is_of(job) for one in known)
 
     @property
     def _identities(self) -> dict[str, list[SlurmIdentity]]:
@@ -261,6 +232,9 @@ class SlurmBrain:
             known = self._jobs[job_id]
             if not known.gpus or known.end or not row.waits or row.qos != WAIT:
                 continue
+            if change := self._find_change(row, known):
+                known.end = (EventKind.WITHDRAWN, self.clock.now(), change)
+                continue
             if row.restarts > known.identity.restarts:
                 continue  # it ran in this lease already; the round's end holds it
             if row.restarts and self._now() < row.submitted + SETTLE_SECONDS:
@@ -281,6 +255,18 @@ class SlurmBrain:
                 if row.id in refusals:
                     said = f"could not be started: {refusals[row.id]}"
                     known.end = (EventKind.LOST, self.clock.now(), said)
+
+    def _find_change(self, row: SlurmJob, known: _Known) -> str:
+        """Return why a waiting job is not to start as declared, in words; empty if it is.
+
+        It comes in again, under its new declaration, once nothing keeps it from starting.
+        """
+        if row.reason in HELD or row.waits_for_jobs:
+            return "is held in Slurm, or waits for other jobs there"
+        # What Slurm lists of a job that ran includes what it was given.
+        if not row.restarts and not is_as_declared(row, known.spec, self._inventory):
+            return "was changed in Slurm"
+        return ""
 
     def _hold(self, ids: Sequence[str]) -> None:
         """Keep waiting jobs from starting by themselves."""
@@ -306,7 +292,9 @@ class SlurmBrain:
     def _take_back(self, job_ids: Sequence[int]) -> dict[int, str]:
         """Requeue jobs that run and may be preempted, and hold them; return remarks."""
         rows, remarks = self._rows(), dict[int, str]()
-        holding = {j for j in job_ids if j in rows and rows[j].holds_gpus}
+        holding = {
+            j for j in job_ids if j in rows and rows[j].holds_gpus and rows[j].state != COMPLETING
+        }
         going = sorted(j for j in holding if self._jobs[j].spec.preemptible)
         for job_id in holding.difference(going):
             remarks[job_id] = "its owner did not say that it saves: it runs on"
@@ -316,7 +304,7 @@ class SlurmBrain:
         if not going:
             return remarks
         try:
-            self._commands.call("scontrol", "requeue", ",".join(rows[j].id for j in going))
+            self._requeue([rows[j].id for j in going])
         except SlurmAway as error:  # the next round's end repeats it
             return remarks | dict.fromkeys(going, str(error))
         except Refused as error:
@@ -341,6 +329,15 @@ class SlurmBrain:
                 self._jobs[job_id].identity = SlurmIdentity.of(rows[job_id])
         return remarks
 
+    def _requeue(self, ids: Sequence[str]) -> None:
+        """Requeue jobs, and none that has ended since the last look: it would run again.
+
+        Raises:
+            Refused: Slurm refused at least one.
+            SlurmAway: It does not answer.
+        """
+        self._commands.call("scontrol", "requeue", "Incomplete", ",".join(ids))
+
     def advance(self, idle_until: float | None) -> None:
         """See `Runtime.advance`; repeats orders that Slurm has not carried out."""
         end = self._began + self._round_seconds
@@ -361,28 +358,41 @@ class SlurmBrain:
         for job_id, known in self._jobs.items():
             row = rows.get(job_id)
             known.ran = known.ran or (row is not None and not row.waits)
+            if row and row.state == "RUNNING":
+                known.left_on = ()
             if known.end and known.end[0] is not EventKind.LOST:
                 continue
             if row is None:
-                if self._is_gone(known):
-                    words = "Slurm does not know it any more: cancelled, or forgotten"
-                    known.end = (EventKind.WITHDRAWN, now, words)
+                if end := self._explain_absence(known.identity):
+                    known.end = (end[0], now, end[1])
             elif not (row.waits or row.holds_gpus):
-                ended = f"{row.state.lower().replace('_', ' ')}, exit code {row.exit_code}"
-                kind, words = ENDS.get(row.state, (EventKind.FAILED, ended))
+                kind, words = judge_end(row.state, row.exit_code)
                 known.end = (kind, now, words)
+            elif row.waits and (change := self._find_change(row, known)):
+                known.end = (EventKind.WITHDRAWN, now, change)
 
-    def _is_gone(self, known: _Known) -> bool:
-        """Return whether Slurm denies a job that a listing lacked; it may do so in passing."""
+    def _explain_absence(self, identity: SlurmIdentity) -> tuple[EventKind, str] | None:
+        """Return how a job ended that the queue lacks; None if it may have been so in passing."""
         try:
-            get_details(self._commands, known.identity.id)
-        except Refused:
-            return True
+            partitions = get_details(self._commands, identity.id).partitions
+            if not any(job.id == identity.id for job in self.queue):
+                if not partitions or self._partition in partitions:
+                    return None
+                return EventKind.WITHDRAWN, f"was moved to partition {','.join(partitions)}"
         except SlurmAway:
-            return False
-        return any(
-            job.id == known.identity.id and not known.identity.is_of(job) for job in self.queue
-        )
+            return None
+        except Refused as refused:
+            if UNKNOWN not in str(refused):
+                return None
+        try:
+            past = list_history(self._commands, identity.id, "--allusers", "--duplicates")
+        except (SlurmAway, Refused):
+            return None
+        for job in past:  # ids come again, after the job's own ends
+            own = (job.id, job.user) == (identity.id, identity.user)
+            if own and job.submitted >= identity.submitted and job.state not in GOING_ON:
+                return judge_end(job.state, job.code)
+        return EventKind.WITHDRAWN, FORGOTTEN
 
     def observe(self, each: Mapper | None = None) -> Observation:
         """See `Runtime.observe`; while Slurm is away, nothing is known to have changed."""
@@ -439,7 +449,7 @@ class SlurmBrain:
         ]
         if stray:
             with suppress(SlurmAway, Refused):
-                self._commands.call("scontrol", "requeue", ",".join(stray))
+                self._requeue(stray)
             self._hold(stray)
         late = [row.id for row in self._rows().values() if self._must_wait(row)]
         if late:
@@ -469,16 +479,19 @@ class SlurmBrain:
 
     def _cancel(self) -> None:
         """Cancel the jobs that were withdrawn here."""
-        ids = []
         for job_id in sorted(self._withdrawn.keys() & self._jobs.keys()):
             known = self._jobs[job_id]
             if not (known.end and known.end[0] is not EventKind.LOST):
-                ids.append(known.identity.id)
+                self._cancelled.add(known.identity)
                 known.end = (EventKind.WITHDRAWN, self.clock.now(), self._withdrawn[job_id])
         self._withdrawn.clear()
-        if ids:
-            with suppress(SlurmAway, Refused):
-                self._commands.call("scancel", *ids)
+        there = {job.id: job for job in self.queue if job.waits or job.holds_gpus}
+        self._cancelled = {
+            one for one in self._cancelled if (job := there.get(one.id)) and one.is_of(job)
+        }
+        if self._cancelled:
+            with suppress(SlurmAway, Refused):  # it is repeated until the queue shows its effect
+                self._commands.call("scancel", *sorted(one.id for one in self._cancelled))
 
     def _judge(self, nodes: Sequence[SlurmNode]) -> None:
         """Find nodes that take no jobs: out of service, gone, or in part taken by others.

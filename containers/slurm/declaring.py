@@ -2,8 +2,8 @@
 
 import math
 import re
+from dataclasses import dataclass
 
-from containers.slurm.brain import SlurmIdentity
 from containers.slurm.queue import JobDetails, SlurmJob
 from predictor.allocation import Demand
 from predictor.errors import InputError
@@ -20,6 +20,55 @@ LONGEST_SECONDS = 30 * 86_400.0
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
+_ID, _SUBMITTED, _RESTARTS, _USER = (
+    *("SLURM_JOB_ID", "SLURM_JOB_SUBMITTED", "SLURM_JOB_RESTARTS"),
+    "SLURM_JOB_USER",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmIdentity:
+    """Which job of Slurm's a job is: ids alone come again after a controller's crash.
+
+    Attributes:
+        submitted: See `SlurmJob`; a requeue changes it.
+    """
+
+    id: str
+    submitted: int
+    restarts: int
+    user: str
+
+    @classmethod
+    def of(cls, job: SlurmJob) -> "SlurmIdentity":
+        """Return the identity of a job of the queue."""
+        return cls(job.id, job.submitted, job.restarts, job.user)
+
+    @classmethod
+    def read(cls, spec: JobSpec) -> "SlurmIdentity":
+        """Return the identity that a job was declared with (`variables`)."""
+        found = dict(variable.split("=", 1) for variable in spec.environment)
+        return cls(found[_ID], int(found[_SUBMITTED]), int(found[_RESTARTS]), found[_USER])
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The identity as variables of a job's declaration, which records keep."""
+        values = {
+            _ID: self.id,
+            _SUBMITTED: self.submitted,
+            _RESTARTS: self.restarts,
+            _USER: self.user,
+        }
+        return tuple(f"{name}={value}" for name, value in values.items())
+
+    def is_of(self, job: SlurmJob) -> bool:
+        """Return whether a job of the queue is this one, perhaps requeued since."""
+        if (job.id, job.user) != (self.id, self.user):
+            return False
+        same = (job.submitted, job.restarts) == (self.submitted, self.restarts)
+        return same or (job.restarts > self.restarts and job.submitted >= self.submitted)
+
+
 def declare(job: SlurmJob, details: JobDetails, inventory: Inventory) -> JobSpec:
     """Declare a user's job: its account is the tenant, its time limit its expected length.
 
@@ -34,13 +83,26 @@ def declare(job: SlurmJob, details: JobDetails, inventory: Inventory) -> JobSpec
         0,
         kind,
         find_demand(job, inventory),
-        min(job.limit_seconds, LONGEST_SECONDS) + SLACK_SECONDS,
+        _expect_seconds(job),
         0.0,
         tenant=job.account,
         name=f"job-{name}" if name.isdigit() or not name else name,
         environment=SlurmIdentity.of(job).variables,
         consolidate=True,
     )
+
+
+def _expect_seconds(job: SlurmJob) -> float:
+    return min(job.limit_seconds, LONGEST_SECONDS) + SLACK_SECONDS
+
+
+def is_as_declared(job: SlurmJob, spec: JobSpec, inventory: Inventory) -> bool:
+    """Return whether a waiting job still asks for the GPUs and the time of its declaration."""
+    try:
+        asked = find_demand(job, inventory), _expect_seconds(job)
+    except InputError:
+        return False
+    return asked == (spec.demand, spec.max_seconds)
 
 
 def find_demand(job: SlurmJob, inventory: Inventory) -> Demand:

@@ -30,6 +30,7 @@ from containers.leasing.telemetry import read_end, read_part
 from containers.runtime import Lease
 from containers.slurm.cluster import SlurmCluster
 from containers.slurm.commands import Commands
+from containers.slurm.history import list_history
 from containers.slurm.inventory import IN_SERVICE, find_foreign, list_nodes
 from containers.slurm.parsing import SlurmAway, read_number, read_status
 from containers.slurm.rendering import (
@@ -48,9 +49,6 @@ COLUMNS = {
     **{"RestartCnt": 12, "exit_code": 12, "Comment": 1600},
 }
 """Columns of `squeue`, with their widths."""
-
-HISTORY = ("JobIDRaw", "JobName", "State", "ExitCode")
-"""Columns of `sacct`."""
 
 LOOK_SECONDS = 1.0
 """Time for which an answer of the controller is used again, unless jobs were changed since."""
@@ -333,19 +331,11 @@ class SlurmEngine:
         if job.over:
             return job
         lost = SeenJob(job.name, job.mark, job.identity, GONE)
-        columns = ("--parsable2", "--noheader", "--delimiter=\x1f", f"--format={','.join(HISTORY)}")
-        try:
-            text = self._slurm.call("sacct", "--allocations", *columns, f"--jobs={job.id}")
-            for line in text.splitlines():
-                row = dict(zip(HISTORY, line.split("\x1f"), strict=True))
-                same = (row["JobIDRaw"], row["JobName"]) == (job.id, job.mark.job_name)
-                state = row["State"].split()[0]
-                if same and state not in ACTIVE:
-                    code, _, signal = row["ExitCode"].partition(":")
-                    ended = int(code) or (128 + int(signal) if int(signal) else 0)
-                    return SeenJob(job.name, job.mark, job.identity, state, "", ended)
-        except (SlurmAway, Refused, ValueError, IndexError):
-            pass
+        with suppress(SlurmAway, Refused):
+            for past in list_history(self._slurm, job.id):
+                same = (past.raw_id, past.name) == (job.id, job.mark.job_name)
+                if same and past.state not in ACTIVE:
+                    return SeenJob(job.name, job.mark, job.identity, past.state, "", past.code)
         return lost
 
     def prepare(self, number: int, lease: Lease, spec: JobSpec, *, shared: bool) -> Attempt:

@@ -251,7 +251,7 @@ def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob
         if (job.submitted + SETTLE_SECONDS if job.restarts else job.eligible or 0) > now
     }
     at_once = [job.id for job in closed if job.id not in later]
-    ours = [job.id for job in waiting if job.qos == RUN and job.named_nodes]
+    ours = [job.id for job in waiting if job.qos == RUN and job.names_nodes]
     refusals = dict[str, str]()
     for ids, changes in (
         (at_once, (f"QOS={RUN}", "StartTime=now")),

@@ -30,7 +30,7 @@ COLUMNS = {
     "NodeList": 1000,
     "NumNodes": 12,
     "MaxNodes": 12,
-    "ReqNodes": 1000,
+    "ReqNodes": 20,
     "TimeLimit": 20,
     "Dependency": 40,
     "EligibleTime": 20,
@@ -39,7 +39,7 @@ COLUMNS = {
 """Columns of `squeue`, with their widths. None is free text of users, which could look like rows of
 other jobs."""
 
-CUT = frozenset({"Reason", "Dependency"})
+CUT = frozenset({"Reason", "Dependency", "ReqNodes"})
 """Columns of which the beginning is enough."""
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
@@ -72,7 +72,7 @@ class SlurmJob:
         nodes: Where it runs or ran.
         least_nodes: Fewest nodes that it runs on.
         most_nodes: Most nodes that it runs on; infinite without a limit.
-        named_nodes: Nodes that it asks for by name.
+        names_nodes: Whether it asks for nodes by name, which may be any text.
         limit_seconds: Its time limit; infinite without one.
         waits_for_jobs: Whether other jobs have to end, start or succeed before it may start.
         eligible: When it may start, in Unix seconds; None if that is unknown.
@@ -92,7 +92,7 @@ class SlurmJob:
     nodes: tuple[str, ...]
     least_nodes: int
     most_nodes: float
-    named_nodes: tuple[str, ...]
+    names_nodes: bool
     limit_seconds: float
     waits_for_jobs: bool
     eligible: int | None
@@ -178,7 +178,7 @@ def _to_job(row: Mapping[str, str]) -> SlurmJob:
         nodes=nodes,
         least_nodes=number("NumNodes"),
         most_nodes=most or math.inf,
-        named_nodes=hosts("ReqNodes"),
+        names_nodes=row["ReqNodes"] not in NEVER,
         limit_seconds=read_limit("squeue", row["TimeLimit"]),
         waits_for_jobs=row["Dependency"] not in NEVER,
         eligible=None if eligible in NEVER else read_number("squeue", "EligibleTime", eligible),
@@ -193,11 +193,13 @@ class JobDetails:
     Attributes:
         name: Its name, in one line.
         at_once: Most tasks of its array that run at a time; 0 for any number.
+        partitions: Those that it was submitted to, or moved to.
     """
 
     name: str
     comment: str
     at_once: int
+    partitions: tuple[str, ...] = ()
 
 
 def get_details(commands: Commands, job_id: str) -> JobDetails:
@@ -221,8 +223,11 @@ def read_details(text: str) -> JobDetails:
     most = re.search(r" ArrayTaskThrottle=(\d+) ", text)
     if not name:
         raise SlurmAway(f"scontrol printed {text[:80]!r}, which is no job")
+    # After the name, which is free text.
+    partitions = re.search(r" Partition=(\S+) AllocNode", text[name.end() :])
     words, said = (" ".join(found[1].split()) if found else "" for found in (name, comment))
-    return JobDetails(words, said, int(most[1]) if most else 0)
+    accepting = tuple(partitions[1].split(",")) if partitions else ()
+    return JobDetails(words, said, int(most[1]) if most else 0, accepting)
 
 
 def read_limit(command: str, text: str) -> float:

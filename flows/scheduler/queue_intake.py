@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from containers.leasing.engine import Refused
-from containers.slurm.brain import SlurmBrain, SlurmIdentity
+from containers.slurm.brain import SlurmBrain
 from containers.slurm.commands import Commands
-from containers.slurm.declaring import declare
+from containers.slurm.declaring import SlurmIdentity, declare
 from containers.slurm.hand_over import RUN, WAIT, update_jobs
 from containers.slurm.parsing import SlurmAway
 from containers.slurm.queue import JobDetails, SlurmJob, get_details
@@ -85,7 +85,7 @@ class QueueSource:
         waiting = [
             job
             for job in self.brain.queue
-            if job.qos == WAIT and job.may_start(now) and not job.named_nodes
+            if job.qos == WAIT and job.may_start(now) and not job.names_nodes
             if not self.brain.knows(job)
         ]
         without = [job.id for job in waiting if not job.gpus]

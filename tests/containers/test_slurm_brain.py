@@ -110,7 +110,7 @@ def test_a_job_that_does_not_start_in_its_round_waits_again(brain: Brain) -> Non
     assert reason.startswith("did not start: ")
     row = brain.row(slurm_id)
     assert row
-    assert (row.qos, row.named_nodes) == ("wait", ())
+    assert (row.qos, row.names_nodes) == ("wait", False)
     brain.lab.run("scancel", slurm_id, user="alice")
     assert brain.ends() == [(job, EventKind.WITHDRAWN, "cancelled in Slurm")]
 

@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from containers.slurm.brain import SlurmIdentity
-from containers.slurm.declaring import SAVES, SLACK_SECONDS, declare, find_demand
+from containers.slurm.declaring import (
+    SAVES,
+    SLACK_SECONDS,
+    SlurmIdentity,
+    declare,
+    find_demand,
+)
 from containers.slurm.queue import JobDetails, SlurmJob, read_queue
 from predictor.allocation import Demand
 from predictor.errors import InputError

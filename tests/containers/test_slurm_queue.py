@@ -121,3 +121,11 @@ def test_details_are_free_text_of_one_job() -> None:
     )
     with pytest.raises(SlurmAway, match="no job"):
         read_details("")
+
+
+def test_what_a_user_asks_for_does_not_hide_the_queue() -> None:
+    long = ",".join(f"node{number}" for number in range(500))
+    first, second = read_queue(line("1", ReqNodes=long[: COLUMNS["ReqNodes"]]) + line("2"))
+    assert (first.names_nodes, second.names_nodes) == (True, False)
+    (odd,) = read_queue(line("1", ReqNodes="n[[3"))
+    assert odd.names_nodes
