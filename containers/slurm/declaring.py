@@ -113,12 +113,8 @@ def find_demand(job: SlurmJob, inventory: Inventory) -> Demand:
     Raises:
         InputError: No node of the partition can run it.
     """
-    sizes = dict[str, int]()
-    for pool in inventory.pools:
-        if job.gpu_type in ("", pool.gpu_type):
-            nodes = max(job.least_nodes, math.ceil(job.gpus / pool.gpus_per_node))
-            if nodes <= min(job.most_nodes, pool.nodes):
-                sizes[pool.gpu_type] = job.gpus if nodes == 1 else nodes * pool.gpus_per_node
+    # Of a waiting job without a limit, `squeue` prints its fewest nodes as its most.
+    sizes = _find_sizes(job, inventory, job.most_nodes) or _find_sizes(job, inventory, math.inf)
     if not sizes:
         kind = f" of type {job.gpu_type}" * bool(job.gpu_type)
         problem = f"asks for {job.gpus} GPUs{kind} on {job.least_nodes} nodes or more"
@@ -126,3 +122,14 @@ def find_demand(job: SlurmJob, inventory: Inventory) -> Demand:
     gpus = min(sizes.values())
     types = tuple(kind for kind in inventory.types if sizes.get(kind) == gpus)
     return Demand(gpus, gpus, () if types == inventory.types else types)
+
+
+def _find_sizes(job: SlurmJob, inventory: Inventory, most_nodes: float) -> dict[str, int]:
+    """Return the GPUs that a job takes by GPU type, of the types that can run it."""
+    sizes = dict[str, int]()
+    for pool in inventory.pools:
+        if job.gpu_type in ("", pool.gpu_type):
+            nodes = max(job.least_nodes, math.ceil(job.gpus / pool.gpus_per_node))
+            if nodes <= min(most_nodes, pool.nodes):
+                sizes[pool.gpu_type] = job.gpus if nodes == 1 else nodes * pool.gpus_per_node
+    return sizes

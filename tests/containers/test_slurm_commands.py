@@ -77,6 +77,7 @@ def test_the_queue_is_what_users_asked_for(lab: Slurm) -> None:
     gang = submit("-N2", "--gpus-per-node=4", "--nodelist=n[3-4]", f"--dependency=afterok:{first}")
     later = submit("--gpus-per-task=2", "--ntasks=2", "--begin=now+1hour", user="bob")
     runs = submit("--gpus=3", "--nodelist=n2", user="carol")
+    wide = submit("--gpus=8")
     found = wait_for(
         lambda: {job.id: job for job in list_queue(commands, "gpu")},
         lambda jobs: jobs[runs].holds_gpus and jobs[first].reason == "QOSGrpJobsLimit",
@@ -93,12 +94,16 @@ def test_the_queue_is_what_users_asked_for(lab: Slurm) -> None:
     assert [found[task].gpus for task in tasks] == [1, 1, 1]
     assert (found[gang].gpus, found[gang].least_nodes) == (8, 2)
     assert found[gang].names_nodes
+    # Slurm would divide it among two nodes, and prints a limit that nobody set.
+    assert (found[wide].gpus, found[wide].least_nodes, found[wide].most_nodes) == (8, 1, 1)
     assert (found[later].user, found[later].gpus) == ("bob", 4)
     assert found[runs].gpus_by_node == {"n2": 3}
     now = float(found[first].submitted)
     assert {job for job in found if found[job].may_start(now + 60)} >= {first, *tasks}
     assert not {gang, later, runs} & {job for job in found if found[job].may_start(now + 60)}
-    assert get_details(commands, first) == JobDetails("wrap", "shockwave:checkpointing", 0)
+    assert get_details(commands, first) == JobDetails(
+        "wrap", "shockwave:checkpointing", 0, ("gpu",)
+    )
     # What a user writes into a name is seen as a job's own words only.
     assert get_details(commands, tasks[2]).at_once == 2
     lab.run("scancel", runs, user="carol")

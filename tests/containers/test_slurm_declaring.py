@@ -37,6 +37,7 @@ def job(**fields: object) -> SlurmJob:
             {"gpus": 3, "least_nodes": 2, "most_nodes": 2, "gpu_type": "a100"},
             Demand(8, 8, ("a100",)),
         ),
+        ({"gpus": 8, "gpu_type": "a100"}, Demand(8, 8, ("a100",))),  # on two, if Slurm may choose
         ({"gpus": 10, "most_nodes": float("inf"), "gpu_type": "v100"}, Demand(16, 16, ("v100",))),
     ],
 )
@@ -44,7 +45,7 @@ def test_demands(fields: dict[str, object], demand: Demand) -> None:
     assert find_demand(job(**fields), INVENTORY) == demand
 
 
-@pytest.mark.parametrize("fields", [{"gpus": 5, "gpu_type": "a100"}, {"gpu_type": "h100"}])
+@pytest.mark.parametrize("fields", [{"gpus": 9, "gpu_type": "a100"}, {"gpu_type": "h100"}])
 def test_what_no_node_can_run(fields: dict[str, object]) -> None:
     with pytest.raises(InputError, match="Slurm job 12"):
         find_demand(job(**fields), INVENTORY)
