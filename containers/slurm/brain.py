@@ -164,17 +164,14 @@ class SlurmBrain:
         """See `Runtime.withdraw`."""
         self._withdrawn[job_id] = reason
 
-    def knows(self, job: SlurmJob) -> bool:
-        """Return whether a job of the queue is one of the run's."""
-        known = *self._identities.get(job.id, ()), *self._cancelled
-        return any(one.is_of(job) for one in known)
-
-    @property
-    def _identities(self) -> dict[str, list[SlurmIdentity]]:
-        found: dict[str, list[SlurmIdentity]] = {}
-        for known in self._jobs.values():
-            found.setdefault(known.identity.id, []).append(known.identity)
-        return found
+    def list_known(self) -> frozenset[str]:
+        """Return the ids of the queue's jobs that are the run's, or are being cancelled here."""
+        known: dict[str, list[SlurmIdentity]] = {}
+        for one in (*(job.identity for job in self._jobs.values()), *self._cancelled):
+            known.setdefault(one.id, []).append(one)
+        return frozenset(
+            job.id for job in self.queue if any(one.is_of(job) for one in known.get(job.id, ()))
+        )
 
     def look(self) -> bool:
         """Read the queue; return whether Slurm answered."""
