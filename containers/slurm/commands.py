@@ -58,14 +58,15 @@ class Commands:
             Refused: It failed; the message is what it said.
             SlurmAway: Slurm does not answer it in time. It may have been carried out.
         """
+        return self._run(name, *arguments, text=text).decode(errors="replace")
+
+    def _run(self, name: str, *arguments: str, text: str = "") -> bytes:
         program = str(self._folder / name) if self._folder else name
         try:
             done = subprocess.run(
                 [program, *arguments],
-                input=text,
+                input=text.encode(errors="replace"),
                 capture_output=True,
-                encoding="utf-8",
-                errors="replace",
                 timeout=self._seconds,
                 env=_environment(),
             )
@@ -74,8 +75,9 @@ class Commands:
         except OSError as error:
             raise SlurmAway(f"{program} cannot be run: {error.strerror}") from None
         if done.returncode:
-            said = _last_line(done.stderr) or f"it exited with code {done.returncode}"
-            if any(words in done.stderr for words in AWAY):
+            error_text = done.stderr.decode(errors="replace")
+            said = _last_line(error_text) or f"it exited with code {done.returncode}"
+            if any(words in error_text for words in AWAY):
                 raise SlurmAway(f"{name}: {said}")
             raise Refused(f"{name}: {said}")
         return done.stdout
@@ -95,8 +97,8 @@ class Commands:
             Refused: See `call`.
             SlurmAway: See `call`; or what it printed cannot be read.
         """
-        text = self.call(name, "--noheader", f"--Format={make_format(columns)}", *arguments)
-        return read_table(name, text, columns, cut)
+        data = self._run(name, "--noheader", f"--Format={make_format(columns)}", *arguments)
+        return read_table(name, data.decode(errors="surrogateescape"), columns, cut)
 
 
 def _last_line(text: str) -> str:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 
 from containers.leasing.engine import (
     KILLED,
@@ -49,6 +50,9 @@ COLUMNS = {
     **{"RestartCnt": 12, "exit_code": 12, "Comment": 1600},
 }
 """Columns of `squeue`, with their widths."""
+
+CUT = frozenset({"Name", "Reason", "Comment"})
+"""Columns of free text; marks of our own jobs are shorter."""
 
 LOOK_SECONDS = 1.0
 """Time for which an answer of the controller is used again, unless jobs were changed since."""
@@ -146,7 +150,7 @@ def read_job(row: Mapping[str, str]) -> SeenJob | None:
     ended = state not in ACTIVE and state not in REQUEUED
     code = read_status("squeue", row["exit_code"]) if ended else 0
     identity = number, submitted, restarts
-    return SeenJob(mark.lease, mark, identity, state, row["Reason"], code)
+    return SeenJob(mark.lease, mark, identity, state, " ".join(row["Reason"].split()), code)
 
 
 class SlurmEngine:
@@ -184,6 +188,8 @@ class SlurmEngine:
         self._removed: set[str] = set()
         self._left: set[int] = set()
         self._pool = ThreadPoolExecutor(CALLS)
+        # An answer of before a submission must not pass for one of after it.
+        self._lock = RLock()
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -220,12 +226,12 @@ class SlurmEngine:
         return list(self._pool.map(function, items))
 
     def _answer(self, ask: Callable[[], Result]) -> Result:
-        """Ask Slurm until it answers."""
+        """Ask Slurm until it answers: it also refuses what it soon allows again."""
         away = False
         while True:
             try:
                 return ask()
-            except SlurmAway as error:
+            except (SlurmAway, Refused) as error:
                 if not away:
                     self._report(f"Slurm does not answer; waiting for it: {error}")
                 away = True
@@ -233,7 +239,7 @@ class SlurmEngine:
 
     def other_runs(self) -> set[str]:
         """Return other runs with jobs of this user that have not ended."""
-        rows = self._answer(lambda: self._slurm.table("squeue", COLUMNS, "--me"))
+        rows = self._answer(lambda: self._slurm.table("squeue", COLUMNS, "--me", cut=CUT))
         jobs = filter(None, map(read_job, rows))
         return {job.mark.run for job in jobs if job.active} - {self.run}
 
@@ -241,7 +247,7 @@ class SlurmEngine:
         """Ask for the run's jobs by name, ended ones as long as the controller knows them."""
 
         def ask() -> dict[str, SeenJob]:
-            rows = self._slurm.table("squeue", COLUMNS, "--me", "--states=all")
+            rows = self._slurm.table("squeue", COLUMNS, "--me", "--states=all", cut=CUT)
             found: dict[str, SeenJob] = {}
             doubles: list[str] = []
             # The first of a name is the lease's; a later one waits for its end, and is cancelled.
@@ -255,16 +261,17 @@ class SlurmEngine:
             self._cancel(doubles)
             return found
 
-        self._jobs = jobs = self._answer(ask)
-        self._looked, self._changed = self._now(), False
-        for job in jobs.values():
-            if job.active or job.name in self._known:
-                self._known[job.name] = job
-            if job.state == WAITING:
-                self._waiting.setdefault(job.identity, self._looked)
-            else:
-                self._waiting.pop(job.identity, None)
-        return jobs
+        with self._lock:
+            self._jobs = jobs = self._answer(ask)
+            self._looked, self._changed = self._now(), False
+            for job in jobs.values():
+                if job.active or job.name in self._known:
+                    self._known[job.name] = job
+                if job.state == WAITING:
+                    self._waiting.setdefault(job.identity, self._looked)
+                else:
+                    self._waiting.pop(job.identity, None)
+            return jobs
 
     def _cancel(self, ids: Sequence[str], *options: str) -> None:
         """Order jobs to be cancelled or signalled; whether it helped is seen by the next question.
@@ -274,15 +281,17 @@ class SlurmEngine:
         if ids:
             with suppress(Refused, SlurmAway):
                 self._slurm.call("scancel", *options, *ids)
-        self._changed = True
+        with self._lock:
+            self._changed = True
 
     def look(self, *, again: bool = False) -> list[Found]:
         """See `Engine.look`; answers may be a second old, unless `again` is set."""
-        if again or self._changed or self._is_old():
-            self._ask()
-        for name in self._known.keys() - self._jobs.keys():
-            self._known[name] = self._find_end(self._known[name])
-        jobs = [job for job in (self._known | self._jobs).values() if self._counts(job)]
+        with self._lock:
+            if again or self._changed or self._is_old():
+                self._ask()
+            for name in self._known.keys() - self._jobs.keys():
+                self._known[name] = self._find_end(self._known[name])
+            jobs = [job for job in (self._known | self._jobs).values() if self._counts(job)]
         return [found for job in jobs for found in self._spread(job)]
 
     def _is_old(self) -> bool:
@@ -348,6 +357,8 @@ class SlurmEngine:
             mark = mark._replace(attempt=int(attempt))
             if self._has_ended(mark):
                 mark = mark._replace(attempt=mark.attempt + 1)
+        if len(mark.comment) >= COLUMNS["Comment"]:
+            raise Refused("its GPUs are too scattered for the comment of a Slurm job")
         return Attempt(mark.lease, "", (render(self._cluster, mark, spec),))
 
     def _has_ended(self, mark: LeaseMark) -> bool:
@@ -369,8 +380,9 @@ class SlurmEngine:
                 self._ask()
             else:
                 known = SeenJob(job.mark.lease, job.mark, (number, 0, 0), WAITING)
-                self._known[known.name] = known
-                self._changed = True
+                with self._lock:
+                    self._known[known.name] = known
+                    self._changed = True
                 with suppress(OSError):  # it is needed only if accounting has to be asked
                     text = f"{number} {job.mark.comment}"
                     replace_file(self._submitted(job.mark.job_id), text)

@@ -12,6 +12,9 @@ from solver.inventory import Inventory, Pool
 COLUMNS = {"NodeList": 65, "Gres": 200, "GresUsed": 200, "StateComplete": 120, "Reason": 300}
 """Columns of `sinfo`, with their widths."""
 
+CUT = frozenset({"Reason"})
+"""Columns of which the beginning is enough."""
+
 UNTYPED = "gpu"
 """GPU type of nodes whose GRES names none."""
 
@@ -55,7 +58,7 @@ def read_nodes(text: str) -> tuple[SlurmNode, ...]:
         InputError: A node has GPUs of two types.
         SlurmAway: The text cannot be read.
     """
-    return _to_nodes(read_table("sinfo", text, COLUMNS))
+    return _to_nodes(read_table("sinfo", text, COLUMNS, CUT))
 
 
 def list_nodes(commands: Commands, partition: str = "") -> tuple[SlurmNode, ...]:
@@ -67,7 +70,7 @@ def list_nodes(commands: Commands, partition: str = "") -> tuple[SlurmNode, ...]
         SlurmAway: It does not answer.
     """
     of = f"--partition={partition}" if partition else "--all"
-    return _to_nodes(commands.table("sinfo", COLUMNS, "--Node", of))
+    return _to_nodes(commands.table("sinfo", COLUMNS, "--Node", of, cut=CUT))
 
 
 def _to_nodes(rows: Iterable[Mapping[str, str]]) -> tuple[SlurmNode, ...]:
@@ -82,7 +85,7 @@ def _to_nodes(rows: Iterable[Mapping[str, str]]) -> tuple[SlurmNode, ...]:
             remedy = "give a partition without it"
             raise InputError(f"node {name}", f"has GPUs of several types: {kinds}", remedy)
         ((kind, count),) = gpus.items()
-        reason = row["Reason"]
+        reason = " ".join(row["Reason"].split())
         nodes[name] = SlurmNode(
             name=name,
             gpu_type=kind or UNTYPED,

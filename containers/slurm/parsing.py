@@ -1,7 +1,8 @@
 """What Slurm's commands print, read by pure functions.
 
-Commands are asked for columns of our choice, each ended by a separator that no field may contain.
-Text that does not have exactly this form is an error that names the command, never a guess.
+Commands are asked for columns of our choice, which Slurm pads and cuts to a width in bytes, so that
+no field, whatever its characters, can be taken for another. Text that does not have exactly this
+form is an error that names the command, never a guess.
 """
 
 import re
@@ -25,7 +26,7 @@ class SlurmAway(Exception):
 
 
 def make_format(columns: Mapping[str, int]) -> str:
-    """Return the format (`-O`) of columns by name, with their widths in characters."""
+    """Return the format (`-O`) of columns by name, with their widths in bytes."""
     return ",".join(f"{name}:{width}{SEPARATOR}" for name, width in columns.items())
 
 
@@ -34,24 +35,30 @@ def read_table(
 ) -> list[dict[str, str]]:
     """Read the rows of a command that was asked for columns.
 
+    `text` is UTF-8, with surrogates for the bytes that are not (`surrogateescape`).
+
     Raises:
         SlurmAway: A row is incomplete, or a field has been cut to its column's width, other than
             those of `cut`.
     """
-    if text and not text.endswith("\n"):
-        raise SlurmAway(f"{command} was cut off: its last line is {text.splitlines()[-1][-80:]!r}")
+    data = text.encode(errors="surrogateescape")
+    size = sum(columns.values()) + len(SEPARATOR) * len(columns) + len("\n")
+    if len(data) % size:
+        raise SlurmAway(f"{command} printed {len(data)} bytes, which are no rows of {size}")
     rows = []
-    for line in text.split("\n")[:-1]:
-        *fields, rest = line.split(SEPARATOR)
-        if rest or len(fields) != len(columns):
-            problem = f"{command} printed {len(fields)} columns, not {len(columns)}"
-            raise SlurmAway(f"{problem}: {line[:80]!r}")
-        for (name, width), field in zip(columns.items(), fields, strict=True):
-            if len(field) != width:
-                raise SlurmAway(f"{command} printed {name} {len(field)} wide, not {width}")
-            if name not in cut and not field.endswith(" "):
+    for begin in range(0, len(data), size):
+        row, at = dict[str, str](), begin
+        for name, width in columns.items():
+            field = data[at : at + width]
+            at += width + 1
+            if data[at - 1 : at] != SEPARATOR.encode():
+                raise SlurmAway(f"{command} printed no column {name}: {data[begin:at][:80]!r}")
+            if name not in cut and not field.endswith(b" "):
                 raise SlurmAway(f"{command} cut off {name}: {field[:80]!r}")
-        rows.append(dict(zip(columns, map(str.strip, fields), strict=True)))
+            row[name] = field.decode(errors="replace").strip()
+        if data[at : at + 1] != b"\n":
+            raise SlurmAway(f"{command} printed more columns than {', '.join(columns)}")
+        rows.append(row)
     return rows
 
 
@@ -156,13 +163,18 @@ def read_gpu_type(command: str, text: str) -> str:
 
 
 def read_status(command: str, text: str) -> int:
-    """Read a job's status as of wait(2); returns its exit code, 128 + n after signal n.
+    """Read a job's status; returns its exit code, 128 + n after signal n.
+
+    It is one of wait(2), or `EXIT:SIGNAL` as `sacct` and newer versions of `squeue` print it.
 
     Raises:
         SlurmAway: It is not a status.
     """
-    status = read_number(command, "exit_code", text)
+    first, colon, last = text.partition(":")
+    status = read_number(command, "exit_code", first)
     signal, code = status & 127, status >> 8
-    if status >= 1 << 16:
+    if colon:
+        signal, code = read_number(command, "exit_code", last), status
+    if code > 255 or signal > 127:
         raise SlurmAway(f"{command} printed {text!r}, which is no status of a process")
     return 128 + signal if signal else code

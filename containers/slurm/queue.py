@@ -36,8 +36,7 @@ COLUMNS = {
     "EligibleTime": 20,
     "exit_code": 12,
 }
-"""Columns of `squeue`, with their widths. None is free text of users, which could look like rows of
-other jobs."""
+"""Columns of `squeue`, with their widths; none is free text of users."""
 
 CUT = frozenset({"Reason", "Dependency", "ReqNodes"})
 """Columns of which the beginning is enough."""

@@ -32,9 +32,11 @@ OPTION = r"^--[a-z][a-z-]*(=[^\x00-\x1f]*)?$"
 """Form of an option of `sbatch`."""
 OURS = (
     *("job-name", "comment", "dependency", "requeue", "no-requeue", "array", "nodes", "nodelist"),
-    *("ntasks", "gres", "gpus", "signal", "chdir", "output", "error", "open-mode", "export"),
+    *("ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "signal"),
+    *("chdir", "output", "error", "open-mode", "export", "exclusive", "hold", "wait", "wrap"),
+    *("test-only", "help", "usage", "version"),
 )
-"""Options of `sbatch` that leases set."""
+"""Options of `sbatch` that leases set, or that keep it from submitting a lease as it is."""
 
 Name = Annotated[str, Field(pattern=LOWER_CASE, max_length=60)]
 Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
@@ -369,8 +371,9 @@ class SlurmPart(_Part):
     @classmethod
     def _not_ours(cls, options: list[str]) -> list[str]:
         for option in options:
-            if option.removeprefix("--").partition("=")[0] in OURS:
-                raise ValueError(f"{option!r} is set by leases; leave it out")
+            name = option.removeprefix("--").partition("=")[0]
+            if any(ours.startswith(name) for ours in OURS):  # sbatch takes abbreviations
+                raise ValueError(f"{option!r} would change what leases ask for; leave it out")
         return options
 
 

@@ -1,5 +1,6 @@
 """What the engine makes of Slurm's text: jobs, their ends, and the scripts that it submits."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.leasing.ends import WAS_KILLED, interpret_exit
-from containers.runtime import EventKind
+from containers.runtime import EventKind, Lease
 from containers.slurm.cluster import SlurmCluster, SlurmSite
 from containers.slurm.engine import COLUMNS, SlurmEngine
 from containers.slurm.inventory import SlurmNode
 from containers.slurm.parsing import SEPARATOR
 from containers.slurm.rendering import LeaseMark, check_needs, read_mark, render
+from harness.waiting import wait_for
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, make_timed_job
@@ -42,11 +44,15 @@ def line(mark: LeaseMark, state: str, **fields: str) -> str:
         **{"SubmitTime": "1700000000", "RestartCnt": "0", "exit_code": "0"},
         "Comment": mark.comment,
     } | fields
-    return "".join(row[name].ljust(width) + SEPARATOR for name, width in COLUMNS.items()) + "\n"
+    fields = [
+        row[name].encode()[:width].ljust(width) + SEPARATOR.encode()
+        for name, width in COLUMNS.items()
+    ]
+    return (b"".join(fields) + b"\n").decode(errors="surrogateescape")
 
 
 def write_squeue(folder: Path, text: str) -> None:
-    (folder / "answer").write_text(text)
+    (folder / "answer").write_text(text, errors="surrogateescape")
     (folder / "squeue").write_text(f'#!/bin/sh\ncat "{folder}/answer"\n')
     (folder / "squeue").chmod(0o755)
 
@@ -105,6 +111,57 @@ def test_each_state_of_a_job_has_its_kind_and_words(tmp_path: Path) -> None:
         assert not again.running
         end = interpret_exit(engine.exit(again), engine.program)
         assert end == (EventKind.LOST, "Slurm requeued it")
+
+
+@pytest.mark.process
+def test_jobs_of_others_may_have_any_name_and_comment(tmp_path: Path) -> None:
+    ours = LeaseMark("r", 1, 0, 1, (0,))
+    rows = [
+        line(ours, "FAILED", Name=text, Comment=text, Reason=text, exit_code="?")
+        for text in ("größe", "a\nb", f"a{SEPARATOR}b", "ü" * 2000)
+    ]
+    write_squeue(tmp_path, "".join([*rows, line(ours, "RUNNING")]))
+    with closing(SlurmEngine(make_cluster(tmp_path, tmp_path), "r")) as engine:
+        assert [entry.name for entry in engine.look()] == [ours.lease]
+
+
+@pytest.mark.process
+def test_a_refused_listing_is_asked_for_again(tmp_path: Path) -> None:
+    mark, said = LeaseMark("r", 1, 0, 1, (0,)), list[str]()
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'error: Access denied' >&2; exit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    cluster = make_cluster(tmp_path, tmp_path)
+
+    def later(seconds: float) -> None:
+        write_squeue(tmp_path, line(mark, "RUNNING"))
+
+    with closing(SlurmEngine(cluster, "r", sleep=later, report=said.append)) as engine:
+        assert [entry.name for entry in engine.look()] == [mark.lease]
+    assert said == ["Slurm does not answer; waiting for it: squeue: Access denied"]
+
+
+@pytest.mark.process
+def test_an_answer_of_before_a_submission_does_not_lose_it(tmp_path: Path) -> None:
+    """`squeue` answers for what it saw when it was called, while a job is submitted."""
+    mark = LeaseMark("r", 1, 0, 1, (0,))
+    write_squeue(tmp_path, line(mark, "RUNNING"))
+    (tmp_path / "squeue").write_text(
+        f'#!/bin/sh\ncd "{tmp_path}"\nif test -e sent; then exec cat answer; fi\n'
+        "touch asked; until test -e sent; do sleep 0.01; done; sleep 0.3\n"
+    )
+    for name, script in {"sbatch": "touch sent; echo 7", "sacct": "true"}.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\ncd "{tmp_path}"\n{script}\n')
+        (tmp_path / name).chmod(0o755)
+    cluster, spec = make_cluster(tmp_path, tmp_path), job(1)
+    cluster.folder("r", 1).mkdir(parents=True)
+    with closing(SlurmEngine(cluster, "r")) as engine, ThreadPoolExecutor() as pool:
+        engine._looked = engine._now()
+        attempt = engine.prepare(0, Lease(1, (0,)), spec, shared=False)
+        asked = pool.submit(engine.look, again=True)
+        wait_for((tmp_path / "asked").exists)
+        engine.start(attempt)
+        asked.result()
+        assert [entry.running for entry in engine.look()] == [True]
 
 
 def test_a_lease_is_rendered_as_a_job_of_its_nodes(tmp_path: Path) -> None:

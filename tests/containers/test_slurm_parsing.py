@@ -28,9 +28,10 @@ from solver.inventory import Pool
 
 
 def line(*fields: str) -> str:
-    """A row of `sinfo`, as it prints it."""
+    """A row of `sinfo`, as it prints it: columns are padded and cut in bytes."""
     ended = zip(fields, COLUMNS.values(), strict=True)
-    return "".join(field.ljust(width) + SEPARATOR for field, width in ended) + "\n"
+    row = b"".join(field.encode()[:width].ljust(width) + b"\x1f" for field, width in ended) + b"\n"
+    return row.decode(errors="surrogateescape")
 
 
 SINFO = (
@@ -100,6 +101,16 @@ def test_garbled_text_is_refused(place: int, put: str) -> None:
         read_nodes(text)
 
 
+@pytest.mark.parametrize(
+    "reason", ["Lüfter defekt", "a\nb", f"a{SEPARATOR}b", "ü" * 400, "x" * 400]
+)
+def test_reasons_may_be_any_text(reason: str) -> None:
+    text = line("n1", "gpu:2", "gpu:0", "drain", reason) + line("n2", "gpu:2", "", "idle", "none")
+    one, two = read_nodes(text)
+    assert one.reason[:20] == " ".join(reason.split())[:20]
+    assert (two.name, two.problem) == ("n2", "")
+
+
 def test_a_field_that_fills_its_column_was_cut() -> None:
     with pytest.raises(SlurmAway, match="squeue cut off Name"):
         read_table("squeue", f"abcd{SEPARATOR}\n", {"Name": 4})
@@ -137,7 +148,8 @@ def test_gpus() -> None:
 
 def test_statuses_and_numbers() -> None:
     assert [read_status("squeue", text) for text in ("0", "19200", "9", "15")] == [0, 75, 137, 143]
-    for text in ("", "75:0", "-1", "99999999"):
+    assert [read_status("squeue", text) for text in ("0:0", "75:0", "0:9")] == [0, 75, 137]
+    for text in ("", "75:", "256:0", "0:128", "1:2:3", "-1", "99999999"):
         with pytest.raises(SlurmAway):
             read_status("squeue", text)
     with pytest.raises(SlurmAway, match="'N/A' as StartTime"):

@@ -34,7 +34,7 @@ rendezvous_port = 12345
 
 [slurm]
 partition = "gpu"
-options = ["--account=research", "--exclusive"]
+options = ["--account=research", "--gres-flags=enforce-binding"]
 trainer = ["python", "-m", "trainer"]
 commands = "/opt/slurm/bin"
 cpus_per_gpu = 8
@@ -60,7 +60,7 @@ def test_every_field_says_what_it_says(tmp_path: Path) -> None:
     assert read_site(path) == SlurmSite(
         storage=Path("/shared/jobs"),
         partition="gpu",
-        options=("--account=research", "--exclusive"),
+        options=("--account=research", "--gres-flags=enforce-binding"),
         commands=Path("/opt/slurm/bin"),
         trainer=("python", "-m", "trainer"),
         datasets=Path("/shared/data"),
@@ -78,8 +78,15 @@ def test_every_field_says_what_it_says(tmp_path: Path) -> None:
     ("field", "wrong", "said"),
     [
         ('partition = "gpu"', 'partition = "a b"', "partition"),
-        ('"--exclusive"', '"--array=1-9"', "'--array=1-9' is set by leases; leave it out"),
-        ('"--exclusive"', '"-x"', "options"),
+        *(
+            ("--account=research", option, f"'{option}' would change what leases ask for; leave")
+            for option in ("--array=1-9", "--arr=1-9", "--nodel=n1", "--exclusive", "--hold")
+        ),
+        *(
+            ("--account=research", option, f"'{option}' would change")
+            for option in ("--gpus-per-node=1", "--wait", "--test-only", "--wra=true")
+        ),
+        ("--account=research", "-x", "options"),
         ('"/shared/jobs"', '"/shared/%j"', "has a '%'; give a path without"),
         ("start_seconds", "starts", "starts"),
         ("hung_rounds = 5", 'user = "1:1"', "user"),
