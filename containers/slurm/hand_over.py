@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from containers.leasing.engine import Refused
 from containers.slurm.commands import Commands
 from containers.slurm.inventory import UNTYPED, list_nodes
-from containers.slurm.parsing import SlurmAway
+from containers.slurm.parsing import SlurmAway, read_hosts
 from containers.slurm.queue import SlurmJob, list_queue
 
 WAIT, RUN = "wait", "run"
@@ -63,7 +63,7 @@ def _check(commands: Commands, partition: str) -> Iterator[SlurmFinding]:
         yield SlurmFinding("partition", "failed", found, f"give one of {names}")
         return
     yield _check_rights(commands)
-    yield from _check_qos(commands)
+    yield from _check_qos(commands, own.get("QoS", "N/A"))
     yield _check_leaks(commands, partition, own)
     yield _check_enforcement(config)
     yield _check_tres(commands, partition, config)
@@ -81,7 +81,7 @@ def _check_rights(commands: Commands) -> SlurmFinding:
     return SlurmFinding("rights", "failed", "we are no operator of Slurm", remedy)
 
 
-def _check_qos(commands: Commands) -> Iterator[SlurmFinding]:
+def _check_qos(commands: Commands, of_partition: str) -> Iterator[SlurmFinding]:
     rows = _ask(commands, "qos", "Name", "GrpJobs")
     most = {row["Name"]: row["GrpJobs"] for row in rows}
     for name, closed in ((WAIT, True), (RUN, False)):
@@ -97,6 +97,10 @@ def _check_qos(commands: Commands) -> Iterator[SlurmFinding]:
         else:
             found = "its jobs wait" if closed else "its jobs start"
             yield SlurmFinding(check, "ok", found)
+    if limit := most.get(of_partition, ""):
+        found = f"QOS {of_partition} of the partition has GrpJobs={limit}, which overrides {WAIT}'s"
+        remedy = f"sacctmgr modify qos {of_partition} set GrpJobs=-1"
+        yield SlurmFinding("partition's qos", "failed", found, remedy)
 
 
 def _check_leaks(commands: Commands, partition: str, shown: Mapping[str, str]) -> SlurmFinding:
@@ -156,17 +160,18 @@ def _check_others(
     config: Mapping[str, str],
 ) -> Iterator[SlurmFinding]:
     """Find what else starts or stops jobs on the nodes."""
+    nodes = _read_nodes(own)
     same = sorted(
         one["PartitionName"]
         for one in partitions
-        if one is not own and one.get("Nodes") == own.get("Nodes")
+        if one is not own and not nodes.isdisjoint(_read_nodes(one))
     )
     if same:
-        found = f"partitions of the same nodes: {', '.join(same)}"
+        found = f"partitions with nodes of it: {', '.join(same)}"
         remedy = "their jobs take GPUs that Shockwave then does without; close them"
         yield SlurmFinding("partition", "warning", found, remedy)
     else:
-        yield SlurmFinding("partition", "ok", "no other has the same nodes")
+        yield SlurmFinding("partition", "ok", "no other has its nodes")
     kind = config.get("PreemptType", "preempt/none")
     if kind != "preempt/none":
         remedy = f"PreemptMode=OFF for partition {partition}"
@@ -211,6 +216,11 @@ def read_kill_wait(config: Mapping[str, str]) -> int:
 def _read_fields(line: str) -> dict[str, str]:
     """Read a line of `NAME=VALUE` words."""
     return {word.partition("=")[0]: word.partition("=")[2] for word in line.split()}
+
+
+def _read_nodes(shown: Mapping[str, str]) -> set[str]:
+    text = shown.get("Nodes", "(null)")
+    return set() if text == "(null)" else {*read_hosts("scontrol", text)}
 
 
 def _read_list(text: str) -> set[str]:

@@ -41,6 +41,19 @@ def read_partition(partition: str, commands: Commands) -> tuple[SlurmNode, ...]:
         raise InputError("partition", str(error), remedy) from None
 
 
+def read_kill_seconds(commands: Commands) -> int:
+    """Return a Slurm's time from SIGTERM to SIGKILL, in seconds.
+
+    Raises:
+        InputError: Slurm does not answer.
+    """
+    try:
+        return read_kill_wait(read_config(commands.call("scontrol", "show", "config")))
+    except (SlurmAway, Refused) as error:
+        remedy = "start Slurm's controller, or see shockwave slurm check"
+        raise InputError("partition", str(error), remedy) from None
+
+
 def list_numbered(packages: Iterable[Package]) -> list[str]:
     """Return the names of a run's nodes in their order; empty for a run of another kind."""
     found = {part.name: part.version for part in packages}
@@ -79,7 +92,7 @@ def open_queue_run(
             if not nodes:
                 problem = "this warehouse has a service that runs its jobs elsewhere"
                 raise InputError("partition", problem, "give another warehouse")
-        wait = read_kill_wait(read_config(commands.call("scontrol", "show", "config")))
+        wait = read_kill_seconds(commands)
         clock, terms = RunClock(time.time() - began), make_terms(start.header, writer.run)
         runtime = SlurmBrain(commands, partition, nodes, clock, terms, resume_point, wait)
         with closing(runtime):

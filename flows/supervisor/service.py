@@ -26,7 +26,7 @@ from flows.scheduler.leadership import TOKEN, LeaseSite, lead
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.process import FOLDER, find_service
 from flows.supervisor.config import ListenAddress, Service
-from predictor.errors import Interrupted, WarehouseError
+from predictor.errors import InputError, Interrupted, WarehouseError
 
 if TYPE_CHECKING:
     from flows.prefect_server.access import Access
@@ -199,6 +199,15 @@ def _longest_wait(options: ServiceOptions) -> float:
     A round ends containers twice, each time within the grace period. It starts a gang's containers
     one after the other, at most on all nodes.
     """
+    if options.partition:
+        from containers.slurm.brain import END_SECONDS
+        from containers.slurm.commands import Commands
+        from flows.runs.queue_run import read_kill_seconds
+
+        seconds = 0.0
+        with suppress(InputError):  # the scheduler says so
+            seconds = float(read_kill_seconds(Commands()))
+        return 2.0 * (seconds + END_SECONDS) + AWAY_SECONDS
     if options.cluster is None:
         return 0.0
     from containers.docker.daemon import WORK_SECONDS

@@ -11,7 +11,6 @@ from containers.slurm.hand_over import (
     SETTLE_SECONDS,
     check_partition,
     read_config,
-    release_all,
 )
 from harness.slurm import Slurm
 from harness.waiting import wait_for
@@ -44,7 +43,7 @@ def test_a_closed_partition_passes(closed: Slurm) -> None:
         "users": "ok: all have QOS wait alone",
         "enforcement": "ok: QOS and limits hold",
         "GPUs": "ok: 16 are counted",
-        "partition": "ok: no other has the same nodes",
+        "partition": "ok: no other has its nodes",
         "KillWait": "warning: 10 s to write a checkpoint",
         "ProctrackType": "warning: linuxproc: processes may outlive their job",
     }
@@ -53,13 +52,20 @@ def test_a_closed_partition_passes(closed: Slurm) -> None:
 def test_leaks_are_named(lab: Slurm) -> None:
     assert _results(lab)["users"] == "failed: carol has normal"
     lab.run("sacctmgr", "-i", "modify", "qos", "wait", "set", "GrpJobs=-1")
-    lab.run("scontrol", "create", "PartitionName=also", "Nodes=n[1-4]")
+    lab.run("scontrol", "create", "PartitionName=also", "Nodes=n[2-3]")
+    lab.run("sacctmgr", "-i", "add", "qos", "whole", "set", "GrpJobs=9")
+    lab.run("scontrol", "update", "PartitionName=gpu", "QoS=whole")
     try:
         found = _results(lab, "alice")
         assert found["qos wait"] == "failed: GrpJobs=unlimited: its jobs start"
         assert found["rights"] == "failed: we are no operator of Slurm"
-        assert found["partition"] == "warning: partitions of the same nodes: also"
+        assert found["partition"] == "warning: partitions with nodes of it: also"
+        assert found["partition's qos"] == (
+            "failed: QOS whole of the partition has GrpJobs=9, which overrides wait's"
+        )
     finally:
+        lab.run("scontrol", "update", "PartitionName=gpu", "QoS=")
+        lab.run("sacctmgr", "-i", "delete", "qos", "whole")
         lab.run("sacctmgr", "-i", "modify", "qos", "wait", "set", "GrpJobs=0")
         lab.run("scontrol", "delete", "PartitionName=also")
     assert _results(lab, partition="cpu")["partition"] == ("failed: there is no partition cpu")
@@ -111,6 +117,5 @@ def test_the_queue_is_handed_back(
     rows = here("slurm", "check", "--partition", "nope", "--json")
     assert rows.code == 1
     assert [row["result"] for row in rows.rows] == ["ok", "failed"]
-    assert release_all(Commands(closed.commands("alice")), "gpu", 0.0) == []
     monkeypatch.setenv("PATH", "/nowhere")
     assert_refused(here("slurm", "release-all", "--partition", "gpu"), "see shockwave slurm check")

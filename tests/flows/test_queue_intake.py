@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from flows.runs.queue_run import read_kill_seconds
 from flows.scheduler import queue_intake
 from flows.scheduler.intake import InboxSource
+from flows.scheduler.options import ServiceOptions
 from flows.scheduler.queue_intake import QueueSource
+from flows.supervisor.service import _longest_wait
+from predictor.errors import InputError
 from tasks.sources import Intake, SourcePosition
 from tests.containers.slurm_scripts import INVENTORY, Scripts
 from tests.containers.test_slurm_queue import line
@@ -101,3 +105,16 @@ def test_an_array_is_asked_for_once(service: Service) -> None:
     service.scripts.say(squeue="".join(line(f"4_{task}") for task in range(20)))
     assert len(service.take().jobs) == 20
     assert service.scripts.orders() == ["scontrol --oneliner show job 4_0"]
+
+
+def test_the_supervisor_waits_while_slurm_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts, options = Scripts(tmp_path), ServiceOptions(policy="fifo", partition="gpu")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    scripts.fail(scontrol="Unable to contact slurm controller")
+    unknown = _longest_wait(options)
+    with pytest.raises(InputError, match="Unable to contact"):
+        read_kill_seconds(scripts.commands)
+    scripts.say(scontrol="KillWait                = 400 sec\n")
+    assert _longest_wait(options) == unknown + 800.0
