@@ -19,8 +19,12 @@ LONGEST_LABEL = 100
 """Longest name in characters. An engineering bound."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Name of an environment variable (POSIX)."""
-OURS = re.compile(r"(SHOCKWAVE|NVIDIA)_.*|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|LOCAL_WORKERS")
-"""Variables that the scheduler sets. NVIDIA's variables choose the GPUs of a container."""
+OURS = re.compile(
+    r"(SHOCKWAVE|NVIDIA)_.*|CUDA_VISIBLE_DEVICES"
+    r"|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|LOCAL_WORKERS"
+)
+"""Variables that the scheduler sets. NVIDIA's variables choose a container's GPUs, CUDA's those of
+a Slurm job."""
 LONGEST_IMAGE = 255
 """Longest image in characters, with tag and digest. An engineering bound: Docker applies the same
 bound to the repository's name alone (`NameTotalLengthMax` of its package `reference`)."""

@@ -33,7 +33,7 @@ from containers.slurm.cluster import SlurmCluster
 from containers.slurm.commands import Commands
 from containers.slurm.history import list_history
 from containers.slurm.inventory import IN_SERVICE, find_foreign, list_nodes
-from containers.slurm.parsing import SlurmAway, read_number, read_status
+from containers.slurm.parsing import SlurmAway, read_allocated, read_number, read_status
 from containers.slurm.rendering import (
     BEGUN,
     LeaseMark,
@@ -184,6 +184,7 @@ class SlurmEngine:
         self._looked, self._changed = -LOOK_SECONDS, False
         self._known: dict[str, SeenJob] = {}
         self._waiting: dict[tuple[int, int, int], float] = {}
+        self._divided: dict[tuple[int, int, int], dict[str, int]] = {}
         self._problems: dict[int, str] = {}
         self._removed: set[str] = set()
         self._left: set[int] = set()
@@ -483,12 +484,13 @@ class SlurmEngine:
     def _last_words(self, found: Found) -> str:
         with suppress(OSError):
             end = read_end(log_file(self._cluster.folder(self.run, found.job_id)), 4096)
-            lines = end.decode(errors="replace").split("\n")
-            # Not the lines of Slurm itself, nor our heading.
+            *_, text = f"\n{end.decode(errors='replace')}".split(f"\n--- {found.name}\n")
+            lines = text.split("\n")
+            # Not the lines of Slurm itself.
             said = [
                 line.strip()
                 for line in lines
-                if line.strip() and not line.startswith(("slurmstepd", "srun: ", "--- "))
+                if line.strip() and not line.startswith(("slurmstepd", "srun: "))
             ]
             return said[-1][:300] if said else ""
         return ""
@@ -543,10 +545,20 @@ class SlurmEngine:
         """Return the GPUs of the run's active jobs, by names of nodes."""
         own: dict[str, int] = {}
         for job in jobs.values():
-            for place, local in self._cluster.by_node(job.mark.gpus).items():
-                name = self._cluster.names[place]
-                own[name] = own.get(name, 0) + (len(local) if job.active else 0)
+            for name, held in self._held(job).items() if job.active else ():
+                own[name] = own.get(name, 0) + held
         return own
+
+    def _held(self, job: SeenJob) -> dict[str, int]:
+        """Return the GPUs of an active job by name of node; of an uneven gang, as Slurm says."""
+        names, places = self._cluster.names, self._cluster.by_node(job.mark.gpus)
+        leased = {names[place]: len(local) for place, local in places.items()}
+        if len({*leased.values()}) > 1 and job.identity not in self._divided:
+            with suppress(Refused, SlurmAway):
+                asked = ("--details", "--oneliner", "show", "job", job.id)
+                if held := read_allocated("scontrol", self._slurm.call("scontrol", *asked)):
+                    self._divided[job.identity] = held
+        return self._divided.get(job.identity, leased)
 
     def leave(self, nodes: Collection[int]) -> None:
         """See `Engine.leave`."""

@@ -20,6 +20,8 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _GRES = re.compile(r"gpu(?::([A-Za-z0-9_.-]+))?:(\d+)(?:\((?:S|IDX):[^()]*\))?")
 _TRES = re.compile(r"gres/gpu(?::([A-Za-z0-9_.-]+))?=(\d+)")
 
+_ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
+
 
 class SlurmAway(Exception):
     """Slurm does not answer, or not intelligibly; the message names the command and the cause."""
@@ -150,6 +152,19 @@ def count_gpus(command: str, text: str) -> int:
             typed = found[1] is not None
             totals[typed] = totals.get(typed, 0) + int(found[2])
     return totals.get(False, totals.get(True, 0))
+
+
+def read_allocated(command: str, text: str) -> dict[str, int]:
+    """Read the GPUs that a job holds by node, from `scontrol --details --oneliner show job`.
+
+    Raises:
+        SlurmAway: They cannot be read.
+    """
+    return {
+        host: sum(read_gpus(command, gres).values())
+        for hosts, gres in _ALLOCATED.findall(text)
+        for host in read_hosts(command, hosts)
+    }
 
 
 def read_gpu_type(command: str, text: str) -> str:

@@ -1,8 +1,8 @@
 """Render a lease as a Slurm job, with pure functions that return plain data.
 
 A lease is one job: a batch script that becomes the job's program, or for a gang on several nodes
-a step with a program on each. A job gets as many GPUs of each node as its lease has there; which
-ones is up to Slurm.
+a step with a program on each. A job gets as many GPUs of each node as its lease has there, unless
+those are not equally many, which Slurm divides by itself; which ones is up to Slurm, too.
 """
 
 import math
@@ -163,7 +163,8 @@ def _write_script(
         f"name={quote(name)} folder={quote(str(folder))}",
         'test "$(cat "$folder/lease")" = "$name" &&',
         f'    test "$(cat "$folder/{BEGUN}" 2>&-)" != "$name" || exit {TERMINATED}',
-        'echo "--- $name"',
+        # What came before may not have ended its line.
+        "printf '\\n--- %s\\n' \"$name\"",
         *(f"export {key}={quote(value)}" for key, value in environment.items()),
     ]
     words = " ".join(map(quote, program))

@@ -5,13 +5,14 @@ import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from io import BytesIO
 
 from containers.docker.fleet import Fleet
-from containers.docker.logs import read_job_log, unquote
+from containers.docker.logs import MOST_BYTES, log_file, read_job_log, unquote
 from containers.docker.nodes import Nodes
+from containers.leasing.telemetry import read_end, read_part
 from containers.runtime import Lease
 from containers.slurm.cluster import SlurmSite
 from flows.api.job_history import find_lifetime
@@ -38,6 +39,12 @@ that end. Engineering bounds: a reconnecting client sends its places in a header
 
 LogPlace = tuple[int, str]
 """Number of bytes shown of a container's log, and the last of them in base64."""
+
+MOST_READ = 2 * MOST_BYTES
+"""Most bytes that are read of a Slurm job's output, which nothing bounds: its last ones."""
+
+EARLIER = "earlier-output"
+"""Name of the end of an output whose beginning was not read, if later leases follow it."""
 
 _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
 """Heading of a container's log in a stored file."""
@@ -195,6 +202,8 @@ def _read_logs(
     fleet: Fleet | None, nodes: Nodes | SlurmSite, run: str, job_id: int
 ) -> dict[str, bytes]:
     """Read logs by container: running containers first, as they may end meanwhile."""
+    if isinstance(nodes, SlurmSite):
+        return _read_slurm_log(nodes, run, job_id)
     running = dict[str, bytes]()
     if fleet:
         entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.begun]
@@ -206,3 +215,26 @@ def _read_logs(
             known = name.decode(errors="replace")
             logs[known] = logs.get(known, b"") + unquote(log)
     return logs | {name: log for name, log in running.items() if name not in logs}
+
+
+def _read_slurm_log(site: SlurmSite, run: str, job_id: int) -> dict[str, bytes]:
+    """Read the end of a job's output by lease; other lines that begin as headings are its own."""
+    folder = site.folder(run, job_id)
+    mark = re.escape(f"shockwave-{run}-job-{job_id}-round-") + r"\d+\.\d+"
+    logs: dict[str, bytes] = {}
+    try:
+        size = log_file(folder).stat().st_size
+        text = read_end(log_file(folder), MOST_READ)
+    except OSError:
+        return logs
+    first, *parts = re.split(rf"(?:\n|^)--- ({mark})\n".encode(), text, flags=re.MULTILINE)
+    if size > MOST_READ:
+        name = EARLIER
+        with suppress(OSError):
+            last = read_part(folder / "lease", 0, MOST_END).decode(errors="replace")
+            name = last if not parts and re.fullmatch(mark, last) else EARLIER
+        said = f"(cut: only the last {MOST_READ} bytes of the output are shown)\n"
+        logs[name] = said.encode() + first.partition(b"\n")[2]
+    for found, log in zip(parts[::2], parts[1::2], strict=True):
+        logs[found.decode()] = logs.get(found.decode(), b"") + log
+    return logs

@@ -299,5 +299,6 @@ def _running(
         with closing(open_machines(nodes, clock, at, resume_point)) as runtime:
             yield LiveRun(prepared.on(runtime, writer, writer.run), writer, runtime)
     except Interrupted as error:
-        remedy = f"its containers keep running; {error.remedy} --cluster FILE"
+        what = "Slurm jobs" if slurm else "containers"
+        remedy = f"its {what} keep running; {error.remedy} --cluster FILE"
         raise Interrupted(error.place, error.problem, remedy) from None

@@ -22,6 +22,8 @@ from predictor.errors import InputError
 from predictor.job import JobKind, make_timed_job
 from predictor.options import JobOptions
 from tests.containers.driver import job
+from tests.containers.slurm_scripts import Scripts
+from tests.containers.test_slurm_parsing import line as node_line
 
 IDLE = frozenset({"idle"})
 NODES = (
@@ -59,7 +61,10 @@ def write_squeue(folder: Path, text: str) -> None:
 
 STATES = {
     ("COMPLETED", "0", "None"): (EventKind.FINISHED, ""),
-    ("FAILED", "256", "NonZeroExitCode"): (EventKind.CRASHED, "exited with code 1: no such data"),
+    ("FAILED", "256", "NonZeroExitCode"): (
+        EventKind.CRASHED,
+        "exited with code 1: --- no such data",
+    ),
     ("FAILED", "9", "RaisedSignal:9(Killed)"): (EventKind.STOPPED, WAS_KILLED),
     ("FAILED", "0", "JobLaunchFailure"): (EventKind.STOPPED, WAS_KILLED),
     ("OUT_OF_MEMORY", "9", "OutOfMemory"): (
@@ -87,7 +92,7 @@ def test_each_state_of_a_job_has_its_kind_and_words(tmp_path: Path) -> None:
         folder = cluster.folder("r", mark.job_id)
         folder.mkdir(parents=True)
         (folder / "lease").write_text(mark.lease)
-        said = "--- a\nno such data\nslurmstepd: error: ended\n"
+        said = f"before\n--- {mark.lease}\n--- no such data\nslurmstepd: error: ended\n"
         folder.with_suffix(".log").write_text(said)
         number = str(mark.job_id + 1)
         rows.append(line(mark, state, exit_code=status, Reason=reason, JobID=number))
@@ -162,6 +167,21 @@ def test_an_answer_of_before_a_submission_does_not_lose_it(tmp_path: Path) -> No
         engine.start(attempt)
         asked.result()
         assert [entry.running for entry in engine.look()] == [True]
+
+
+@pytest.mark.process
+def test_an_uneven_gang_is_no_load_of_others(tmp_path: Path) -> None:
+    """Slurm gave it three and two GPUs, not four and one."""
+    mark = LeaseMark("r", 1, 0, 1, (0, 1, 2, 3, 4))
+    allocated = " Nodes=n1 CPU_IDs=0-2 Mem=0 GRES=gpu:a100:3(IDX:0-2)"
+    allocated += "  Nodes=n2 CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)"
+    nodes = [("n1", "gpu:a100:4", "gpu:a100:3"), ("n2", "gpu:a100:4", "gpu:a100:2")]
+    shown = [node_line(*node, "mixed", "none") for node in (*nodes, ("n3", "gpu:2", "gpu:0"))]
+    Scripts(tmp_path).say(
+        squeue=line(mark, "RUNNING"), sinfo="".join(shown), scontrol=f"JobId=7{allocated}"
+    )
+    with closing(SlurmEngine(make_cluster(tmp_path, tmp_path), "r")) as engine:
+        assert engine.problems() == {}
 
 
 def test_a_lease_is_rendered_as_a_job_of_its_nodes(tmp_path: Path) -> None:

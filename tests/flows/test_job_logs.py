@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from containers.docker.logs import append_log, log_file
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import container_name
+from containers.slurm.cluster import SlurmSite
 from flows.api import job_logs
 from flows.api.job_logs import MOST_END, MOST_PART, MOST_TAIL, JobLogs
 from flows.api.log_format import format_logs, parse_logs
@@ -165,3 +166,26 @@ def test_kept_logs_are_those_that_were_printed_and_those_from_before_are_read(
         append_log(log, name, text)
     with closing(JobLogs(nodes, RUN, 1)) as found:
         assert dict(found.read_new()) == {"before": b"--- a\nb\n"} | kept
+
+
+def test_a_slurm_jobs_output_is_read_by_lease_and_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = SlurmSite(tmp_path)
+    file = log_file(site.folder(RUN, 1))
+    site.folder(RUN, 1).mkdir(parents=True)
+    one, two = (f"shockwave-{RUN}-job-1-round-{number}.1" for number in (0, 4))
+    file.write_text(f"\n--- {one}\n--- a/x.py\n--- --- b\nno end\n--- {two}\n2\n")
+
+    def read() -> dict[str, bytes]:
+        with closing(JobLogs(site, RUN, 1)) as found:
+            return dict(found.read_new())
+
+    assert read() == {one: b"--- a/x.py\n--- --- b\nno end", two: b"2\n"}
+    monkeypatch.setattr(job_logs, "MOST_READ", 60)
+    cut = b"(cut: only the last 60 bytes of the output are shown)\n"
+    assert read() == {"earlier-output": cut + b"no end", two: b"2\n"}
+    (site.folder(RUN, 1) / "lease").write_text(two)
+    with file.open("a") as log:
+        log.write("x" * 100 + "\nlast\n")
+    assert read() == {two: cut + b"last\n"}

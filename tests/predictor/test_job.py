@@ -116,6 +116,7 @@ def test_what_a_job_runs_is_read_from_its_row() -> None:
         ({"environment": ("1A=b",)}, "environment: '1A=b' is not NAME=VALUE"),
         ({"environment": ("A=b", "A=c")}, "environment: A is there twice"),
         ({"environment": ("NVIDIA_VISIBLE_DEVICES=all",)}, "is set by the scheduler"),
+        ({"environment": ("CUDA_VISIBLE_DEVICES=0",)}, "is set by the scheduler"),
         ({"environment": ("SHOCKWAVE_LEASE=x",)}, "is set by the scheduler"),
     ],
 )
