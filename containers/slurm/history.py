@@ -9,7 +9,7 @@ COLUMNS = ("JobID", "JobIDRaw", "User", "Submit", "State", "ExitCode", "JobName"
 
 
 @dataclass(frozen=True, slots=True)
-class PastJob:
+class SlurmEnd:
     """A job of the accounting; a requeued job is there once for each time that it was queued.
 
     Attributes:
@@ -29,7 +29,7 @@ class PastJob:
     name: str
 
 
-def list_history(commands: Commands, job_id: str, *options: str) -> list[PastJob]:
+def list_history(commands: Commands, job_id: str, *options: str) -> list[SlurmEnd]:
     """Return what the accounting says of a job, the first first.
 
     Raises:
@@ -44,7 +44,7 @@ def list_history(commands: Commands, job_id: str, *options: str) -> list[PastJob
             number, raw, user, submitted, state, said, name = line.split("\x1f")
             code, signal = map(int, said.split(":"))
             ended = code or (128 + signal if signal else 0)
-            found.append(PastJob(number, raw, user, int(submitted), state.split()[0], ended, name))
+            found.append(SlurmEnd(number, raw, user, int(submitted), state.split()[0], ended, name))
         except (ValueError, IndexError):
             continue  # no row: a part of a name with line breaks
     return sorted(found, key=lambda job: job.submitted)

@@ -12,6 +12,8 @@ from predictor.job import JobSpec
 from tests.containers.slurm_scripts import INVENTORY, Scripts
 from tests.containers.test_slurm_queue import line
 
+pytestmark = pytest.mark.process
+
 DENIED = "slurm_load_jobs error: Invalid job id specified"
 RUNS = {"QOS": "run", "State": "RUNNING", "Reason": "None", "NodeList": "n1", "ReqNodes": "n1"}
 

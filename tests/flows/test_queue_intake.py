@@ -17,6 +17,8 @@ from tests.containers.slurm_scripts import INVENTORY, Scripts
 from tests.containers.test_slurm_queue import line
 from warehouse.inbox.inbox import Inbox
 
+pytestmark = pytest.mark.process
+
 SHOWN = "JobId=12 JobName=x UserId=alice(1) Partition=gpu AllocNode:Sid=h:1 Comment= StdErr=/a \n"
 
 
