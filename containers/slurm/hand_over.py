@@ -113,8 +113,12 @@ def _check_leaks(commands: Commands, partition: str, shown: Mapping[str, str]) -
         if row["AdminLevel"] not in ("", "None")
     }
     leaks = dict[str, set[str]]()
-    for row in _ask(commands, "association", "User", "Account", "Partition", "QOS"):
-        there = row["Partition"] in ("", partition)
+    rows = _ask(commands, "association", "User", "Account", "Partition", "QOS")
+    # Slurm takes a user's association of the partition, if there is one, and else the general one.
+    own = {(row["User"], row["Account"]) for row in rows if row["Partition"] == partition}
+    for row in rows:
+        general = row["Partition"] == "" and (row["User"], row["Account"]) not in own
+        there = row["Partition"] == partition or general
         there = there and (not accounts or row["Account"] in accounts)
         if not row["User"] or row["User"] in staff or not there:
             continue

@@ -49,6 +49,16 @@ def test_a_closed_partition_passes(closed: Slurm) -> None:
     }
 
 
+def test_a_user_may_wait_in_the_partition_alone(lab: Slurm) -> None:
+    where = ("carol", "Account=research", "Partition=gpu")
+    lab.run("sacctmgr", "-i", "add", "user", *where, "QOS=wait", "DefaultQOS=wait")
+    try:
+        assert _results(lab)["users"] == "ok: all have QOS wait alone"
+    finally:
+        lab.run("sacctmgr", "-i", "delete", "user", *where)
+    assert _results(lab)["users"] == "failed: carol has normal"
+
+
 def test_leaks_are_named(lab: Slurm) -> None:
     assert _results(lab)["users"] == "failed: carol has normal"
     lab.run("sacctmgr", "-i", "modify", "qos", "wait", "set", "GrpJobs=-1")
