@@ -165,11 +165,24 @@ def wait(jobs: JobNames, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json
     from containers.runtime import EventKind
 
     with connect(warehouse) as service:
-        asked = [service.get_job(job) for job in jobs]  # all are known before one is waited for
+        # All are known before one is waited for.
+        asked = [row for job in jobs for row in _find_tasks(service, job)]
         ends = [_wait_for(service, row) for row in asked]
     print_filled([to_columns(row) for row in ends], as_json, ("status", "reason", "name"))
     if any(row.status != EventKind.FINISHED for row in ends):
         raise typer.Exit(1)
+
+
+def _find_tasks(service: "AuthorizedApi | Client", job: str) -> "list[JobRow]":
+    """Return a job; for the name of an array all its tasks, which have consecutive ids."""
+    last = service.get_job(job)
+    if job != last.name:
+        return [last]
+    found = [last]
+    for row in reversed(service.list_jobs()):
+        if row.job_id == found[-1].job_id - 1 and (row.name, row.by) == (job, last.by):
+            found.append(row)
+    return found[::-1]
 
 
 def _wait_for(service: "AuthorizedApi | Client", row: "JobRow") -> "JobRow":

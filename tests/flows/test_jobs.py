@@ -252,6 +252,8 @@ def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(
     rows = {row["job_id"]: row for row in typed("job", "list")}
     assert {rows[job]["status"] for job in (3, 4, 5, 6)} == {"withdrawn"}
     assert rows[4]["reason"] == "job 2, before it, did not end well"
+    ended = ask("job", "wait", "sweep", "prepare")
+    assert (ended.code, [row["job_id"] for row in ended.rows]) == (1, [3, 4, 5, 6, 2])
 
 
 def test_a_login_selects_that_service_and_a_logout_the_warehouse(
