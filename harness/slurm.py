@@ -155,6 +155,7 @@ class Slurm:
             ],
             "mariadbd": [
                 *("mariadbd", "--no-defaults", "--user=mysql", f"--datadir={folder}/db"),
+                f"--tmpdir={folder}/own",
                 *(f"--socket={folder}/own/db", f"--pid-file={folder}/db/pid", "--port=3306"),
                 *("--bind-address=127.0.0.1", "--innodb-lock-wait-timeout=900"),
                 *("--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M"),
@@ -307,6 +308,7 @@ def _prepare_database(slurm: Slurm) -> None:
     slurm._call(
         *("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={folder}/db"),
         *("--skip-test-db", "--auth-root-authentication-method=normal"),
+        f"--tmpdir={folder}/own",  # its temporary files have the same names in each namespace
     )
     slurm.start("mariadbd")
     password = (folder / "etc" / "password").read_text()
