@@ -169,6 +169,14 @@ class Inventory:
                 return range(first, first + pool.gpus_per_node)
         raise IndexError(f"there is no node {node}")
 
+    def by_node(self, gpus: Iterable[int]) -> dict[int, tuple[int, ...]]:
+        """Return the GPUs of each node among some, numbered within their nodes."""
+        found: dict[int, tuple[int, ...]] = {}
+        for gpu in gpus:
+            node = self.node(gpu)
+            found[node] = (*found.get(node, ()), gpu - self.gpus_of(node).start)
+        return found
+
     def menu(self, demand: Demand) -> tuple[Allocation, ...]:
         """Return the allocations that a job can bid for, each on as few nodes as possible.
 

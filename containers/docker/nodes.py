@@ -9,12 +9,11 @@ from itertools import groupby
 from pathlib import Path
 
 from containers.docker.grants import JobNetwork, Volume
+from containers.leasing.folder import job_folder
 from predictor.errors import InputError
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Inventory, Pool
 
-RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""Valid run ids, which are parts of paths and container names."""
 USER = re.compile(r"[1-9][0-9]*:[1-9][0-9]*")
 ID = re.compile(r"[0-9]+|GPU-[0-9A-Fa-f-]+|MIG-[\w/-]+")
 """Id of a single NVIDIA GPU, as in `nvidia-smi -L`; `all` is refused."""
@@ -275,11 +274,7 @@ class Nodes:
 
     def by_node(self, gpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """Convert the cluster's GPU numbers to those of nodes, by index of the node."""
-        found: dict[int, tuple[int, ...]] = {}
-        for gpu in gpus:
-            node = self.inventory.node(gpu)
-            found[node] = (*found.get(node, ()), gpu - self.inventory.gpus_of(node).start)
-        return found
+        return self.inventory.by_node(gpus)
 
     def hand_over(self, folder: Path) -> None:
         """Give a folder to the user of containers.
@@ -296,7 +291,4 @@ class Nodes:
         Raises:
             InputError: The run's id is not valid.
         """
-        if not RUN.fullmatch(run):
-            remedy = "use letters, digits, '.', '_' and '-'"
-            raise InputError(f"run {run!r}", "cannot be part of a path", remedy)
-        return self.storage / run / f"job-{job_id}"
+        return job_folder(self.storage, run, job_id)

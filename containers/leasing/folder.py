@@ -2,12 +2,16 @@
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
 
+from predictor.errors import InputError
 from predictor.job import JobSpec
 
+RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+"""Valid run ids, which are parts of paths, and of names of containers and jobs."""
 MOST_FILES = 10_000
 """Most files and folders in a job's folder; bounds the time to count them. An engineering bound."""
 HIDING = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
@@ -21,6 +25,18 @@ TRAINED = (
 """Fields of an adaptive job in its `job.json`."""
 TIMED = "job_id", "kind", "name", "max_seconds"
 """Fields of a timed job in its `job.json`."""
+
+
+def job_folder(storage: Path, run: str, job_id: int) -> Path:
+    """Return the folder of a job in a storage.
+
+    Raises:
+        InputError: The run's id is not valid.
+    """
+    if not RUN.fullmatch(run):
+        remedy = "use letters, digits, '.', '_' and '-'"
+        raise InputError(f"run {run!r}", "cannot be part of a path", remedy)
+    return storage / run / f"job-{job_id}"
 
 
 def describe_job(spec: JobSpec) -> dict[str, Any]:

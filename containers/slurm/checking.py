@@ -17,6 +17,7 @@ from containers.runtime import EventKind, Lease
 from containers.slurm.cluster import SlurmCluster
 from containers.slurm.commands import Commands
 from containers.slurm.engine import SlurmEngine
+from containers.slurm.hand_over import read_config
 from containers.slurm.inventory import SlurmNode
 from containers.slurm.parsing import SlurmAway
 from predictor.allocation import Demand
@@ -62,7 +63,7 @@ def _check_settings(cluster: SlurmCluster) -> str:
         text = Commands(cluster.site.commands).call("scontrol", "show", "config")
     except (SlurmAway, Refused) as error:
         raise InputError("slurm", str(error), "run it where scontrol works") from None
-    values = {name: value.strip() for name, value in re.findall(r"(?m)^(\w+) *= (.*)$", text)}
+    values = read_config(text)
     again = values.get("RequeueExit", "")
     if str(STOPPED) in re.split(r"[^0-9]+", again):
         problem = f"RequeueExit is {again}, so Slurm requeues jobs that stopped with a checkpoint"

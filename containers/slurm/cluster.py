@@ -1,18 +1,14 @@
 """A Slurm partition as the cluster of a run: its nodes, and what jobs on it get."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from containers.leasing.folder import job_folder
 from containers.slurm.commands import Commands
 from containers.slurm.inventory import SlurmNode, list_nodes, make_inventory, sort_nodes
-from predictor.errors import InputError
 from solver.inventory import Inventory
-
-RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""Valid run ids, which are parts of paths and job names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +53,7 @@ class SlurmSite:
         Raises:
             InputError: The run's id is not valid.
         """
-        if not RUN.fullmatch(run):
-            remedy = "use letters, digits, '.', '_' and '-'"
-            raise InputError(f"run {run!r}", "cannot be part of a path", remedy)
-        return self.storage / run / f"job-{job_id}"
+        return job_folder(self.storage, run, job_id)
 
 
 @dataclass(frozen=True)
@@ -113,11 +106,7 @@ class SlurmCluster:
 
     def by_node(self, gpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """See `Cluster.by_node`."""
-        found: dict[int, tuple[int, ...]] = {}
-        for gpu in gpus:
-            node = self.inventory.node(gpu)
-            found[node] = (*found.get(node, ()), gpu - self.inventory.gpus_of(node).start)
-        return found
+        return self.inventory.by_node(gpus)
 
     def folder(self, run: str, job_id: int) -> Path:
         """See `Cluster.folder`."""

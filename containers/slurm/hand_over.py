@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from containers.leasing.engine import Refused
 from containers.slurm.commands import Commands
-from containers.slurm.inventory import UNTYPED, list_nodes
+from containers.slurm.inventory import list_nodes
 from containers.slurm.parsing import SlurmAway, read_hosts
 from containers.slurm.queue import SlurmJob, list_queue
+from predictor.throughput import UNTYPED
 
 WAIT, RUN = "wait", "run"
 """QOS of users' jobs, which never start by themselves, and of those that Shockwave starts."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from containers.slurm.commands import Commands
 from containers.slurm.parsing import read_gpus, read_table
 from predictor.errors import InputError
+from predictor.throughput import UNTYPED
 from solver.inventory import Inventory, Pool
 
 COLUMNS = {"NodeList": 65, "Gres": 200, "GresUsed": 200, "StateComplete": 120, "Reason": 300}
@@ -14,9 +15,6 @@ COLUMNS = {"NodeList": 65, "Gres": 200, "GresUsed": 200, "StateComplete": 120, "
 
 CUT = frozenset({"Reason"})
 """Columns of which the beginning is enough."""
-
-UNTYPED = "gpu"
-"""GPU type of nodes whose GRES names none."""
 
 IN_SERVICE = frozenset({"idle", "mixed", "allocated", "completing", "planned", "reserved"})
 """States of nodes that start jobs."""

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from containers.leasing.ends import STORAGE
 from containers.leasing.engine import TERMINATED
 from containers.slurm.cluster import SlurmCluster
-from containers.slurm.inventory import UNTYPED
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.options import INDEX
+from predictor.throughput import UNTYPED
 
 BEGUN = "begun"
 """File in a job's folder that names the last lease whose program began."""

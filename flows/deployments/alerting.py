@@ -209,10 +209,13 @@ def look(warehouse: Path, service: ServiceQueries, seen: Watch, before: Known) -
     """
     lag = service.measure_lag(time.time())
     paused = service.inbox.is_paused()
-    for alert in seen.look(service.read_history(), lag, time.monotonic(), paused):
+    alerts = seen.look(service.read_history(), lag, time.monotonic(), paused)
+    about_jobs = any(alert.job is not None for alert in alerts)
+    rows = {row.job_id: row for row in service.list_jobs()} if about_jobs else {}
+    for alert in alerts:
         log_line("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
-        rows = [row for row in service.list_jobs() if row.job_id == alert.job]
-        emit_alert(alert, label_owner(rows[0].tenant, rows[0].by) if rows else None)
+        row = rows.get(alert.job) if alert.job is not None else None
+        emit_alert(alert, label_owner(row.tenant, row.by) if row else None)
     if seen.known != before:
         write_reported(warehouse, seen.known)
     return seen.known
