@@ -46,7 +46,7 @@ class RealTimeCluster(FaithfulCluster):
         if not self.pace:
             return
         if busy:
-            self.pace.reach(self._clock)
+            self.pace.reach(self._clock, self._terms.round_seconds)
         else:
             until = end if idle_until is None else min(end, idle_until)
             self.pace.wait_for(until)

@@ -43,7 +43,7 @@ from flows.api.rows import (
     make_event_rows,
     make_job_row,
 )
-from flows.scheduler.process import is_locked
+from flows.scheduler.process import is_locked, read_late_rounds
 from predictor.errors import InputError, WarehouseError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+NO_SERVICE = "start one: shockwave up, or name its folder: --warehouse or SHOCKWAVE_WAREHOUSE"
+"""What to do without a service."""
+
 MOST_ANSWERS = 256
 """Most answers about ended jobs that are kept. An engineering bound."""
 
@@ -76,7 +79,7 @@ class ServiceQueries:
     """
 
     def __init__(self, warehouse: Path, url: str = "") -> None:
-        none = InputError(str(warehouse), "has no service", "start one: shockwave up")
+        none = InputError(str(warehouse), "has no service", NO_SERVICE)
         if not url and not (warehouse / FILE).exists():
             raise none  # opening the inbox would create it
         self.inbox = Inbox(warehouse, url)
@@ -161,7 +164,7 @@ class ServiceQueries:
             ended=state.arrived - len(state.beliefs),
             inbox=last,
             pending=last - state.source_position.entries,
-            late=history.position.late,
+            late=history.position.late + read_late_rounds(self._reader.warehouse),
             paused=self.inbox.is_paused(),
         )
 

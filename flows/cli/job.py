@@ -13,7 +13,7 @@ import typer
 
 from flows.cli.connection import complete_jobs, connect, find_login
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_filled, print_log, print_rows, say
+from flows.cli.output import print_filled, print_log, print_rows, print_table, say
 from flows.scheduler.options import DATABASE_URL
 from flows.scheduler.process import is_locked
 from predictor.errors import InputError, WarehouseBusy
@@ -155,9 +155,12 @@ def print_jobs(
     chosen = RowFilter.of(asked)
     with connect(warehouse) as service:
         rows = [to_columns(row) for row in service.list_jobs()]
-    print_filled(
-        [row for row in rows if chosen.has(_to_texts(row))], as_json, ("status", "reason", "name")
-    )
+    found = [row for row in rows if chosen.has(_to_texts(row))]
+    if only and not found and not as_json:
+        print_table(columns, [])
+        say("(no job matches)", err=True)
+        return
+    print_filled(found, as_json, ("status", "reason", "name"))
 
 
 def wait(jobs: JobNames, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

@@ -231,6 +231,11 @@ batch, before it drops the batch with a traceback. High, because a database may 
 or stop before the server. Finite, because an event that can never be written blocks all others. An
 engineering bound."""
 
+ANNOUNCED = timedelta(seconds=75)
+"""How far ahead flow runs of schedules are announced, beyond the first. The server announces once a
+minute, so that less would lose flow runs of schedules with less than a minute between them. An
+engineering choice."""
+
 SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_ANALYTICS_ENABLED: False,
     PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT: ANSWER_SECONDS,
@@ -239,15 +244,15 @@ SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_EVENT_PERSISTER_MAX_FLUSH_RETRIES: MOST_FLUSHES,
     PREFECT_SERVER_SERVICES_SCHEDULER_MIN_RUNS: 1,
-    PREFECT_SERVER_SERVICES_SCHEDULER_MIN_SCHEDULED_TIME: timedelta(seconds=1),
+    PREFECT_SERVER_SERVICES_SCHEDULER_MIN_SCHEDULED_TIME: ANNOUNCED,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL: 1.0,
 }
-"""Settings of servers that Shockwave starts: no telemetry, one announced flow run per schedule in
-place of an hour's, and task runs and events stored in batches. Single writes would lock SQLite
-against the next flow run, which would then wait two seconds. Sizes and interval are engineering
-choices; no sweep is recorded."""
+"""Settings of servers that Shockwave starts: no telemetry, flow runs of schedules announced for a
+minute in place of an hour, and task runs and events stored in batches. Single writes would lock
+SQLite against the next flow run, which would then wait two seconds. Sizes and interval are
+engineering choices; no sweep is recorded."""
 
 
 @contextmanager

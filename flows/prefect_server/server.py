@@ -1,6 +1,8 @@
 """Apps of the Prefect servers that Shockwave starts; they end with their parent process."""
 
+import logging
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -11,6 +13,9 @@ from starlette.types import ASGIApp, Scope
 from flows.prefect_server.children import end_with_parent
 from flows.prefect_server.garbage import start_collecting_rarely
 from flows.prefect_server.gate import Gate, SecretRequired, SideBySide
+
+_LOCKED = "database is locked"
+"""What SQLite says if another process has written for as long as its timeout."""
 
 
 class _Packaged(StaticFiles):
@@ -41,6 +46,7 @@ def create_prefect_app() -> FastAPI:
     from prefect.settings import get_current_settings
 
     end_with_parent()
+    shorten_lock_errors()
     api = get_current_settings().server.api
     if not (api.auth_string and api.csrf_protection_enabled and api.cors_allowed_origins != "*"):
         raise RuntimeError("a server needs a secret, CSRF protection and its own addresses")
@@ -48,6 +54,24 @@ def create_prefect_app() -> FastAPI:
     views = Path(collections.__file__).parent / "collections_data" / "views"
     serve_files(app, "/api/collections/views", _Packaged(directory=views))
     return app
+
+
+def shorten_lock_errors() -> None:
+    """Log refusals of a busy SQLite as a line without traceback; the server or its client retries.
+
+    Prefect logs them in many places, so the records of all loggers are shortened.
+    """
+    make = logging.getLogRecordFactory()
+
+    def shorten(*about: Any, **more: Any) -> logging.LogRecord:
+        record = make(*about, **more)
+        error = record.exc_info[1] if record.exc_info else None
+        if error and _LOCKED in str(error):
+            text = record.getMessage().partition("\n")[0]
+            record.msg, record.args, record.exc_info = f"{text} ({_LOCKED})", (), None
+        return record
+
+    logging.setLogRecordFactory(shorten)
 
 
 def add_gate(app: FastAPI) -> FastAPI:

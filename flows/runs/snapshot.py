@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from containers.clock import LATE_SHARE
 from containers.runtime import EventKind
 from containers.virtual.faithful import ClusterState
 from flows.runs.code_version import code_version
@@ -33,9 +34,6 @@ STATE_CODE = ("containers", "flows/runs", "predictor", "solver", "tasks")
 EVERY = 64
 """Rounds between two snapshots, and the most rounds to read and replay. An engineering choice; no
 sweep is recorded."""
-
-LATE = 0.1
-"""Delay, as a share of a round, above which the next round counts as late. A convention."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class RunProgress:
         """Return the position after another record, given the state after it."""
         before, began = self.state, self.state.clock_seconds
         passed, length = record.clock_seconds - began, header.settings.round_seconds
-        late = bool(before.leases) and passed > (1.0 + LATE) * length
+        late = bool(before.leases) and passed > (1.0 + LATE_SHARE) * length
         meter = Tariff(before.inventory(header), self.prices, length)
         accounts = {**self.accounts}
         for job_id, account in meter.read(before.time_held, before.leases, record):

@@ -26,6 +26,9 @@ LOCK = Path(FOLDER) / ".service.lock"
 """File that a warehouse's service locks."""
 
 
+LATE = Path(FOLDER) / "late"
+"""File with the number of late rounds of a virtual cluster, whose records do not show them."""
+
 PREFECT = Path(FOLDER) / "prefect"
 """File with what a service's scheduler last found of Prefect's server."""
 
@@ -137,6 +140,20 @@ def read_prefect_state(warehouse: Path) -> str | None:
     with suppress(OSError, ValueError):
         return (warehouse / PREFECT).read_text()
     return None
+
+
+def count_late_round(warehouse: Path) -> None:
+    """Count a late round of a virtual cluster, for `read_late_rounds`."""
+    late = read_late_rounds(warehouse) + 1
+    with suppress(WarehouseError), writing(warehouse):  # a full disk ends the round elsewhere
+        write_text(warehouse / LATE, str(late))
+
+
+def read_late_rounds(warehouse: Path) -> int:
+    """Return the number of late rounds that the records do not show."""
+    with suppress(OSError, ValueError):
+        return int((warehouse / LATE).read_text())
+    return 0
 
 
 def stop_service(warehouse: Path) -> bool:

@@ -46,7 +46,7 @@ from flows.scheduler.intake import (
 from flows.scheduler.leadership import TOKEN
 from flows.scheduler.options import DATABASE_URL, ServiceOptions
 from flows.scheduler.pause import Pause
-from flows.scheduler.process import write_prefect_state
+from flows.scheduler.process import count_late_round, write_prefect_state
 from flows.scheduler.queue_intake import QueueSource
 from flows.scheduler.sinks import FencedSink, LoggingSink
 from predictor.errors import InputError, WarehouseBusy
@@ -278,7 +278,9 @@ def _open_virtual(
                 repeat_round(run, record, digest)
             position = position.at(run.header, record, run.state)
         run.sink = SnapshotSink(writer, run, path, position, runtime.state)
-        runtime.pace = pace = RunClock(run.state.clock_seconds, options.speed)
+        runtime.pace = pace = RunClock(
+            run.state.clock_seconds, options.speed, on_late=partial(count_late_round, warehouse)
+        )
         yield run, pace, made
 
 

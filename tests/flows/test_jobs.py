@@ -91,6 +91,7 @@ def test_jobs_are_handed_in_steered_and_shown(typed: Typed, here: Command, servi
     assert [rows[n]["status"] for n in (1, 2, 3)] == ["runs", "held", "cancelled"]
     assert (rows[3]["tenant"], rows[3]["model"]) == ("b", "translator")
     assert typed("job", "list", "--only", "status=held|canc*,tenant=b") == [rows[3]]
+    assert typed("job", "list", "--only", "status=failed") == []
     assert [row["job_id"] for row in typed("queue")] == [1, 2, 3]
     kinds = [row["kind"] for row in typed("service", "events")]
     assert {"submit", "hold", "budget", "drain", "cancel"} <= {*kinds}
@@ -99,6 +100,9 @@ def test_jobs_are_handed_in_steered_and_shown(typed: Typed, here: Command, servi
     assert (status["service"], status["run"], status["drained"]) == (runs, name, [3])
     # About the warehouse, served or not:
     assert here("queue", "--warehouse", tmp_path).err.startswith("(the service is stopped")
+    none = here("job", "list", "--only", "status=failed", "--warehouse", tmp_path)
+    assert none.out.split()[:3] == ["job_id", "name", "tenant"]
+    assert none.err == "(no job matches)\n"
     (answer,) = typed("why", "1")
     assert (answer["run"], answer["job"]["job_id"], answer["status"]) == (name, 1, "runs")
     (me,) = typed("whoami")

@@ -47,16 +47,25 @@ class Hand:
 
 
 def test_a_pace_waits_and_does_not_catch_up_on_what_it_missed() -> None:
-    hand = Hand()
-    pace = RunClock(100.0, 60.0, hand.now, hand.sleep)
-    pace.reach(220.0)
+    hand, late = Hand(), list[float]()
+    pace = RunClock(100.0, 60.0, hand.now, hand.sleep, lambda: late.append(hand.seconds))
+    pace.reach(220.0, 120.0)
     assert (hand.seconds, pace.now()) == (pytest.approx(2.0), pytest.approx(220.0))
     hand.seconds += 0.5
-    pace.reach(240.0)  # a little late: the clock goes on
+    pace.reach(240.0, 120.0)  # a little late: the clock goes on
     assert pace.now() == pytest.approx(250.0)
     hand.seconds += 100.0
-    pace.reach(360.0)
+    pace.reach(360.0, 120.0)
     assert pace.now() == pytest.approx(360.0)
+    assert late == [pytest.approx(102.5)]  # in the last round only
+
+
+def test_late_rounds_of_a_virtual_service_are_counted_though_its_clock_is_set_back(
+    tmp_path: Path,
+) -> None:
+    go(tmp_path, 3, jobs=[JOB])  # a round lasts a millisecond here
+    with ServiceCommands(tmp_path) as service:
+        assert service.get_status().late > 0
 
 
 def test_an_idle_round_ends_at_an_arrival_or_with_its_length() -> None:
