@@ -242,11 +242,14 @@ class Slurm:
         wait_for(lambda: file.exists() and file.stat().st_mtime > now)
 
     def clear(self) -> None:
-        """Cancel all jobs, put all nodes in service, and wait until they are empty."""
+        """Cancel all jobs and reservations, put all nodes in service, wait until they are empty."""
         self.run("scancel", "--signal=KILL", "--full", *self._all_jobs(), check=False)
         self.run("scancel", *self._all_jobs(), check=False)
         self.run("scontrol", "update", f"NodeName={','.join(NODES)}", "State=RESUME", check=False)
         wait_for(lambda: self._all_jobs(), lambda left: not left, START_SECONDS, every=0.1)
+        reserved = self.run("scontrol", "--oneliner", "show", "reservation").splitlines()
+        for name in (line.split()[0] for line in reserved if line.startswith("Reservation")):
+            self.run("scontrol", "delete", name)
 
     def _all_jobs(self) -> list[str]:
         return self.run("squeue", "-h", "-o", "%A").split()

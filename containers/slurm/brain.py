@@ -30,7 +30,15 @@ from containers.slurm.hand_over import RUN, SETTLE_SECONDS, WAIT, update_jobs
 from containers.slurm.history import list_history
 from containers.slurm.inventory import SlurmNode, find_foreign, list_nodes
 from containers.slurm.parsing import SlurmAway
-from containers.slurm.queue import HELD, HOLDING, WAITING, SlurmJob, get_details, list_queue
+from containers.slurm.queue import (
+    HELD,
+    HOLDING,
+    WAITING,
+    SlurmJob,
+    get_details,
+    list_queue,
+    name_nodes,
+)
 from predictor.job import EpochReport, JobProgress, JobSpec
 from predictor.parts import Mapper
 from solver.inventory import Inventory
@@ -245,7 +253,7 @@ class SlurmBrain:
                 reason = f"node {self._names[full[0]]}: {self._full[full[0]]}"
                 known.end = (EventKind.LOST, self.clock.now(), reason)
                 continue
-            nodes = ",".join(self._nodes_of(known.gpus))
+            nodes = name_nodes(self._nodes_of(known.gpus))
             order = (f"QOS={RUN}", f"ReqNodeList={nodes}", "StartTime=now")
             with suppress(SlurmAway):  # the next look shows whether it was carried out
                 refusals = update_jobs(self._commands, [row.id], order)

@@ -71,6 +71,9 @@ CALLS = 4
 MOST_NAME = 1024
 """Most bytes of a lease's name."""
 
+MOST_LOG = 2**25
+"""Bytes of a job's output that are kept once it is twice as long. An engineering bound."""
+
 GONE = "GONE"
 """State of jobs that Slurm has forgotten."""
 
@@ -151,6 +154,23 @@ def read_job(row: Mapping[str, str]) -> SeenJob | None:
     code = read_status("squeue", row["exit_code"]) if ended else 0
     identity = number, submitted, restarts
     return SeenJob(mark.lease, mark, identity, state, " ".join(row["Reason"].split()), code)
+
+
+def bound_log(path: Path, lease: str) -> None:
+    """Keep the end of the output of a lease, and nothing before, once it is too long.
+
+    Slurm goes on at the file's end, as it appends.
+
+    Raises:
+        OSError: It is not there, or cannot be written.
+    """
+    if path.stat().st_size <= 2 * MOST_LOG:
+        return
+    heading = f"\n--- {lease}\n".encode()
+    *_, end = read_end(path, MOST_LOG).split(heading)
+    with path.open("ab") as file:
+        file.truncate(0)
+        file.write(heading + end)
 
 
 class SlurmEngine:
@@ -509,6 +529,7 @@ class SlurmEngine:
 
     def problems(self) -> dict[int, str]:
         """See `Engine.problems`; nodes on which others hold GPUs are out of service, too."""
+        self._bound_logs()
         problems, foreign = self._judge_nodes()
         if foreign:  # jobs may have begun or ended between the questions
             _, again = self._judge_nodes()
@@ -518,6 +539,12 @@ class SlurmEngine:
             of = self._cluster.nodes[node].gpus
             problems.setdefault(node, f"others hold {held} of the {of} GPUs of node {names[node]}")
         return {node: problem for node, problem in problems.items() if node not in self._left}
+
+    def _bound_logs(self) -> None:
+        """Keep the ends of long outputs; lines that come in just then are lost."""
+        for job in (self._known | self._jobs).values():
+            with suppress(OSError):
+                bound_log(log_file(self._cluster.folder(self.run, job.mark.job_id)), job.name)
 
     def _judge_nodes(self) -> tuple[dict[int, str], dict[int, int]]:
         """Return the problems of nodes, and the GPUs that others hold on them."""

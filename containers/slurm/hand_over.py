@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from containers.leasing.engine import Refused
+from containers.slurm.claim import give_up_claims
 from containers.slurm.commands import Commands
 from containers.slurm.inventory import list_nodes
 from containers.slurm.parsing import SlurmAway, read_hosts
-from containers.slurm.queue import SlurmJob, list_queue
+from containers.slurm.queue import SlurmJob, get_details, list_queue
 from predictor.throughput import UNTYPED
 
 WAIT, RUN = "wait", "run"
@@ -249,7 +250,7 @@ def _ask(commands: Commands, what: str, *columns: str) -> list[dict[str, str]]:
 
 
 def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob]:
-    """Let all waiting jobs of a partition start as Slurm finds it right.
+    """Let all waiting jobs of a partition start as Slurm finds it right; gives up claims to it.
 
     Returns the jobs that still wait in the closed QOS, with Slurm's reasons.
 
@@ -266,7 +267,8 @@ def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob
         if (job.submitted + SETTLE_SECONDS if job.restarts else job.eligible or 0) > now
     }
     at_once = [job.id for job in closed if job.id not in later]
-    ours = [job.id for job in waiting if job.qos == RUN and job.names_nodes]
+    placed = (job for job in waiting if job.qos == RUN and job.names_nodes)
+    ours = [job.id for job in placed if _is_placed(commands, job.id)]
     refusals = dict[str, str]()
     for ids, changes in (
         (at_once, (f"QOS={RUN}", "StartTime=now")),
@@ -275,10 +277,19 @@ def release_all(commands: Commands, partition: str, now: float) -> list[SlurmJob
     ):
         for some in (ids[at : at + MOST_IDS] for at in range(0, len(ids), MOST_IDS)):
             refusals |= update_jobs(commands, some, changes)
+    give_up_claims(commands, partition)
     left = [job for job in list_queue(commands, partition) if job.waits]
     return [
         replace(job, reason=refusals.get(job.id, job.reason)) for job in left if job.qos == WAIT
     ]
+
+
+def _is_placed(commands: Commands, job_id: str) -> bool:
+    """Return whether a waiting job's nodes were named here, and not by its owner."""
+    try:
+        return get_details(commands, job_id).placed
+    except Refused:  # it has just ended
+        return False
 
 
 def update_jobs(commands: Commands, ids: Iterable[str], changes: Sequence[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from containers.slurm.commands import Commands
@@ -193,12 +193,22 @@ class JobDetails:
         name: Its name, in one line.
         at_once: Most tasks of its array that run at a time; 0 for any number.
         partitions: Those that it was submitted to, or moved to.
+        placed: Whether its nodes were named by `name_nodes`.
     """
 
     name: str
     comment: str
     at_once: int
     partitions: tuple[str, ...] = ()
+    placed: bool = False
+
+
+def name_nodes(names: Sequence[str]) -> str:
+    """Return the nodes of a job that is started here, such that its own list is known from it.
+
+    The first stands twice. Slurm keeps a list that an operator sets; `sbatch` drops doubles.
+    """
+    return ",".join((names[0], *names))
 
 
 def get_details(commands: Commands, job_id: str) -> JobDetails:
@@ -226,7 +236,10 @@ def read_details(text: str) -> JobDetails:
     partitions = re.search(r" Partition=(\S+) AllocNode", text[name.end() :])
     words, said = (" ".join(found[1].split()) if found else "" for found in (name, comment))
     accepting = tuple(partitions[1].split(",")) if partitions else ()
-    return JobDetails(words, said, int(most[1]) if most else 0, accepting)
+    listed = re.search(r" ReqNodeList=(\S+) ExcNodeList=", text[name.end() :])
+    named = listed[1].split(",") if listed else []
+    placed = len(named) > 1 and named[0] == named[1]
+    return JobDetails(words, said, int(most[1]) if most else 0, accepting, placed)
 
 
 def read_limit(command: str, text: str) -> float:

@@ -19,6 +19,7 @@ from flows.scheduler.admission import (
     check_budget,
     check_job,
     check_node,
+    check_order,
     check_tenant,
     check_terms,
 )
@@ -28,6 +29,7 @@ from predictor.job import JobSpec
 from predictor.options import NO_OPTIONS
 from solver.inventory import Pool
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
+from tasks.record import RuntimeKind
 from tasks.rollouts import forecast_times
 from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
@@ -170,6 +172,8 @@ class ServiceCommands(ServiceQueries):
             node = self._find_node(target, known)
             if kind is CommandKind.IMAGE and known is None:
                 self._check_image(node)
+            if known is None:
+                self._check_orders(kind, [node])
             return self.inbox.command_all(kind, [node], by=by, key=key)
         # A repeated command must reach the job that the name meant at first.
         entries = self.find_entries(target, tenant, None if target.isdigit() else known)
@@ -178,7 +182,15 @@ class ServiceCommands(ServiceQueries):
             check_budget("value", value)
         if known is None:
             self._check_active(numbers)
+            self._check_orders(kind, numbers)
         return self.inbox.command_all(kind, numbers, value=value, by=by, key=key)
+
+    def _check_orders(self, kind: CommandKind, targets: Sequence[int]) -> None:
+        """Refuse what would take GPUs back from users' Slurm jobs, which run on."""
+        if self.header.settings.runtime == RuntimeKind.SLURM and not self.inbox.cluster:
+            state = self.read_history().state
+            for target in targets:
+                check_order(kind, target, state, state.inventory(self.header))
 
     def _check_image(self, node: int) -> None:
         hosts = self.read_hosts()

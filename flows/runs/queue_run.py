@@ -10,6 +10,7 @@ from containers.clock import RunClock
 from containers.leasing.engine import Refused
 from containers.runtime import ResumePoint
 from containers.slurm.brain import SlurmBrain
+from containers.slurm.claim import claim_partition
 from containers.slurm.commands import Commands
 from containers.slurm.hand_over import read_config, read_kill_wait
 from containers.slurm.inventory import SlurmNode, list_nodes, sort_nodes
@@ -54,6 +55,19 @@ def read_kill_seconds(commands: Commands) -> int:
         raise InputError("partition", str(error), remedy) from None
 
 
+def _claim(commands: Commands, partition: str, owner: str) -> None:
+    """Claim a partition; see `claim_partition`.
+
+    Raises:
+        InputError: Another service has it, or Slurm does not answer.
+    """
+    try:
+        claim_partition(commands, partition, owner)
+    except (SlurmAway, Refused) as error:
+        remedy = f"see shockwave slurm check --partition {partition}"
+        raise InputError("partition", f"cannot be claimed: {error}", remedy) from None
+
+
 def list_numbered(packages: Iterable[Package]) -> list[str]:
     """Return the names of a run's nodes in their order; empty for a run of another kind."""
     found = {part.name: part.version for part in packages}
@@ -78,6 +92,8 @@ def open_queue_run(
         check_plugins(name, start, reader)
     nodes = [node.name for node in read_partition(partition, commands)]
     numbered = tuple(Package(f"{NODE}{place}", node) for place, node in enumerate(nodes))
+    if not name:
+        _claim(commands, partition, "")  # it is refused before its records begin
     packages = () if name else (*list_packages(start.header.settings), *numbered)
     with Writer(warehouse, start, run=name or None, packages=packages) as writer:
         prepared, resume_point, began = prepare(start), ResumePoint(), time.time()
@@ -93,6 +109,8 @@ def open_queue_run(
                 problem = "this warehouse has a service that runs its jobs elsewhere"
                 raise InputError("partition", problem, "give another warehouse")
         wait = read_kill_seconds(commands)
+        created = reader.created_at(writer.run).timestamp()
+        _claim(commands, partition, f"{writer.run}-{created * 1000:.0f}")
         clock, terms = RunClock(time.time() - began), make_terms(start.header, writer.run)
         runtime = SlurmBrain(commands, partition, nodes, clock, terms, resume_point, wait)
         with closing(runtime):

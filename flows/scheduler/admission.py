@@ -14,8 +14,9 @@ from predictor.job import JobSpec
 from predictor.throughput import Profile
 from solver.inventory import MOST_GPUS, Inventory, Pool, add_nodes
 from solver.policies import for_several_pools
-from tasks.commands import NewNode, TenantTerms
+from tasks.commands import CommandKind, NewNode, TenantTerms
 from tasks.record import ON_MACHINES, RunHeader
+from tasks.state import RunState
 from tasks.tenancy import may_use_image
 from warehouse.workloads.generator import declared_truth
 
@@ -105,6 +106,28 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
             f"or start a service with one of {', '.join(for_several_pools())}",
         )
     check_prices(header.settings, [node.pool])
+
+
+def check_order(kind: str, target: int, state: RunState, inventory: Inventory) -> None:
+    """Refuse an order that would take GPUs back from users' Slurm jobs, which run on.
+
+    `target` is a job's id or a node's index in `inventory`.
+
+    Raises:
+        InputError: The order would preempt a job whose owner did not say that it saves.
+    """
+    jobs = [j for j in state.leases if not state.beliefs[j].spec.preemptible]
+    if kind in (CommandKind.DRAIN, CommandKind.REMOVE):
+        jobs = [j for j in jobs if target in map(inventory.node, state.leases[j])]
+        field, remedy = "node", "cordon it, and they run to their ends"
+    elif kind in (CommandKind.HOLD, CommandKind.REQUEUE):
+        jobs = [j for j in jobs if j == target]
+        field, remedy = "job", "wait for its end, or cancel it"
+    else:
+        return
+    if jobs:
+        problem = f"job {min(jobs)} runs, and its owner did not say that it saves"
+        raise InputError(field, problem, remedy)
 
 
 def _explain_misfit(demand: Demand, pools: Sequence[Pool]) -> str:

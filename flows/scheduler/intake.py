@@ -44,6 +44,7 @@ class InboxSource:
         add: Prepares a node, or refuses it; also takes the nodes added earlier in the same round.
         truth: Makes a job's ground truth; None for real jobs.
         change_image: Gives a node its new image for jobs above a number; returns the image's id.
+        check_order: Refuses a command, given by its kind and target.
     """
 
     inbox: Inbox
@@ -53,6 +54,7 @@ class InboxSource:
     add: Callable[[NewNode, Sequence[NewNode]], None]
     truth: Callable[[JobSpec], GroundTruth] | None = None
     change_image: Callable[[int, int], str] = refuse_image
+    check_order: Callable[[str, int], None] = lambda kind, target: None
 
     def until(self, clock_seconds: float, taken: SourcePosition) -> Intake:
         """See `JobSource.until`."""
@@ -92,6 +94,7 @@ class InboxSource:
             if job:
                 self.check(job, terms.get(job.tenant))
                 return job
+            self.check_order(entry.kind, entry.target)
             if entry.kind == CommandKind.ADD:
                 self.add(entry.node, nodes)
             if entry.kind == CommandKind.IMAGE:

@@ -35,7 +35,13 @@ from flows.runs.queue_run import open_queue_run
 from flows.runs.resuming import check_plugins, repeat_round
 from flows.runs.simulation import Driver, make_terms, prepare
 from flows.runs.snapshot import RunProgress, SnapshotSink, read_progress, read_snapshot
-from flows.scheduler.admission import check_job, check_node, check_tenant, find_truth_maker
+from flows.scheduler.admission import (
+    check_job,
+    check_node,
+    check_order,
+    check_tenant,
+    find_truth_maker,
+)
 from flows.scheduler.intake import (
     NEW_SERVICE,
     NODES_OF_SLURM,
@@ -228,8 +234,12 @@ def open_run(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator
             elif brain or options.cluster is not None:
                 raise InputError("name", NODES_OF_SLURM, NEW_SERVICE)
 
+        def check_of_users(kind: str, target: int) -> None:
+            if brain:
+                check_order(kind, target, run.state, run.state.inventory(run.header))
+
         change = hosts.change_image if hosts else refuse_image
-        entries = InboxSource(inbox, now, speed, check, add, truth, change)
+        entries = InboxSource(inbox, now, speed, check, add, truth, change, check_of_users)
         run.source = entries
         if brain:
             inventory = run.header.settings.inventory

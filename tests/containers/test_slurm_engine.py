@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from containers.leasing.ends import WAS_KILLED, interpret_exit
 from containers.runtime import EventKind, Lease
+from containers.slurm import engine
 from containers.slurm.cluster import SlurmCluster, SlurmSite
 from containers.slurm.engine import COLUMNS, SlurmEngine
 from containers.slurm.inventory import SlurmNode
@@ -57,6 +58,21 @@ def write_squeue(folder: Path, text: str) -> None:
     (folder / "answer").write_text(text, errors="surrogateescape")
     (folder / "squeue").write_text(f'#!/bin/sh\ncat "{folder}/answer"\n')
     (folder / "squeue").chmod(0o755)
+
+
+def test_of_a_long_output_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "MOST_LOG", 100)
+    path = tmp_path / "job-1.log"
+    path.write_text("\n--- before.1\nearlier\n\n--- lease.1\n" + "old\n" * 30)
+    kept = path.read_text()
+    with path.open("a") as program:  # which goes on to write
+        engine.bound_log(path, "lease.1")
+        assert path.read_text() == kept
+        program.write("new\n" * 30)
+        program.flush()
+        engine.bound_log(path, "lease.1")
+        program.write("last\n")
+    assert path.read_text() == "\n--- lease.1\n" + "new\n" * 25 + "last\n"
 
 
 STATES = {

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from containers.slurm.claim import claim_partition, list_claims
 from containers.slurm.commands import Commands
 from containers.slurm.hand_over import (
     SETTLE_SECONDS,
     check_partition,
     read_config,
 )
+from containers.slurm.queue import list_queue, name_nodes
 from harness.slurm import Slurm
 from harness.waiting import wait_for
 from tests.flows.conftest import Command, assert_refused, here
@@ -103,16 +105,24 @@ def test_the_queue_is_handed_back(
     monkeypatch.setenv("PATH", str(closed.commands("operator")), prepend=":")
     first, array = submit("--gpus=1"), submit("--array=1-2", "--gpus=1", user="bob")
     later = submit("--gpus=1", "--begin=now+1hour")
-    placed = submit("--gpus=4")
-    requeued = submit("--gpus=1")
-    for job, node in ((requeued, "n2"), (placed, "n9")):
-        change = ("QOS=run", *([f"ReqNodeList={node}"] if node == "n2" else []), "StartTime=now")
+    placed, requeued = submit("--gpus=4"), submit("--gpus=1")
+    hers = [submit("--gpus=4", "--nodelist=n4"), submit("--gpus=4", "--nodelist=n4")]
+    closed.run("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=a test")
+    for job, node in ((requeued, "n2"), (placed, "n1")):
+        change = ("QOS=run", f"ReqNodeList={name_nodes([node])}", "StartTime=now")
         closed.run("scontrol", "update", f"JobId={job}", *change, user="operator")
+    claim_partition(Commands(closed.commands("operator")), "gpu", "gone")
     wait_for(states, lambda now: now[requeued] == "run RUNNING None")
     closed.run("scontrol", "requeue", requeued, user="operator")
     closed.run("scontrol", "update", f"JobId={requeued}", "QOS=wait", user="operator")
     wait_for(states, lambda now: now.get(requeued) == "wait PENDING BeginTime")
-    time.sleep(SETTLE_SECONDS)
+
+    def has_settled() -> bool:
+        queue = list_queue(Commands(closed.commands("operator")), "gpu")
+        (again,) = (job for job in queue if job.id == requeued)
+        return time.time() > again.submitted + SETTLE_SECONDS + 1
+
+    wait_for(has_settled)
 
     ran = here("slurm", "release-all", "--partition", "gpu")
     assert ran.code == 0
@@ -122,6 +132,11 @@ def test_the_queue_is_handed_back(
         states, lambda now: all(now.get(job) == "run RUNNING None" for job in at_once), 20.0
     )
     assert now[later] == "run PENDING BeginTime"
+    assert list_claims(Commands(closed.commands("operator")), "gpu") == []
+
+    (waits,) = (job for job in hers if now[job].startswith("run PENDING"))
+    assert here("slurm", "release-all", "--partition", "gpu").code == 0
+    assert " ReqNodeList=n4 " in closed.run("scontrol", "-o", "show", "job", waits)
 
     assert here("slurm", "check", "--partition", "gpu").code == 0
     rows = here("slurm", "check", "--partition", "nope", "--json")

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind
+from flows.api.commands import ServiceCommands
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
 from harness.slurm import Slurm
 from harness.slurm_files import GPUS
+from predictor.errors import InputError
 from tasks.commands import CommandKind
 from tasks.run import Run
 from warehouse.inbox.inbox import Inbox
@@ -46,6 +48,11 @@ def closed(lab: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
 def _service(warehouse: Path) -> Iterator[tuple[Run, Inbox]]:
     with Inbox(warehouse) as inbox, open_run(warehouse, inbox, OPTIONS) as run:
         yield run, inbox
+
+
+def _list_opaque(run: Run) -> list[int]:
+    """Jobs with a lease whose owners did not say that they save."""
+    return [job for job in run.state.leases if not run.state.beliefs[job].spec.preemptible]
 
 
 def _submit(lab: Slurm, user: str, *options: str, work: str = "sleep 3") -> str:
@@ -91,12 +98,22 @@ def test_users_jobs_are_started_placed_preempted_and_left_alone(
         closed.run("scontrol", "update", f"JobId={gang}", "QOS=run", user="alice")
     with _service(tmp_path) as (run, inbox):
         name = run.name
+        with pytest.raises(InputError, match="claimed by another service"), _service(storage):
+            pass
         for _ in range(MOST_ROUNDS):
             schedule(run, tmp_path, rounds=1)
             assert max(_used(closed).values()) <= GPUS
             states = _states(closed)
-            if states[saver] == "RUNNING":
+            if states[saver] == "RUNNING" and (kept := _list_opaque(run)):
                 break
+        # What its owner did not offer is not taken back, at once and in the next round.
+        node = run.header.settings.inventory.node(run.state.leases[kept[0]][0])
+        orders = {CommandKind.HOLD: kept[0], CommandKind.REQUEUE: kept[0], CommandKind.DRAIN: node}
+        with ServiceCommands(tmp_path) as commands:
+            for kind, target in orders.items():
+                with pytest.raises(InputError, match="did not say that it saves"):
+                    commands.command(kind, str(target))
+        late = [inbox.command(kind, target) for kind, target in orders.items()]
         (first,) = inbox.find_all("saver")
         assert first.job
         # Nobody but Slurm's users submits, and nobody in the name of another's job.
@@ -121,8 +138,10 @@ def test_users_jobs_are_started_placed_preempted_and_left_alone(
     records = [record for record, _ in Reader(tmp_path).records(name)]
     specs = {spec.job_id: spec for record in records for spec in record.arrivals}
     ends = {e.job_id: e.kind for record in records for e in record.finished if e.ends_job}
-    commands = {c.number: c for record in records for c in record.commands}
-    assert "does not wait in Slurm" in commands[forged.number].reason
+    taken = {c.number: c for record in records for c in record.commands}
+    assert "does not wait in Slurm" in taken[forged.number].reason
+    for entry in late:
+        assert "did not say that it saves" in taken[entry.number].reason
     # The job without GPUs was none of Shockwave's.
     assert len(specs) == len(all_jobs)
     named = {spec.name: number for number, spec in specs.items()}
