@@ -114,8 +114,14 @@ def test_the_queue_is_handed_back(
     claim_partition(Commands(closed.commands("operator")), "gpu", "gone")
     wait_for(states, lambda now: now[requeued] == "run RUNNING None")
     closed.run("scontrol", "requeue", requeued, user="operator")
-    closed.run("scontrol", "update", f"JobId={requeued}", "QOS=wait", user="operator")
-    wait_for(states, lambda now: now.get(requeued) == "wait PENDING BeginTime")
+
+    def hold() -> dict[str, str]:
+        """Close its QOS, which Slurm forgets before it has finished the requeue."""
+        change = (f"JobId={requeued}", "QOS=wait")
+        closed.run("scontrol", "update", *change, user="operator", check=False)
+        return states()
+
+    wait_for(hold, lambda now: now.get(requeued) == "wait PENDING BeginTime", every=0.5)
 
     def has_settled() -> bool:
         queue = list_queue(Commands(closed.commands("operator")), "gpu")
