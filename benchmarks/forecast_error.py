@@ -99,8 +99,8 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
                     held,
                 )
             )
-        history = learn(history, whole, profile, seed)
-        calibration = calibration.after(scored, alone)
+        history = learn(history, [whole], profile, seed)
+        calibration = calibration.after([(scored, alone)])
     return tuple(_means(rows))
 
 

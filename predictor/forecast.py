@@ -175,13 +175,17 @@ def _learned(
     trajectories: bool,
 ) -> list[Forecast]:
     """Forecast jobs: unsettled jobs from the posterior over their sequences."""
-    learning = [job for job in jobs if not job.is_settled]
+    settled = [job.is_settled for job in jobs]
+    learning = [job for job, keeps in zip(jobs, settled, strict=True) if not keeps]
     learned = iter(
         _summarised(learning, draw_sequences(learning, throughput, history, seed), trajectories)
         if learning
         else ()
     )
-    return [_settled(job, trajectories) if job.is_settled else next(learned) for job in jobs]
+    return [
+        _settled(job, trajectories) if keeps else next(learned)
+        for job, keeps in zip(jobs, settled, strict=True)
+    ]
 
 
 def _timed(

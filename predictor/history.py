@@ -1,7 +1,7 @@
 """Trajectories of finished jobs, from which the prior of later jobs is learned."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
@@ -88,8 +88,14 @@ class ModeHistory:
     of_kind: Mapping[Kind, tuple[int, ...]] = field(default_factory=dict)
     of_model: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def after(self, trajectory: Trajectory, counts: tuple[float, ...]) -> "ModeHistory":
-        """Return the history after another trajectory, with new counts."""
+    def with_counts(self, counts: tuple[float, ...]) -> "ModeHistory":
+        """Return the history with new counts."""
+        found = replace(self, counts=counts)
+        vars(found).update({name: vars(self)[name] for name in _CACHED if name in vars(self)})
+        return found
+
+    def after(self, trajectory: Trajectory) -> "ModeHistory":
+        """Return the history after another trajectory, with the same counts."""
         number, kind, model = (
             self.dropped + len(self.trajectories),
             trajectory.kind,
@@ -100,7 +106,7 @@ class ModeHistory:
         numbers = (*self.of_model.get(model, ()), number)
         found = ModeHistory(
             trajectories,
-            counts,
+            self.counts,
             dropped,
             {**self.of_kind, kind: (*self.of_kind.get(kind, ()), number)[-SAME_KIND:]},
             {**self.of_model, model: tuple([at for at in numbers if at >= dropped])},
@@ -204,6 +210,7 @@ class History:
         return {}
 
 
+_CACHED = "arrays", "_relatives"
 _EMPTY = ModeHistory()
 NOTHING = History()
 """The empty history."""

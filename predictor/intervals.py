@@ -12,7 +12,7 @@ others have conformal intervals already (`predictor.durations`).
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -143,10 +143,11 @@ class Scores:
         """Return the number of scores."""
         return len(self.latest)
 
-    def after(self, score: Score, kept: int) -> "Scores":
-        """Return the scores after another one; only the latest `kept` are kept."""
-        latest, sides = (*self.latest, score), (list(self.above), list(self.below))
-        insort(sides[score[0]], score[1])
+    def after(self, new: Sequence[Score], kept: int) -> "Scores":
+        """Return the scores after further ones; only the latest `kept` are kept."""
+        latest, sides = (*self.latest, *new), (list(self.above), list(self.below))
+        for is_below, beyond in new:
+            insort(sides[is_below], beyond)
         for is_below, beyond in latest[:-kept]:
             del sides[is_below][bisect_left(sides[is_below], beyond)]
         return Scores(latest[-kept:], tuple(sides[True]), tuple(sides[False]))
@@ -162,20 +163,27 @@ class Calibration:
 
     scores: Mapping[Group, Scores] = field(default_factory=dict)
 
-    def after(self, forecasts: Iterable[Scored], run_seconds: float) -> "Calibration":
-        """Return the calibration after another job finished.
+    def after(self, finished: Iterable[tuple[Sequence[Scored], float]]) -> "Calibration":
+        """Return the calibration after further jobs finished, in this order.
 
-        `run_seconds` is the job's total run time on its reference allocation.
+        Each has its forecasts, and its total run time on its reference allocation in seconds.
         """
-        scores, tenant = dict(self.scores), Kind()
-        for made in forecasts:
-            found, tenant = made.score(run_seconds - made.run_seconds), _tenant(made.kinds[-1])
-            kept = KEPT_TIMED if tenant else KEPT
-            for group in made.groups:
-                scores[group] = scores.pop(group, NO_SCORES).after(found, kept)
-        own = [group for group in scores if _tenant(group[0]) == tenant]
-        for group in own[:-KEPT_GROUPS]:  # adaptive jobs have fewer groups than that
-            del scores[group]
+        scores = dict(self.scores)
+        adaptive: dict[Group, list[Score]] = {}
+        for forecasts, run_seconds in finished:
+            tenant = _tenant(forecasts[-1].kinds[-1]) if forecasts else Kind()
+            found: dict[Group, list[Score]] = {} if tenant else adaptive
+            for made in forecasts:
+                score = made.score(run_seconds - made.run_seconds)
+                for group in made.groups:
+                    found[group] = known = found.pop(group, [])  # the latest group is the last
+                    known.append(score)
+            if tenant:
+                _add(scores, found, KEPT_TIMED)
+                own = [group for group in scores if _tenant(group[0]) == tenant]
+                for group in own[:-KEPT_GROUPS]:  # adaptive jobs have fewer groups than that
+                    del scores[group]
+        _add(scores, adaptive, KEPT)
         return Calibration(scores)
 
     def interval_of(
@@ -227,6 +235,12 @@ class Calibration:
     @cached_property
     def _corrections(self) -> dict[Group, tuple[float, float] | None]:
         return {}
+
+
+def _add(scores: dict[Group, Scores], found: Mapping[Group, Sequence[Score]], kept: int) -> None:
+    """Add scores by group; the groups become the latest ones."""
+    for group, new in found.items():
+        scores[group] = scores.pop(group, NO_SCORES).after(new, kept)
 
 
 def _missed(scores: int, *, ends: int) -> int:

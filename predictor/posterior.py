@@ -19,12 +19,12 @@ censored at the epochs done.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
 
-from predictor.arrays import Floats, Ints
+from predictor.arrays import Bools, Floats, Ints
 from predictor.belief import Belief, find_changes, list_stages
 from predictor.durations import add_share
 from predictor.history import (
@@ -33,6 +33,7 @@ from predictor.history import (
     SAME_MODE,
     SAME_MODEL,
     History,
+    ModeHistory,
     build_trajectory,
 )
 from predictor.job import JobSpec, Mode, Regime
@@ -182,7 +183,9 @@ class Sequences:
         order = self._order
         mass = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
         mass /= mass[:, -1:]
-        below = (mass[:, :, None] < levels[:, None, :]).sum(axis=1)
+        below = np.stack(
+            [np.count_nonzero(mass < level[:, None], axis=1) for level in levels.T], axis=1
+        )
         below = np.minimum(below, mass.shape[1] - 1)
         columns: Ints = np.take_along_axis(order, below, axis=1)
         return columns
@@ -201,77 +204,105 @@ def draw_sequences(
     """
     done = np.array([job.done for job in jobs])[:, None]
     end = done + np.array([job.left for job in jobs])[:, None]
-    at, weights = _candidates(jobs, history, seed)
-    changed = [len(job.changes) for job in jobs]
-    width = at.shape[2] - min(changed)
-    coming = np.full((*weights.shape, width), np.inf)
+    pasts = [history.of_mode(job.spec.mode) for job in jobs]
+    found = _find_candidates(jobs, pasts, seed)
+    at, weights = found.at, found.weigh([past.counts for past in pasts])
+    changed = np.array([len(job.changes) for job in jobs])
+    width = len(at) - int(changed.min())
+    coming = np.full((width, *weights.shape), np.inf)
+    for seen in np.unique(changed).tolist():
+        rows = np.flatnonzero(changed == seen)
+        coming[: len(at) - seen, rows] = at[seen:, rows]
     sizes, seconds = [], np.ones((len(jobs), width))
-    for row, (job, seen) in enumerate(zip(jobs, changed, strict=True)):
-        coming[row, :, : at.shape[2] - seen] = at[row, :, seen:]
+    for row, (job, seen) in enumerate(zip(jobs, changed.tolist(), strict=True)):
         ahead = list_stages(job.spec, job.sizes, seen + width - 1)[seen + 1 :]
         sizes.append((job.batch_size, *ahead))
-        took = {size: _epoch_seconds(job, size, throughput) for size in {*sizes[row]}}
+        spec, allocation = job.spec, throughput.reference(job.spec)
+        took = {
+            size: training_seconds(throughput, spec, size, allocation)
+            * math.exp(job.slowness_at(size))
+            for size in {*sizes[row]}
+        }
         seconds[row, : len(sizes[row])] = [took[size] for size in sizes[row]]
-    within = np.minimum(np.maximum(coming, done[:, :, None]), end[:, :, None])
-    ends = np.maximum.accumulate(within, axis=2)
-    epochs = ends.copy()
-    epochs[:, :, 1:] -= ends[:, :, :-1]
-    epochs[:, :, 0] -= done
-    return Sequences(weights, epochs, seconds, tuple(sizes))
+    epochs, begin = np.empty(coming.shape), done
+    for stage in range(width):
+        stop = np.maximum(np.minimum(np.maximum(coming[stage], done), end), begin)
+        np.subtract(stop, begin, out=epochs[stage])
+        begin = stop
+    return Sequences(weights, np.moveaxis(epochs, 0, 2), seconds, tuple(sizes))
 
 
-def _epoch_seconds(job: Evidence, batch_size: int, throughput: Throughput) -> float:
-    return training_seconds(throughput, job.spec, batch_size) * math.exp(
-        job.slowness_at(batch_size)
-    )
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Candidates of jobs.
 
-
-def _candidates(jobs: Sequence[Evidence], history: History, seed: int) -> tuple[Floats, Floats]:
-    """Return each job's candidate changes and their posterior probabilities.
-
-    Returns:
-        Epochs of the changes, shape (jobs, candidates, changes + 1), padded with infinity
-        (always in the last column); probabilities, shape (jobs, candidates).
+    Attributes:
+        at: Epochs of their changes, shape (changes + 1, jobs, candidates), padded with infinity
+            (always in the last row).
+        exists: Whether a job has the candidate, shape (jobs, candidates).
+        sharing: Candidates of each mixture component, shape (jobs, components).
+        likelihood: Shape (jobs, candidates).
     """
-    components = len(PSEUDO_COUNTS)
-    modes = {mode: history.of_mode(mode) for mode in {job.spec.mode: None for job in jobs}}
-    known = max(past.arrays[0].shape[1] for past in modes.values())
+
+    at: Floats
+    exists: Bools
+    sharing: Ints
+    likelihood: Floats
+
+    def weigh(self, counts: Sequence[tuple[float, ...]], row: int | None = None) -> Floats:
+        """Return the candidates' posterior probabilities, shape (jobs, candidates).
+
+        `counts` are those of the jobs' modes (`ModeHistory.counts`); `row` asks for one job only.
+        """
+        rows = slice(None) if row is None else slice(row, row + 1)
+        number = {known: n for n, known in enumerate(dict.fromkeys(counts))}
+        table = np.array([np.array(PSEUDO_COUNTS) + (known or 0.0) for known in number])
+        each = table[[number[known] for known in counts]] / np.maximum(self.sharing[rows], 1)
+        weights: Floats = self.exists[rows] * each[:, COMPONENTS] * self.likelihood[rows]
+        # Unlike `sum`, `cumsum` adds in a fixed order, so that other jobs in the batch change no
+        # bit.
+        weights /= np.cumsum(weights, axis=1)[:, -1:]
+        return weights
+
+
+def _find_candidates(
+    jobs: Sequence[Evidence], pasts: Sequence[ModeHistory], seed: int
+) -> _Candidates:
+    """Find each job's candidates among the trajectories of its mode, and by the prior."""
+    rows_of: dict[int, list[int]] = {}
+    for row, past in enumerate(pasts):
+        rows_of.setdefault(id(past), []).append(row)
+    known = max(past.arrays[0].shape[1] for past in pasts)
     epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
     rungs = np.array([job.rungs for job in jobs])[:, None]
     width = max(known, int(rungs.max()), *(len(job.changes) for job in jobs)) + 1
-    at = np.full((len(jobs), len(COMPONENTS), width), np.inf)
+    at = np.full((width, len(jobs), len(COMPONENTS)), np.inf)
     ended = np.ones((len(jobs), RELATIVES))
     exists = np.ones((len(jobs), len(COMPONENTS)), bool)
     at_the_top = np.zeros((len(jobs), RELATIVES), bool)
-    counts = np.empty((len(jobs), components))
-    for mode, past in modes.items():
+    for of_past in rows_of.values():
+        past = pasts[of_past[0]]
         trajectories, past_epochs, past_at_the_top = past.arrays
-        of_mode = np.array([row for row, job in enumerate(jobs) if job.spec.mode is mode])
-        rows = np.stack([past.relatives(jobs[row].spec) for row in of_mode.tolist()])
-        at[of_mode, :RELATIVES, : trajectories.shape[1]] = trajectories[rows]
-        ended[of_mode], at_the_top[of_mode] = past_epochs[rows], past_at_the_top[rows]
-        exists[of_mode, : 2 * RELATIVES] = np.tile(rows >= 0, 2)
-        counts[of_mode] = np.array(PSEUDO_COUNTS) + (past.counts or np.zeros(components))
-    shares = at[:, :RELATIVES, :known] / ended[:, :, None]
-    at[:, RELATIVES : 2 * RELATIVES, :known] = shares * epochs[:, :, None]
-    climbs = np.array([job.spec.mode is Mode.GNS for job in jobs])[:, None]
-    at[np.arange(width) >= np.where(climbs, rungs, width)[:, :, None] + _NO_CANDIDATES] = np.inf
+        relatives = np.stack([past.relatives(jobs[row].spec) for row in of_past])
+        at[: trajectories.shape[1], of_past, :RELATIVES] = trajectories.T[:, relatives]
+        ended[of_past], at_the_top[of_past] = past_epochs[relatives], past_at_the_top[relatives]
+        exists[of_past, : 2 * RELATIVES] = np.tile(relatives >= 0, 2)
+    at[:known, :, RELATIVES : 2 * RELATIVES] = at[:known, :, :RELATIVES] / ended * epochs
+    most = np.array([job.rungs if job.spec.mode is Mode.GNS else width for job in jobs])
+    for change in range(int(most.min()), width):
+        at[change, most <= change] = np.inf
     # Candidates by epochs are censored where the finished job ended. Those that ended at the
     # largest batch size are censored after their last change, draws from the start.
     censored = np.zeros((len(jobs), len(COMPONENTS)))
     censored[:, :RELATIVES] = np.where(ended < epochs, ended, np.inf)
     censored[:, RELATIVES : 2 * RELATIVES] = np.inf
     censored[:, : 2 * RELATIVES][np.tile(at_the_top, 2)] = 0.0
-    sharing = np.stack([exists[:, part].sum(axis=1) for part in _CANDIDATES_OF], axis=1)
-    weights = exists * (counts / np.maximum(sharing, 1))[:, COMPONENTS]
-    weights = weights * _likelihood(jobs, at, censored, rungs, seed)
-    # Unlike `sum`, `cumsum` adds in a fixed order, so that other jobs in the batch change no bit.
-    weights /= np.cumsum(weights, axis=1)[:, -1:]
-    return at, weights
+    sharing = np.add.reduceat(exists, _FIRST_OF, axis=1, dtype=np.intp)
+    return _Candidates(at, exists, sharing, _likelihood(jobs, at, censored, rungs, seed))
 
 
-_NO_CANDIDATES = np.zeros((1, len(COMPONENTS), 1))
-_CANDIDATES_OF = [np.flatnonzero(part == COMPONENTS) for part in range(len(PSEUDO_COUNTS))]
+_FIRST_OF = np.flatnonzero(np.diff(COMPONENTS, prepend=-1))
+"""First candidate of each mixture component."""
 
 
 def _likelihood(
@@ -286,7 +317,7 @@ def _likelihood(
 
     Args:
         jobs: Evidence about each job.
-        at: Epochs of the candidates' changes, shape (jobs, candidates, changes + 1); drawn
+        at: Epochs of the candidates' changes, shape (changes + 1, jobs, candidates); drawn
             changes are filled in.
         censored: Epoch from which a candidate's further changes follow the prior; infinite
             without censoring. Shape (jobs, candidates).
@@ -296,7 +327,10 @@ def _likelihood(
     done = np.array([job.done for job in jobs])[:, None]
     epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
     changed = np.array([len(job.changes) for job in jobs])
-    known, last = np.isfinite(at).sum(axis=2), at.shape[2] - 1
+    last = len(at) - 1
+    known = np.zeros(censored.shape, np.intp)
+    for changes in at:
+        known += np.isfinite(changes)
     known[~np.isfinite(censored)] = last + 1  # a candidate without censoring draws no change
     off = EPOCHS_OFF + SHARE_OFF * epochs
     ends, cuts = _uniform(seed, last)
@@ -317,7 +351,7 @@ def _likelihood(
         if seen.size:  # the density of observed changes
             epoch = np.array([[jobs[row].changes[change]] for row in seen.tolist()])
             of, width = epochs[seen], off[seen]
-            z = (epoch - at[seen, :, change]) / width
+            z = (epoch - at[change, seen]) / width
             near = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
             rest = np.minimum(np.maximum((of - epoch) / left[seen], 0.5 / of), 1.0)
             others = np.maximum(more[seen] - 1.0, 0.0)
@@ -330,21 +364,25 @@ def _likelihood(
             now, of, stay = done[following], epochs[following], stays[following]
             remaining = np.minimum(np.maximum((of - now) / left[following], 0.0), 1.0)
             waits = (1.0 - stay) * _power(remaining, more[following])
-            coming = ndtr((at[following, :, change] - now) / off[following])
-            to_come = np.where(free[following], stay + waits, coming)
+            to_come = stay + waits
+            stop = stop.copy()
+            stop[following] = stay / to_come
+            fixed = ~free[following]
+            to_come[fixed] = ndtr(((at[change, following] - now) / off[following])[fixed])
             late = OUTLIER * np.maximum(1.0 - now / of, OUTLIER)
             likelihood[following] *= (1.0 - OUTLIER) * to_come + late
-            stop = stop.copy()
-            stop[following] = stay / (stay + waits)
         if coming_rows.size:
-            rows, now = coming_rows, done[coming_rows]
-            after = np.maximum(begins[rows], now)
-            later = (changed[rows] < change)[:, None]
-            after = np.where(later, np.maximum(at[rows, :, change - 1], after), after)
-            comes = free[rows] & np.isfinite(after) & (ends[:, change] >= stop[rows])
-            share = 1.0 - np.exp(np.log1p(-cuts[:, change]) / more[rows])
-            drawn = np.where(comes, after, 0.0) * (1.0 - share) + epochs[rows] * share
-            at[rows, :, change] = np.where(comes, drawn, at[rows, :, change])
+            comes = free[coming_rows] & (ends[:, change] >= stop[coming_rows])
+            of_job, candidate = np.nonzero(comes)
+            rows = coming_rows[of_job]
+            after = np.maximum(begins[rows, candidate], done[rows, 0])
+            if change:
+                previous = np.maximum(at[change - 1, rows, candidate], after)
+                after = np.where(changed[rows] < change, previous, after)
+            there = np.isfinite(after)
+            rows, candidate, after = rows[there], candidate[there], after[there]
+            share = 1.0 - np.exp(np.log1p(-cuts[candidate, change]) / more[rows, 0])
+            at[change, rows, candidate] = after * (1.0 - share) + epochs[rows, 0] * share
         if seen.size:
             before[seen] = epoch
     return likelihood
@@ -370,19 +408,32 @@ def _uniform(seed: int, changes: int) -> tuple[Floats, Floats]:
     return ends, cuts
 
 
-def learn(history: History, belief: Belief, throughput: Throughput, seed: int) -> History:
-    """Add a finished job to the history.
+def learn(
+    history: History, beliefs: Sequence[Belief], throughput: Throughput, seed: int
+) -> History:
+    """Add finished jobs to the history, in the order of their ends.
 
     For an adaptive job, adds its trajectory, and its final posterior over mixture components to
     their counts; for a timed job, the share of its limit that it took.
     """
-    if belief.spec.timed:
-        return replace(history, shares=add_share(history.shares, belief))
-    mode, past = belief.spec.mode, history.of_mode(belief.spec.mode)
-    job, counts = gather_evidence(belief, throughput, history), past.counts
-    if job.can_adapt:
-        _, weights = _candidates([job], history, seed)
-        components = np.bincount(COMPONENTS, weights[0], len(PSEUDO_COUNTS))
-        counts = tuple((components + (counts or 0.0)).tolist())
-    past = past.after(build_trajectory(belief, throughput), counts)
-    return History({**history.modes, mode: past}, history.shares)
+    shares, modes = history.shares, dict(history.modes)
+    jobs, pasts = list[Evidence](), list[ModeHistory]()
+    for belief in beliefs:
+        if belief.spec.timed:
+            shares = add_share(shares, belief)
+            continue
+        job, past = gather_evidence(belief, throughput, history), modes.get(belief.spec.mode)
+        past = past or ModeHistory()
+        if job.can_adapt:
+            jobs.append(job)
+            pasts.append(past)
+        modes[belief.spec.mode] = past.after(build_trajectory(belief, throughput))
+    if jobs:  # together: only the weights of a job depend on those of the jobs before it
+        found = _find_candidates(jobs, pasts, seed)
+        for row, job in enumerate(jobs):
+            past = modes[job.spec.mode]
+            weights = found.weigh([past.counts], row)[0]
+            components = np.bincount(COMPONENTS, weights, len(PSEUDO_COUNTS))
+            counts = tuple((components + (past.counts or 0.0)).tolist())
+            modes[job.spec.mode] = past.with_counts(counts)
+    return History(modes, shares)

@@ -65,9 +65,9 @@ class Learning:
     @classmethod
     def initial(cls, header: RunHeader) -> "Learning":
         """Return the learning before the first round, from the header's finished jobs."""
-        history, settings = History(), header.settings
-        for job in header.history:
-            history = learn(history, job.belief, header.throughputs, settings.seed)
+        settings = header.settings
+        before = [job.belief for job in header.history]
+        history = learn(History(), before, header.throughputs, settings.seed)
         if settings.runtime in (RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL):
             return cls(history=history)
         return cls(history=history, speed_noise=expect_noise(settings.round_seconds))
@@ -83,14 +83,12 @@ class Learning:
         noise = self.speed_noise.after(trained, header.throughputs)
         if not ended:
             return self if noise is self.speed_noise else replace(self, speed_noise=noise)
-        history, unscored, calibration = self.history, dict(self.unscored), self.calibration
-        for job in ended:
-            forecasts = unscored.pop(job.belief.spec.job_id, ())
-            if job.finished or job.at_limit:
-                history = learn(history, job.belief, header.throughputs, header.settings.seed)
-            if job.finished:
-                calibration = calibration.after(forecasts, job.belief.reference_seconds)
+        unscored = dict(self.unscored)
+        scored = [(job, unscored.pop(job.belief.spec.job_id, ())) for job in ended]
+        known = [job.belief for job in ended if job.finished or job.at_limit]
+        history = learn(self.history, known, header.throughputs, header.settings.seed)
         finished = [job for job in ended if job.finished]
+        judged = ((made, job.belief.reference_seconds) for job, made in scored if job.finished)
         latest = slice(-MOST_FINISHED if header.service else None, None)
         gpu_seconds = [job.belief.run_seconds * job.gpus for job in finished]
         ratios = dict(self.isolated_ratios)
@@ -103,7 +101,7 @@ class Learning:
             finished_ids=self.finished_ids.union(job.belief.spec.job_id for job in finished),
             history=history,
             unscored=unscored,
-            calibration=calibration,
+            calibration=self.calibration.after(judged),
             speed_noise=noise,
             isolated_ratios=ratios,
         )

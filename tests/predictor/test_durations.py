@@ -48,10 +48,7 @@ def ran(spec: JobSpec, seconds: float, *, ended: bool = False) -> Belief:
 
 def after(*ends: tuple[JobSpec, float]) -> History:
     """What is known after jobs of these lengths."""
-    history = NOTHING
-    for spec, seconds in ends:
-        history = learn(history, ran(spec, seconds, ended=True), PROFILE, 0)
-    return history
+    return learn(NOTHING, [ran(spec, seconds, ended=True) for spec, seconds in ends], PROFILE, 0)
 
 
 @given(st.lists(SHARES, min_size=2, max_size=40, unique=True), st.floats(0.0, 0.9))
@@ -280,7 +277,7 @@ def test_intervals_of_jobs_that_report_are_calibrated_by_those_of_their_name(
             if number >= 40:
                 held[False].append((left < time.low, left > time.high))
                 held[True].append((left < low, left > high))
-        known = known.after(made, float(ends[-1]))
+        known = known.after([(made, float(ends[-1]))])
     shown = {how: 1.0 - np.sum(missed) / len(missed) for how, missed in held.items()}
     assert abs(shown[False] - 0.8) > 0.05
     assert 0.76 <= shown[True] <= 0.84

@@ -18,10 +18,7 @@ def made(time: RunTime, mode: Mode = Mode.GNS, tenth: int = 3) -> Scored:
 
 
 def taught(lefts: list[float], forecast: Scored) -> Calibration:
-    calibration = Calibration()
-    for left in lefts:
-        calibration = calibration.after([forecast], forecast.run_seconds + left)
-    return calibration
+    return Calibration().after([([forecast], forecast.run_seconds + left) for left in lefts])
 
 
 @pytest.mark.parametrize("time", [SURE, OPEN])
@@ -86,12 +83,12 @@ def test_names_of_a_tenant_push_out_no_calibration_of_others_or_of_its_image() -
     calibration, others = Calibration(), (made(SURE), of_name("nightly", "b"))
     for left in lefts:
         for forecast in others:
-            calibration = calibration.after([forecast], forecast.run_seconds + left)
+            calibration = calibration.after([([forecast], forecast.run_seconds + left)])
     expected = [calibration.interval(forecast) for forecast in others]
     names = KEPT_GROUPS // 10 + 20
     for number in range(names):
         of_job = [of_name(f"job-{number}", "a", tenth) for tenth in range(10)]
-        calibration = calibration.after(of_job, 1_600.0)
+        calibration = calibration.after([(of_job, 1_600.0)])
     assert [calibration.interval(forecast) for forecast in others] == expected
     own = {kind[0] for kind, _, _ in calibration.scores if kind[1:2] == ("a",)}
     assert {"", f"job-{names - 1}"} < own

@@ -52,10 +52,7 @@ def finished(spec: JobSpec, *regimes: tuple[int, int]) -> Belief:
 
 def after(*beliefs: Belief) -> History:
     """What is learned from finished jobs."""
-    history = NOTHING
-    for belief in beliefs:
-        history = learn(history, belief, PROFILE, 0)
-    return history
+    return learn(NOTHING, beliefs, PROFILE, 0)
 
 
 def posterior(belief: Belief, history: History = NOTHING) -> Sequences:
@@ -122,6 +119,22 @@ def test_the_likelihood_outweighs_the_prior() -> None:
     history = after(*[finished(GNS, (16, 12), (32, 18), (64, 30))] * 3)
     lingers = posterior(seen(GNS, (16, 30)), history)
     assert (lingers.weights * lingers.epochs[:, :, 0]).sum() > 3.0
+
+
+def test_jobs_that_end_together_teach_the_same_as_one_after_another() -> None:
+    short = dataclasses.replace(ACCORDION, epochs=20, total_steps=0)
+    ended = [
+        finished(GNS, (16, 12), (32, 18), (64, 30)),
+        finished(STATIC, (16, 60)),
+        finished(short, (16, 4), (64, 10), (16, 6)),
+        finished(GNS, (16, 30), (32, 30)),
+        finished(ACCORDION, (16, 60)),
+    ]
+    history = NOTHING
+    for belief in ended:
+        history = learn(history, [belief], PROFILE, 0)
+    assert after(*ended) == history
+    assert sum(history.of_mode(Mode.GNS).counts) == pytest.approx(2.0)
 
 
 def test_a_course_is_censored_at_its_largest_batch_size() -> None:
