@@ -1,7 +1,8 @@
-"""Decide a round: plan around non-preemptible jobs and reserved cells.
+"""Decide a round: plan around non-preemptible jobs, reserved nodes and cells.
 
 Non-preemptible jobs, and jobs on cordoned nodes, keep their GPUs; tenants keep their cells
-(`solver.promised`). Policies do not see these GPUs. A stream of non-preemptible jobs could starve a
+(`solver.promised`), and their jobs take nodes that are reserved for them in order of arrival.
+Policies do not see these GPUs. A stream of non-preemptible jobs could starve a
 larger gang, so the gang that has waited longest for their GPUs has a reservation: it starts once
 enough of these jobs have reached their limits, and no non-preemptible job that could delay it
 starts (EASY backfilling: Lifka, JSSPP '95).
@@ -14,6 +15,9 @@ from itertools import chain
 
 from predictor.allocation import Allocation
 from solver.inventory import Inventory
+from solver.list_scheduling import must_consolidate
+from solver.placement import GangRequest
+from solver.placement import place as place_gangs
 from solver.plan import (
     ActiveJob,
     Plan,
@@ -60,21 +64,72 @@ def _around(name: str, plan: Callable[[Situation], Plan], situation: RoundInput)
         return plan(given.for_policies())
 
     kept = partial(around_kept, name, on_policy_input)
-    return kept(situation) if situation.promises is None else around_cells(name, kept, situation)
+    if situation.promises is not None:
+        return around_cells(name, kept, situation)
+    return around_reserved(kept, situation) if situation.reserved else kept(situation)
+
+
+def around_reserved(plan: Callable[[RoundInput], Plan], situation: RoundInput) -> Plan:
+    """Return a plan for the GPUs that no tenant has reserved, plus the jobs on reserved ones.
+
+    A tenant's jobs that do not fit there, or hold other GPUs, compete as all others do.
+    """
+    placement = dict[int, tuple[int, ...]]()
+    for tenant, gpus in situation.reserved.items():
+        placement |= _place_reserved(situation, tenant, gpus)
+    taken = {*chain.from_iterable((*situation.reserved.values(), *placement.values()))}
+    inventory = situation.inventory.without(taken)
+    others = [job for job in situation.jobs if job.job_id not in placement]
+    staying = [job for job in others if job.gpus and not job.spec.preemptible]
+    asking = (drop_lost_gpus(job, inventory) for job in others if job not in staying)
+    jobs = [*staying, *keep_fitting(inventory, asking)]
+    jobs.sort(key=lambda job: job.job_id)
+    found = plan(replace(situation, inventory=inventory, jobs=tuple(jobs)))
+    return replace(found, placement={**placement, **found.placement})
+
+
+def _place_reserved(
+    situation: RoundInput, tenant: str, gpus: frozenset[int]
+) -> dict[int, tuple[int, ...]]:
+    """Return the GPUs of a tenant's jobs among those reserved for it, by job id."""
+    keeping = (job for job in situation.jobs if not job.spec.preemptible)
+    free = gpus.difference(*(job.gpus for job in keeping if job.spec.tenant != tenant))
+    own = [job for job in situation.jobs if job.spec.tenant == tenant]
+    own.sort(key=lambda job: (not free.issuperset(job.gpus or (-1,)), job.spec.arrival_seconds))
+    placement = dict[int, tuple[int, ...]]()
+    for job in own:
+        there = job.gpus if free.issuperset(job.gpus) else ()
+        if not job.gpus:
+            there = _find_room(situation.inventory, job, free)
+        if there:
+            placement[job.job_id], free = there, free.difference(there)
+    return placement
+
+
+def _find_room(inventory: Inventory, job: ActiveJob, free: frozenset[int]) -> tuple[int, ...]:
+    """Return free GPUs of one pool for a waiting job; none without room."""
+    for wanted in job.choices:
+        for number in inventory.pools_of.get(wanted.gpu_type, ()):
+            there = inventory.gpus_in(number)
+            kept = [gpu - there.start for gpu in there if gpu not in free]
+            gang = GangRequest(job.job_id, wanted.gpus, must_consolidate(job, wanted))
+            for found in place_gangs(inventory.pools[number], [gang], {}, kept).values():
+                return tuple(there.start + gpu for gpu in found)
+    return ()
 
 
 def around_kept(name: str, plan: Callable[[RoundInput], Plan], situation: RoundInput) -> Plan:
     """Return a policy's plan for the GPUs that no job keeps, plus the leases of the others."""
     keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
-    if not keeping and not situation.cordoned:
+    if not keeping and not situation.closed and situation.inventory.gpus:
         return plan(situation)
     staying = [*_list_staying(situation)]
     pairs = tuple(tuple(sorted(job.job_id for job in on)) for on in staying if len(on) > 1)
     kept = {job.job_id: job.gpus for job in (*keeping, *chain.from_iterable(staying))}
-    taken = {*chain.from_iterable(kept.values()), *situation.cordoned}
+    taken = {*chain.from_iterable(kept.values()), *situation.closed}
     inventory = situation.inventory.without(sorted(taken))
     waiting = [drop_lost_gpus(job, inventory) for job in situation.jobs if job.job_id not in kept]
-    returning = [job for job in keeping if situation.cordoned.isdisjoint(job.gpus)]
+    returning = [job for job in keeping if situation.closed.isdisjoint(job.gpus)]
     delayed = _delaying(situation, inventory, returning, waiting) if returning else set()
     jobs = tuple(keep_fitting(inventory, (job for job in waiting if job.job_id not in delayed)))
     if not inventory.gpus:
@@ -87,8 +142,9 @@ def around_kept(name: str, plan: Callable[[RoundInput], Plan], situation: RoundI
 def _list_staying(situation: RoundInput) -> Iterator[Sequence[ActiveJob]]:
     """Yield the jobs that continue on cordoned GPUs: single jobs, and pairs that still fit."""
     holders: dict[tuple[int, ...], list[ActiveJob]] = {}
+    leaving = situation.maintained
     for job in situation.jobs:
-        if not situation.cordoned.isdisjoint(job.gpus):
+        if leaving.isdisjoint(job.gpus) and not situation.cordoned.isdisjoint(job.gpus):
             holders.setdefault(job.gpus, []).append(job)
     for there in holders.values():
         if len(there) == 1 or there[0].shared_rate(there[1], there[0].own) > 0.0:
@@ -108,10 +164,11 @@ class Reservation:
 def find_reservation(situation: RoundInput) -> Reservation | None:
     """Return the reservation of the gang that has waited longest for non-preemptible jobs.
 
-    Cordoned nodes rule out a reservation, because nobody knows how long they stay cordoned.
+    Cordoned nodes and open windows rule out a reservation, because a bound on its wait would not
+    hold.
     """
     keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
-    if not keeping or situation.cordoned:
+    if not keeping or situation.closed or situation.reserved:
         return None
     held = {job.job_id: job.gpus for job in keeping}
     inventory = situation.inventory.without(sorted(chain.from_iterable(held.values())))

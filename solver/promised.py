@@ -7,6 +7,7 @@ are opportunistic: a job whose GPUs are needed for a promise loses them at the n
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import chain
 
 from predictor.rows import from_json, to_json
@@ -115,6 +116,20 @@ class Promises:
         return self.whole.gpus_of(int(slot.node)).start + slot.gpu
 
 
+@dataclass(frozen=True, slots=True)
+class GpuWindow:
+    """A time for which GPUs are set aside, on the run's clock.
+
+    Attributes:
+        tenant: Whose jobs may start there; empty for maintenance.
+    """
+
+    gpus: frozenset[int]
+    begin_seconds: float
+    end_seconds: float
+    tenant: str = ""
+
+
 @dataclass(frozen=True)
 class RoundInput(Situation):
     """All input of a decision: policy input, and what policies never see.
@@ -122,10 +137,37 @@ class RoundInput(Situation):
     Attributes:
         cordoned: GPUs on which no job starts; jobs that hold some of them continue.
         promises: Promises to tenants; None without any.
+        windows: Open and future windows, in order.
     """
 
     cordoned: frozenset[int] = frozenset()
     promises: Promises | None = None
+    windows: tuple[GpuWindow, ...] = ()
+
+    @cached_property
+    def maintained(self) -> frozenset[int]:
+        """GPUs under maintenance; only jobs that are not preempted continue there."""
+        return frozenset().union(*(w.gpus for w in self._open if not w.tenant))
+
+    @cached_property
+    def closed(self) -> frozenset[int]:
+        """GPUs on which no job starts."""
+        return self.cordoned | self.maintained
+
+    @cached_property
+    def reserved(self) -> dict[str, frozenset[int]]:
+        """GPUs on which only jobs of a tenant start, by tenant."""
+        taken, found = {*self.closed}, dict[str, frozenset[int]]()
+        for window in self._open:
+            if window.tenant:
+                found[window.tenant] = found.get(window.tenant, frozenset()) | window.gpus - taken
+                taken |= window.gpus
+        return found
+
+    @property
+    def _open(self) -> list[GpuWindow]:
+        now = self.clock_seconds
+        return [w for w in self.windows if w.begin_seconds <= now < w.end_seconds]
 
     def for_policies(self) -> Situation:
         """Return only the policy input."""

@@ -1,10 +1,13 @@
 """Commands to a service, and the standing orders that they add up to."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from solver.inventory import Pool
+
+HOUR = 3600.0
+"""Seconds per hour: terms of tenants are in hours, clocks in seconds."""
 
 
 class CommandKind(StrEnum):
@@ -32,6 +35,12 @@ class CommandKind(StrEnum):
     """The node leaves the cluster for good; jobs on it are preempted, with their checkpoints."""
     IMAGE = "image"
     """Jobs accepted later get the node's image of the cluster file; earlier ones keep theirs."""
+    MAINTAIN = "maintain"
+    """For a time, no job starts on the node, and jobs there that can be preempted are."""
+    RESERVE = "reserve"
+    """For a time, only jobs of a tenant start on the node, and others there are preempted."""
+    REOPEN = "reopen"
+    """A window of the two kinds above ends, or does not begin; the target is its number."""
     TENANT = "tenant"
     """The command's terms become those of the tenant."""
     PAUSE = "pause"
@@ -50,7 +59,13 @@ class CommandKind(StrEnum):
             CommandKind.UNCORDON,
             CommandKind.REMOVE,
             CommandKind.IMAGE,
+            *CommandKind.windows(),
         )
+
+    @staticmethod
+    def windows() -> tuple["CommandKind", ...]:
+        """The kinds that set a node aside for a time."""
+        return CommandKind.MAINTAIN, CommandKind.RESERVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +140,11 @@ class Command:
 
     Attributes:
         number: Its entry in the inbox, from 1.
-        target: Job id, or index of a node; -1 if it is about a tenant, a new node or the service.
+        target: Job id, index of a node, or number of a window; -1 if it is about a tenant, a new
+            node or the service.
         at_seconds: When it was accepted, on the run's clock.
+        value: New budget; start of a window, on the run's clock.
+        terms: New terms of a tenant; for a window, whose it is and its hours on the run's clock.
         reason: Reason for a refusal, in words; the id of a node's new image.
     """
 
@@ -145,7 +163,8 @@ class Command:
         """The job of the command; None if it is about none."""
         if self.kind is CommandKind.REFUSED:
             return self.number if self.node == NO_NODE else None
-        return None if self.kind.of_node or self.target < 0 else self.target
+        about_none = self.kind.of_node or self.kind is CommandKind.REOPEN or self.target < 0
+        return None if about_none else self.target
 
     @property
     def words(self) -> str:
@@ -155,11 +174,50 @@ class Command:
             said = self.terms.words
         elif self.kind.of_node:
             said = f"node {self.target}"
+            if window := self.window:
+                to = f" for {window.tenant}" if window.tenant else ""
+                said += f"{to} from {window.begin_seconds:,.0f} to {window.end_seconds:,.0f} s"
+        elif self.kind is CommandKind.REOPEN:
+            said = f"window {self.target}"
         elif self.node != NO_NODE:
             said = self.node.words + ":" * bool(self.reason)
         elif self.kind is CommandKind.BUDGET:
             said = f"{self.value:g}"
         return f"{said} {why}".strip()
+
+    @property
+    def window(self) -> "Window | None":
+        """The window that the command makes; None if it makes none."""
+        if self.kind not in CommandKind.windows():
+            return None
+        end = self.value + self.terms.window_hours * HOUR
+        return Window(self.number, self.target, self.value, end, self.terms.tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time for which a node is set aside, on the run's clock.
+
+    Attributes:
+        number: Number of its command.
+        tenant: Whose jobs may start there; empty for maintenance.
+    """
+
+    number: int
+    node: int
+    begin_seconds: float
+    end_seconds: float
+    tenant: str = ""
+
+    @property
+    def words(self) -> str:
+        """What the node is set aside for, and until when, in words."""
+        what = "reserved" if self.tenant else "under maintenance"
+        return f"{what} until {self.end_seconds:,.0f} s"
+
+    def is_open(self, clock_seconds: float) -> bool:
+        """Return whether the node is set aside at a time."""
+        return self.begin_seconds <= clock_seconds < self.end_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +241,7 @@ class Orders:
         cordoned: Nodes on which no job starts.
         added: Nodes added to those of the header, each as a pool of its own.
         removed: Nodes that left the cluster.
+        windows: Times for which nodes are set aside; those that are over may be left out.
     """
 
     held: frozenset[int] = frozenset()
@@ -194,6 +253,7 @@ class Orders:
     removed: frozenset[int] = frozenset()
     images: tuple[NodeImage, ...] = ()
     cancelled_by: Mapping[int, str] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
 
     @property
     def not_running(self) -> frozenset[int]:
@@ -242,7 +302,19 @@ class Orders:
                 ),
             ),
             cancelled_by={job: by[job] for job in by if job in active},
+            windows=tuple(_list_windows(self.windows, commands)),
         )
+
+    def maintained(self, clock_seconds: float) -> frozenset[int]:
+        """Return the nodes under maintenance at a time."""
+        return frozenset(w.node for w in self.windows if not w.tenant and w.is_open(clock_seconds))
+
+    def closed_to(self, tenant: str, clock_seconds: float) -> frozenset[int]:
+        """Return the nodes in service on which no job of a tenant starts at a time."""
+        if not self.windows:
+            return self.cordoned
+        aside = (w for w in self.windows if w.tenant != tenant or not w.tenant)
+        return self.cordoned.union(w.node for w in aside if w.is_open(clock_seconds))
 
     @property
     def out_of_service(self) -> frozenset[int]:
@@ -259,6 +331,15 @@ def _marked(nodes: Collection[int], by: CommandKind, commands: Sequence[Command]
         elif command.kind is CommandKind.UNCORDON:
             marked.discard(command.target)
     return frozenset(marked)
+
+
+def _list_windows(windows: Sequence[Window], commands: Sequence[Command]) -> Iterator[Window]:
+    """Yield the windows after further commands, without those that are over."""
+    now = max((command.at_seconds for command in commands), default=0.0)
+    ended = {c.target for c in commands if c.kind is CommandKind.REOPEN}
+    for window in (*windows, *(found for c in commands if (found := c.window))):
+        if window.number not in ended and window.end_seconds > now:
+            yield window
 
 
 _NONE = Orders()

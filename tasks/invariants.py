@@ -148,10 +148,13 @@ class Invariants:
             elif not spec.demand.least <= len(gpus) <= spec.demand.most:
                 asked = f"{spec.demand.least} to {spec.demand.most}"
                 yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"
-            if self.reports.leases.get(job) != gpus and any(
-                inventory.node(gpu) in self.orders.cordoned for gpu in gpus if gpu < inventory.gpus
-            ):
-                yield f"job {job} is launched on a cordoned node"
+            nodes = {inventory.node(gpu) for gpu in gpus if gpu < inventory.gpus}
+            tenant, clock = spec.tenant if spec else "", record.clock_seconds
+            if self.reports.leases.get(job) != gpus:
+                if nodes & self.orders.closed_to(tenant, clock):
+                    yield f"job {job} is launched on a node that is cordoned or set aside"
+            elif spec and spec.preemptible and nodes & self.orders.maintained(clock):
+                yield f"job {job} stays on a node under maintenance"
             if any(gpu >= following for gpu, following in pairwise(gpus)):
                 yield f"the GPUs of job {job} are not in order"
             if spec and spec.options.task.at_once:

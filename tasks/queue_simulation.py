@@ -2,6 +2,7 @@
 
 import heapq
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -183,9 +184,12 @@ class QueueSimulation:
 
     def run(self, plan: Plan, asked: Set[int]) -> None:
         """Simulate from a first plan until the given jobs end, at infinity after `MOST_PLANS`."""
-        rounds = step = 0
+        rounds, step, changed = 0, 0, False
         for _ in range(MOST_PLANS):
-            before, step = step, max(1, int(rounds * GROWTH))
+            most = self._rounds_to_change()
+            # What a window has held back starts once that ends, not in the rounds before.
+            before, step = 0 if changed else step, min(max(1, int(rounds * GROWTH)), most)
+            changed = step == most
             rounds += step
             self._begin(plan, before)
             self._carry_out(plan, step)
@@ -195,6 +199,13 @@ class QueueSimulation:
         for job_id in asked - self.ends.keys():
             self.starts.setdefault(job_id, math.inf)
             self.ends[job_id] = math.inf
+
+    def _rounds_to_change(self) -> int:
+        """Return the rounds until the next window begins or ends."""
+        now = self.now
+        changes = (at for w in now.windows for at in (w.begin_seconds, w.end_seconds))
+        wait = min((at - now.clock_seconds for at in changes if at > now.clock_seconds), default=0)
+        return math.ceil(wait / now.round_seconds) if wait else sys.maxsize
 
     def _begin(self, plan: Plan, before: int) -> None:
         """Draw the first starts of a plan's jobs from the rounds since the previous plan."""
@@ -235,15 +246,15 @@ class QueueSimulation:
             ends(job_id)
         line = {job: self.jobs[job].seen for job in plan.order if job not in held}
         taken = set(chain.from_iterable(held.values()))
-        cordoned = self.now.cordoned
-        free = [g for g in range(self.now.inventory.gpus) if g not in taken and g not in cordoned]
+        closed = self.now.closed.union(*self.now.reserved.values())
+        free = [g for g in range(self.now.inventory.gpus) if g not in taken and g not in closed]
         ended: list[ActiveJob] = []
         while ending and ending[0][0] <= until:
             end, job_id = heapq.heappop(ending)
             self.ends[job_id] = end
             gpus, seen = held.pop(job_id), self.jobs.pop(job_id).seen
             if other.get(job_id) not in held:
-                free += (gpu for gpu in gpus if gpu not in cordoned)
+                free += (gpu for gpu in gpus if gpu not in closed)
             used.append((seen.spec.tenant, len(gpus) * (end - paces[job_id].since)))
             ended.append(seen)
             boundary = clock + math.ceil((end - clock) / round_seconds) * round_seconds

@@ -253,7 +253,8 @@ def find_runnable_jobs(this: Prediction) -> Mapping[int, ActiveJob]:
     orders = this.state.orders
     out = {*orders.held, *orders.cancelled}
     if this.observation.drained or orders.cordoned:
-        out |= {job_id for job_id in this.active if count_available_gpus(this, job_id) is not None}
+        few = (job for job in this.active if _count_gpus(this, job, orders.cordoned) is not None)
+        out |= {*few}
     if not out:
         return this.active
     options = {job_id: job.spec.options for job_id, job in this.active.items()}
@@ -264,12 +265,17 @@ def find_runnable_jobs(this: Prediction) -> Mapping[int, ActiveJob]:
 def count_available_gpus(this: Prediction, job_id: int) -> int | None:
     """Return the most GPUs in service that a job could hold, if too few; None if the job fits.
 
-    GPUs of cordoned nodes count only for jobs that hold GPUs, as no other job starts there. The
-    round must be predicted, and the job active in it.
+    GPUs of nodes that are cordoned or set aside count only for jobs that hold GPUs, as no other job
+    starts there. The round must be predicted, and the job active in it.
     """
-    job, inventory, cordoned = this.active[job_id], this.nodes.inventory, this.state.orders.cordoned
-    if cordoned and not job.gpus:
-        inventory = this.nodes.without(cordoned)
+    tenant, clock = this.active[job_id].spec.tenant, this.observation.clock_seconds
+    return _count_gpus(this, job_id, this.state.orders.closed_to(tenant, clock))
+
+
+def _count_gpus(this: Prediction, job_id: int, closed: frozenset[int]) -> int | None:
+    job, inventory = this.active[job_id], this.nodes.inventory
+    if closed and not job.gpus:
+        inventory = this.nodes.without(closed)
     if inventory is None:
         return 0
     demand = job.spec.demand

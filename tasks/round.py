@@ -20,7 +20,7 @@ from predictor.parts import Mapper
 from solver.deciding import decide
 from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, SolveReport
-from solver.promised import Promises, RoundInput
+from solver.promised import GpuWindow, Promises, RoundInput
 from tasks.commands import Command
 from tasks.fairness import FairFinish, FairFinishes
 from tasks.record import Estimate, RoundRecord, Timings, hash_record
@@ -111,8 +111,10 @@ def collect(run: Run, each: Mapper | None = None) -> Collected:
 
 def _idle_until(run: Run) -> float | None:
     barred = run.state.blocked.values()
-    quotas = (found.until_seconds for found in barred if found.until_seconds)
-    return run.source.idle_until(run.state.source_position, quotas)
+    times = [found.until_seconds for found in barred if found.until_seconds]
+    windows, now = run.state.orders.windows, run.state.clock_seconds
+    times += (w.end_seconds for w in windows if w.is_open(now))
+    return run.source.idle_until(run.state.source_position, times)
 
 
 def predict(run: Run, collected: Collected, each: Mapper | None = None) -> Prediction:
@@ -220,6 +222,7 @@ def make_situation(run: Run, this: Prediction) -> RoundInput | None:
         restart_seconds=settings.restart_seconds,
         promises=_promises(run, this),
         cordoned=_cordoned(run, this),
+        windows=tuple(_list_windows(run, this)),
     )
 
 
@@ -248,6 +251,17 @@ def _cordoned(run: Run, this: Prediction) -> frozenset[int]:
     inventory, nodes = this.state.inventory(run.header), this.state.orders.cordoned
     there = (inventory.gpus_of(node) for node in nodes if node < inventory.nodes)
     return frozenset(gpu for gpus in there for gpu in this.nodes.numbered(tuple(gpus)))
+
+
+def _list_windows(run: Run, this: Prediction) -> Iterator[GpuWindow]:
+    """Yield the windows that are not over, with GPUs numbered among the nodes in service."""
+    inventory, clock = this.state.inventory(run.header), this.observation.clock_seconds
+    for window in this.state.orders.windows:
+        if window.node < inventory.nodes and window.end_seconds > clock:
+            gpus = frozenset(this.nodes.numbered(tuple(inventory.gpus_of(window.node))))
+            if gpus:
+                times = window.begin_seconds, window.end_seconds
+                yield GpuWindow(gpus, *times, window.tenant)
 
 
 def _promises(run: Run, this: Prediction) -> Promises | None:
@@ -282,11 +296,15 @@ def dispatch(
     placement, leases = plan.placement, prediction.state.leases
     inventory = prediction.state.inventory(run.header)
     problems = {found.node: found.problem for found in prediction.observation.problems}
+    clock = prediction.observation.clock_seconds
+    maintained = prediction.state.orders.maintained(clock)
 
     def why(gpus: tuple[int, ...]) -> str:
         ailing = problems.keys() & {inventory.node(gpu) for gpu in gpus} if problems else ()
         for node in sorted(ailing):
             return f"node {node} is out of service: {problems[node]}"
+        for node in sorted(maintained & {inventory.node(gpu) for gpu in gpus}):
+            return f"node {node} is under maintenance"
         return _explain_preemption(gpus, leases, placement)
 
     losing = {job_id: why(gpus) for job_id, gpus in leases.items() if job_id not in placement}

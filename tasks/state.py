@@ -115,6 +115,14 @@ class RunState:
             for job, belief in self.beliefs.items()
         }
 
+    def list_maintained(self, inventory: Inventory, clock_seconds: float) -> set[int]:
+        """Return the nodes under maintenance that no job keeps until its end."""
+        found = {*self.orders.maintained(clock_seconds)}
+        for job_id, gpus in self.leases.items() if found else ():
+            if not self.beliefs[job_id].spec.preemptible:
+                found.difference_update(map(inventory.node, gpus))
+        return found
+
     def explain_withdrawal(self, job_id: int) -> str:
         """Return the reason, in words, why a cancelled job is withdrawn."""
         failed = find_failed_dependencies(self.beliefs, self.learning.finished_ids).get(job_id)
@@ -188,7 +196,10 @@ class RunState:
             learning=learning,
         )
         backoff = self.backoff.after(seen, header.settings.round_seconds)
-        nodes, clock = InService(state.inventory(header), seen.drained), seen.clock_seconds
+        clock = seen.clock_seconds
+        inventory = state.inventory(header)
+        out = {*seen.drained, *state.list_maintained(inventory, clock)}
+        nodes = InService(inventory, sorted(out))
         budgets = state.present_budgets(nodes.inventory, header.throughputs)
         state = replace(
             state,

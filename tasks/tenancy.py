@@ -6,10 +6,7 @@ from fnmatch import fnmatchcase
 from itertools import repeat
 
 from predictor.belief import Belief
-from tasks.commands import Command, CommandKind, TenantTerms
-
-HOUR = 3600.0
-"""Seconds per hour: terms of tenants are in hours, usage in seconds."""
+from tasks.commands import HOUR, Command, CommandKind, TenantTerms
 
 MOST_WINDOWS = 1_000
 """Windows without use after which no further hours are carried over. An engineering bound."""

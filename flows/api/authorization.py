@@ -12,8 +12,8 @@ from flows.api.commands import ServiceCommands
 from flows.api.forecast import ForecastRow, forecast_change
 from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
 from flows.api.named_commands import NamedCommands
-from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
-from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, censor
+from flows.api.requests import NodeRequest, TenantUpdate, WhatIf, WindowRequest
+from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, WindowRow, censor
 from flows.api.submission import parse_job
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import validate_fields
@@ -151,6 +151,40 @@ class AuthorizedApi(NamedCommands):
         self._refuse_tenants("only operators may add nodes")
         fields = request.model_dump(exclude_unset=True)
         return self._receipt([self.service.add_node(fields, by=self.caller.name, key=key)])
+
+    def add_window(
+        self,
+        node: str,
+        window: WindowRequest | Mapping[str, Any],
+        *,
+        tenant: str = "",
+        key: str = "",
+    ) -> Accepted:
+        """Set a node aside for a time, durably: for maintenance, or reserved for a tenant.
+
+        Raises:
+            NotAllowed: The caller is not an operator.
+            InputError: There is no such node, or the window is invalid.
+        """
+        request = validate_fields("window", WindowRequest, window, "a window")
+        self._refuse_tenants("only operators may set nodes aside")
+        given = {"by": self.caller.name, "key": key}
+        return self._receipt(self.service.add_windows(node, request, tenant, **given))
+
+    def reopen(self, window: int, *, key: str = "") -> Accepted:
+        """End a window durably, by its number; one that has not begun does not begin.
+
+        Raises:
+            NotAllowed: The caller is not an operator.
+            InputError: There is no such window.
+        """
+        self._refuse_tenants("only operators may end windows")
+        return self._receipt([self.service.reopen(window, by=self.caller.name, key=key)])
+
+    def list_windows(self) -> list[WindowRow]:
+        """List the windows of nodes that are not over, by start."""
+        rows = self.service.list_windows()
+        return [row if self.caller.sees(row.tenant) else replace(row, tenant="") for row in rows]
 
     def update_tenant(
         self, name: str, terms: TenantUpdate | Mapping[str, Any], *, key: str = ""
@@ -323,9 +357,10 @@ class AuthorizedApi(NamedCommands):
     @staticmethod
     def _receipt(entries: Sequence[Entry]) -> Accepted:
         entry = entries[0]
-        of_node = entry.job is None and CommandKind(entry.kind).of_node
+        kind = None if entry.job else CommandKind(entry.kind)
+        no_job = kind and (kind.of_node or kind is CommandKind.REOPEN)
         job = entry.number if entry.job else entry.target
-        return Accepted(entry.number, entry.kind, None if of_node or job < 0 else job, len(entries))
+        return Accepted(entry.number, entry.kind, None if no_job or job < 0 else job, len(entries))
 
 
 def _censor_answer(answer: "Answer", seen: set[int]) -> "Answer":

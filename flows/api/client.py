@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from flows.api.log_format import format_logs
 from flows.api.named_commands import NamedCommands
-from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, WindowRow
 from flows.prefect_server.environment import is_loopback
 from flows.prefect_server.secret import authorization
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy
@@ -23,7 +23,7 @@ from tasks.commands import CommandKind
 if TYPE_CHECKING:
     from flows.api.forecast import ForecastRow
     from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
-    from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
+    from flows.api.requests import NodeRequest, TenantUpdate, WhatIf, WindowRequest
     from flows.explain.answer import Answer
     from flows.runs.job_file import JobFile
     from warehouse.inbox.tokens import Token
@@ -107,6 +107,29 @@ class Client(NamedCommands):
     def add_node(self, node: "NodeRequest | Mapping[str, Any]", *, key: str = "") -> Accepted:
         """Add a node durably; see `AuthorizedApi.add_node`."""
         return self._send("POST", "/nodes", _fields(node), key)
+
+    def add_window(
+        self,
+        node: str,
+        window: "WindowRequest | Mapping[str, Any]",
+        *,
+        tenant: str = "",
+        key: str = "",
+    ) -> Accepted:
+        """Set a node aside for a time, durably; see `AuthorizedApi.add_window`."""
+        kind, body = CommandKind.RESERVE, {"tenant": tenant}
+        if not tenant:
+            kind, body = CommandKind.MAINTAIN, {}
+        path = f"/nodes/{_quote(node)}/{kind.value}"
+        return self._send("POST", path, _fields(window) | body, key)
+
+    def reopen(self, window: int, *, key: str = "") -> Accepted:
+        """End a window durably; see `AuthorizedApi.reopen`."""
+        return self._send("POST", f"/windows/{window}/reopen", None, key)
+
+    def list_windows(self) -> list[WindowRow]:
+        """List the windows of nodes that are not over, by start."""
+        return self._get(list[WindowRow], "/windows")
 
     def update_tenant(
         self, name: str, terms: "TenantUpdate | Mapping[str, Any]", *, key: str = ""

@@ -3,15 +3,18 @@
 They need no running scheduler: its next round takes them in.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from containers.runtime import EventKind
 from flows.api.history import solve_last_round
 from flows.api.queries import ServiceQueries
 from flows.api.queue import make_queue_rows
+from flows.api.requests import WindowRequest
 from flows.api.rows import QueueRow, format_jobs
 from flows.api.submission import make_specs
 from flows.runs.job_file import JobFile
@@ -165,6 +168,8 @@ class ServiceCommands(ServiceQueries):
             InputError: There is no such node, the job has ended, or the value is invalid.
         """
         known = self.inbox.number_of(key)
+        if kind in (*CommandKind.windows(), CommandKind.REOPEN):
+            raise InputError("kind", f"{kind.value} needs a window", "see add_window and reopen")
         if kind is CommandKind.CORDON and self.header.settings.cells:
             problem = "cells promised to tenants need all nodes in service"
             raise InputError("node", problem, "drain it")
@@ -251,6 +256,41 @@ class ServiceCommands(ServiceQueries):
 
         check_new(name, self.read_node_names())
         return NewNode(name, there.gpu_type, len(there.gpus), there.price)
+
+    def add_windows(
+        self, node: str, window: WindowRequest, tenant: str = "", *, by: str = "", key: str = ""
+    ) -> list[Entry]:
+        """Accept windows of a node: for maintenance, or reserved for a tenant.
+
+        Raises:
+            InputError: There is no such node, or the windows are invalid.
+        """
+        if self.header.settings.cells:
+            problem = "cells promised to tenants need all nodes in service"
+            raise InputError("node", problem, "promise the tenant cells, or drain the node")
+        known = self.inbox.number_of(key)
+        index, now = self._find_node(node, known), time.time()
+        if known is not None:  # a repetition means the same windows
+            (first,) = self.inbox.entries_after(known - 1, most=1)
+            now = first.accepted_at if window.start else first.value
+        starts = window.list_starts(datetime.fromtimestamp(now, UTC))
+        kind = CommandKind.RESERVE if tenant else CommandKind.MAINTAIN
+        values = [at.timestamp() for at in starts]
+        return self.inbox.add_windows(kind, index, values, window.hours, tenant, by=by, key=key)
+
+    def reopen(self, number: int, *, by: str = "", key: str = "") -> Entry:
+        """Accept the end of a window; one that has not begun does not begin.
+
+        Raises:
+            InputError: There is no such window.
+        """
+        known = self.inbox.number_of(key) is not None
+        windows = self.inbox.entries_after(number - 1, most=1) if number > 0 else []
+        kinds = CommandKind.windows()
+        if not known and (not windows or windows[0].kind not in kinds):
+            remedy = "see shockwave node windows"
+            raise InputError("window", f"there is no window {number}", remedy)
+        return self.inbox.command(CommandKind.REOPEN, number, by=by, key=key)
 
     def update_tenant(
         self, name: str, terms: Mapping[str, Any], *, by: str = "", key: str = ""

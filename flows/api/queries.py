@@ -38,6 +38,7 @@ from flows.api.rows import (
     RoundChanges,
     RoundEvents,
     Status,
+    WindowRow,
     describe_status,
     describe_wait,
     make_event_rows,
@@ -321,6 +322,8 @@ class ServiceQueries:
         ailing = history.last.problems if history.last else ()
         problems = {problem.node: problem.problem for problem in ailing}
         names, rows = dict(enumerate(self.read_node_names())), []
+        clock = history.state.clock_seconds
+        windows = {w.node: w.words for w in history.state.orders.windows if w.is_open(clock)}
         for node in sorted({*range(inventory.nodes)} - history.state.orders.removed):
             gpus = tuple(inventory.gpus_of(node))
             held = tuple(gpu for gpu in gpus if gpu in holders)
@@ -329,8 +332,27 @@ class ServiceQueries:
             out, kept = node in drained, node in cordoned
             about = node, names.get(node, ""), kind
             reason = problems.get(node, "")
-            rows.append(NodeRow(*about, len(gpus), gpus, held, jobs, out, kept, reason))
+            window = windows.get(node, "")
+            rows.append(NodeRow(*about, len(gpus), gpus, held, jobs, out, kept, reason, window))
         return rows
+
+    def list_windows(self) -> list[WindowRow]:
+        """List the windows of nodes that are not over, by start."""
+        state = self.read_history().state
+        clock = state.clock_seconds
+        rows = [
+            WindowRow(
+                window.number,
+                window.node,
+                (CommandKind.RESERVE if window.tenant else CommandKind.MAINTAIN).value,
+                window.tenant,
+                max(window.begin_seconds - clock, 0.0),
+                window.end_seconds - clock,
+            )
+            for window in state.orders.windows
+            if window.end_seconds > clock
+        ]
+        return sorted(rows, key=lambda row: (row.begins_in_s, row.node, row.window))
 
     @staticmethod
     def _list_drained(history: ServiceHistory) -> tuple[int, ...]:

@@ -73,8 +73,9 @@ def _queue_row(this: Round, job_id: int, ahead: ExpectedTimes | None) -> QueueRo
 
 
 def find_gpu_shortages(name: str, history: ServiceHistory) -> dict[int, str]:
-    """Return what jobs wait for, by id; empty if all nodes are in service and not cordoned."""
-    if not history.last or not (history.last.solve.drained or history.state.orders.cordoned):
+    """Return what jobs wait for, by id; empty if all nodes are in service and open to all."""
+    orders = history.state.orders
+    if not history.last or not (history.last.solve.drained or orders.cordoned or orders.windows):
         return {}
     _, this = predict_last_round(name, history)
     return {job_id: _describe_wait(this, job_id) for job_id in this.active}
@@ -85,8 +86,13 @@ def _describe_wait(this: Prediction, job_id: int) -> str:
     others, there = describe_wait(this.state, job_id), count_available_gpus(this, job_id)
     if others or there is None:
         return others
-    where = "in service and not cordoned" if this.state.orders.cordoned else "in service"
-    return f"{counted(this.active[job_id].spec.demand.size, 'GPU')}, {there} {where}"
+    spec, orders = this.active[job_id].spec, this.state.orders
+    clock = this.observation.clock_seconds
+    where = "in service and not cordoned" if orders.cordoned else "in service"
+    aside = orders.closed_to(spec.tenant, clock) - orders.cordoned
+    windows = (w for w in orders.windows if w.node in aside and w.is_open(clock))
+    kept = "".join(f"; node {w.node} is {w.words}" for w in windows)
+    return f"{counted(spec.demand.size, 'GPU')}, {there} {where}{kept}"
 
 
 def _describe_deadline(spec: JobSpec, clock: float, ahead: ExpectedTimes | None) -> dict[str, Any]:

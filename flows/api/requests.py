@@ -1,13 +1,18 @@
 """Bodies of requests to a service: nodes, tenants' terms, hypothetical changes."""
 
+from datetime import datetime, timedelta
+from itertools import islice, pairwise
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from flows.runs.job_file import JobFile
-from predictor.errors import InputError, check_plain
+from predictor.errors import InputError, check_plain, first_line
 from solver.inventory import MOST_GPUS
 from tasks.commands import CommandKind
+
+MOST_WINDOWS, MOST_WINDOW_HOURS = 100, 10_000.0
+"""Most windows of a rule, and most hours of a window. Engineering bounds."""
 
 
 class TenantUpdate(BaseModel):
@@ -33,6 +38,51 @@ class NodeRequest(BaseModel):
     gpu_type: Annotated[str, Field(min_length=1, max_length=60)] = ""
     gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)] = 1
     price: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+
+
+class WindowRequest(BaseModel):
+    """A time for which a node is set aside.
+
+    Attributes:
+        start: Its start; by default now.
+        rrule: Rule of RFC 5545 that repeats it, with COUNT or UNTIL.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hours: Annotated[float, Field(gt=0, le=MOST_WINDOW_HOURS, allow_inf_nan=False)]
+    start: AwareDatetime | None = None
+    rrule: Annotated[str, Field(max_length=500)] = ""
+
+    def list_starts(self, now: datetime) -> list[datetime]:
+        """Return the start of each window, ascending.
+
+        Raises:
+            InputError: The windows are over, overlap or are too many, or the rule is invalid.
+        """
+        start = self.start or now
+        starts = self._repeat(start) if self.rrule else [start]
+        length = timedelta(hours=self.hours)
+        if not starts or starts[-1] + length <= now:
+            raise InputError("start", "the window is over before it begins", "give a later one")
+        if any(later - earlier < length for earlier, later in pairwise(starts)):
+            raise InputError("rrule", "the windows overlap", "give fewer hours")
+        return [at for at in starts if at + length > now]
+
+    def _repeat(self, start: datetime) -> list[datetime]:
+        from dateutil.rrule import rrulestr  # type: ignore[import-untyped]
+
+        if not {"COUNT", "UNTIL"} & {part.partition("=")[0] for part in self.rrule.split(";")}:
+            raise InputError("rrule", "never ends", "add COUNT=10 or UNTIL=20270101T000000Z")
+        try:
+            starts = list(islice(rrulestr(self.rrule, dtstart=start), MOST_WINDOWS + 1))
+        except (ValueError, TypeError, OverflowError) as error:
+            remedy = "give one such as 'FREQ=WEEKLY;COUNT=10'"
+            raise InputError("rrule", f"is not valid ({first_line(error)})", remedy) from None
+        if len(starts) > MOST_WINDOWS:
+            remedy = "give an earlier UNTIL or a lower COUNT"
+            raise InputError("rrule", f"has more than {MOST_WINDOWS} windows", remedy)
+        return starts
 
 
 Names = Annotated[list[str], Field(max_length=100)]

@@ -149,6 +149,7 @@ class NodeRow:
         jobs: Ids of the jobs that hold them.
         drained: Whether it is out of service.
         problem: Failure that keeps it out of service; empty if an order does, or nothing.
+        window: Its open window, in words; empty without one.
     """
 
     node: int
@@ -161,6 +162,26 @@ class NodeRow:
     drained: bool
     cordoned: bool = False
     problem: str = ""
+    window: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """A time for which a node is set aside, in seconds from the last round.
+
+    Attributes:
+        window: Its number.
+        kind: `maintain` or `reserve`.
+        tenant: Whose jobs may start there; empty for maintenance, and in the view of other tenants.
+        begins_in_s: Its start; 0 if it is open.
+    """
+
+    window: int
+    node: int
+    kind: str
+    tenant: str
+    begins_in_s: float
+    ends_in_s: float
 
 
 @dataclass(frozen=True, slots=True)

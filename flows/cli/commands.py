@@ -122,6 +122,10 @@ GROUPED = {
     "node cordon": ("node:cordon", "Let no new job start on a node; its jobs continue."),
     "node image": ("node:image", "Give later jobs on a node its new image of the cluster file."),
     "node uncordon": ("node:uncordon", "Return a drained or cordoned node to service."),
+    "node maintain": ("node:maintain", "Set nodes aside for maintenance for a time."),
+    "node reserve": ("node:reserve", "Reserve nodes for the jobs of a tenant for a time."),
+    "node windows": ("node:print_windows", "List the times for which nodes are set aside."),
+    "node reopen": ("node:reopen", "End such a time, or cancel it."),
     "service events": (
         "service:print_events",
         "List events of jobs and nodes, and users' requests.",

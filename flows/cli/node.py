@@ -1,6 +1,8 @@
 """Commands about nodes of a service."""
 
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +11,7 @@ from flows.cli.connection import complete_nodes, connect
 from flows.cli.job import Key, order, print_accepted, to_columns
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_filled
+from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
 Index = Annotated[
@@ -59,6 +62,88 @@ def _make_order(kind: str) -> Callable[..., None]:
 drain, cordon, uncordon, remove, image = map(
     _make_order, ("drain", "cordon", "uncordon", "remove", "image")
 )
+
+
+Hours = Annotated[float, typer.Option(help="How long each window lasts.")]
+Start = Annotated[
+    datetime | None,
+    typer.Option(help="Local time, such as 2026-12-01T12:00; by default now.", show_default=False),
+]
+Rule = Annotated[
+    str,
+    typer.Option(help="Rule of RFC 5545 that repeats it, such as 'FREQ=WEEKLY;COUNT=10'."),
+]
+Nodes = Annotated[
+    list[str],
+    typer.Argument(help="Nodes by index (from 0) or name.", autocompletion=complete_nodes),
+]
+
+
+def maintain(
+    nodes: Nodes,
+    hours: Hours,
+    start: Start = None,
+    rrule: Rule = "",
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Set nodes aside for maintenance: no job starts there, and jobs that can be preempted are."""
+    _set_aside("", nodes, hours, start, rrule, key, warehouse, as_json)
+
+
+def reserve(
+    nodes: Nodes,
+    tenant: Annotated[str, typer.Option(help="Whose jobs may start there.")],
+    hours: Hours,
+    start: Start = None,
+    rrule: Rule = "",
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Reserve nodes for the jobs of a tenant; others there are preempted if they can be."""
+    if not tenant:
+        raise InputError("tenant", "is empty", "give its name")
+    _set_aside(tenant, nodes, hours, start, rrule, key, warehouse, as_json)
+
+
+def _set_aside(
+    tenant: str,
+    nodes: list[str],
+    hours: float,
+    start: datetime | None,
+    rrule: str,
+    key: str,
+    warehouse: Path,
+    as_json: bool,
+) -> None:
+    window: dict[str, Any] = {"hours": hours, "rrule": rrule}
+    if start:
+        window["start"] = start.astimezone().isoformat()
+    with connect(warehouse) as service:
+        for number, node in enumerate(nodes):
+            own = f"{key}#{number}" if key and number else key
+            accepted = service.add_window(node, window, tenant=tenant, key=own)
+            many = f"{accepted.jobs} windows" if accepted.jobs > 1 else f"window {accepted.entry}"
+            print_accepted(accepted, node, as_json, f"{many} of node {node}")
+
+
+def reopen(
+    window: Annotated[int, typer.Argument(help="Its number, as node windows prints it.")],
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """End a window of a node; one that has not begun does not begin."""
+    with connect(warehouse) as service:
+        print_accepted(service.reopen(window, key=key), "", as_json, f"the end of window {window}")
+
+
+def print_windows(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List the windows of nodes, in seconds from the last round."""
+    with connect(warehouse) as service:
+        print_filled([to_columns(row) for row in service.list_windows()], as_json)
 
 
 def print_nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

@@ -92,7 +92,7 @@ def explain(
     """
     inventory = this.state.inventory(run.header)
     job, gpus = this.active[job_id], this.plan.placement.get(job_id, ())
-    cordoned = _cordoned(this, inventory)
+    cordoned = _cordoned(this, inventory, job.spec.tenant)
     return Answer(
         run=run.name,
         round=number,
@@ -100,7 +100,7 @@ def explain(
         policy=run.header.settings.policy,
         status="runs" if gpus else "preempted" if job_id in this.state.leases else "waits",
         job=_job(this, job),
-        holding=_holding(this, job, gpus, inventory, cordoned),
+        holding=_holding(this, job, gpus, inventory),
         obstacles=_obstacles(this, job, inventory, cordoned),
         line=_line(this, job, inventory),
         supply=_supply(this, job, inventory, cordoned),
@@ -140,14 +140,13 @@ def _holding(
     job: ActiveJob,
     gpus: tuple[int, ...],
     inventory: Inventory,
-    cordoned: frozenset[int],
 ) -> Holding:
     return Holding(
         gpus=gpus,
         gpu_type=inventory.allocation(gpus).gpu_type if gpus else None,
         shares=_sharing(this, job.job_id, inventory),
         spread=_spread(job, gpus, inventory),
-        keeps=_keeps(job, gpus, cordoned) if job.job_id not in this.plan.order else "",
+        keeps="" if job.job_id in this.plan.order else _keeps(this, job, gpus, inventory),
     )
 
 
@@ -200,6 +199,11 @@ def _supply(
         drained=tuple(node for node in seen.drained if node not in removed),
         cordoned=tuple(sorted({inventory.node(gpu) for gpu in cordoned})),
         problems=tuple((p.node, p.problem) for p in seen.problems if p.node not in removed),
+        windows=tuple(
+            (window.node, window.words)
+            for window in this.state.orders.windows
+            if window.is_open(seen.clock_seconds)
+        ),
     )
 
 
@@ -316,13 +320,19 @@ def _scattered(this: Round, job: ActiveJob, inventory: Inventory, cordoned: froz
     return enough
 
 
-def _cordoned(this: Round, inventory: Inventory) -> frozenset[int]:
-    """Return the GPUs in service on cordoned nodes."""
-    nodes = this.state.orders.cordoned - {*this.observation.drained}
+def _cordoned(this: Round, inventory: Inventory, tenant: str) -> frozenset[int]:
+    """Return the GPUs in service on nodes that are cordoned, or set aside from a tenant's jobs."""
+    closed = this.state.orders.closed_to(tenant, this.observation.clock_seconds)
+    nodes = closed - {*this.observation.drained}
     return frozenset(g for n in nodes if n < inventory.nodes for g in inventory.gpus_of(n))
 
 
-def _keeps(job: ActiveJob, gpus: tuple[int, ...], cordoned: frozenset[int]) -> str:
-    if not cordoned.isdisjoint(gpus):
+def _keeps(this: Round, job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> str:
+    nodes, orders = {inventory.node(gpu) for gpu in gpus}, this.state.orders
+    if not orders.cordoned.isdisjoint(nodes):
         return "cordoned"
-    return "not preempted" if gpus and not job.spec.preemptible else ""
+    if gpus and not job.spec.preemptible:
+        return "not preempted"
+    clock, tenant = this.observation.clock_seconds, job.spec.tenant
+    own = (w.node for w in orders.windows if w.tenant == tenant and w.is_open(clock))
+    return "" if nodes.isdisjoint(own) else "reserved"

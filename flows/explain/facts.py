@@ -104,7 +104,8 @@ class Holding:
     Attributes:
         shares: The job that shares them.
         spread: Set if the gang is on more nodes than it needs and runs slower for it.
-        keeps: Why a job outside the line keeps its GPUs: `cordoned`, `not preempted`, or empty.
+        keeps: Why a job outside the line keeps its GPUs: `cordoned`, `not preempted`,
+            `reserved`, or empty.
     """
 
     gpus: tuple[int, ...] = ()
@@ -185,8 +186,9 @@ class GpuSupply:
         free_by_type: `free` by type, with several types. If a type had enough GPUs at the job's
             turn, its count is that at the end of the round.
         drained: Nodes out of service, without removed nodes.
-        cordoned: Nodes in service on which no job starts.
+        cordoned: Nodes in service on which the job may not start.
         problems: Nodes that failed, with the problem; no order took them out of service.
+        windows: Nodes that are set aside for a time, with for what and until when.
     """
 
     total: int
@@ -196,6 +198,7 @@ class GpuSupply:
     drained: tuple[int, ...]
     cordoned: tuple[int, ...]
     problems: tuple[tuple[int, str], ...]
+    windows: tuple[tuple[int, str], ...] = ()
 
 
 class Unforecast(StrEnum):

@@ -26,6 +26,7 @@ ORDERS = {
 
 KEEPS = {
     "cordoned": "It runs on a cordoned node, and keeps its GPUs there until it ends.",
+    "reserved": "It runs on nodes that are reserved for its tenant.",
     "not preempted": "It is not preempted, and keeps its GPUs until it ends.",
 }
 """Sentences about jobs that keep their GPUs under any policy."""
@@ -133,9 +134,13 @@ def _describe_nodes(a: Facts) -> Iterator[str]:
     known = {node for node, _ in supply.problems}
     if others := [node for node in supply.drained if node not in known]:
         yield f"{_name('Node', others)} (from 0) {_are(len(others))} out of service."
-    if supply.cordoned and a.status != "runs":
-        nodes = f"{_name('Node', supply.cordoned)} (from 0)"
-        yield f"{nodes} {_are(len(supply.cordoned))} cordoned: no job starts there."
+    for node, words in supply.windows if a.status != "runs" else ():
+        yield f"Node {node} (from 0) is {words}."
+    aside = {node for node, _ in supply.windows}
+    cordoned = [node for node in supply.cordoned if node not in aside]
+    if cordoned and a.status != "runs":
+        nodes = f"{_name('Node', cordoned)} (from 0)"
+        yield f"{nodes} {_are(len(cordoned))} cordoned: no job starts there."
 
 
 def _describe_obstacle(a: Facts) -> str:
@@ -290,7 +295,7 @@ def _describe_preemption(a: Facts) -> Iterator[str]:
 def _too_few(a: Facts) -> str:
     """Say how many GPUs must come into service before a job can run."""
     out = (*a.supply.drained, *a.supply.cordoned)
-    ailing = {node for node, _ in a.supply.problems}
+    ailing = {node for node, _ in (*a.supply.problems, *a.supply.windows)}
     until = "until nodes are added"
     if out:
         back = next(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, ShockwaveError
 from predictor.job import JobSpec
-from tasks.commands import Command, CommandKind, NewNode, TenantTerms
+from tasks.commands import NO_TERMS, Command, CommandKind, NewNode, TenantTerms
 from tasks.sources import Intake, SourcePosition, Trace
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import Inbox
@@ -34,7 +34,7 @@ class InboxSource:
     """An inbox as a `JobSource`.
 
     An entry's time on the run's clock is its acceptance, moved to after the last round if a round
-    has started since.
+    has started since. Times of windows are converted to the run's clock.
 
     Attributes:
         now: Returns the run's clock in seconds.
@@ -107,7 +107,16 @@ class InboxSource:
             by, node = entry.by, entry.node
             return Command(entry.number, refused, -1, at, by=by, reason=reason, node=node)
         about = entry.number, CommandKind(entry.kind), entry.target, at, entry.value, entry.by
-        return Command(*about, reason=image, terms=entry.terms, node=entry.node)
+        command = Command(*about, reason=image, terms=entry.terms, node=entry.node)
+        return self._place_window(command) if command.kind in CommandKind.windows() else command
+
+    def _place_window(self, command: Command) -> Command:
+        """Convert the times of a window to the run's clock."""
+        begin = self.now() + (command.value - time.time()) * self.speed
+        tenant, hours = command.terms.tenant, command.terms.window_hours * self.speed
+        return replace(
+            command, value=begin, terms=replace(NO_TERMS, tenant=tenant, window_hours=hours)
+        )
 
     def idle_until(self, taken: SourcePosition, quotas: Iterable[float] = ()) -> float | None:
         """Return the first waiting entry's time; quotas are ignored, as the clock runs anyway."""

@@ -19,8 +19,8 @@ from flows.api.forecast import ForecastRow
 from flows.api.job_history import JobHistory, PriceRow, TenantRow, UsageRow
 from flows.api.log_format import format_logs
 from flows.api.named_commands import NamedCommands
-from flows.api.requests import NodeRequest, TenantUpdate, WhatIf
-from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.api.requests import NodeRequest, TenantUpdate, WhatIf, WindowRequest
+from flows.api.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, WindowRow
 from flows.explain.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import make_input_error
@@ -96,6 +96,7 @@ for _path, _query, _answer in (
     ("/jobs/{job}/history", AuthorizedApi.get_job_history, JobHistory),
     ("/queue", AuthorizedApi.list_queue, list[QueueRow]),
     ("/nodes", AuthorizedApi.list_nodes, list[NodeRow]),
+    ("/windows", AuthorizedApi.list_windows, list[WindowRow]),
     ("/tenants", AuthorizedApi.list_tenants, list[TenantRow]),
     ("/prices", AuthorizedApi.list_prices, list[PriceRow]),
     ("/usage", AuthorizedApi.list_usage, list[UsageRow]),
@@ -151,6 +152,38 @@ for _kind in (
 async def add_node(node: NodeRequest, api: Api, backend: Service, key: Key = "") -> Accepted:
     """Add a node durably; it gets the next index."""
     return await backend.write(lambda: api.add_node(node, key=key))
+
+
+@routes.post("/nodes/{target}/maintain", status_code=202)
+async def maintain(
+    target: Target, window: WindowRequest, api: Api, backend: Service, key: Key = ""
+) -> Accepted:
+    """Set a node aside for maintenance for a time."""
+    return await backend.write(lambda: api.add_window(target, window, key=key))
+
+
+class Reservation(WindowRequest):
+    """A time for which a node is reserved for a tenant."""
+
+    tenant: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+@routes.post("/nodes/{target}/reserve", status_code=202)
+async def reserve(
+    target: Target, reserved: Reservation, api: Api, backend: Service, key: Key = ""
+) -> Accepted:
+    """Reserve a node for the jobs of a tenant for a time."""
+    window = WindowRequest(**reserved.model_dump(exclude={"tenant"}, exclude_unset=True))
+    tenant = reserved.tenant
+    return await backend.write(lambda: api.add_window(target, window, tenant=tenant, key=key))
+
+
+@routes.post("/windows/{window}/reopen", status_code=202)
+async def reopen(
+    window: Annotated[int, Path(ge=1, le=2**31)], api: Api, backend: Service, key: Key = ""
+) -> Accepted:
+    """End a window of a node; one that has not begun does not begin."""
+    return await backend.write(lambda: api.reopen(window, key=key))
 
 
 @routes.post("/forecast")

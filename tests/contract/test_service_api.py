@@ -29,7 +29,7 @@ from harness.waiting import HANG_SECONDS, POLL_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE, furnish
-from tests.flows.test_scheduler import JOB, go
+from tests.flows.test_scheduler import FAST, JOB, go
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens
 
@@ -79,6 +79,43 @@ def test_what_is_handed_in_is_there_once(opens: Opens, tmp_path: Path) -> None:
     go(tmp_path, 1)
     assert [row.node for row in api.list_nodes()] == [1, 2, 3, 4]
     assert api.get_status().gpus == 4
+
+
+def test_a_node_is_set_aside_for_a_time_once(opens: Opens, tmp_path: Path) -> None:
+    furnish(tmp_path)
+    api, hours = opens(tmp_path), {"hours": 1.0}
+    first = api.add_window("1", hours, key="now")
+    assert first == Accepted(4, "maintain", None)
+    assert api.add_window("1", hours, key="now") == first
+    weekly = {"hours": 1.0, "start": "2999-01-01T12:00:00+01:00", "rrule": "FREQ=WEEKLY;COUNT=3"}
+    repeated = api.add_window("2", weekly, tenant="a", key="weekly")
+    assert repeated == Accepted(5, "reserve", None, 3)
+    assert api.add_window("2", weekly, tenant="a", key="weekly") == repeated
+    assert api.reopen(6) == Accepted(8, "reopen", None)
+    go(tmp_path, 1)
+    rows = api.list_windows()
+    assert [(row.window, row.node, row.kind, row.tenant) for row in rows] == [
+        (4, 1, "maintain", ""),
+        (5, 2, "reserve", "a"),
+        (7, 2, "reserve", "a"),
+    ]
+    fortnight = 14 * 24 * 3600 * FAST.speed
+    assert rows[2].begins_in_s - rows[1].begins_in_s == pytest.approx(fortnight)
+    assert rows[0].begins_in_s == 0.0 < rows[0].ends_in_s
+    assert [bool(row.window) for row in api.list_nodes()] == [False, True, False, False]
+    for wrong, problem in (
+        ({"hours": 0}, "hours"),
+        ({"hours": 1, "start": "2020-01-01T00:00:00Z"}, "over before it begins"),
+        ({"hours": 1, "start": "2999-01-01"}, "start"),
+        ({"hours": 1, "rrule": "FREQ=DAILY"}, "never ends"),
+        ({"hours": 1, "rrule": "FREQ=NEVER;COUNT=2"}, "rrule: is not valid"),
+        ({"hours": 1, "rrule": "FREQ=DAILY;COUNT=101"}, "more than 100 windows"),
+        ({"hours": 25, "rrule": "FREQ=DAILY;COUNT=2"}, "the windows overlap"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            api.add_window("1", wrong)
+    with pytest.raises(InputError, match="there is no window 1"):
+        api.reopen(1)
 
 
 def test_what_was_accepted_stays_so_whatever_holds_by_now(opens: Opens, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def still() -> Iterator[Clock]:
         patched.setattr(
             scheduler,
             "RunClock",
-            lambda at, speed: RunClock(at, speed, clock.now, clock.sleep),
+            lambda at, speed, on_late: RunClock(at, speed, clock.now, clock.sleep, on_late),
         )
         yield clock
 

@@ -163,6 +163,10 @@ ACCESS: dict[tuple[str, str, str | None], tuple[int | None, ...]] = {
     ("POST", "/nodes/0/uncordon", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/remove", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/image", None): (401, 403, 403, 403, 422, 422),  # none on a virtual cluster
+    ("POST", "/nodes/0/maintain", '{"hours": 1}'): (401, 403, 403, 403, 202, 202),
+    ("POST", "/nodes/0/reserve", '{"hours": 1, "tenant": "a"}'): (401, 403, 403, 403, 202, 202),
+    ("POST", "/windows/1/reopen", None): (401, 403, 403, 403, 422, 422),  # it is a job
+    ("GET", "/windows", None): (401, 200, 200, 200, 200, 200),
     ("POST", "/nodes", "{}"): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes", '{"gpus": 3}'): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes", '{"gpu_type": "x"}'): (401, 403, 403, 403, 422, 422),
@@ -192,7 +196,7 @@ def test_each_role_at_each_address(api: Api, asked: tuple[str, str, str | None])
 
 def test_the_table_has_every_address(api: Api) -> None:
     for path, methods in api.schema["paths"].items():
-        about = {"jobs": {"1", "2"}, "nodes": {"0"}, "tenants": {"z"}}
+        about = {"jobs": {"1", "2"}, "nodes": {"0"}, "tenants": {"z"}, "windows": {"1"}}
         wanted = next((who for what, who in about.items() if f"/{what}/{{" in path), {""})
         pattern = re.compile(re.sub(r"\{\w+\}", r"(\\w+)", path))
         for method in methods:

@@ -8,9 +8,10 @@ import pytest
 
 from flows.api.commands import ServiceCommands
 from flows.api.forecast import forecast_change
-from flows.api.requests import WhatIf
+from flows.api.requests import WhatIf, WindowRequest
 from flows.cli.service import forecast
 from flows.runs.job_file import JobFile
+from flows.scheduler.options import ServiceOptions
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import Mode
@@ -122,6 +123,24 @@ def test_why_counts_the_gpus_in_service_and_names_the_nodes_that_are_not(short: 
     assert "It needs 4 GPUs, and only 3 are in service: it cannot run until node 3 is back" in text
     assert "were left" not in text
     assert "cannot be predicted" not in text
+
+
+@pytest.mark.slow
+def test_a_gang_is_forecast_to_start_after_the_maintenance_of_its_node(tmp_path: Path) -> None:
+    slow = ServiceOptions(gpus=4, speed=100.0, driver="plain")
+    go(tmp_path, 1, slow, jobs=[replace(LONG, demand=Demand.gang(4), name="wide")])
+    with ServiceCommands(tmp_path) as commands:
+        commands.add_windows("0", WindowRequest(hours=1.0))
+    go(tmp_path, 2, slow)
+    with ServiceCommands(tmp_path) as commands:
+        (window,), (wide,) = commands.list_windows(), commands.list_queue()
+        answer = commands.explain(1)
+    assert wide.starts_low_s is not None
+    assert window.ends_in_s - 120.0 <= wide.starts_low_s
+    assert wide.starts_in_s == pytest.approx(window.ends_in_s, abs=120.0)
+    until = f"node 0 is under maintenance until {window.ends_in_s + answer.clock_seconds:,.0f} s"
+    assert wide.waits_for == f"4 GPUs, 3 in service; {until}"
+    assert f"Node 0 (from 0) is {until.partition(' is ')[2]}." in str(answer)
 
 
 def test_why_says_that_a_job_keeps_running_on_a_cordoned_node(tmp_path: Path) -> None:

@@ -79,13 +79,14 @@ RUNS = {
 ORDERS = {
     *("job cancel", "job hold", "job release", "job requeue", "job budget"),
     *("node drain", "node cordon", "node uncordon", "node image", "node add", "node remove"),
+    *("node maintain", "node reserve", "node reopen"),
     "tenant set",
 }
 """Commands that differ in a word only, and from `submit` in their entries."""
 LABELS = {"run tag", "run note", "token list", "token rm"}
 """Commands that read or write a line, as `run name` and `token add` do."""
 SHOWN = {
-    *("job list", "job wait", "job logs", "node list", "status", "down", "whoami"),
+    *("job list", "job wait", "job logs", "node list", "node windows", "status", "down", "whoami"),
     *("service events", "service forecast"),
 }
 """Commands that read what `queue` reads."""

@@ -19,8 +19,11 @@ CORDON, UNCORDON, DRAIN = CommandKind.CORDON, CommandKind.UNCORDON, CommandKind.
 
 def service(path: Path, text: str, *given: tuple[CommandKind, int, float], policy: str) -> Start:
     """A service on four nodes of two GPUs, whose jobs come at once and before the commands."""
+    return serve(path, text, *(Command(0, *order) for order in given), policy=policy)
+
+
+def serve(path: Path, text: str, *commands: Command, policy: str) -> Start:
     settings = Settings(policy, make_pool(8, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
-    commands = [Command(0, kind, node, at) for kind, node, at in given]
     return as_service(start(path, text).workload, settings, commands)
 
 

@@ -98,7 +98,8 @@ def check_submission(submission: Submission) -> None:
         if len(text) > MOST_TEXT or not text.isprintable():
             problem = f"is longer than {MOST_TEXT} characters, or has control characters"
             raise InputError(field, problem, "give a shorter one of letters and digits")
-    if submission.kind == CommandKind.TENANT and not 0 < len(tenant) <= LONGEST_TENANT:
+    of_tenant = submission.kind in (CommandKind.TENANT, CommandKind.RESERVE)
+    if of_tenant and not 0 < len(tenant) <= LONGEST_TENANT:
         problem = f"is empty, or longer than {LONGEST_TENANT} characters"
         raise InputError("tenant", problem, "give its name")
     if submission.job is not None and submission.job.name.isdigit():

@@ -29,6 +29,9 @@ LATEST = 1_000
 
 PAUSE, RESUME = CommandKind.PAUSE.value, CommandKind.RESUME.value
 
+_WINDOW = ("window_hours",)
+"""Terms that windows give."""
+
 _JOBS = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT)
 
 
@@ -104,6 +107,26 @@ class Inbox:
         name, asked = kind.value, zip(targets, _keys(key, len(targets)), strict=True)
         return self.accept(
             [Submission(name, target=target, value=value, by=by, key=own) for target, own in asked]
+        )
+
+    def add_windows(
+        self,
+        kind: CommandKind,
+        node: int,
+        starts: Sequence[float],
+        hours: float,
+        tenant: str,
+        *,
+        by: str = "",
+        key: str = "",
+    ) -> list[Entry]:
+        """Accept windows of a node, all or none, by their starts since the epoch; see `accept`."""
+        terms, asked = replace(NO_TERMS, tenant=tenant, window_hours=hours), kind.value
+        return self.accept(
+            [
+                Submission(asked, target=node, value=at, by=by, key=own, terms=terms, given=_WINDOW)
+                for at, own in zip(starts, _keys(key, len(starts)), strict=True)
+            ]
         )
 
     def entries_after(self, number: int, most: int = MOST_READ) -> list[Entry]:

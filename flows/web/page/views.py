@@ -43,7 +43,7 @@ CONFIRMED = ("cancel", "drain", "remove")
 COMMANDS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
 """Commands with a button on a job's page."""
 
-NODE_COMMANDS = tuple(kind for kind in CommandKind if kind.of_node)
+NODE_COMMANDS = tuple(k for k in CommandKind if k.of_node and k not in CommandKind.windows())
 """Commands with a button on each node, for operators."""
 
 SUPPOSED = {
