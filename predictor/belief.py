@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from predictor.allocation import Allocation
 from predictor.application import Placement
 from predictor.goodput import Agent
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Mode, Regime
@@ -112,13 +113,15 @@ class Belief:
         """Completed epochs, the completed fraction of the current epoch included."""
         return sum([regime.epochs for regime in self.observed]) + self.fraction
 
-    def slowness(self, throughput: Throughput) -> list[tuple[int, float, float]]:
+    def slowness(
+        self, throughput: Throughput, reference: Allocation | None = None
+    ) -> list[tuple[int, float, float]]:
         """Return the measured slowness by batch size.
 
         An entry is the batch size, the log of measured over profiled time per step, and the seconds
-        measured.
+        measured. Who knows the job's reference allocation passes it on.
         """
-        allocation = throughput.reference(self.spec)
+        allocation = reference or throughput.reference(self.spec)
         return [
             (
                 pace.batch_size,

@@ -91,8 +91,8 @@ class Scored:
     @property
     def groups(self) -> tuple[Group, ...]:
         """The groups in which the forecast is scored, the narrowest first."""
-        spread = self.time.high > self.time.low
-        return *((kind, spread, self.tenth) for kind in self.kinds), (self.kinds[-1], spread, None)
+        spread, kinds = self.time.high > self.time.low, self.kinds
+        return (*[(kind, spread, self.tenth) for kind in kinds], (kinds[-1], spread, None))
 
     @property
     def calibrating(self) -> tuple[Group, ...]:
@@ -206,7 +206,11 @@ class Calibration:
         them on either side, if both sides have enough. `begin` is the correction, in units, while
         there are too few scores.
         """
-        below, above = next(filter(None, map(self._correction, made.calibrating)), (begin, begin))
+        below = above = begin
+        for group in made.calibrating:
+            if found := self._correction(group):
+                below, above = found
+                break
         time, unit = made.time, made.unit
         least = LEAST_WIDTH * unit
         low = min(time.low - below * unit, time.remaining - least)
@@ -218,19 +222,20 @@ class Calibration:
         Each end is at a rank of its scores, corrected for a finite sample. If a side has no more
         scores than it may miss, there is no such rank, and the point forecast is its end.
         """
-        if group not in self._corrections:
+        found = self._corrections.get(group, _UNKNOWN)
+        if found is _UNKNOWN:
             scores = self.scores.get(group, NO_SCORES)
             below, above = scores.below, scores.above
             missed = _missed(len(scores), ends=2)
             if min(len(below), len(above)) <= max(missed, 0) // 2:
                 missed = _missed(len(scores), ends=1)
             under = min(max(missed // 2, missed - len(above)), len(below))
-            self._corrections[group] = (
+            found = self._corrections[group] = (
                 None
                 if missed < 0
                 else ((-math.inf, *below)[-1 - under], (-math.inf, *above)[under - missed - 1])
             )
-        return self._corrections[group]
+        return found
 
     @cached_property
     def _corrections(self) -> dict[Group, tuple[float, float] | None]:
@@ -241,6 +246,10 @@ def _add(scores: dict[Group, Scores], found: Mapping[Group, Sequence[Score]], ke
     """Add scores by group; the groups become the latest ones."""
     for group, new in found.items():
         scores[group] = scores.pop(group, NO_SCORES).after(new, kept)
+
+
+_UNKNOWN = math.nan, math.nan
+"""In place of a correction that was not computed yet."""
 
 
 def _missed(scores: int, *, ends: int) -> int:

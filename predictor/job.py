@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from predictor.allocation import Demand
@@ -50,7 +51,7 @@ class Regime:
     epochs: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobSpec:
     """A job as its user declares it; it says nothing about its future.
 
@@ -177,7 +178,7 @@ class JobSpec:
                 "leave them out",
             )
 
-    @property
+    @cached_property
     def timed(self) -> bool:
         """Whether its work is seconds on its own allocation, up to `max_seconds`."""
         return self.kind is not JobKind.ADAPTIVE
@@ -202,12 +203,12 @@ class JobSpec:
         last = self.total_steps - (self.epochs - 1) * initial
         return (self.epochs - 1 - epochs) * whole + math.ceil(last * whole / initial)
 
-    @property
+    @cached_property
     def cohort(self) -> tuple[str, int, int]:
         """Model, initial batch size and gang; a priori, jobs of a cohort change alike."""
         return self.model, self.batch_size, self.demand.size
 
-    @property
+    @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
         """Batch sizes that the declared mode can visit, in ascending order."""
         if self.mode is Mode.STATIC or self.max_batch_size == self.batch_size:

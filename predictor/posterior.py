@@ -119,9 +119,11 @@ def gather_evidence(
     the mean of its model's finished jobs, which weighs as much as `prior_seconds` of measured
     training. Each is a posterior mean of log-normal speeds.
     """
-    spec, current = belief.spec, Regime(belief.batch_size, 0)
-    sizes = reachable_batch_sizes(throughput, spec)
-    timed = belief.slowness(throughput)
+    spec, batch_size = belief.spec, belief.batch_size
+    reference = throughput.reference(spec)
+    sizes = reachable_batch_sizes(throughput, spec, reference)
+    regimes = (*belief.observed, Regime(batch_size, 0)) if len(sizes) > 1 else ()
+    timed = belief.slowness(throughput, reference)
     total = sum([log * seconds for _, log, seconds in timed])
     seconds = sum([seconds for _, _, seconds in timed])
     prior = history.slowness(spec.model) * prior_seconds
@@ -129,10 +131,10 @@ def gather_evidence(
     return Evidence(
         spec=spec,
         sizes=sizes,
-        changes=find_changes(spec, (*belief.observed, current), sizes),
+        changes=find_changes(spec, regimes, sizes),
         done=belief.epochs_done,
         left=belief.epochs_left,
-        batch_size=belief.batch_size,
+        batch_size=batch_size,
         slowness={
             size: (log * seconds + own * prior_seconds) / (seconds + prior_seconds)
             for size, log, seconds in timed

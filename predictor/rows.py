@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import chain
 from types import GenericAlias, NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -89,6 +90,8 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
             return lambda items: list(map(pair, items.items()))
         if each := [_encoder(part) for part in _parts(hint)]:
             return lambda value: [part(v) for part, v in zip(each, value, strict=True)]
+        if hint == tuple[tuple[float, ...], ...]:  # the trajectories of forecasts: most of a record
+            return _encode_tuples_of_floats
         encode = _encoder(get_args(hint)[0])
         if get_origin(hint) is frozenset:
             return lambda items: sorted(map(encode, items))
@@ -98,6 +101,13 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
     if fields_of_tuple := _tuple_fields(hint):
         return _encoder(fields_of_tuple)
     return str if issubclass(hint, Enum) else hint  # calling int or float also converts subtypes
+
+
+def _encode_tuples_of_floats(values: Any) -> Any:
+    """Return tuples of floats as they are: they have the same JSON, and need no new lists."""
+    if {*map(type, chain.from_iterable(values))} <= {float}:
+        return values
+    return [list(map(float, value)) for value in values]
 
 
 def _record_encoder(record: Any) -> Callable[[Any], dict[str, Any]]:

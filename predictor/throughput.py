@@ -97,11 +97,16 @@ def training_seconds(
     return job.steps_per_epoch(batch_size) / rate
 
 
-def reachable_batch_sizes(throughput: Throughput, job: JobSpec) -> tuple[int, ...]:
-    """Return the declared batch sizes that a job can run at on its reference allocation."""
+def reachable_batch_sizes(
+    throughput: Throughput, job: JobSpec, reference: Allocation | None = None
+) -> tuple[int, ...]:
+    """Return the declared batch sizes that a job can run at on its reference allocation.
+
+    Who knows that allocation passes it on, as finding it takes time.
+    """
     sizes = job.batch_sizes
     if len(sizes) > 1:
-        allocation = throughput.reference(job)
+        allocation = reference or throughput.reference(job)
         sizes = tuple([size for size in sizes if throughput.can_run(job, size, allocation)])
     return sizes or (job.batch_size,)
 
@@ -198,11 +203,12 @@ class Profile:
             fits = allocation.gpus <= most
             return fits and self._step_seconds(job, batch_size, allocation) < inf
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
-        return self._at(allocation.nodes, key).rates.get(key, 0.0) > 0.0
+        table = self._at(allocation.nodes, key) if self.by_nodes else self
+        return table.rates.get(key, 0.0) > 0.0
 
     def _at(self, nodes: int, key: tuple[str, int, str, int]) -> "Profile":
         """Return the table for a gang that spans a number of nodes."""
-        if nodes > 1 and self.by_nodes:
+        if nodes > 1:
             for least in sorted(self.by_nodes, reverse=True):
                 if least <= nodes and key in self.by_nodes[least].rates:
                     return self.by_nodes[least]
@@ -246,7 +252,8 @@ class Profile:
             if seconds < inf:
                 return 1.0 / seconds
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
-        rate = self._at(allocation.nodes, key).rates.get(key, 0.0)
+        table = self._at(allocation.nodes, key) if self.by_nodes else self
+        rate = table.rates.get(key, 0.0)
         if rate > 0.0:
             return rate
         models = sorted({model for model, _, _, _ in self.rates} | self.applications.keys())

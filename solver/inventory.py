@@ -158,8 +158,13 @@ class Inventory:
     def allocation(self, gpus: Sequence[int]) -> Allocation:
         """Return the allocation of GPUs of one pool; needs at least one GPU."""
         pool, first, _ = self._pool_of(gpus[0])
-        nodes = {(gpu - first) // pool.gpus_per_node for gpu in gpus}
-        return Allocation(pool.gpu_type, len(gpus), len(nodes))
+        held, nodes = len(gpus), len(gpus)
+        if pool.gpus_per_node > 1:
+            nodes = len({(gpu - first) // pool.gpus_per_node for gpu in gpus})
+        for found in self._menus.get((held, held, ()), ()):  # mostly on as few nodes as possible
+            if found.nodes == nodes and found.gpu_type == pool.gpu_type:
+                return found
+        return Allocation(pool.gpu_type, held, nodes)
 
     def gpus_of(self, node: int) -> range:
         """Return the GPUs of a node."""

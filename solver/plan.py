@@ -60,9 +60,10 @@ class ActiveJob:
         For a spread gang it is the same GPUs on the fewest nodes, so that its residual run time
         never grows while it runs.
         """
-        if self.held is None:
-            return self.menu[0]
-        return self.on_fewest_nodes(self.held) or self.held
+        held, first = self.held, self.menu[0]
+        if held is None or held is first:
+            return first
+        return self.on_fewest_nodes(held) or held
 
     def on_fewest_nodes(self, there: Allocation) -> Allocation | None:
         """Return the allocation of the menu with as many GPUs of the type, or None."""

@@ -142,7 +142,9 @@ def _predict(
     nodes = InService(state.inventory(run.header), seen.drained)
     active = _active(run, state, nodes)
     inventory = state.isolated_inventory(run.header)
-    estimates = tuple(_estimate(run, active[found.job_id], state, inventory) for found in forecasts)
+    estimates = tuple(
+        [_estimate(run, active[found.job_id], state, inventory) for found in forecasts]
+    )
     return Prediction(seen, state.expect(estimates), nodes, active, forecasts, estimates)
 
 

@@ -26,7 +26,7 @@ LM = JobSpec(
 
 
 def changed(**fields: Any) -> JobSpec:
-    return JobSpec(**({name: getattr(LM, name) for name in LM.__slots__} | fields))
+    return replace(LM, **fields)
 
 
 @pytest.mark.parametrize(
