@@ -48,11 +48,13 @@ class Terms:
         return *menu, *(found for found in spread if runs_on(self.throughputs, job, found))
 
     def moves(self, before: Sequence[int], now: Sequence[int]) -> bool:
-        """Return whether a job moves from the GPUs held before to another pool."""
+        """Return whether a job moves to another pool, or to another number of GPUs."""
         inventory = self.inventory
-        if inventory is None or len(inventory.pools) == 1 or not before:
+        if inventory is None or not before:
             return False
-        return inventory.pool(before[0]) != inventory.pool(now[0])
+        if len(before) != len(now):
+            return True
+        return len(inventory.pools) > 1 and inventory.pool(before[0]) != inventory.pool(now[0])
 
     def allocation(self, job: JobSpec, gpus: Sequence[int]) -> Allocation:
         """Return the allocation that decides a job's simulated rate on some GPUs."""

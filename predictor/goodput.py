@@ -5,7 +5,7 @@ its duration. The duration of a step is modelled by the time of a pass and of sy
 overlap in part.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.allocation import Allocation
 from predictor.application import (
     ROUNDING,
     Application,
@@ -23,9 +22,6 @@ from predictor.application import (
     StepTime,
     measure_gain,
 )
-from predictor.errors import InputError
-from predictor.job import JobSpec
-from predictor.throughput import Profile, Throughput
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -304,70 +300,3 @@ class Agent:
     def model(self) -> StepModel:
         """The model that fits its step times."""
         return fit_step_model(self.steps)
-
-
-@dataclass(frozen=True)
-class ModelledThroughput(Throughput):
-    """Throughputs of measured applications by fitted models, shared by all jobs of one.
-
-    Attributes:
-        profile: The applications, and all that does not depend on step times.
-        models: Models by application and GPU type.
-    """
-
-    profile: Profile
-    models: Mapping[tuple[str, str], StepModel]
-
-    @classmethod
-    def fit(
-        cls, profile: Profile, measured: Mapping[tuple[str, str], Sequence[StepTime]]
-    ) -> "ModelledThroughput":
-        """Fit a model for each application and GPU type to what all its jobs measured there."""
-        return cls(profile, {key: fit_step_model(tuple(found)) for key, found in measured.items()})
-
-    @property
-    def gpu_types(self) -> tuple[str, ...]:
-        """See `Throughput.gpu_types`."""
-        return tuple(sorted({gpu_type for _, gpu_type in self.models}))
-
-    @property
-    def placement_matters(self) -> bool:
-        """See `Throughput.placement_matters`."""
-        return True
-
-    def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
-        """See `Throughput.can_run`."""
-        app = self.profile.applications.get(job.model)
-        known = (job.model, allocation.gpu_type) in self.models
-        return known and app is not None and allocation.gpus <= app.limit_gpus(batch_size)
-
-    def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
-        """See `Throughput.rate`."""
-        if not self.can_run(job, batch_size, allocation):
-            problem = f"no model of {job.model} with batch size {batch_size} on {allocation}"
-            raise InputError(self.profile.source, problem, "measure it there first")
-        model = self.models[job.model, allocation.gpu_type]
-        local = self.profile.applications[job.model].split(batch_size, allocation.gpus)
-        nodes, gpus, size, more = np.array(
-            [allocation.nodes, allocation.gpus, local.size, local.accumulated], float
-        )
-        return 1.0 / float(model.step_seconds(nodes, gpus, size, more))
-
-    def shared_rate(
-        self,
-        job: JobSpec,
-        batch_size: int,
-        other: JobSpec,
-        other_batch_size: int,
-        allocation: Allocation,
-    ) -> float:
-        """See `Throughput.shared_rate`; measured applications share no GPUs."""
-        return 0.0
-
-    def reference(self, job: JobSpec) -> Allocation:
-        """See `Throughput.reference`."""
-        return self.profile.reference(job)
-
-    def restart(self, allocation: Allocation, otherwise: float) -> float:
-        """See `Throughput.restart`."""
-        return self.profile.restart(allocation, otherwise)

@@ -59,6 +59,13 @@ class Throughput(Protocol):
         """
         ...
 
+    def keep_measured(self, job: JobSpec, menu: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
+        """Return the entries of a menu on which a job makes progress at each batch size it reaches.
+
+        Jobs of measured applications keep all: they are modelled where they were not measured.
+        """
+        ...
+
     def reference(self, job: JobSpec) -> Allocation:
         """Return the allocation that defines isolated run times and feasible batch sizes."""
         ...
@@ -272,6 +279,17 @@ class Profile:
             "add the measurement to the profile or change the job",
         )
 
+    def keep_measured(self, job: JobSpec, menu: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
+        """See `Throughput.keep_measured`."""
+        if job.model in self.applications:
+            return menu
+        key = job.model, job.batch_sizes, job.demand, menu
+        found = self._measured.get(key)
+        if found is None:
+            found = tuple(there for there in menu if runs_on(self, job, there))
+            self._measured[key] = found
+        return found
+
     def restart(self, allocation: Allocation, otherwise: float) -> float:
         """See `Throughput.restart`; uses the nearest measured number of GPUs of that type."""
         known = [gpus for kind, gpus in self.restarts if kind == allocation.gpu_type]
@@ -315,6 +333,10 @@ class Profile:
             return inf
         size = max(batch_size, min(allocation.gpus * app.least_local, app.max_batch_size))
         return app.step_seconds(app.pack(allocation), size)
+
+    @cached_property
+    def _measured(self) -> dict[tuple[object, ...], tuple[Allocation, ...]]:
+        return {}
 
     @cached_property
     def _references(self) -> dict[tuple[object, ...], Allocation]:

@@ -199,12 +199,14 @@ class Inventory:
     ) -> tuple[Allocation, ...]:
         """Return the allocations that a job can run on: fewest GPUs first, then the fastest.
 
-        An elastic menu has all numbers of GPUs of the job's demand, others only its gang. With a
-        single GPU type, throughputs are not checked: the menu is all it can bid for.
+        An elastic menu has all numbers of GPUs of the job's demand with known throughputs, others
+        only its gang. With a single GPU type, a gang's throughputs are not checked: it is all that
+        the job can bid for.
         """
         demand = job.demand if elastic else job.demand.rigid
         if not self.mixed and len(throughput.gpu_types) < 2:
-            return self.menu(demand)
+            menu = self.menu(demand)
+            return throughput.keep_measured(job, menu) if len(menu) > 1 else menu
         runs = self._find_feasible(job, batch_size, throughput, demand)
         rates = {found: throughput.rate(job, batch_size, found) for found in runs}
         return tuple(sorted(rates, key=lambda found: (found.gpus, -rates[found])))

@@ -39,12 +39,12 @@ def job_folder(storage: Path, run: str, job_id: int) -> Path:
     return storage / run / f"job-{job_id}"
 
 
-def describe_job(spec: JobSpec) -> dict[str, Any]:
-    """Return a job's `job.json`."""
+def describe_job(spec: JobSpec, gpus: int) -> dict[str, Any]:
+    """Return the `job.json` of a job for a lease of a number of GPUs."""
     job = {key: getattr(spec, key) for key in (TIMED if spec.timed else TRAINED)}
     if spec.timed:
-        return {**job, "gpus": spec.demand.least}
-    return {**job, "scale_factor": spec.demand.least, "seed": spec.job_id}
+        return {**job, "gpus": gpus}
+    return {**job, "scale_factor": gpus, "seed": spec.job_id}
 
 
 def describe_excess(folder: Path, most_bytes: int) -> str:

@@ -240,7 +240,7 @@ class LeasedRuntime:
             for gpu in lease.gpus:
                 if gpu in self._occupied:
                     raise Refused(f"GPU {gpu} is still held by {self._occupied[gpu]}")
-            self._write_job(lease.job_id, attempt.name)
+            self._write_job(lease, attempt.name)
             self._engine.start(attempt)
         except Refused as error:
             kind = EventKind.UNSTARTED if isinstance(error, Unstartable) else EventKind.LOST
@@ -252,13 +252,13 @@ class LeasedRuntime:
             problem = f"its folder cannot be written: {error.strerror or error}"
             held.end = (kind, self.clock.now(), problem)
 
-    def _write_job(self, job_id: int, lease: str) -> None:
+    def _write_job(self, lease: Lease, name: str) -> None:
         """Write the job's `job.json`, and name the lease that may write to its folder."""
-        log = self._logs[job_id]
+        log = self._logs[lease.job_id]
         make_folder(log.folder)
         log.begin()
-        replace_file(log.folder / "job.json", json.dumps(describe_job(log.spec)))
-        replace_file(log.folder / "lease", lease)
+        replace_file(log.folder / "job.json", json.dumps(describe_job(log.spec, len(lease.gpus))))
+        replace_file(log.folder / "lease", name)
         self._cluster.hand_over(log.folder)
 
     def advance(self, idle_until: float | None) -> None:

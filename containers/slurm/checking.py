@@ -111,7 +111,7 @@ def _start(cluster: SlurmCluster, engine: SlurmEngine, run: str, place: int) -> 
     attempt = engine.prepare(0, Lease(place, (first,)), spec, shared=False)
     folder = cluster.folder(run, place)
     make_folder(folder)
-    replace_file(folder / "job.json", json.dumps(describe_job(spec)))
+    replace_file(folder / "job.json", json.dumps(describe_job(spec, 1)))
     replace_file(folder / "lease", attempt.name)
     engine.start(attempt)
     return attempt

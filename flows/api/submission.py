@@ -40,7 +40,8 @@ def parse_job(path: Path, fields: Mapping[str, Any] | JobFile, *, texts: bool = 
 
 def describe_launch(job: JobFile) -> str:
     """Describe how a job would be launched, without the options that its node adds."""
-    gpus = f"{job.scale_factor} GPU{'s' * (job.scale_factor > 1)}"
+    least, most = job.demand.least, job.demand.most
+    gpus = f"{least} to {most} GPUs" if least < most else f"{most} GPU{'s' * (most > 1)}"
     parts = [job.image or "the image of its node"]
     if job.timed:
         parts.append(shlex.join(job.command) or "the command of the image")

@@ -25,7 +25,7 @@ Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 TRAINED = ("model", "batch_size", "epochs")
 """Fields that adaptive jobs must have, and other jobs must not have."""
 
-ADAPTED = ("max_batch_size", "mode", "samples_per_epoch", "regimes")
+ADAPTED = ("max_batch_size", "mode", "samples_per_epoch", "regimes", "min_gpus", "max_gpus")
 """Fields that only adaptive jobs may have."""
 
 
@@ -59,8 +59,20 @@ class JobFile(BaseModel):
         Seconds, Field(description="Longest time for which it may hold GPUs; 0: unlimited.")
     ] = 0.0
     scale_factor: Annotated[
-        Count, Field(title="GPUs", description="GPUs that it holds at once.")
-    ] = 1
+        Count | None,
+        Field(
+            title="GPUs",
+            description="GPUs that it holds at once, unless the policy chooses its size.",
+        ),
+    ] = None
+    min_gpus: Annotated[
+        Count | None,
+        Field(title="min GPUs", description="Fewest GPUs of an elastic job."),
+    ] = None
+    max_gpus: Annotated[
+        Count | None,
+        Field(title="max GPUs", description="Most GPUs of an elastic job."),
+    ] = None
     tenant: Annotated[str, Field(min_length=1, description="Tenant that the job belongs to.")] = (
         "default"
     )
@@ -160,6 +172,18 @@ class JobFile(BaseModel):
         pairs = self.regimes or [[self.batch_size or 1, self.epochs or 1]]
         return tuple(Regime(size, epochs) for size, epochs in pairs)
 
+    @property
+    def size(self) -> int:
+        """Number of GPUs that it gets from a policy that chooses no sizes."""
+        return self.scale_factor or self.min_gpus or 1
+
+    @property
+    def demand(self) -> Demand:
+        """The numbers of GPUs that it can hold."""
+        size = self.size
+        least, most = self.min_gpus or size, self.max_gpus or size
+        return Demand(least, most, tuned=size) if least < most else Demand.gang(size)
+
     @model_validator(mode="after")
     def _check(self) -> "JobFile":
         problem = self._timed_problem() if self.timed else self._adaptive_problem()
@@ -185,6 +209,10 @@ class JobFile(BaseModel):
             return f"{missing[0]}: is missing; add it"
         if self.seconds is not None:
             return "seconds: is of jobs that are not adaptive; leave it out"
+        if self.min_gpus and self.min_gpus > self.size:
+            return f"min_gpus: {self.min_gpus} is above its {self.size} GPUs; lower it"
+        if self.max_gpus and self.max_gpus < self.size:
+            return f"max_gpus: {self.max_gpus} is below its {self.size} GPUs; raise it"
         sizes = [regime.batch_size for regime in self.truth]
         if sizes[0] != self.batch_size:
             return f"regimes begin with batch size {sizes[0]}; begin with batch_size"
@@ -237,7 +265,6 @@ class JobFile(BaseModel):
         if self.name and not NAME.fullmatch(self.name):
             remedy = "use letters, digits, '.', '_' and '-', at most 100"
             raise InputError("name", f"{self.name!r} is not a name", remedy)
-        demand = Demand.gang(self.scale_factor)
         shared: dict[str, Any] = {
             "name": self.name,
             "image": self.image,
@@ -260,7 +287,7 @@ class JobFile(BaseModel):
         }
         if self.timed:
             return make_timed_job(
-                job_id, self.kind, demand, self.max_seconds, arrival_seconds, **shared
+                job_id, self.kind, self.demand, self.max_seconds, arrival_seconds, **shared
             )
         assert self.model is not None
         assert self.batch_size is not None
@@ -276,7 +303,7 @@ class JobFile(BaseModel):
             model=self.model,
             batch_size=self.batch_size,
             max_batch_size=self.max_batch_size or largest,
-            demand=demand,
+            demand=self.demand,
             mode=self.mode,
             epochs=self.epochs,
             samples_per_epoch=samples_per_epoch,

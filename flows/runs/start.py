@@ -170,6 +170,9 @@ def make_header(
             f"{settings.restart_seconds:g} is not shorter than a round",
             f"give less than the round's {settings.round_seconds:g}",
         )
+    sizes = any(spec.demand.least < spec.demand.most for spec in workload.specs)
+    if sizes and make_policy_of(settings).elastic and settings.backend != "auto":
+        raise InputError("backend", "has no effect on elastic jobs", "leave it auto")
     check_prices(settings, settings.pools)
     packs = shares_gpus(settings, profile, service)
     restart = _restarts(settings, profile)

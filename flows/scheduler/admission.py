@@ -132,14 +132,14 @@ def check_order(kind: str, target: int, state: RunState, inventory: Inventory) -
 
 def _explain_misfit(demand: Demand, pools: Sequence[Pool]) -> str:
     """Say why no pool can run a job: a gang never spans pools."""
-    total, asked = sum(pool.gpus for pool in pools), f"{demand.least} are requested"
-    if demand.least > total or not demand.types:
+    total, asked = sum(pool.gpus for pool in pools), f"{demand.size} are requested"
+    if demand.size > total or not demand.types:
         fits = [pool.gpus for pool in pools]
         of = ""
     else:
         fits = [pool.gpus for pool in pools if demand.allows(pool.gpu_type)]
         of = f" of type {' or '.join(demand.types)}"
-    if demand.least > total or len(fits) == len(pools) == 1:
+    if demand.size > total or len(fits) == len(pools) == 1:
         return f"{asked}, but the cluster has {total}"
     if not fits:
         return f"{asked}{of}, and the cluster has none of these"
@@ -166,7 +166,7 @@ def check_job(
         if getattr(spec, name) > LARGEST:
             raise InputError(name, f"is above {LARGEST:,}", "give a smaller number")
     check_budget("budget", spec.budget)
-    if not (inventory and inventory.menu(spec.demand)) or spec.demand.most > LARGEST:
+    if not (inventory and inventory.menu(spec.demand.rigid)) or spec.demand.most > LARGEST:
         problem = _explain_misfit(spec.demand, inventory.pools if inventory else ())
         raise InputError("gpus", problem, "request fewer, or other types")
     if not spec.timed:

@@ -64,7 +64,7 @@ class Pollux(Policy):
     Attributes:
         fidelity: The objective is separable, and solved exactly; `Fidelity.REFERENCE` has the
             genetic search of the published simulator, in which nodes have one job of several nodes;
-            gangs are beyond that search.
+            gangs and jobs of known speeds are beyond that search.
     """
 
     name = "pollux"
@@ -87,7 +87,8 @@ class Pollux(Policy):
         most = np.array([limit_growth(job) for job in jobs], np.int64)
         speedups = make_speedups(jobs, situation.inventory.gpus)
         placements: tuple[str, ...] = ()
-        if self.fidelity is Fidelity.FAIR or any(job.menu[0].gpus > 1 for job in jobs):
+        exact = self.fidelity is Fidelity.FAIR
+        if exact or any(job.menu[0].gpus > 1 or job.belief.agent is None for job in jobs):
             placement = _place_exactly(situation, jobs, penalties, most, speedups)
         else:
             found = _search(situation, memory, jobs, penalties, most, speedups)
@@ -126,14 +127,17 @@ class Pollux(Policy):
 def limit_growth(job: ActiveJob) -> int:
     """Return the maximum number of GPUs of a job in the coming round."""
     agent = job.belief.agent
-    ran = max((step.gpus for step in agent.steps), default=0) if agent else 0
+    if agent is None:  # its speeds are known
+        return job.menu[-1].gpus
+    ran = max((step.gpus for step in agent.steps), default=0)
     return min(max(GROWTH * ran, job.menu[0].gpus), job.menu[-1].gpus)
 
 
 def make_speedups(jobs: list[ActiveJob], gpus: int) -> Floats:
     """Return the speedups of jobs over their fair shares.
 
-    The fair share is on one node, as published. A job without a model speeds up linearly.
+    The fair share is on one node, as published. A job without a model speeds up linearly; one of
+    known speeds has those of its menu.
 
     Returns:
         Speedups by job, whether it spans several nodes, and number of GPUs up to `gpus`; shape
@@ -144,7 +148,13 @@ def make_speedups(jobs: list[ActiveJob], gpus: int) -> Floats:
     found = np.zeros((len(jobs), 2, gpus + 1))
     for row, job in enumerate(jobs):
         agent = job.belief.agent
-        if agent is None or agent.noise is None or not agent.steps:
+        if agent is None:
+            rates = {entry.gpus: job.rate(entry) for entry in job.menu}
+            alone = rates[max((k for k in rates if k <= share), default=job.menu[0].gpus)]
+            for count, rate in rates.items():
+                found[row, :, count] = rate / alone
+            continue
+        if agent.noise is None or not agent.steps:
             found[row, :, 1:] = counts / share
             continue
         goodputs, _, _ = find_goodputs(

@@ -1,5 +1,6 @@
 """Whatever goes wrong with containers, no job comes to harm, and records say why in words."""
 
+import json
 import os
 import shutil
 import time
@@ -159,6 +160,29 @@ def test_a_job_in_trouble_learns_the_same_bit_for_bit(daemon: Dockerd, storage: 
     assert {len(values) for values in once.values()} == {1}
     assert losses(nodes, "restless", 7) == once
     assert victim.read_text() == "untouched"
+
+
+def test_a_gang_shrinks_and_grows(daemon: Dockerd, storage: Path) -> None:
+    nodes = with_slots(cluster(daemon, storage), 0.5)
+    spec = job(7, epochs=16, samples=160)
+    with (
+        driven(nodes, "fixed", [spec]) as fixed,
+        driven(nodes, "resized", [spec]) as resized,
+    ):
+        fixed.dispatch({7: (0,)})
+        for gpus in ((1,), (1, 2), (1, 2, 3), (2,)):
+            before = resized.epochs(7)
+            resized.play({7: gpus})
+            resized.until_trained(7, before)
+        resized.until_over()
+        fixed.until_over()
+    assert resized.epochs(7) == fixed.epochs(7) == list(range(16))
+    straight, changed = (losses(nodes, run, 7) for run in ("fixed", "resized"))
+    assert {len(values) for values in changed.values()} == {1}
+    for epoch, (loss,) in straight.items():
+        assert [*changed[epoch]] == pytest.approx([loss], rel=1e-4)
+    described = json.loads((nodes.folder("resized", 7) / "job.json").read_text())
+    assert described["scale_factor"] == 1
 
 
 def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, storage: Path) -> None:

@@ -1,6 +1,7 @@
 """Jobs of any kind in TOML files."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from flows.runs.job_fields import FieldKind, list_job_fields
 from flows.runs.job_file import JobFile, JobsFile, read_job
 from flows.runs.workload_source import Source
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, Regime
 from predictor.throughput import Profile
@@ -75,6 +77,41 @@ def test_what_a_timed_job_lacks_or_cannot_have_is_refused(
     assert said in str(refused.value)
 
 
+TRAINED = 'model = "net"\nbatch_size = 32\nepochs = 3\nsamples_per_epoch = 320\n'
+
+
+@pytest.mark.parametrize(
+    ("limits", "demand"),
+    [
+        ("", Demand.gang(1)),
+        ("scale_factor = 4", Demand.gang(4)),
+        ("min_gpus = 2", Demand.gang(2)),
+        ("max_gpus = 4", Demand(1, 4, tuned=1)),
+        ("min_gpus = 2\nmax_gpus = 8", Demand(2, 8, tuned=2)),
+        ("scale_factor = 4\nmin_gpus = 1\nmax_gpus = 8", Demand(1, 8, tuned=4)),
+        ("scale_factor = 4\nmin_gpus = 1", Demand(1, 4, tuned=4)),
+    ],
+)
+def test_limits_on_gpus_make_a_job_elastic(limits: str, demand: Demand) -> None:
+    job = JobFile.model_validate(tomllib.loads(TRAINED + limits))
+    assert job.spec(0, 0.0, {}).demand == demand
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ("scale_factor = 2\nmin_gpus = 4", "min_gpus: 4 is above its 2 GPUs"),
+        ("scale_factor = 8\nmax_gpus = 4", "max_gpus: 4 is below its 8 GPUs"),
+        ("max_gpus = 0", "max_gpus: 0 is refused"),
+        ('max_gpus = 2\nkind = "opaque"', "model: is of adaptive jobs only"),
+    ],
+)
+def test_limits_on_gpus_that_contradict_are_refused(tmp_path: Path, limits: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(tmp_path / "job.toml", TRAINED + limits)
+    assert said in str(refused.value)
+
+
 def test_an_image_without_a_kind_asks_for_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="kind: is missing; give checkpointing"):
         read(tmp_path / "job.toml", 'image = "a"')
@@ -108,7 +145,7 @@ def test_forms_and_commands_know_the_kind_bounds_and_default_of_each_field() -> 
     assert all(field.help.endswith(".") for field in fields.values())
     gpus, mode, retries = fields["scale_factor"], fields["mode"], fields["retries"]
     assert (gpus.option, gpus.title, gpus.kind) == ("gpus", "GPUs", FieldKind.INTEGER)
-    assert (gpus.default, gpus.least) == (1, 1)
+    assert (gpus.default, gpus.least) == (None, 1)
     assert (mode.kind, mode.choices) == (FieldKind.CHOICE, ("static", "accordion", "gns"))
     assert (retries.kind, retries.default, retries.least) == (FieldKind.INTEGER, None, 0)
     assert fields["environment"].kind is FieldKind.VARIABLES

@@ -20,6 +20,7 @@ from flows.runs.cluster_file import read_cluster_file
 from flows.runs.code_version import list_packages
 from flows.runs.live import resume_live, run_live
 from flows.runs.start import make_start
+from flows.runs.workload_source import Source
 from flows.scheduler.options import ServiceOptions
 from flows.scheduler.scheduler import open_run, schedule
 from flows.web.page.views import make_log_page, open_logs
@@ -37,7 +38,7 @@ from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind
 from tasks.record import RuntimeKind, Settings, make_pool
-from tests.containers.driver import job, long
+from tests.containers.driver import job, long, losses
 from tests.flows.served import SECRET, served
 from tests.flows.test_live_page import Browser
 from warehouse.inbox.inbox import Inbox
@@ -102,6 +103,53 @@ def test_a_run_goes_on_with_the_images_that_it_began_with(
     assert resume_live(run, named, tmp_path, rounds=1) == run
     daemon.remove_containers()
     assert audit(tmp_path, run).findings == ()
+
+
+def test_elastic_jobs_grow_and_shrink_in_containers(
+    daemon: Dockerd, storage: Path, tmp_path: Path
+) -> None:
+    (trace := tmp_path / "jobs.toml").write_text(
+        """
+        [[jobs]]
+        model = "Recommendation"
+        batch_size = 32
+        epochs = 40
+        samples_per_epoch = 640
+        min_gpus = 1
+        max_gpus = 4
+
+        [[jobs]]
+        model = "Recommendation"
+        batch_size = 32
+        epochs = 10
+        samples_per_epoch = 640
+        scale_factor = 2
+        arrival_seconds = 1
+        """
+    )
+    rates = {
+        f"('Recommendation (batch size 32)', {gpus})": {"null": 20.0 * gpus} for gpus in (1, 2, 4)
+    }
+    (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
+    jobs = Source(trace=trace, format="jobs", profile=profile).open()
+    settings = Settings(
+        "shockwave", make_pool(4, 4), round_seconds=2.0, restart_seconds=0.5, runtime="docker"
+    )
+    nodes = with_slots(cluster(daemon, storage), 0.5)
+    name = run_live(make_start(jobs, settings), nodes, tmp_path / "runs")
+    records = [record for record, _ in Reader(tmp_path / "runs").records(name)]
+    sizes = {
+        job: [len(lease.gpus) for r in records for lease in r.leases if lease.job_id == job]
+        for job in (0, 1)
+    }
+    assert set(sizes[1]) == {2}
+    assert sizes[0][0] == 4
+    assert len(set(sizes[0])) > 1
+    trained = losses(nodes, name, 0)
+    assert [*trained] == list(range(40))
+    assert {len(values) for values in trained.values()} == {1}
+    assert audit(tmp_path / "runs", name).findings == ()
+    assert replay(name, tmp_path / "runs").differences == []
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import torch
 
 from harness.waiting import HANG_SECONDS, handles
 from tests.images.trainers import (
+    After,
     lines,
     program,
     progress,
@@ -21,6 +22,7 @@ from tests.images.trainers import (
     train_here,
     trained,
     wait_for,
+    weights,
 )
 
 FAST = {"model": "ResNet-18", "samples_per_epoch": 48, "epochs": 4}
@@ -68,6 +70,29 @@ def test_stopped_and_killed(tmp_path: Path, mode: str, workers: int) -> None:
     # Time of the epochs is the time of their steps, whatever happened in between.
     spent = sum(line["seconds"] for line in lines(folder))
     assert progress(folder)["run_seconds"] == pytest.approx(spent)
+
+
+def test_it_goes_on_with_other_workers(tmp_path: Path) -> None:
+    """Each sample is trained once, and the weights are the same up to rounding."""
+    job = {"mode": "gns", "batch_size": 4, "epochs": 3}
+    straight = put_job(tmp_path / "straight", **job)
+    assert train_here(straight) == 0
+    folder = tmp_path / "resized"
+    assert train_here(put_job(folder, **job), After(20)) == 75
+    put_job(folder, scale_factor=3, **job)
+    process = start(folder)
+    wait_for(lambda: progress(folder)["attempt"] == 2, process)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=HANG_SECONDS)
+    assert process.returncode in (0, 75), said
+    put_job(folder, scale_factor=1, **job)
+    assert train_here(folder) == 0
+    for one, other in zip(trained(straight), trained(folder), strict=True):
+        for key in ("epoch", "batch_size", "steps", "samples"):
+            assert one[key] == other[key]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+    left, right = weights(straight), weights(folder)
+    assert all(left[name].sub(right[name]).abs().max() < 1e-3 for name in left)
 
 
 def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:

@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictor.allocation import Allocation, Demand
 from predictor.application import LocalBatch, StepTime
-from predictor.errors import InputError
 from predictor.goodput import (
-    ModelledThroughput,
     StepModel,
     choose_batch,
     collect_points,
@@ -22,7 +19,6 @@ from predictor.goodput import (
     measure_efficiency,
     measure_misfit,
 )
-from predictor.job import JobSpec, Mode
 from tests.applications import toy_profile
 from tests.strategies import examples
 from warehouse.workloads.applications import read_applications
@@ -134,17 +130,3 @@ def test_no_batch_size_is_found_for_too_many_gpus(tmp_path: Path) -> None:
     goodputs, _, _ = find_goodputs(app, TRUE, (1.0, 3.0), np.array([4, 5]), np.array([8, 9]))
     assert goodputs[0] > 0.0  # 8 × 5 samples are the largest batch
     assert goodputs[1] == 0.0
-
-
-def test_models_are_a_throughput(tmp_path: Path) -> None:
-    profile = toy_profile(tmp_path)
-    app = profile.applications["toy"]
-    modelled = ModelledThroughput.fit(profile, {("toy", "t4"): app.steps})
-    job = JobSpec(0, "toy", 20, 20, Demand(1, 4), Mode.STATIC, 2, 1_000, 0.0)
-    there = Allocation("t4", 2)
-    assert modelled.gpu_types == ("t4",)
-    assert modelled.rate(job, 20, there) == pytest.approx(profile.rate(job, 20, there), rel=0.1)
-    assert not modelled.can_run(job, 20, Allocation("v100", 2))
-    assert not modelled.can_run(job, 20, Allocation("t4", 8, 4))  # 8 × 5 samples are more than 20
-    with pytest.raises(InputError, match="no model of toy"):
-        modelled.rate(job, 20, Allocation("v100", 2))

@@ -57,10 +57,12 @@ def write_workload(
     if workload.slots > 1:
         problem = "has jobs that hold shares of GPUs, for which the format has no place"
         raise InputError(workload.source, problem, "set slots to 1, to round up to whole GPUs")
-    timed = next((spec for spec in workload.specs if spec.timed or spec.image), None)
-    if timed is not None:
-        problem = "the format has no place for what it runs"
-        raise InputError(f"job {timed.job_id}", problem, "keep its TOML file")
+    for spec in workload.specs:
+        elastic = spec.demand.least < spec.demand.most
+        if elastic or spec.timed or spec.image:
+            what = "its numbers of GPUs" if elastic else "what it runs"
+            problem = f"the format has no place for {what}"
+            raise InputError(f"job {spec.job_id}", problem, "keep its TOML file")
     jobs = list(zip(workload.specs, workload.truths, strict=True))
     contents = {files.trace: _trace(jobs), files.regimes: _regimes(jobs, workload.profile)}
     if throughputs is None:

@@ -80,7 +80,8 @@ def read(folder: Path, job: Job) -> bytes | None:
         except _Damaged as error:
             print(f"warning: {path}: damaged checkpoint ({error}), left aside", file=sys.stderr)
             continue
-        if found.state["job"] != job.identity():
+        # Only the number of workers may differ.
+        if {**found.state["job"], "scale_factor": job.scale_factor} != job.identity():
             raise InvalidInput(str(path), "it is of another job", "give each job its own folder")
         if name == PREVIOUS:
             print(f"warning: {path}: going on from the checkpoint before", file=sys.stderr)

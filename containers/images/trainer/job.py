@@ -22,7 +22,7 @@ class Job:
 
     Attributes:
         batch_size: Samples per step over all workers, in the first epoch.
-        scale_factor: Workers of the gang.
+        scale_factor: Workers of the gang; it may change from one start to the next.
         total_steps: Steps at the initial batch size; the last epoch may be shorter.
         seed: Seed of weights, sample order and synthetic data.
     """

@@ -27,7 +27,7 @@ def test_a_lease_that_two_processes_start_is_one_job(place: Place) -> None:
     ):
         attempts = [engine.prepare(0, lease, spec, shared=False) for engine in (one, two)]
         make_folder(folder)
-        replace_file(folder / "job.json", json.dumps(describe_job(spec)))
+        replace_file(folder / "job.json", json.dumps(describe_job(spec, spec.demand.size)))
         replace_file(folder / "lease", attempts[0].name)
         nodes.hand_over(folder)
         for done in [*map(lambda e, a: pool.submit(e.start, a), (one, two), attempts)]:
