@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from predictor.goodput import find_goodputs
 from predictor.rows import from_json, to_json
+from solver.configurations import has_sizes
 from solver.fidelity import Fidelity
 from solver.genetic import PlacementSearch
 from solver.inventory import Inventory
@@ -88,7 +89,7 @@ class Pollux(Policy):
         speedups = make_speedups(jobs, situation.inventory.gpus)
         placements: tuple[str, ...] = ()
         exact = self.fidelity is Fidelity.FAIR
-        if exact or any(job.menu[0].gpus > 1 or job.belief.agent is None for job in jobs):
+        if exact or any(job.menu[0].gpus > 1 or _knows_sizes(job) for job in jobs):
             placement = _place_exactly(situation, jobs, penalties, most, speedups)
         else:
             found = _search(situation, memory, jobs, penalties, most, speedups)
@@ -133,11 +134,16 @@ def limit_growth(job: ActiveJob) -> int:
     return min(max(GROWTH * ran, job.menu[0].gpus), job.menu[-1].gpus)
 
 
+def _knows_sizes(job: ActiveJob) -> bool:
+    """Return whether a job chooses among numbers of GPUs at known speeds."""
+    return job.belief.agent is None and has_sizes(job)
+
+
 def make_speedups(jobs: list[ActiveJob], gpus: int) -> Floats:
     """Return the speedups of jobs over their fair shares.
 
-    The fair share is on one node, as published. A job without a model speeds up linearly; one of
-    known speeds has those of its menu.
+    The fair share is on one node, as published. A job without a model speeds up linearly; one
+    that chooses among known speeds has these.
 
     Returns:
         Speedups by job, whether it spans several nodes, and number of GPUs up to `gpus`; shape
@@ -148,13 +154,13 @@ def make_speedups(jobs: list[ActiveJob], gpus: int) -> Floats:
     found = np.zeros((len(jobs), 2, gpus + 1))
     for row, job in enumerate(jobs):
         agent = job.belief.agent
-        if agent is None:
+        if _knows_sizes(job):
             rates = {entry.gpus: job.rate(entry) for entry in job.menu}
             alone = rates[max((k for k in rates if k <= share), default=job.menu[0].gpus)]
             for count, rate in rates.items():
                 found[row, :, count] = rate / alone
             continue
-        if agent.noise is None or not agent.steps:
+        if agent is None or agent.noise is None or not agent.steps:
             found[row, :, 1:] = counts / share
             continue
         goodputs, _, _ = find_goodputs(
