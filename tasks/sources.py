@@ -135,6 +135,8 @@ class Workload:
         smaller: Remedy for a job that is too large, as an alternative to a larger cluster.
         left_out: Number of a trace's lines that are not jobs, by reason.
         slots: Slots of a GPU, if jobs hold shares of GPUs: demands count slots, not GPUs.
+        lacking: Number of a log's jobs by the GPU type that they had, of types that the cluster
+            lacks: they run on any.
     """
 
     source: str
@@ -148,6 +150,7 @@ class Workload:
     smaller: str = field(default="leave the job out", compare=False)
     left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
     slots: int = 1
+    lacking: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -160,6 +163,13 @@ class Workload:
         """Its jobs as a source."""
         truths = self.truths if self.service else ()
         return Trace(self.specs, self.commands, truths, self.submitters)
+
+    def tell_lacking(self) -> str:
+        """Return a sentence about jobs whose GPU type the cluster lacks; empty without any."""
+        had = ", ".join(f"{number:,} had {kind}" for kind, number in self.lacking.items())
+        return had and (
+            f"Jobs whose GPU type the cluster lacks run on any, at the speed that they had: {had}."
+        )
 
     def figures(self) -> dict[str, str | int | float]:
         """Return source, number of jobs, isolated work in GPU-hours, and last arrival."""

@@ -19,6 +19,7 @@ from warehouse.analytics.values import to_plain
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tasks.sources import Workload
     from warehouse.analytics.paired import PairedDifference
 
 
@@ -53,6 +54,13 @@ def say(text: str, *, err: bool = False) -> None:
     for line in map(escape, text.split("\n")):
         lines = [line] if width is None else wrap(line, width, **_AT_SPACES) or [line]
         echo("\n".join(lines), err=err)
+
+
+def print_reading(workload: "Workload", *, err: bool = False) -> None:
+    """Print which jobs run on another GPU type than they had, and `print_left_out`."""
+    if told := workload.tell_lacking():
+        say(told, err=err)
+    print_left_out(workload.left_out, workload.slots, err=err)
 
 
 def print_left_out(left_out: Mapping[str, int], slots: int = 1, *, err: bool = False) -> None:

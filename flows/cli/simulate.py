@@ -28,7 +28,7 @@ from flows.cli.options import (
 from flows.cli.output import (
     find_best,
     make_jct_columns,
-    print_left_out,
+    print_reading,
     print_rows,
     print_side_by_side,
     say,
@@ -96,7 +96,7 @@ def simulate(
     )
     with open_driver(driver) as call:
         run = run_simulation(start, warehouse, driver=call, progress=watch_run(start, driver))
-    print_left_out(start.workload.left_out, start.workload.slots, err=as_json)
+    print_reading(start.workload, err=as_json)
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
@@ -128,7 +128,7 @@ def compare(
     if in_prefect:
         wait_for_prefect()
     runs = run_comparison(plan, warehouse, shown.count_jobs, in_prefect)
-    print_left_out(workload.left_out, workload.slots, err=as_json)
+    print_reading(workload, err=as_json)
     from warehouse.analytics.paired import job_by_job
 
     jobs = job_by_job(warehouse, runs[0], runs[1:])

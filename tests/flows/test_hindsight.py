@@ -133,6 +133,23 @@ def test_several_gpu_types_and_shares_of_gpus(
     assert all(said in page for said in ("1 a100 GPU and 2 V100 GPUs", "on 3 GPUs"))
 
 
+def test_jobs_whose_gpu_type_the_cluster_lacks_run_on_any(here: Command, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "arrival,start,end,gpus,gpu_type\n0,0,600,1,V100\n0,9,600,1,V100\n0,0,60,1,a100\n"
+    )
+    columns = ",".join(f"{name}={name}" for name in ("arrival", "start", "end", "gpus", "gpu_type"))
+    asked = ("--format", "table", "--columns", columns, "--warehouse", tmp_path / "warehouse")
+    told = (
+        "Jobs whose GPU type the cluster lacks run on any, at the speed that they had: 2 had V100."
+    )
+    done = here("hindsight", path, *asked, *FEW, "--pools", "a100:1x4")
+    assert told in Path(done.rows[0]["page"]).read_text(encoding="utf-8")
+    simulated = ("simulate", "--trace", path, *asked, "--policy", "fifo", "--json")
+    assert told in here(*simulated, "--pools", "a100:1x4").err.replace("\n", " ")
+    assert "lacks" not in here(*simulated, "--pools", "a100:1x1,v100:1x2").err
+
+
 def test_anonymous_writes_no_name(here: Command, log: Path, tmp_path: Path) -> None:
     log = log.rename(tmp_path / "qx-ann.txt")
     out = tmp_path / "out"

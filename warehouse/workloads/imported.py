@@ -1,6 +1,7 @@
 """Workloads of a cluster's log: its jobs as they were, or with models and regimes drawn."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -79,6 +80,7 @@ def make_workload(
     """
     slots = slots or choose_slots(jobs)
     types = {kind.casefold(): (kind,) for kind in gpu_types}
+    had = Counter(job.gpu_type for job in jobs if job.gpu_type and types)
     demands: dict[tuple[int, tuple[str, ...]], Demand] = {}
     made = []
     for job_id, (job, arrival) in enumerate(zip(jobs, _arrivals(jobs), strict=True)):
@@ -99,6 +101,7 @@ def make_workload(
         profile=Profile(rates, source),
         places=_places(jobs),
         slots=slots,
+        lacking={kind: had[kind] for kind in sorted(had) if kind.casefold() not in types},
     )
 
 
