@@ -1,6 +1,5 @@
 """Apps of the Prefect servers that Shockwave starts; they end with their parent process."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,6 @@ from starlette.types import ASGIApp, Scope
 from flows.prefect_server.children import end_with_parent
 from flows.prefect_server.garbage import start_collecting_rarely
 from flows.prefect_server.gate import Gate, SecretRequired, SideBySide
-
-_LOCKED = "database is locked"
-"""What SQLite says if another process has written for as long as its timeout."""
 
 
 class _Packaged(StaticFiles):
@@ -46,7 +42,7 @@ def create_prefect_app() -> FastAPI:
     from prefect.settings import get_current_settings
 
     end_with_parent()
-    shorten_lock_errors()
+    lock_from_the_start()
     api = get_current_settings().server.api
     if not (api.auth_string and api.csrf_protection_enabled and api.cors_allowed_origins != "*"):
         raise RuntimeError("a server needs a secret, CSRF protection and its own addresses")
@@ -56,22 +52,20 @@ def create_prefect_app() -> FastAPI:
     return app
 
 
-def shorten_lock_errors() -> None:
-    """Log refusals of a busy SQLite as a line without traceback; the server or its client retries.
+def lock_from_the_start() -> None:
+    """Let each transaction that may write take SQLite's lock when it begins.
 
-    Prefect logs them in many places, so the records of all loggers are shortened.
+    Prefect takes it at the first write. Where it has read before and another process wrote
+    meanwhile, SQLite refuses at once ("database is locked") in place of waiting its timeout.
     """
-    make = logging.getLogRecordFactory()
+    from prefect.server.database.configurations import AioSqliteConfiguration
 
-    def shorten(*about: Any, **more: Any) -> logging.LogRecord:
-        record = make(*about, **more)
-        error = record.exc_info[1] if record.exc_info else None
-        if error and _LOCKED in str(error):
-            text = record.getMessage().partition("\n")[0]
-            record.msg, record.args, record.exc_info = f"{text} ({_LOCKED})", (), None
-        return record
+    begin = AioSqliteConfiguration.begin_transaction
 
-    logging.setLogRecordFactory(shorten)
+    def lock(configuration: Any, session: Any, with_for_update: bool = False) -> Any:
+        return begin(configuration, session, with_for_update=True)
+
+    AioSqliteConfiguration.begin_transaction = lock
 
 
 def add_gate(app: FastAPI) -> FastAPI:

@@ -1,9 +1,7 @@
 """The log of a service: lines of text, or JSON objects with ids."""
 
 import json
-import logging
 import os
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from flows.prefect_server.logs import FORMAT, LOG, LogFormat, log_line, pass_on, start_log
-from flows.prefect_server.server import shorten_lock_errors
 from flows.scheduler.scheduler import open_run, schedule
 from flows.scheduler.sinks import LoggingSink
 from predictor.allocation import Demand
@@ -83,18 +80,3 @@ def test_rounds_and_what_happens_in_them_have_ids(
     assert refused["level"] == "warning"
     assert refused["message"].startswith("refused node of 2 GPUs x: gpu_type: ")
     assert not {"job", "node"} & {*tenant, *added, *refused}
-
-
-def test_a_busy_database_is_logged_without_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(logging, "_logRecordFactory", logging.getLogRecordFactory())
-    shorten_lock_errors()
-    for message in ("database is locked", "disk I/O error"):
-        try:
-            raise sqlite3.OperationalError(message)
-        except sqlite3.OperationalError:
-            logging.getLogger("any").exception("Service %s failed\nwith details", "a")
-    locked, other = caplog.records
-    assert (locked.getMessage(), locked.exc_info) == ("Service a failed (database is locked)", None)
-    assert other.exc_info

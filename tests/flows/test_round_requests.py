@@ -1,15 +1,22 @@
 """The requests that a round makes to Prefect's server, and the flow runs that it adopts."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
 import httpx
 import pytest
+from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.context import SyncClientContext
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from flows.prefect_server.prefect_driver import PrefectDriver, open_prefect_driver
+from flows.prefect_server.prefect_driver import (
+    PrefectDriver,
+    open_prefect_driver,
+    scheduling_round,
+)
 from flows.prefect_server.round_deployment import RoundDeployment
 from flows.runs.resuming import resume
 from flows.runs.simulation import simulate
@@ -100,3 +107,19 @@ def test_a_pause_is_read_from_the_deployment_only_where_no_round_is_announced(
     requests.clear()
     assert not deployment.read_request().paused
     assert requests == [READ]
+
+
+def test_requests_that_write_at_once_wait_for_each_other(client: SyncPrefectClient) -> None:
+    flow_id = client.create_flow(scheduling_round)
+
+    def write(name: str) -> None:
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(sync_client=True) as own,
+        ):
+            deployment = own.create_deployment(flow_id, name, tags=["a"])
+            own.create_flow_run_from_deployment(deployment)
+            own.delete_deployment(deployment)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(write, map(str, range(24)))) == [None] * 24
