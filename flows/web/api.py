@@ -162,7 +162,7 @@ async def maintain(
     return await backend.write(lambda: api.add_window(target, window, key=key))
 
 
-class Reservation(WindowRequest):
+class TenantWindow(WindowRequest):
     """A time for which a node is reserved for a tenant."""
 
     tenant: Annotated[str, Field(min_length=1, max_length=100)]
@@ -170,7 +170,7 @@ class Reservation(WindowRequest):
 
 @routes.post("/nodes/{target}/reserve", status_code=202)
 async def reserve(
-    target: Target, reserved: Reservation, api: Api, backend: Service, key: Key = ""
+    target: Target, reserved: TenantWindow, api: Api, backend: Service, key: Key = ""
 ) -> Accepted:
     """Reserve a node for the jobs of a tenant for a time."""
     window = WindowRequest(**reserved.model_dump(exclude={"tenant"}, exclude_unset=True))
