@@ -110,7 +110,12 @@ class Slurm:
         """A command, to be run as root in its namespaces."""
         return ["nsenter", "-t", str(self.inside), "-n", "-m", "-p", *command]
 
-    def _call(self, *command: str, timeout: float | None = None) -> None:
+    def call(self, *command: str, timeout: float | None = None) -> None:
+        """Run a command as root in its namespaces.
+
+        Raises:
+            RuntimeError: It failed; the text is what it said.
+        """
         env = {"PATH": _path(), "SLURM_CONF": f"{self.folder}/etc/slurm.conf"}
         done = subprocess.run(
             self.within(*command), env=env, capture_output=True, text=True, timeout=timeout
@@ -169,7 +174,7 @@ class Slurm:
         }.get(name, ["slurmd", "-D", "-N", name, "-f", conf])
         # It belongs to the first process, so that it can be stopped and killed alone.
         script = 'log=$1 pid=$2; shift 2; setsid "$@" >>"$log" 2>&1 </dev/null & echo $! >"$pid"'
-        self._call(
+        self.call(
             "sh", "-c", script, "sh", f"{folder}/log/{name}.out", f"{folder}/pid/{name}", *command
         )
         answers: dict[str, Callable[[], bool]] = {
@@ -193,7 +198,7 @@ class Slurm:
 
     def _answers(self, *command: str) -> bool:
         with suppress(RuntimeError, subprocess.TimeoutExpired):
-            self._call(*command, timeout=CALL_SECONDS)
+            self.call(*command, timeout=CALL_SECONDS)
             return True
         return False
 
@@ -216,7 +221,7 @@ class Slurm:
     def send(self, name: str, number: int) -> None:
         """Send a signal to a daemon that runs."""
         if process := self.process(name):
-            self._call("kill", f"-{number}", str(process))
+            self.call("kill", f"-{number}", str(process))
 
     def stop(self, name: str, number: int = signal.SIGTERM) -> None:
         """End a daemon by a signal, and wait until it is gone."""
@@ -298,7 +303,7 @@ def _start_all(
         for name in DAEMONS:
             slurm.start(name)
             if name == "slurmdbd":
-                slurm._call("sacctmgr", "-i", "add", "cluster", "lab", timeout=CALL_SECONDS)
+                slurm.call("sacctmgr", "-i", "add", "cluster", "lab", timeout=CALL_SECONDS)
         return slurm, first
     except BaseException:
         first.kill()
@@ -308,7 +313,7 @@ def _start_all(
 
 def _prepare_database(slurm: Slurm) -> None:
     folder = slurm.folder
-    slurm._call(
+    slurm.call(
         *("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={folder}/db"),
         *("--skip-test-db", "--auth-root-authentication-method=normal"),
         f"--tmpdir={folder}/own",  # its temporary files have the same names in each namespace
@@ -316,13 +321,13 @@ def _prepare_database(slurm: Slurm) -> None:
     slurm.start("mariadbd")
     password = (folder / "etc" / "password").read_text()
     made = "CREATE DATABASE slurm; GRANT ALL ON slurm.* TO slurm@127.0.0.1 IDENTIFIED BY "
-    slurm._call("mariadb", *slurm._as_root, "-e", f"{made}'{password}'")
+    slurm.call("mariadb", *slurm._as_root, "-e", f"{made}'{password}'")
 
 
 def _add_accounts(slurm: Slurm) -> None:
     for line in ACCOUNTS.split("\n"):
         if line:
-            slurm._call("sacctmgr", "-i", *line.split(), timeout=CALL_SECONDS)
+            slurm.call("sacctmgr", "-i", *line.split(), timeout=CALL_SECONDS)
 
 
 @contextmanager
