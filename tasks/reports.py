@@ -99,5 +99,6 @@ class Reports:
         spec = self.active.pop(job)
         if event.kind is EventKind.FINISHED:
             self.finished.add(job)
-            if self.epochs[job] != spec.epochs:
+            # A user's own job may end in the moment in which its GPUs are taken back.
+            if self.epochs[job] != spec.epochs and (event.gpus or not spec.timed):
                 yield f"job {job} ends after {self.epochs[job]} of {spec.epochs} epochs"

@@ -13,13 +13,14 @@ from predictor.errors import InputError
 
 _OURS = "shockwave-"
 _DUPLICATE = "Duplicate reservation name"
-_FAR = ("StartTime=2099-01-01T00:00:00", "Duration=1", "NodeCnt=1")
+_FAR = ("StartTime=2099-01-01T00:00:00", "Duration=1")
 
 
-def claim_partition(commands: Commands, partition: str, owner: str) -> None:
+def claim_partition(commands: Commands, partition: str, owner: str, node: str) -> None:
     """Claim a partition for a run; `owner` is a name that no other run has.
 
-    Without one, nothing is claimed, and only others' claims are refused.
+    Without one, nothing is claimed, and only others' claims are refused. `node` is one of its
+    nodes, which may be down.
 
     Raises:
         InputError: Another run has it.
@@ -30,10 +31,11 @@ def claim_partition(commands: Commands, partition: str, owner: str) -> None:
     _refuse_others(commands, partition, own)
     if not owner:
         return
-    asked = (f"ReservationName={own}", f"PartitionName={partition}", "Users=root", *_FAR)
+    asked = (f"ReservationName={own}", f"PartitionName={partition}", f"Nodes={node}")
     try:
         # They overlap, so that all services of a partition could have one.
-        commands.call("scontrol", "create", "reservation", *asked, "Flags=IGNORE_JOBS,OVERLAP")
+        flags = ("Users=root", "Flags=IGNORE_JOBS,OVERLAP")
+        commands.call("scontrol", "create", "reservation", *asked, *_FAR, *flags)
     except Refused as refused:
         if _DUPLICATE not in str(refused):
             raise

@@ -55,14 +55,14 @@ def read_kill_seconds(commands: Commands) -> int:
         raise InputError("partition", str(error), remedy) from None
 
 
-def _claim(commands: Commands, partition: str, owner: str) -> None:
+def _claim(commands: Commands, partition: str, owner: str, node: str) -> None:
     """Claim a partition; see `claim_partition`.
 
     Raises:
         InputError: Another service has it, or Slurm does not answer.
     """
     try:
-        claim_partition(commands, partition, owner)
+        claim_partition(commands, partition, owner, node)
     except (SlurmAway, Refused) as error:
         remedy = f"see shockwave slurm check --partition {partition}"
         raise InputError("partition", f"cannot be claimed: {error}", remedy) from None
@@ -93,7 +93,7 @@ def open_queue_run(
     nodes = [node.name for node in read_partition(partition, commands)]
     numbered = tuple(Package(f"{NODE}{place}", node) for place, node in enumerate(nodes))
     if not name:
-        _claim(commands, partition, "")  # it is refused before its records begin
+        _claim(commands, partition, "", "")  # it is refused before its records begin
     packages = () if name else (*list_packages(start.header.settings), *numbered)
     with Writer(warehouse, start, run=name or None, packages=packages) as writer:
         prepared, resume_point, began = prepare(start), ResumePoint(), time.time()
@@ -110,7 +110,7 @@ def open_queue_run(
                 raise InputError("partition", problem, "give another warehouse")
         wait = read_kill_seconds(commands)
         created = reader.created_at(writer.run).timestamp()
-        _claim(commands, partition, f"{writer.run}-{created * 1000:.0f}")
+        _claim(commands, partition, f"{writer.run}-{created * 1000:.0f}", nodes[0])
         clock, terms = RunClock(time.time() - began), make_terms(start.header, writer.run)
         runtime = SlurmBrain(commands, partition, nodes, clock, terms, resume_point, wait)
         with closing(runtime):

@@ -1,6 +1,7 @@
 """The source of jobs that users submitted to Slurm: they come through the inbox like all others."""
 
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -112,7 +113,7 @@ class QueueSource:
             self._details = {key: self._details[key] for key in described & self._details.keys()}
         waiting = [
             job
-            for job in queue
+            for job in sorted(queue, key=_order)
             if job.qos == WAIT and job.may_start(time.time()) and not job.names_nodes
             if job.id not in known
         ]
@@ -195,6 +196,11 @@ class QueueSource:
 
 def _key(job: SlurmJob) -> tuple[str, int]:
     return job.id, job.submitted
+
+
+def _order(job: SlurmJob) -> tuple[int, ...]:
+    """Return what puts jobs in the order of their submission; Slurm lists them by priority."""
+    return job.submitted, *map(int, re.findall(r"[0-9]+", job.id))
 
 
 def _details_key(job: SlurmJob) -> tuple[str, int]:

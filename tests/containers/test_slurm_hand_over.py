@@ -111,7 +111,7 @@ def test_the_queue_is_handed_back(
     for job, node in ((requeued, "n2"), (placed, "n1")):
         change = ("QOS=run", f"ReqNodeList={name_nodes([node])}", "StartTime=now")
         closed.run("scontrol", "update", f"JobId={job}", *change, user="operator")
-    claim_partition(Commands(closed.commands("operator")), "gpu", "gone")
+    claim_partition(Commands(closed.commands("operator")), "gpu", "gone", "n1")
     wait_for(states, lambda now: now[requeued] == "run RUNNING None")
     closed.run("scontrol", "requeue", requeued, user="operator")
 

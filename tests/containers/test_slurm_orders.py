@@ -9,6 +9,7 @@ from containers.runtime import EventKind, Lease
 from containers.slurm.declaring import SAVES, declare
 from containers.slurm.queue import JobDetails, read_queue
 from predictor.job import JobSpec
+from tasks.reports import Reports
 from tests.containers.slurm_scripts import INVENTORY, Scripts
 from tests.containers.test_slurm_queue import line
 
@@ -42,6 +43,19 @@ def test_only_what_has_not_ended_is_requeued(scripts: Scripts) -> None:
     brain.preempt({1: "", 2: ""})
     requeues = [order for order in scripts.orders() if "requeue" in order]
     assert requeues == ["scontrol requeue Incomplete 12"]
+
+
+def test_a_job_that_ends_while_it_is_preempted_has_finished(scripts: Scripts) -> None:
+    brain = scripts.brain(declared("12", 1))
+    brain.launch(0, [Lease(1, (0, 1))])
+    scripts.say(squeue=line("12", **RUNS))
+    brain.look()
+    scripts.say(squeue=line("12", **RUNS | {"State": "COMPLETED"}))
+    scripts.fail(scontrol="Job has already finished")
+    brain.preempt({1: "for a test"})
+    seen = brain.observe()
+    assert [(end.kind, end.gpus) for end in seen.finished] == [(EventKind.FINISHED, ())]
+    assert [*Reports(active={1: declared("12", 1)}).check(seen)] == []
 
 
 def test_a_cancellation_is_repeated_until_the_job_is_gone(scripts: Scripts) -> None:

@@ -103,6 +103,14 @@ def test_a_job_that_was_held_comes_in_again(service: Service) -> None:
     assert again.environment == first.environment
 
 
+def test_jobs_come_in_the_order_of_their_submission(service: Service) -> None:
+    listed = ("13", "4_10", "9", "4_2")  # Slurm lists them by priority
+    rows = [line(one, SubmitTime="1700000000") for one in listed]
+    service.scripts.say(squeue="".join([line("20", SubmitTime="1700000001"), *rows]))
+    taken = [job.environment[0] for job in service.take().jobs]
+    assert taken == [f"SLURM_JOB_ID={one}" for one in ("4_2", "4_10", "9", "13", "20")]
+
+
 def test_an_array_is_asked_for_once(service: Service) -> None:
     service.scripts.say(squeue="".join(line(f"4_{task}") for task in range(20)))
     assert len(service.take().jobs) == 20
