@@ -53,6 +53,7 @@ HELD = frozenset({"JobHeldUser", "JobHeldAdmin"})
 NEVER = frozenset({"", "(null)", "N/A", "NONE", "Unknown", "None"})
 """What a column without a value says."""
 
+_NUMBER = re.compile(r"[0-9]+")
 _LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -149,6 +150,11 @@ def list_queue(commands: Commands, partition: str) -> tuple[SlurmJob, ...]:
     """
     asked = ("--array", "--states=all", f"--partition={partition}")
     return _to_jobs(commands.table("squeue", COLUMNS, *asked, cut=CUT))
+
+
+def sort_jobs(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
+    """Return jobs in the order of their submission; Slurm lists them by priority."""
+    return sorted(jobs, key=lambda job: (job.submitted, [*map(int, _NUMBER.findall(job.id))]))
 
 
 def _to_jobs(rows: Iterable[Mapping[str, str]]) -> tuple[SlurmJob, ...]:

@@ -103,6 +103,10 @@ GROUPED = {
         "slurm:check",
         "Check that nothing but Shockwave starts jobs of a Slurm partition.",
     ),
+    "slurm advise": (
+        "slurm:advise",
+        "Print, and set as Nice, a policy's order of a Slurm partition's waiting jobs.",
+    ),
     "slurm release-all": (
         "slurm:release_all",
         "Hand the queue back: Slurm itself starts all waiting jobs of a partition.",
@@ -169,6 +173,7 @@ WITHOUT_RECORDS = frozenset(
             "cluster check",
             "cluster pull",
             "policy list",
+            "slurm advise",
             "slurm check",
             "slurm release-all",
         ),

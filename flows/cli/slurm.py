@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import Json
+from flows.cli.options import Json, Policy
 from flows.cli.output import print_rows, say
+from flows.runs.settings import DEFAULT_POLICY
 from predictor.errors import InputError
 
 Partition = Annotated[str, typer.Option(help="Partition whose jobs Shockwave starts.")]
@@ -44,3 +45,31 @@ def release_all(partition: Partition, as_json: Json = False) -> None:
     if rows:
         raise typer.Exit(1)
     say(f"All jobs of partition {partition} have QOS run.", err=True)
+
+
+def advise(
+    partition: Partition,
+    policy: Policy = DEFAULT_POLICY,
+    apply: Annotated[bool, typer.Option(help="Set the Nice of the jobs in Slurm.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the order in which a policy would start a partition's waiting jobs.
+
+    Slurm stays in charge. With --apply, as an operator, its order becomes that of the policy; exits
+    with 1 if Slurm refuses it for a job.
+    """
+    from containers.slurm.commands import Commands
+    from flows.runs.queue_advice import advise, set_nice
+    from flows.scheduler.options import ServiceOptions
+
+    commands, options = Commands(), ServiceOptions(policy=policy, partition=partition)
+    advice, losing = advise(commands, options, time.time())
+    print_rows([asdict(one) for one in advice], as_json)
+    moved = sum(one.slurm != one.shockwave for one in advice)
+    gives = f"; it would preempt {', '.join(losing)}" if losing else ""
+    say(f"{policy} has another place for {moved} of {len(advice)} jobs{gives}.", err=True)
+    refusals = set_nice(commands, advice) if apply else {}
+    for job, said in refusals.items():
+        say(f"job {job}: {said}", err=True)
+    if refusals:
+        raise typer.Exit(1)

@@ -1,7 +1,6 @@
 """The source of jobs that users submitted to Slurm: they come through the inbox like all others."""
 
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from containers.slurm.commands import Commands
 from containers.slurm.declaring import declare
 from containers.slurm.hand_over import RUN, WAIT, update_jobs
 from containers.slurm.parsing import SlurmAway
-from containers.slurm.queue import JobDetails, SlurmJob, get_details
+from containers.slurm.queue import JobDetails, SlurmJob, get_details, sort_jobs
 from flows.prefect_server.logs import log_line
 from flows.scheduler.intake import InboxSource
 from predictor.errors import InputError
@@ -113,7 +112,7 @@ class QueueSource:
             self._details = {key: self._details[key] for key in described & self._details.keys()}
         waiting = [
             job
-            for job in sorted(queue, key=_order)
+            for job in sort_jobs(queue)
             if job.qos == WAIT and job.may_start(time.time()) and not job.names_nodes
             if job.id not in known
         ]
@@ -196,11 +195,6 @@ class QueueSource:
 
 def _key(job: SlurmJob) -> tuple[str, int]:
     return job.id, job.submitted
-
-
-def _order(job: SlurmJob) -> tuple[int, ...]:
-    """Return what puts jobs in the order of their submission; Slurm lists them by priority."""
-    return job.submitted, *map(int, re.findall(r"[0-9]+", job.id))
 
 
 def _details_key(job: SlurmJob) -> tuple[str, int]:
