@@ -63,7 +63,7 @@ def advise(
     from flows.scheduler.options import ServiceOptions
 
     commands, options = Commands(), ServiceOptions(policy=policy, partition=partition)
-    advice, losing = advise(commands, options, time.time())
+    advice, losing = advise(commands, partition, options.make_start(), time.time())
     print_rows([asdict(one) for one in advice], as_json)
     moved = sum(one.slurm != one.shockwave for one in advice)
     gives = f"; it would preempt {', '.join(losing)}" if losing else ""

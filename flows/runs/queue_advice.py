@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 from containers.leasing.engine import Refused
 from containers.runtime import Observation
@@ -22,13 +21,11 @@ from flows.runs.simulation import prepare
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from solver.inventory import Inventory
+from tasks.record import Start
 from tasks.replay import Comparison, Recording
 from tasks.rollouts import forecast_times
 from tasks.round import Collected, predict, solve_round
 from tasks.run import Run
-
-if TYPE_CHECKING:
-    from flows.scheduler.options import ServiceOptions
 
 PRIORITY = {"JobArrayID": 40, "PriorityLong": 24, "Nice": 16}
 """Columns of `squeue`, with their widths."""
@@ -56,20 +53,20 @@ class Advice:
 
 
 def advise(
-    commands: Commands, options: "ServiceOptions", now: float
+    commands: Commands, partition: str, start: Start, now: float
 ) -> tuple[list[Advice], list[str]]:
     """Return advice on the waiting jobs in the policy's order, and the jobs that would give way.
 
-    Jobs that are not eligible, name nodes or fit no node are left out. `now` is in Unix seconds.
+    Jobs that are not eligible, name nodes or fit no node are left out. `start` is that of a service
+    of the partition; `now` is in Unix seconds.
 
     Raises:
-        InputError: Slurm does not answer, or a setting is invalid.
+        InputError: Slurm does not answer.
     """
     try:
-        queue = sort_jobs(list_queue(commands, options.partition))
-        priorities = _read_priorities(commands, options.partition)
-        nodes = read_partition(options.partition, commands)
-        start = options.make_start()
+        queue = sort_jobs(list_queue(commands, partition))
+        priorities = _read_priorities(commands, partition)
+        nodes = read_partition(partition, commands)
         inventory = start.header.settings.inventory
         waiting = [job for job in queue if job.may_start(now) and job.id in priorities]
         waiting = [job for job in waiting if job.gpus and not job.names_nodes]
