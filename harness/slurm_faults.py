@@ -279,10 +279,9 @@ def _end(trial: Trial) -> list[str]:
         trial.feed()
         with suppress(RuntimeError):
             active = trial.users.active()
-            for job in trial.jobs:  # those that their owners held
+            for job in trial.jobs:
                 if active.get(trial.users.ids[job.name]) == "PENDING":
-                    held = (trial.users.ids[job.name],)
-                    lab.run("scontrol", "release", *held, user=job.user, check=False)
+                    _release(trial, job)
             return [*active]
         return ["Slurm is away"]
 
@@ -293,6 +292,22 @@ def _end(trial: Trial) -> list[str]:
     return [f"left over: process {p}" for p in lab.processes("worker.sh")]
 
 
+def _release(trial: Trial, job: UserJob) -> None:
+    """Release a job that its owner or Slurm held; cancel one that Slurm cannot change any more.
+
+    A controller that was killed may wait for ever for what its accounting has answered before.
+    """
+    job_id = trial.users.ids[job.name]
+    try:
+        trial.lab.run("scontrol", "release", job_id, user=job.user)
+    except RuntimeError as error:
+        if STUCK in str(error):
+            trial.touched.add(job.name)
+            trial.lab.run("scancel", job_id, user=job.user)
+
+
+STUCK = "the DB index is being set"
+"""What Slurm says of a job that it cannot change."""
 END_SECONDS = 400.0
 """Time in which all jobs have to end."""
 

@@ -48,8 +48,11 @@ HOLDING = frozenset(
     | {"STAGE_OUT"}
 )
 """States of jobs that hold GPUs; all other states are ends."""
-HELD = frozenset({"JobHeldUser", "JobHeldAdmin"})
-"""Reasons of jobs that wait for whoever holds them."""
+HELD = frozenset(
+    {"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "job requeued in held state"}
+    | {"launch failed requeued held"}
+)
+"""Reasons of jobs that wait until someone releases them: Slurm itself holds some."""
 NEVER = frozenset({"", "(null)", "N/A", "NONE", "Unknown", "None"})
 """What a column without a value says."""
 
@@ -177,7 +180,7 @@ def _to_job(row: Mapping[str, str]) -> SlurmJob:
         account=row["Account"],
         qos=row["QOS"],
         state=row["State"],
-        reason=row["Reason"],
+        reason=row["Reason"].replace("_", " "),
         gpus=count_gpus("squeue", row["tres-alloc"]),
         gpu_type=read_gpu_type("squeue", row["tres-alloc"]),
         nodes=nodes,

@@ -105,7 +105,7 @@ GROUPED = {
     ),
     "slurm advise": (
         "slurm:advise",
-        "Print, and set as Nice, a policy's order of a Slurm partition's waiting jobs.",
+        "Print the order in which a policy would start a partition's waiting jobs.",
     ),
     "slurm release-all": (
         "slurm:release_all",

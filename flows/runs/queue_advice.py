@@ -151,7 +151,8 @@ def _order(
     starts = dict.fromkeys(waiting, math.inf)
     starts |= {job: at.start.median - seen.clock_seconds for job, at in times.items()}
     starts |= dict.fromkeys(waiting & this.plan.placement.keys(), 0.0)
-    ordered = sorted(waiting, key=lambda job: (starts[job], job))
+    places = {job: place for place, job in enumerate(this.plan.order)}
+    ordered = sorted(waiting, key=lambda job: (starts[job], places.get(job, job), job))
     losing = sorted(leases.keys() - this.plan.placement.keys())
     return {job: starts[job] for job in ordered}, losing
 
