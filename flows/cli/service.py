@@ -51,6 +51,10 @@ def start(
         str,
         typer.Option(help="URL under which a proxy or tunnel serves it."),
     ] = "",
+    single_sign_on: Annotated[
+        Path | None,
+        typer.Option(help="File that says whom this proxy may name as users (TOML)."),
+    ] = None,
     database_url: Annotated[
         str,
         typer.Option(
@@ -79,7 +83,7 @@ def start(
     from flows.supervisor.service import serve
 
     service = Service(
-        ListenAddress(host, port, tls_cert, tls_key, behind_proxy),
+        ListenAddress(host, port, tls_cert, tls_key, behind_proxy, single_sign_on),
         database_url,
         Path(warehouse).absolute(),
         options,

@@ -17,6 +17,9 @@ WAREHOUSE = "SHOCKWAVE_WAREHOUSE"
 URL = "SHOCKWAVE_URL"
 """Environment variable with the server's URL for programs on this machine."""
 
+SINGLE_SIGN_ON = "SHOCKWAVE_SINGLE_SIGN_ON"
+"""Environment variable with the file of single sign-on."""
+
 ROOT = Path(__file__).parents[2]
 """Folder of our packages; uvicorn would default to the working folder."""
 
@@ -41,6 +44,7 @@ def make_server_command(
         *("--app-dir", str(ROOT), "--host", host, "--port", str(port)),
         *("--log-level", "error", "--timeout-graceful-shutdown", "3"),
         *("--timeout-keep-alive", str(KEPT_SECONDS)),
+        "--no-proxy-headers",  # any client could name another address as its own
         *(("--ssl-certfile", tls[0], "--ssl-keyfile", tls[1]) if tls else ()),
     ]
 

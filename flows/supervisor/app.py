@@ -36,13 +36,15 @@ def create_app() -> "FastAPI":
         from flows.web.api import PREFIX, create_api
         from flows.web.backend import ServiceBackend
         from flows.web.page.app import PAGE, create_page
+        from flows.web.single_sign_on import find_single_sign_on
 
         app, secret = create_prefect_app(), read_own_secret()
         serve_files(
             app, "/reports", StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False)
         )
         database_url = os.environ.get(DATABASE_URL, "")
-        backend = ServiceBackend(Path(os.environ[WAREHOUSE]), secret, database_url)
+        users = find_single_sign_on()
+        backend = ServiceBackend(Path(os.environ[WAREHOUSE]), secret, database_url, users)
         serve_beside(app, PREFIX, create_api(backend))
         serve_beside(app, PAGE, create_page(backend, secret))
         Thread(target=_report_answers, args=[os.environ[URL]], daemon=True).start()

@@ -47,6 +47,7 @@ class ListenAddress:
         tls_cert: Certificate of the host, to serve HTTPS.
         tls_key: The certificate's key.
         proxy: URL of the reverse proxy in front of it; empty if there is none.
+        single_sign_on: File that says whom the proxy may name as users.
     """
 
     host: str
@@ -54,6 +55,7 @@ class ListenAddress:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     proxy: str = ""
+    single_sign_on: Path | None = None
 
     @property
     def tls(self) -> tuple[str, str] | None:
@@ -83,6 +85,13 @@ class ListenAddress:
         """
         self._check_files()
         self._check_proxy()
+        if self.single_sign_on:
+            from flows.web.single_sign_on import read_single_sign_on
+
+            read_single_sign_on(self.single_sign_on)
+            if not self.proxy:
+                remedy = "give --behind-proxy with the address that browsers show"
+                raise InputError("single_sign_on", "needs a proxy", remedy)
         try:
             addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError):

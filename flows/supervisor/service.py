@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flows.prefect_server.children import POLL_SECONDS, READY_SECONDS, Child
 from flows.prefect_server.command import (
     REPORTS,
+    SINGLE_SIGN_ON,
     URL,
     WAREHOUSE,
     answers,
@@ -349,6 +350,8 @@ def _server_env(service: Service) -> dict[str, str]:
         WAREHOUSE: str(service.warehouse),
         URL: service.listening.url,
     }
+    if (users := service.listening.single_sign_on) is not None:
+        env[SINGLE_SIGN_ON] = str(users.absolute())
     if service.database_url:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url
     usual = prefect.__ui_static_path__.parent

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from anyio import CapacityLimiter, Lock, to_thread
 from fastapi import HTTPException
 from pydantic import BaseModel
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.api.authorization import AuthorizedApi, NotAllowed
@@ -21,6 +22,7 @@ from flows.api.forecaster import NICENESS
 from flows.campaigns import Runner
 from flows.campaigns.runners import open_executor
 from flows.prefect_server.secret import authorization
+from flows.web.single_sign_on import SingleSignOn
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from warehouse.inbox.accepting import KeyUsed
 from warehouse.inbox.tokens import Role, Token, Tokens
@@ -89,11 +91,18 @@ class ServiceBackend:
     """A warehouse's service behind HTTP: authenticates callers and runs calls in threads.
 
     The service may not have begun yet. The holder of the installation's secret, `USER:PASSWORD`, is
-    an operator.
+    an operator. With single sign-on, a proxy may name the caller.
     """
 
-    def __init__(self, warehouse: Path, secret: str, database_url: str = "") -> None:
+    def __init__(
+        self,
+        warehouse: Path,
+        secret: str,
+        database_url: str = "",
+        single_sign_on: SingleSignOn | None = None,
+    ) -> None:
         self._where = warehouse, database_url
+        self._single_sign_on = single_sign_on
         self._user = secret.partition(":")[0]
         self._expected = authorization(secret).encode()
         self._service: ServiceCommands | None = None
@@ -120,6 +129,10 @@ class ServiceBackend:
                     problem = "has not started"
                     raise WarehouseBusy("service", problem, "try again in a few seconds") from None
         return AuthorizedApi(self._service, caller)
+
+    def find_user(self, request: HTTPConnection) -> Token | None:
+        """Return the user whom a trusted proxy names; None without single sign-on."""
+        return self._single_sign_on.find(request) if self._single_sign_on else None
 
     async def authenticate(self, credentials: str) -> Token | None:
         """Return the owner of an `Authorization` header; None if it is invalid.

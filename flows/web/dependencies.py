@@ -1,5 +1,7 @@
 """Dependencies of the API's routes: the caller's API, keys, and parameters."""
 
+import time
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated
 
@@ -49,12 +51,27 @@ async def get_credentials(
 Credentials = Annotated[str, Depends(get_credentials)]
 
 
-async def get_caller(backend: Service, credentials: Credentials) -> Token:
-    """Return the owner of the credentials.
+USER_SECONDS = 3600.0
+"""Longest stream of a user whom a proxy names; the next request shows whether it still does. An
+engineering choice."""
+
+SAFE = ("GET", "HEAD")
+"""Methods that change nothing."""
+
+
+async def get_caller(request: Request, backend: Service, credentials: Credentials) -> Token:
+    """Return the owner of the credentials, or the user whom a trusted proxy names.
 
     Raises:
         RequestRefused: The credentials are missing or unknown.
     """
+    if user := backend.find_user(request):
+        # The proxy knows users by a cookie, which browsers send for foreign pages, too. The gate
+        # refuses foreign origins; what remains to refuse is a request without an origin.
+        if request.method not in SAFE and "origin" not in request.headers:
+            problem, remedy = "is missing", "use a token: shockwave token add"
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "Origin", problem, remedy)
+        return user
     token = await backend.authenticate(credentials)
     if token is None:
         problem = "is not known" if credentials else "is missing"
@@ -64,6 +81,23 @@ async def get_caller(backend: Service, credentials: Credentials) -> Token:
 
 
 Caller = Annotated[Token, Depends(get_caller)]
+
+
+async def get_check(
+    request: Request, backend: Service, credentials: Credentials
+) -> Callable[[], Awaitable[bool]]:
+    """Return a function that says whether the caller of a stream is still known."""
+    until = time.monotonic() + USER_SECONDS
+
+    async def is_known() -> bool:
+        if backend.find_user(request):  # by headers of the stream's beginning
+            return time.monotonic() < until
+        return await backend.authenticate(credentials) is not None
+
+    return is_known
+
+
+Check = Annotated[Callable[[], Awaitable[bool]], Depends(get_check)]
 
 
 async def get_api(backend: Service, caller: Caller) -> AuthorizedApi:

@@ -18,8 +18,8 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import TypeAdapter, ValidationError
 
 from flows.api.job_logs import JobLogs, LogPlace
-from flows.web.backend import RequestRefused, ServiceBackend, describe_errors
-from flows.web.dependencies import AfterRound, Api, Caller, Credentials, Service, Tail, Target
+from flows.web.backend import RequestRefused, describe_errors
+from flows.web.dependencies import AfterRound, Api, Caller, Check, Service, Tail, Target
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
 
@@ -124,7 +124,7 @@ routes = APIRouter(
 async def stream_events(
     api: Api,
     backend: Service,
-    credentials: Credentials,
+    is_known: Check,
     place: Annotated[list[int], Depends(find_place)],
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream events; an id is a round and the event's index in it."""
@@ -140,13 +140,13 @@ async def stream_events(
                 events.append(ServerSentEvent(id=f"{row.round}.{index}", data=asdict(row)))
         return events
 
-    async for event in _follow(backend, credentials, lambda: backend.read(read_new)):
+    async for event in _follow(is_known, lambda: backend.read(read_new)):
         yield event
 
 
 @routes.get("/jobs/{job}/logs/stream")
 async def stream_logs(
-    backend: Service, credentials: Credentials, logs: Annotated[JobLogs, Depends(open_logs)]
+    backend: Service, is_known: Check, logs: Annotated[JobLogs, Depends(open_logs)]
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream the output of a job's containers; an id says how much of each was shown.
 
@@ -162,19 +162,18 @@ async def stream_logs(
             events.append(ServerSentEvent(id=known, raw_data=json.dumps(part)))
         return [*events, ServerSentEvent(event=END, raw_data="null")] if ended else events
 
-    async for event in _follow(backend, credentials, lambda: backend.ask_hosts(read_new)):
+    async for event in _follow(is_known, lambda: backend.ask_hosts(read_new)):
         yield event
 
 
 async def _follow(
-    backend: ServiceBackend,
-    credentials: str,
+    is_known: Check,
     read_new: Callable[[], Awaitable[list[ServerSentEvent]]],
 ) -> AsyncIterator[ServerSentEvent]:
-    """Poll for events while the token is valid and the service answers."""
+    """Poll for events while the caller is known and the service answers."""
     yield ServerSentEvent(retry=round(POLL_SECONDS * 1e3))
     try:
-        while await backend.authenticate(credentials):
+        while await is_known():
             for event in await read_new():
                 yield event
                 if event.event == END:

@@ -15,18 +15,19 @@ from flows.prefect_server.gate import Gate, SideBySide
 from flows.web.api import PREFIX, create_api
 from flows.web.backend import ServiceBackend
 from flows.web.page.app import PAGE, create_page
+from flows.web.single_sign_on import SingleSignOn
 from harness.waiting import POLL_SECONDS
 
 SECRET = "shockwave:of-this-installation-and-no-other"
 
 
 @contextmanager
-def served(warehouse: Path) -> Iterator[str]:
+def served(warehouse: Path, users: SingleSignOn | None = None) -> Iterator[str]:
     """The address of a warehouse's service until the context ends."""
     with socket() as listening:
         listening.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        backend = ServiceBackend(warehouse, SECRET)
+        backend = ServiceBackend(warehouse, SECRET, single_sign_on=users)
         nobody = PlainTextResponse("Not Found", 404)
         app = SideBySide(
             SideBySide(nobody, PREFIX, create_api(backend)), PAGE, create_page(backend, SECRET)
@@ -37,6 +38,7 @@ def served(warehouse: Path) -> Iterator[str]:
                 gate,
                 log_level="error",
                 lifespan="off",
+                proxy_headers=False,
                 timeout_graceful_shutdown=1,
                 timeout_keep_alive=KEPT_SECONDS,
             )

@@ -73,13 +73,14 @@ class Page:
         self._sessions = Sessions(PAGE, secret)
 
     async def _open_api(self, request: Request) -> AuthorizedApi:
-        """Open the service for the owner of the session.
+        """Open the service for the user whom a proxy names, or the owner of the session.
 
         Raises:
             LoginRequired: There is no valid session.
         """
-        credentials = self._sessions.read(request)
-        caller = await self._backend.authenticate(credentials) if credentials else None
+        caller = self._backend.find_user(request)
+        if caller is None and (credentials := self._sessions.read(request)):
+            caller = await self._backend.authenticate(credentials)
         if caller is None:
             raise LoginRequired
         request.state.caller = caller
