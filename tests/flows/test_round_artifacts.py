@@ -81,7 +81,7 @@ def test_a_simulation_of_the_command_line_shows_its_finished_jobs(
 ) -> None:
     ran = here(
         *("simulate", "--jobs", 2, "--gpus", 4, "--policy", "fifo", "--driver", "prefect"),
-        *("--warehouse", tmp_path, "--json"),
+        *("--round-seconds", 3600, "--warehouse", tmp_path, "--json"),
     )
     assert ran.code == 0, ran.err
     run = ran.rows[0]["run"]
