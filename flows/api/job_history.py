@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
-from containers.runtime import ContainerEvent, Lease
+from containers.runtime import ContainerEvent, EventKind, Lease
 from flows.api.history import ServiceHistory
 from flows.api.rows import RoundChanges
 from flows.runs.costs import GpuCost, Tariff
+from solver.even_cluster import measure_rho
 from solver.plan import SolveReport
-from tasks.record import Estimate, Timings
+from tasks.record import Estimate, Settings, Timings
 from tasks.tenancy import Tenancy
 from tasks.time_held import TimeHeld
 
@@ -58,6 +60,10 @@ class RoundTimings:
 
     round: int
     timings: Timings
+
+
+LAST = 20
+"""Jobs of which the page shows ρ over time. A choice of layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,8 @@ class UsageRow:
         held_gpus: GPUs that jobs hold.
         running: Jobs that hold GPUs.
         waiting: Other active jobs.
+        rho: Median ρ of the last `LAST` jobs that finished by then; None before the first.
+        worst_rho: The largest of them.
     """
 
     round: int
@@ -129,6 +137,8 @@ class UsageRow:
     held_gpus: int
     running: int
     waiting: int
+    rho: float | None = None
+    worst_rho: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +255,12 @@ def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
     }
 
 
-def make_usage_rows(rounds: Iterable[RoundUse], changes: Iterable[RoundChanges]) -> list[UsageRow]:
+def make_usage_rows(
+    rounds: Iterable[RoundUse], changes: Sequence[RoundChanges], settings: Settings
+) -> list[UsageRow]:
     """Return how rounds used the cluster; `changes` are those of all rounds."""
+    rhos = sorted(_list_rhos(changes, settings))
+    ends = [at for at, _ in rhos]
     active, total = dict[int, int](), 0
     for change in changes:
         total += len(change.arrivals) - sum(event.ends_job for event in change.finished)
@@ -257,9 +271,27 @@ def make_usage_rows(rounds: Iterable[RoundUse], changes: Iterable[RoundChanges])
         at = bisect_right(known, each.round)
         count = active[known[at - 1]] if at else 0
         held = len({gpu for lease in each.leases for gpu in lease.gpus})
-        running = len(each.leases)
-        rows.append(UsageRow(each.round, each.clock_seconds, held, running, count - running))
+        running, ended = len(each.leases), bisect_right(ends, each.clock_seconds)
+        last = [rho for _, rho in rhos[max(ended - LAST, 0) : ended]]
+        fair = (median(last), max(last)) if last else ()
+        rows.append(UsageRow(each.round, each.clock_seconds, held, running, count - running, *fair))
     return rows
+
+
+def _list_rhos(
+    changes: Iterable[RoundChanges], settings: Settings
+) -> Iterator[tuple[float, float]]:
+    """Yield the end and ρ of each finished job that has ended in the even cluster, too."""
+    arrivals, ends, fair = dict[int, float](), dict[int, float](), dict[int, float]()
+    for change in changes:
+        arrivals |= {spec.job_id: spec.arrival_seconds for spec in change.arrivals}
+        done = (event for event in change.finished if event.kind is EventKind.FINISHED)
+        ends |= {event.job_id: event.at_seconds for event in done}
+        fair |= {found.job_id: found.at_seconds for found in change.fair_finishes}
+    costs = settings.round_seconds, settings.restart_seconds
+    for job_id in ends.keys() & fair.keys():
+        end = ends[job_id]
+        yield end, measure_rho(end, arrivals[job_id], fair[job_id], *costs)
 
 
 def make_price_rows(rounds: Iterable[RoundPrices]) -> list[PriceRow]:

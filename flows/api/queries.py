@@ -375,7 +375,7 @@ class ServiceQueries:
         def make() -> list[UsageRow]:
             first = max(history.state.round - MOST_PRICES, 0)
             rounds = self._reader.parts(self.run, RoundUse, first)
-            return make_usage_rows(rounds, self._read_changes(history))
+            return make_usage_rows(rounds, self._read_changes(history), self.header.settings)
 
         return self._cache(history, "usage", make)
 

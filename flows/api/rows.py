@@ -8,6 +8,7 @@ from containers.runtime import ContainerEvent
 from predictor.job import JobSpec
 from tasks.commands import Command
 from tasks.eligibility import BlockReason
+from tasks.fairness import FairFinish
 from tasks.state import RunState
 
 SHOWN = 6
@@ -285,12 +286,13 @@ def censor(text: str, seen: Container[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundChanges:
-    """Arrivals, ends and commands of a round: fields of its record."""
+    """Arrivals, ends, commands and fair finishes of a round: fields of its record."""
 
     round: int
     arrivals: tuple[JobSpec, ...]
     finished: tuple[ContainerEvent, ...]
     commands: tuple[Command, ...]
+    fair_finishes: tuple[FairFinish, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any, get_type_hints
 
 import pytest
@@ -18,6 +19,7 @@ from flows.api.commands import ServiceCommands
 from flows.api.metrics import export_metrics
 from predictor.throughput import UNTYPED
 from tests.flows.test_scheduler import JOB, go
+from warehouse.analytics.questions import Analytics
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "shockwave.json"
@@ -130,3 +132,20 @@ def test_the_dashboard_is_one_that_grafana_reads() -> None:
         assert panel["datasource"] == {"type": "prometheus", "uid": f"${{{source['name']}}}"}
         refs = [target["refId"] for target in panel["targets"]]
         assert refs == sorted({*refs})
+
+
+@pytest.mark.slow
+def test_rho_over_time_is_that_of_the_marts(tmp_path: Path) -> None:
+    quick = replace(JOB, epochs=3, total_steps=3_000)
+    go(tmp_path, 1, jobs=[replace(quick, name=f"job-{n}") for n in range(5)])
+    with ServiceCommands(tmp_path) as commands:
+        while commands.get_status().ended < 4:
+            go(tmp_path, 1)
+        rows = commands.list_usage()
+        run = commands.run
+    asked = f"SELECT rho FROM job_outcomes WHERE run = '{run}' AND rho IS NOT NULL"
+    known = [rho for (rho,) in Analytics(tmp_path).query(asked)[1]]
+    assert len(known) >= 2
+    assert (rows[0].rho, rows[0].worst_rho) == (None, None)
+    assert rows[-1].rho == pytest.approx(median(known), abs=1e-3)  # SQL rounds
+    assert rows[-1].worst_rho == pytest.approx(max(known), abs=1e-3)

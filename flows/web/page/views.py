@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 import warehouse
 from flows.api.authorization import AuthorizedApi
-from flows.api.job_history import PriceRow, UsageRow
+from flows.api.job_history import LAST, PriceRow, UsageRow
 from flows.api.log_format import format_logs
 from flows.api.requests import WhatIf, parse_budget_factor
 from flows.api.rows import JobRow
@@ -104,13 +104,20 @@ def _draw_prices(rows: Sequence[PriceRow]) -> list[tuple[str, float, Markup]]:
 
 
 def _draw_usage(rows: Sequence[UsageRow]) -> list[Markup]:
-    """Return the charts of held GPUs and waiting jobs; none before the second round."""
+    """Return the charts of held GPUs, waiting jobs and ρ; none before the second round."""
     hours = "hours on the run's clock"
     held = [Point(row.at_s / 3600.0, row.held_gpus) for row in rows]
     waiting = [Point(row.at_s / 3600.0, row.waiting) for row in rows]
+    fair = [
+        Point(row.at_s / 3600.0, row.rho, row.rho, row.worst_rho)
+        for row in rows
+        if row.rho is not None
+    ]
+    about = f"Median and worst ρ of the last {LAST} jobs that finished"
     charts = (
         draw_chart(held, hours, "GPUs held", f"GPUs held in the last {len(rows)} rounds"),
         draw_chart(waiting, hours, "jobs waiting", f"Jobs waiting in the last {len(rows)} rounds"),
+        draw_chart(fair, hours, f"ρ of the last {LAST} jobs", about),
     )
     return [chart for chart in charts if chart]
 
