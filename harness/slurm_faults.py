@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.markdown import markdown
-from harness.slurm import Slurm, missing, slurm
+from harness.slurm import DAEMONS, Slurm, missing, slurm
 from harness.slurm_files import NODES
 from harness.slurm_users import (
     Scheduler,
@@ -273,9 +273,12 @@ def run(
 def _end(trial: Trial) -> list[str]:
     """Mend what is broken, and wait until all jobs have ended; return what has not."""
     lab = trial.lab
-    lab.run("scontrol", "update", f"NodeName={','.join(NODES)}", "State=RESUME", check=False)
+    for name in DAEMONS:
+        lab.start(name)
 
     def left() -> list[str]:
+        # Slurm drains nodes on which a job that it forgot still runs.
+        lab.run("scontrol", "update", f"NodeName={','.join(NODES)}", "State=RESUME", check=False)
         trial.feed()
         with suppress(RuntimeError):
             active = trial.users.active()

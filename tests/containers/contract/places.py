@@ -21,16 +21,22 @@ from tests.containers.driver import Machines
 GPUS = 4
 """GPUs of a node; those of the second one begin with this number."""
 
+START_SECONDS = 60.0
+"""Time in which Slurm has to start a lease, by default."""
+
 
 class Place(Protocol):
     """An engine under test, and what its own tools say."""
 
     program: str
 
-    def nodes(self, *, trains: bool = False, **fields: Any) -> Machines:
+    def nodes(
+        self, *, trains: bool = False, start_seconds: float = START_SECONDS, **fields: Any
+    ) -> Machines:
         """A cluster of nodes with 4 GPUs each, the first two of one type.
 
-        Its jobs count by default, and train if that is wanted.
+        Its jobs count by default, and train if that is wanted. Slurm has `start_seconds` to start
+        one; Docker does so at once.
         """
 
     def running(self, run: str) -> dict[int, tuple[str, dict[str, int]]]:
@@ -54,7 +60,9 @@ class DockerPlace:
     def __init__(self, daemon: Dockerd, storage: Path) -> None:
         self._daemon, self._storage = daemon, storage
 
-    def nodes(self, *, trains: bool = False, **fields: Any) -> Machines:
+    def nodes(
+        self, *, trains: bool = False, start_seconds: float = START_SECONDS, **fields: Any
+    ) -> Machines:
         """See `Place.nodes`."""
         named = {"n1": self._daemon.endpoint, "n2": self._daemon.endpoint}
         image = IMAGE if trains else COUNTING
@@ -100,7 +108,9 @@ class SlurmPlace:
     def __init__(self, lab: Slurm, storage: Path) -> None:
         self.lab, self._storage = lab, storage
 
-    def nodes(self, *, trains: bool = False, **fields: Any) -> Machines:
+    def nodes(
+        self, *, trains: bool = False, start_seconds: float = START_SECONDS, **fields: Any
+    ) -> Machines:
         """See `Place.nodes`."""
         python = ("/usr/bin/env", f"PYTHONPATH={TRAINER.parent}:{packages()}", find_python())
         site = SlurmSite(
@@ -108,6 +118,7 @@ class SlurmPlace:
             "gpu",
             commands=self.lab.commands(),
             trainer=(*python, "-m", "trainer") if trains else (*python, str(COUNTER)),
+            start_seconds=start_seconds,
             **{"grace_seconds": 10.0, "hung_rounds": 1_000, **fields},
         )
         return find_cluster(site)

@@ -160,6 +160,41 @@ def test_a_node_out_of_service_gets_no_leases_until_it_is_back(place: Place) -> 
         assert driver.kinds(0) == ["started", "finished"]
 
 
+def test_a_gang_starts_on_all_its_nodes_or_is_lost(place: Place) -> None:
+    spread = (2, 3, GPUS, GPUS + 1)
+    with driven(place.nodes(start_seconds=2.0), "gang", [job(0, gpus=4, epochs=4)]) as driver:
+        with place.broken():
+            driver.dispatch({0: spread})
+            while driver.leases:
+                driver.runtime.advance(None)
+                driver.look()
+            assert driver.last(0).kind is EventKind.LOST
+            driver.dispatch({})
+        wait_for(lambda: place.running("gang"), lambda found: not found)
+        assert driver.look().drained == ()
+    both = {"n1": 2, "n2": 2}
+    with driven(place.nodes(), "whole", [long(0, gpus=4)]) as driver:
+        driver.dispatch({0: spread})
+        wait_for(lambda: place.running("whole").get(0, ("", {}))[1], lambda held: held == both)
+        driver.until_trained(0)
+
+
+def test_a_job_that_is_killed_again_and_again_counts_each_epoch_once(place: Place) -> None:
+    nodes = place.nodes()
+    with driven(nodes, "killed", [long(0)]) as driver:
+        for gpu in (0, GPUS, 1):
+            before = driver.epochs(0)
+            driver.play({0: (gpu,)})
+            driver.until_trained(0, before)
+            place.kill("killed", 0)
+            while 0 in driver.leases:
+                driver.play(driver.leases)
+            assert driver.last(0).kind is EventKind.STOPPED
+        driver.play({0: (0,)})
+        driver.until_trained(0, driver.epochs(0))
+        assert driver.epochs(0) == list(range(len(driver.epochs(0))))
+
+
 def test_a_withdrawn_job_is_ended_with_a_checkpoint(place: Place) -> None:
     nodes = place.nodes()
     with driven(nodes, "withdrawn", [long(0), job(1, epochs=8)]) as driver:
